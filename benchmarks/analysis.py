@@ -16,12 +16,10 @@ from rich.console import Console
 
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import build_report
-from bactrian.language.protocol import read_instruction, read_solution
-from bactrian.records.ending import Ending
-from bactrian.records.session import Provenance, Role, Session, Task
+from bactrian.protocol.markers import read_instruction, read_solution
+from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
-from bactrian.records.turn import Turn
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Turn, Usage
 from bactrian.store import open_store
 
 ROLES = ("Accountant", "Chef", "Doctor", "Lawyer", "Poet", "Coach", "Nurse", "Pilot")

@@ -17,17 +17,17 @@ from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
-from bactrian.analyze.behaviours.catalogue import LIKELY
-from bactrian.analyze.behaviours.cooperation import detect_failure
-from bactrian.analyze.behaviours.reading import read_session
-from bactrian.detect.cross_validation import (
+from bactrian.analyze.behaviours import LIKELY
+from bactrian.analyze.learned import detect_failure, read_session
+from bactrian.detect.detector import DetectorModel, write_model
+from bactrian.detect.fit import (
     Fold,
+    LabelledConversation,
+    TrainingSet,
     calibrate_model,
+    hash_conversations,
     hold_out,
 )
-from bactrian.detect.labelled import LabelledConversation, hash_conversations
-from bactrian.detect.model import DetectorModel, write_model
-from bactrian.detect.training import TrainingSet
 from bactrian.records.session import Session
 from bactrian.stats.bootstrap import resample
 from benchmarks.behaviours_tables import (

@@ -6,7 +6,7 @@ import sys
 import time
 from random import Random
 
-from bactrian.analyze.behaviours.catalogue import DETECTORS, find_behaviours
+from bactrian.analyze.behaviours import DETECTORS, find_behaviours
 from bactrian.records.session import Provenance, Session
 from benchmarks.labelled import conversation
 

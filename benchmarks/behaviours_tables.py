@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from bactrian.detect.cross_validation import PREVALENCE, Fold
+from bactrian.detect.fit import PREVALENCE, Fold
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, is_loop
 from bactrian.stats.bootstrap import BootstrapSums, resample
 from benchmarks.corpus import BEHAVIOURS, Conversation

@@ -23,12 +23,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bactrian.errors import BudgetReached
-from bactrian.generate.plan import Plan
-from bactrian.generate.run import RunOrder, prepare_run
-from bactrian.generate.run_models import RunLimits
-from bactrian.models.registry import ModelOptions
-from bactrian.models.wrappers.budget import Price, UsageMeter
+from bactrian.models.budget import Price, UsageMeter
+from bactrian.models.open import ModelOptions
 from bactrian.recipes.load import load_recipe
+from bactrian.runs.plan import Plan
+from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
 from bactrian.store import open_store
 
 AGENTS = ("user", "assistant", "task_specifier", "task_planner", "lister")

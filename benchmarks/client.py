@@ -19,21 +19,18 @@ from pathlib import Path
 
 import aiohttp
 
-from bactrian.generate.plan import Plan
-from bactrian.generate.run import RunOrder, prepare_run, tune_gc
-from bactrian.generate.run_models import RunLimits
+from bactrian.models.budget import UsageMeter
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.models.registry import ModelOptions
-from bactrian.models.wrappers.budget import UsageMeter
-from bactrian.play.scene import build_role_play
-from bactrian.play.setup import RolePlaySetup, new_session
-from bactrian.prompts.pack import Pack, load_pack
+from bactrian.models.open import ModelOptions
+from bactrian.models.openai import OpenAIModel
+from bactrian.protocol.pack import Pack, load_pack
 from bactrian.recipes.load import load_recipe
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
 from bactrian.records.session import Role
 from bactrian.records.text import Text
+from bactrian.records.turn import Message, Sampling
+from bactrian.roleplay.setup import RolePlaySetup, build_role_play, new_session
+from bactrian.runs.plan import Plan
+from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run, tune_gc
 
 CALLS = 40
 AGENTS = ("user", "assistant", "task_specifier", "task_planner")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bactrian.detect.labelled import LabelledConversation
+from bactrian.detect.fit import LabelledConversation
 from bactrian.records.session import Session
 from benchmarks.labelled import FOLDER, make_session, read_cases
 

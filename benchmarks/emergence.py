@@ -11,10 +11,10 @@ import json
 import sys
 from pathlib import Path
 
-from bactrian.api.emergence.known_answers import KnownAnswerOrder, measure_known_answers
-from bactrian.api.generate import run_order, watch_progress
-from bactrian.evaluate.emergence.study import NOTHING, choose_size
-from bactrian.generate.run import RunOrder
+from bactrian.api.dataset import run_order, watch_progress
+from bactrian.api.knowledge import KnownAnswerOrder, measure_known_answers
+from bactrian.evaluate.known_answers import NOTHING, choose_size
+from bactrian.runs.wiring import RunOrder
 
 
 async def ask(order: RunOrder) -> int:

@@ -16,10 +16,10 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from bactrian.evaluate.agents.comparison import compare_pair
-from bactrian.evaluate.agents.judged import JudgedTask, Judgement
-from bactrian.stats.cluster_bootstrap import RESAMPLES, SEED, BootstrapEstimate, find_level
-from bactrian.stats.proportion import Proportion
+from bactrian.evaluate.comparison import compare_pair
+from bactrian.evaluate.verdicts import JudgedTask, Judgement
+from bactrian.stats.bootstrap import RESAMPLES, SEED, BootstrapEstimate, find_level
+from bactrian.stats.intervals import Proportion
 
 STUDIES, TASKS, CHECKED = 1000, 100, 5
 Floats = NDArray[np.float64]

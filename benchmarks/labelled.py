@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bactrian.language.protocol import read_instruction, read_solution
+from bactrian.protocol.markers import read_instruction, read_solution
 from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text
-from bactrian.records.turn import Finish, Turn
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Finish, Turn, Usage
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "behaviours"
 

@@ -22,17 +22,15 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bactrian.models.local.model import WINDOW, LocalModel
-from bactrian.models.local.server import Generated, LlamaServer
-from bactrian.models.local.start import start_server
+from bactrian.models.local.llama_server import Generated, LlamaServer, start_server
+from bactrian.models.local.local_model import WINDOW, LocalModel
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
-from bactrian.play.persist import persist_events
-from bactrian.play.scene import build_role_play
-from bactrian.play.session import play_session
-from bactrian.play.setup import RolePlaySetup, new_session
-from bactrian.prompts.pack import load_pack
+from bactrian.protocol.pack import load_pack
 from bactrian.records.session import Role, Session
-from bactrian.store import Store, open_store
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.setup import RolePlaySetup, build_role_play, new_session
+from bactrian.roleplay.start import persist_events
+from bactrian.store import RunStore, open_store
 
 CASES = ((4, 2), (8, 4))
 """Slots, and conversations at once, of two agents each: every slot is in use."""
@@ -83,7 +81,7 @@ def tokens_per_second(calls: list[Call]) -> float:
     return sum(call.completion for call in calls) / (ended - begun)
 
 
-async def converse(model: LocalModel, idea: str, store: Store) -> None:
+async def converse(model: LocalModel, idea: str, store: RunStore) -> None:
     """Play one conversation with everything on."""
     agents = ("user", "assistant", "task_specifier", "task_planner")
     setup = RolePlaySetup(

@@ -16,13 +16,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bactrian.generate.plan import Plan
-from bactrian.generate.progress import RunProgress
-from bactrian.generate.run import RunOrder, prepare_run, tune_gc
-from bactrian.generate.run_models import RunLimits
-from bactrian.models.registry import ModelOptions
-from bactrian.models.wrappers.budget import UsageMeter
+from bactrian.models.budget import UsageMeter
+from bactrian.models.open import ModelOptions
 from bactrian.recipes.load import load_recipe
+from bactrian.runs.plan import Plan
+from bactrian.runs.progress import RunProgress
+from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run, tune_gc
 from benchmarks.__main__ import server
 
 WIDTH = 100

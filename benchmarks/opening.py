@@ -21,21 +21,18 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bactrian.generate.jobs.registry import find_job_kind
-from bactrian.generate.plan import Plan
-from bactrian.generate.run import RunOrder, prepare_run
-from bactrian.generate.run_models import RunLimits
-from bactrian.models.registry import ModelOptions
-from bactrian.models.wrappers.budget import UsageMeter
-from bactrian.play.setup import RolePlaySetup, new_session
-from bactrian.prompts.pack import load_pack
+from bactrian.models.budget import UsageMeter
+from bactrian.models.open import ModelOptions
+from bactrian.protocol.pack import load_pack
 from bactrian.recipes.load import load_recipe
-from bactrian.records.ending import Ending
-from bactrian.records.session import Role, Session
+from bactrian.records.session import Ending, Role, Session
 from bactrian.records.text import Text
-from bactrian.records.turn import Turn
-from bactrian.records.usage import Usage
-from bactrian.store import Store, open_store
+from bactrian.records.turn import Turn, Usage
+from bactrian.roleplay.setup import RolePlaySetup, new_session
+from bactrian.runs.kinds import find_job_kind
+from bactrian.runs.plan import Plan
+from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
+from bactrian.store import RunStore, open_store
 
 ROLES = 50
 TASKS = 40
@@ -105,7 +102,7 @@ async def store_run(path: Path, made: Plan) -> None:
             await asyncio.gather(*(_store(store, session, one) for one in ids[start : start + 1000]))
 
 
-async def _store(store: Store, session: Session, session_id: str) -> None:
+async def _store(store: RunStore, session: Session, session_id: str) -> None:
     await store.begin(replace(session, id=session_id))
     for number in (1, 2):
         await store.add_turn(session_id, a_turn(number))

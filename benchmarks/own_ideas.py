@@ -18,16 +18,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.api.play import SessionCollector
-from bactrian.models.local.model import LocalModel
-from bactrian.play.run_session import run_role_play
-from bactrian.play.setup import RolePlaySetup, new_session
-from bactrian.play.setup_defaults import ROLES, SMALL_PACK
-from bactrian.prompts.pack import load_pack
-from bactrian.records.finding import Behaviour
+from bactrian.analyze.behaviours import find_behaviours
+from bactrian.api.conversation import SessionCollector
+from bactrian.models.local.local_model import LocalModel
+from bactrian.protocol.pack import load_pack
+from bactrian.records.run import Behaviour
 from bactrian.records.session import Role, Session
-from bactrian.stats.proportion import Proportion
+from bactrian.roleplay.setup import ROLES, SMALL_PACK, RolePlaySetup, new_session
+from bactrian.roleplay.start import run_role_play
+from bactrian.stats.intervals import Proportion
 
 MESSAGES = 8
 IDEAS = (

@@ -19,11 +19,10 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bactrian.evaluate.problems.human_eval import read_human_eval
-from bactrian.evaluate.scoring import VerdictFile, judge_solutions
-from bactrian.evaluate.solutions import CodeSample
-from bactrian.sandbox.limits import Limits
-from bactrian.sandbox.session import SandboxSession
+from bactrian.evaluate.code_judge import VerdictFile, judge_solutions
+from bactrian.evaluate.problems import CodeSample, read_human_eval
+from bactrian.sandbox.outcome import Limits
+from bactrian.sandbox.programs import SandboxSession
 from bactrian.sandbox.tiers import TIERS, Tier
 
 BLOCKS = 500

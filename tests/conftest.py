@@ -19,10 +19,13 @@ import pytest
 from hypothesis import settings
 
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
+from tests.helpers.cpu_limit import CpuLimit
 from tests.helpers.network import LOG, guard_network
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+pytest_plugins = ["pytester"]
 
 STARTUP = Path(__file__).parent / "helpers" / "startup"
 BYTECODE = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
@@ -33,7 +36,7 @@ TEMPORARY = "PYTEST_DEBUG_TEMPROOT"
 """The variable in which pytest reads where temporary folders are to be."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Give the tests a data folder of their own, before a module reads the environment, and take signals again.
 
     No test of Hypothesis has a time limit: a busy computer would fail it.
@@ -41,6 +44,7 @@ def pytest_configure() -> None:
     Stop ignoring signals that the shell ignores, as it does in the background: the program would ignore them too.
     """
     gc.disable()  # until the tests are collected
+    config.pluginmanager.register(CpuLimit())
     settings.register_profile("untimed", deadline=None)
     settings.load_profile("untimed")
     keep_files_in_memory()

@@ -11,14 +11,13 @@ import bactrian
 
 SOURCE = Path(bactrian.__file__).parent
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("errors", "threads", "_version"),
+    ("errors", "charts", "_version"),
     ("records", "files"),
-    ("stats", "language"),
-    ("tables", "detect"),
-    ("prompts",),
+    ("stats", "protocol", "options"),
+    ("blocks", "tables", "detect"),
     ("recipes", "models", "sandbox", "store"),
-    ("analyze", "export", "ingest", "play"),
-    ("generate",),
+    ("analyze", "export", "ingest", "roleplay"),
+    ("runs",),
     ("evaluate", "train"),
     ("api",),
     ("explore",),
@@ -59,8 +58,8 @@ def test_a_layer_imports_only_downwards(layer: str) -> None:
 
 
 def test_the_layers_are_found() -> None:
-    assert {"cli", "play", "models", "store", "prompts", "records", "errors"} <= set(LAYERS)
-    assert "models" in imported_layers("play")
+    assert {"cli", "roleplay", "models", "store", "protocol", "records", "errors"} <= set(LAYERS)
+    assert "models" in imported_layers("roleplay")
 
 
 def test_only_the_command_line_prints() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 
-from bactrian.cli.view.progress import draw_progress
-from bactrian.generate.progress import ProgressSnapshot
+from bactrian.cli.view.progress_view import draw_progress
+from bactrian.runs.progress import ProgressSnapshot
 from tools.photograph_reports import make_run
 
 PICTURE = Path(__file__).parent.parent / "docs/images/progress.svg"

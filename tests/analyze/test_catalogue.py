@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-from bactrian.analyze.behaviours.catalogue import DETECTORS, find_behaviours
-from bactrian.records.finding import BEHAVIOURS, LONGEST_QUOTE
+from pathlib import Path
+
+from bactrian.analyze.behaviours import DETECTORS, find_behaviours, load_definitions
+from bactrian.records.run import BEHAVIOURS, LONGEST_QUOTE
 from benchmarks.labelled import conversation
 
 FLIPPED = conversation(
@@ -14,6 +16,14 @@ TWO_THINGS_WRONG = conversation(
 
 def test_every_behaviour_has_a_detector() -> None:
     assert set(DETECTORS) == set(BEHAVIOURS)
+
+
+def test_every_behaviour_has_a_definition_of_its_own_and_a_row_on_the_page() -> None:
+    definitions = load_definitions()
+    assert list(definitions) == list(DETECTORS)
+    assert len({text.strip().partition(":")[0] for text in definitions.values()}) == len(DETECTORS)
+    page = (Path(__file__).parents[2] / "docs" / "behaviours.md").read_text("utf-8")
+    assert [code for code in BEHAVIOURS if f"\n| `{code}` | " not in page] == []
 
 
 def test_only_the_behaviours_that_are_asked_for_are_looked_for() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.analyze.running.programs import check_runs, run_solutions
+from bactrian.analyze.code_runs import check_runs, run_solutions
 from bactrian.records.session import Session
 from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session
@@ -49,7 +49,7 @@ def test_a_solution_runs_or_fails_or_needs_more_than_a_sandbox(
 ) -> None:
     from dataclasses import replace
 
-    from bactrian.analyze.running import programs
+    from bactrian.analyze import code_runs as programs
 
     monkeypatch.setattr(programs, "LIMITS", replace(programs.LIMITS, wall=2))
     assert [one.ending for one in run_solutions(solve(code))] == [ending]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.analyze.behaviours import find_behaviours
 from benchmarks.labelled import conversation
 
 DONE = "<CAMEL_TASK_DONE>"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.analyze.judging.judge import read_answer
+from bactrian.analyze.judge import read_answer
 from bactrian.records.session import Session
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, Reply, completion

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.records.finding import Behaviour
+from bactrian.records.run import Behaviour
 from benchmarks.corpus import BEHAVIOURS
 from benchmarks.labelled import read_cases
 

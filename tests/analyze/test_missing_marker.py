@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.analyze.behaviours import find_behaviours
 from bactrian.records.session import Task
 from benchmarks.labelled import conversation
 

@@ -6,11 +6,10 @@ import random
 
 import pytest
 
-from bactrian.analyze.diversity import measure_diversity
-from bactrian.analyze.page.charts import HEIGHT, WIDTH, build_curve
-from bactrian.analyze.sample import LARGEST, HashSample
+from bactrian.analyze.aggregate import LARGEST, HashSample, measure_diversity
+from bactrian.charts import HEIGHT, WIDTH, build_curve
 from bactrian.stats.bootstrap import resample
-from bactrian.stats.proportion import Proportion
+from bactrian.stats.intervals import Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 

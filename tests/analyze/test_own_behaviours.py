@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.analyze.behaviours.own import behaviour, read_behaviours
-from bactrian.analyze.compare import compare_reports
+from bactrian.analyze.behaviours import behaviour, find_behaviours, read_behaviours
 from bactrian.analyze.measure import measure
-from bactrian.analyze.page.render import render_report
-from bactrian.analyze.report import build_report
+from bactrian.analyze.report import build_report, compare_reports
+from bactrian.analyze.report_page import render_report
 from bactrian.errors import InputError
-from bactrian.records.finding import BEHAVIOURS, Finding
+from bactrian.records.run import BEHAVIOURS, Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Turn
 from bactrian.store import open_store

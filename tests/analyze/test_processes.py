@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from bactrian.analyze.processes import map_parts
+from bactrian.analyze.measure import map_parts
 from bactrian.errors import BactrianError
 from tests.helpers.parts import tell_process, work_and_tell_process
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.page.verdict import write_comparison_verdict
 from bactrian.analyze.report import COOPERATION
-from bactrian.api.reading.provenance import list_settings
+from bactrian.analyze.report_page import write_comparison_verdict
+from bactrian.api.run_report import list_settings
 from bactrian.recipes.load import load_recipe
 
 

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from bactrian.analyze.aggregate import Aggregate
-from bactrian.analyze.compare import compare_reports
 from bactrian.analyze.measure import measure
-from bactrian.analyze.page.render import render_report
-from bactrian.analyze.report import build_report
+from bactrian.analyze.report import build_report, compare_reports
+from bactrian.analyze.report_page import render_report
 from bactrian.errors import InputError
-from bactrian.models.wrappers.budget import Price
-from bactrian.records.finding import Finding
+from bactrian.models.budget import Price
+from bactrian.records.run import Finding
 from bactrian.records.session import Session
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Usage
 from bactrian.store import open_store
 from tests.helpers.runs import answer, make_run, session
 

@@ -189,25 +189,6 @@ def test_without_a_model_for_all_the_assistants_model_specifies(tmp_path: Path) 
     assert session.task.specified == "Name a green tea."
 
 
-def test_a_session_begun_when_the_built_in_model_specified_resumes(tmp_path: Path) -> None:
-    path, asked = tmp_path / "run.db", {"user": bt.Scripted({"user": ["<CAMEL_TASK_DONE>"]}, name="scripted")}
-    asked["assistant"] = asked["user"]
-    before = bt.play("Choose a tea", model="local", models=asked, specify=False, run=path)
-    after = bt.play("Choose a tea", models=asked, specify=False, run=path)
-    assert after.id == before.id
-    assert len(bt.open_run(path)) == 1
-
-
-def test_a_run_begun_when_the_built_in_model_specified_goes_on(tmp_path: Path) -> None:
-    path, script = tmp_path / "run.db", bt.Scripted(LISTED)
-    models = {"user": script, "assistant": script}
-    old = recipe(task=["Teas"])
-    bt.generate(old, run=path, model="local", models=models, limit=0)
-    assert len(bt.generate(old, run=path, models=models, limit=0)) == 0
-    fresh = bt.generate(old, run=tmp_path / "new.db", models=models)
-    assert fresh.endings == {"task_done": 1}
-
-
 def test_a_stream_can_be_left_before_its_end(tmp_path: Path) -> None:
     program = f"""
 import asyncio, bactrian as bt

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import doctest
-import inspect
 import runpy
-import sys
 from pathlib import Path
 
 import pytest
 
 import bactrian as bt
-from bactrian.api.reading.session_list import SessionList
-from bactrian.api.reading.status import RunStatus
-from bactrian.generate.forecast import Forecast
-from bactrian.records.usage import Usage
+from bactrian.api.status import RunStatus
+from bactrian.api.stored_run import SessionList
+from bactrian.records.turn import Usage
+from bactrian.runs.forecast import Forecast
 from tests.helpers.sandbox import HAS_SANDBOX
 
 SANDBOXED = ("evaluate_humaneval", "score_solutions")
@@ -57,13 +55,7 @@ def test_an_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.strip()
 
 
-def test_the_package_gives_functions_and_not_folders_of_their_names() -> None:
-
-    assert inspect.isfunction(bt.play)
-    assert inspect.isfunction(bt.generate)
-    assert "bactrian.play" in sys.modules
-
-
+@pytest.mark.system
 def test_the_notebook_runs(tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

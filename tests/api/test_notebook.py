@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CODE = """
 import time
 import bactrian as bt
@@ -18,6 +20,7 @@ run = bt.generate(small, run="run.db", model=slow, concurrency=1)
 """
 
 
+@pytest.mark.system
 def test_a_notebook_shows_the_progress_in_one_place_while_the_cell_runs(tmp_path: Path) -> None:
     import nbclient
     import nbformat

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.analyze.behaviours.own import read_behaviours
-from bactrian.records.finding import BEHAVIOURS
+from bactrian.analyze.behaviours import read_behaviours
+from bactrian.records.run import BEHAVIOURS
 from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session
 from tests.helpers.terminal import at_a_terminal
@@ -51,6 +51,7 @@ def test_all_behaviours_are_listed_and_defined(tmp_path: Path) -> None:
     assert "flake_reply" in unknown.stderr
 
 
+@pytest.mark.system
 async def test_a_behaviour_is_learned_from_examples_and_found_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,17 +10,15 @@ import pytest
 from rich.console import Console
 
 from bactrian.cli.terminal.spinner import hide_spinner, return_spinner, show_spinner
-from bactrian.cli.view.conversation import ConversationView
+from bactrian.cli.view.conversation_view import ConversationView
 from bactrian.models.scripted import Scripted
-from bactrian.play.agent import Agent
-from bactrian.play.critic.choosing import CriticQuestion
-from bactrian.play.critic.human_critic import HumanCritic
-from bactrian.play.human import HUMAN
-from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.events import Chose, Ended, Proposed, Spoke, Started
 from bactrian.records.session import Role
 from bactrian.records.text import Text
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Decision, Proposal, Usage
+from bactrian.roleplay.agent import Agent
+from bactrian.roleplay.critic import CriticQuestion
+from bactrian.roleplay.human import HUMAN, HumanCritic
 from tests.helpers.runs import session, turn
 
 AGENT = Agent("user", Role("Cook"), Text(""), Scripted([]))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bactrian.cli.examples import EXAMPLES
+from bactrian.cli.flags import SHORT_NAMES
 from bactrian.cli.main import COMMANDS
-from bactrian.cli.options import SHORT_NAMES
 from tests.helpers.command import bactrian
 
 NOT_FROM_THE_ENVIRONMENT = {"--help", "--verbose", "--unsafe-exec", "-k"}
@@ -51,16 +51,6 @@ def test_the_options_of_a_command_are_those_of_all_commands(words: str) -> None:
 
 
 @pytest.mark.parametrize("words", LEAVES)
-def test_a_default_is_what_its_option_makes_of_it(words: str) -> None:
-    command = LEAVES[words]
-    with command.make_context(words, [], resilient_parsing=True) as context:
-        for one in command.params:
-            if one.default is not None and not one.required and one.callback is None:
-                made = type(one).process_value(one, context, one.default)
-                assert (type(made), made) == (type(one.default), one.default), one.name
-
-
-@pytest.mark.parametrize("words", LEAVES)
 def test_the_help_of_a_command_is_whole_and_has_examples(tmp_path: Path, words: str) -> None:
     output = bactrian(*words.split(), "-h", cwd=tmp_path).stdout
     assert "..." not in re.sub(r"[A-Z0-9\]]\.\.\.", "", output), "a sentence is cut"
@@ -79,6 +69,42 @@ def test_an_example_can_be_given(words: str) -> None:
         assert used <= options | {"--help"}, line
 
 
+def test_a_required_option_that_is_missing_is_named(tmp_path: Path) -> None:
+    required = {
+        words: [
+            option.opts[-1]
+            for option in command.params
+            if option.required and option.param_type_name == "option"
+        ]
+        for words, command in LEAVES.items()
+    }
+    assert {"generate", "export", "import", "recover", "evaluate pairwise"} <= {
+        words for words, options in required.items() if options
+    }
+    for words in (words for words, options in required.items() if options):
+        arguments = ["x" for param in LEAVES[words].params if param.param_type_name == "argument"]
+        refused = bactrian(*words.split(), *arguments, cwd=tmp_path)
+        assert refused.returncode == 2, words
+        assert "Missing option" in refused.stderr, words
+        assert required[words][0] in refused.stderr, words
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("--timeout=nan", "nan is not a number above 0."),
+        ("--timeout=0", "0 is not a number above 0."),
+        ("--seed=2.5", "'2.5' is not a whole number."),
+        ("--max-messages=0", "0 is not a whole number of at least 1."),
+        ("--proposals=101", "101 is not a whole number from 1 to 100."),
+        ("--budget=nan", "nan is not a number of at least 0."),
+    ],
+)
+def test_a_number_out_of_its_limits_is_refused(tmp_path: Path, value: str, why: str) -> None:
+    refused = bactrian("play", "tea", value, cwd=tmp_path)
+    assert (refused.returncode, why in refused.stderr) == (2, True), refused.stderr
+
+
 def test_help_is_a_command_too(tmp_path: Path) -> None:
     assert (
         bactrian("help", "recipes", "show", cwd=tmp_path).stdout
@@ -89,9 +115,13 @@ def test_help_is_a_command_too(tmp_path: Path) -> None:
 
 def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
     def complete(words: str, index: int) -> list[str]:
-        return bactrian(
-            cwd=tmp_path, _BACTRIAN_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(index)
-        ).stdout.split()
+        return (
+            bactrian(
+                cwd=tmp_path, _BACTRIAN_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(index)
+            )
+            .stdout.replace("plain,", "")
+            .split()
+        )
 
     assert complete("bactrian ex", 1) == ["export", "explore"]
     assert "--user-model" in complete("bactrian play --user", 2)

@@ -47,6 +47,15 @@ READERS = [
         for form in ("camel-science", "camel-translated", "camel-lists", "preference")
     ),
 ]
+A_FEW = [
+    ("analyze", "run.db"),
+    ("failures", "run.db"),
+    ("verify", "run.db", "--json"),
+    ("show", "run.db"),
+    ("export", "run.db", "--format", "messages", "--out", "messages.out"),
+    ("export", "run.db", "--format", "csv", "--out", "csv.out"),
+]
+"""Commands that read what else a run can hold: all of them read it by the same functions."""
 EVERYTHING = "\n".join(HOSTILE.values())
 
 
@@ -209,9 +218,8 @@ async def test_hostile_lists_replies_and_errors_steer_no_terminal_in_a_run(
         )
     assert find_steering(done.stdout + done.stderr) == set()
     assert "Traceback" not in done.stderr
-    for command in COMMANDS:
-        if "broken.db" not in command:
-            check(tmp_path, *command)
+    for command in A_FEW:
+        check(tmp_path, *command)
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",), ("--names",)], ids=" ".join)
@@ -248,9 +256,8 @@ def test_hostile_chats_are_imported_and_steer_no_terminal(tmp_path: Path) -> Non
     out = check(tmp_path, "import", "chats", "--run", "run.db")
     assert f"{len(HOSTILE)} skipped" in out
     check(tmp_path, "import", "chats", "--run", "again.db", "--json")
-    for command in COMMANDS:
-        if "broken.db" not in command:
-            check(tmp_path, *command)
+    for command in A_FEW:
+        check(tmp_path, *command)
 
 
 def test_a_provider_s_hostile_row_steers_no_terminal(tmp_path: Path) -> None:
@@ -272,6 +279,5 @@ def test_lines_of_a_megabyte_are_shown_and_exported(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "Draw lines."}, {"role": "assistant", "content": content}]
     (tmp_path / "big.jsonl").write_text(json.dumps({"messages": messages}))
     check(tmp_path, "import", "big.jsonl", "--run", "run.db")
-    for command in COMMANDS:
-        if "broken.db" not in command:
-            check(tmp_path, *command)
+    for command in A_FEW:
+        check(tmp_path, *command)

@@ -109,6 +109,7 @@ def test_a_file_that_is_no_model_is_told_before_any_conversation_starts(
     assert len(done.stderr.splitlines()) == 2
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("missing", "says"),
     [
@@ -127,6 +128,7 @@ def test_a_library_that_llama_cpp_needs_and_the_system_lacks_is_named(
     assert says in second
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory")
 @pytest.mark.parametrize("command", [PLAY, GENERATE], ids=["play", "generate"])
 def test_too_little_memory_is_told_before_any_conversation_starts(
@@ -162,6 +164,7 @@ async def count_turns(run: Path) -> int:
         return sum([len(one.turns) async for one in store.sessions()])
 
 
+@pytest.mark.system
 async def test_a_model_that_is_killed_in_mid_run_costs_no_conversation(folder: Path) -> None:
     child = Command((*GENERATE, "local"), folder, clean_environment())
     killed: set[int] = set()

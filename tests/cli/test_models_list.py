@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from bactrian.cli.commands.catalog.models import write_providers
+from bactrian.cli.commands.catalog import write_providers
 from bactrian.cli.terminal.console import PrintableConsole
 from bactrian.models.providers import load_providers
 

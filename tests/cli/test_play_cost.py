@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bactrian.api.reading.status import read_status
+from bactrian.api.status import read_status
+from bactrian.store import open_store
 from tests.helpers.command import Command, clean_environment
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.generation import said
@@ -35,6 +36,24 @@ async def test_a_budget_stops_a_session_which_then_goes_on_with_the_command_it_n
         assert code == 0, complaint
         assert len(endpoint.requests) == paid + 2
         assert json.loads(output.splitlines()[-1])["code"] == "max_messages"
+
+
+async def test_a_session_goes_on_at_the_address_that_it_was_begun_at(tmp_path: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        child = Command(
+            (*PLAY, "--max-messages", "2", "--base-url", endpoint.url), tmp_path, clean_environment()
+        )
+        await child.communicate()
+        assert (child.returncode, len(endpoint.requests)) == (0, 2)
+        (name,) = await read_ids(tmp_path / "p.db")
+        child = Command(("resume", "p.db", name, "--max-messages", "4"), tmp_path, clean_environment())
+        _, complaint = await child.communicate()
+        assert (child.returncode, len(endpoint.requests)) == (0, 4), complaint
+
+
+async def read_ids(run: Path) -> list[str]:
+    async with open_store(run, read_only=True) as store:
+        return list(await store.list_created())
 
 
 async def test_a_session_that_is_stored_says_that_nothing_new_was_asked(tmp_path: Path) -> None:

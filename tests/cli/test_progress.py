@@ -9,15 +9,14 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from bactrian.api.reading.progress_rows import write_line
+from bactrian.api.progress_rows import write_line
 from bactrian.cli.view.facts import fit_facts
-from bactrian.cli.view.progress import choose_progress_view, draw_progress
-from bactrian.generate.admission import Admission
-from bactrian.generate.outlook import Outlook, SessionPrior
-from bactrian.generate.progress import ProgressSnapshot, RunProgress, ShortList
-from bactrian.generate.session_cost import Estimate
-from bactrian.models.wrappers.budget import UsageMeter
-from bactrian.records.usage import Usage
+from bactrian.cli.view.progress_view import choose_progress_view, draw_progress
+from bactrian.models.budget import UsageMeter
+from bactrian.records.turn import Usage
+from bactrian.runs.admission import Admission
+from bactrian.runs.cost import Estimate, Outlook, SessionPrior
+from bactrian.runs.progress import ProgressSnapshot, RunProgress, ShortList
 
 
 def snapshot(**more: object) -> ProgressSnapshot:

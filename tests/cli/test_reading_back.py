@@ -13,7 +13,6 @@ import pytest
 from bactrian.store import open_store
 from tests.helpers.command import LINES, Command, bactrian, clean_environment, events
 from tests.helpers.runs import make_run, session
-from tests.store.test_old_runs import old_run
 
 TWELVE = ("--limit", "12", "--set", "task.count=3", "--concurrency", "2", "--seed", "5")
 
@@ -61,6 +60,7 @@ def test_no_keep_keeps_nothing(tmp_path: Path, data: dict[str, Any]) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.system
 async def test_two_plays_at_once_keep_both_sessions(tmp_path: Path, data: dict[str, Any]) -> None:
     arguments = (*play(tmp_path), "--no-specify")
     write_script(tmp_path, delay=0.3)
@@ -112,6 +112,7 @@ def test_an_address_that_no_model_takes_is_refused_without_its_password(tmp_path
     assert "secret" not in refused.stderr
 
 
+@pytest.mark.system
 async def test_a_killed_run_is_found_and_finished_without_its_command(
     tmp_path: Path, data: dict[str, Any]
 ) -> None:
@@ -258,13 +259,12 @@ async def test_a_run_that_is_being_written_is_read(run: Path) -> None:
     assert json.loads(bactrian("status", run.name, "--json", cwd=run.parent).stdout)["state"] == "plays"
 
 
-def test_runs_reads_earlier_versions_and_changes_nothing(tmp_path: Path, data: dict[str, Any]) -> None:
-    path = old_run("v8", tmp_path)
-    before = path.read_bytes()
+def test_runs_changes_nothing_in_a_run(run: Path, tmp_path: Path, data: dict[str, Any]) -> None:
+    before = run.read_bytes()
     (tmp_path / "notes.db").write_text("no run")
     (found,) = events(bactrian("runs", "--json", cwd=tmp_path, **data).stdout)
     assert (found["run"], found["state"]) == ("run.db", "plays")
-    assert path.read_bytes() == before
+    assert run.read_bytes() == before
 
 
 def test_societies_are_listed_and_shown(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bactrian.cli.view.markdown import mark_differences
-from bactrian.play.human import HUMAN
-from bactrian.play.society.stages import name_models
-from bactrian.recipes.society import load_society
+from bactrian.recipes.society_file import load_society
+from bactrian.roleplay.human import HUMAN
+from bactrian.roleplay.society import name_models
 from tests.helpers.command import bactrian
 
 FILE = """

@@ -17,6 +17,8 @@ from bactrian.store import open_store
 from tests.helpers.endpoint import Answer, Endpoint, Received, completion
 from tests.helpers.shell import open_shell
 
+pytestmark = pytest.mark.system
+
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN", "PYTHON"))
 }

@@ -7,11 +7,9 @@ from io import StringIO
 import pytest
 from rich.table import Table
 
-from bactrian.cli.commands.catalog.prompts import prompts
+from bactrian.cli.commands.catalog import prompts
 from bactrian.cli.terminal.console import PrintableConsole
-from bactrian.cli.view.emergence import show_harness
-from bactrian.evaluate.emergence.lm_eval import TABLE_7, HarnessResult
-from bactrian.prompts.pack import list_packs, load_pack
+from bactrian.protocol.pack import list_packs, load_pack
 
 LONG = "a model whose name has more words than a line of eighty columns can show beside its numbers, by far"
 
@@ -21,24 +19,11 @@ class Terminal(StringIO):
         return True
 
 
-class Context:
-    invoked_subcommand = None
-
-
 def test_the_list_of_prompt_packs_has_one_line_for_each_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    prompts(Context())  # type: ignore[arg-type]
+    prompts()
     rows = capsys.readouterr().out.splitlines()[1:]
     assert [row.split()[0] for row in rows] == [*list_packs()]
     assert all(load_pack(name).description in row for name, row in zip(list_packs(), rows, strict=True))
-
-
-def test_results_of_a_harness_have_one_line_for_each_model_in_a_pipe(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    show_harness([HarnessResult(LONG, {})])
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(TABLE_7) + 2
-    assert lines[-1].startswith(LONG)
 
 
 def test_a_table_fits_the_terminal() -> None:

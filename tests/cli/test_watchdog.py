@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.cli.terminal.watchdog import watch_event_loop
-from tests.helpers.command import clean_environment
+from tests.helpers.command import Command, clean_environment
 
 BLOCKED = """
 import time
@@ -51,13 +49,15 @@ async def test_a_loop_that_only_waits_is_not_blocked() -> None:
     assert said == []
 
 
-def test_a_command_that_is_blocked_says_so_for_debugging_and_goes_on() -> None:
-    for debug, told in (("1", True), ("", False)):
-        environment = clean_environment(BACTRIAN_DEBUG=debug)
-        done = subprocess.run(
-            [sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=False, env=environment
-        )
-        assert ("warning: Nothing made progress for 1 s: read_a_slow_disk (" in done.stderr) is told
+@pytest.mark.system
+def test_a_command_that_is_blocked_says_so_for_debugging_and_goes_on(tmp_path: Path) -> None:
+    commands = [
+        (Command(["-c", BLOCKED], tmp_path, clean_environment(BACTRIAN_DEBUG=debug), own_process=True), told)
+        for debug, told in (("1", True), ("", False))
+    ]
+    for command, told in commands:
+        _, progress = command.finish()
+        assert (b"warning: Nothing made progress for 1 s: read_a_slow_disk (" in progress) is told
 
 
 async def test_an_import_that_takes_long_is_no_blocked_loop(

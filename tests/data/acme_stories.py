@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from bactrian.generate.jobs.base import Grid, JobContext, JobCost, JobKind, make_filler
-from bactrian.generate.plan import Plan
-from bactrian.generate.scheduler import Job
-from bactrian.generate.session_cost import Estimate, SessionCost
 from bactrian.models.model import Request
-from bactrian.recipes.axis import make_fault
-from bactrian.recipes.schema import JobSpec, Recipe
-from bactrian.records.ending import Ending
+from bactrian.recipes.schema import Axis, JobSpec, Recipe, make_fault
 from bactrian.records.events import Ended, Event, Spoke, Started
-from bactrian.records.message import Message
-from bactrian.records.session import Provenance, Role, Session, Task
+from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
-from bactrian.records.turn import Turn
-from bactrian.store import Store
+from bactrian.records.turn import Message, Turn
+from bactrian.runs.cost import Estimate, SessionCost
+from bactrian.runs.jobs import Grid, JobContext, JobCost, JobKind, make_filler
+from bactrian.runs.plan import Plan
+from bactrian.runs.scheduler import Job
+from bactrian.store import RunStore
 
 
 class Story(JobSpec):
@@ -43,19 +39,6 @@ class Story(JobSpec):
             raise make_fault("a story has an axis named hero", "axes", 0, "name")
 
 
-@dataclass(frozen=True)
-class Moods:
-    """The axis that this kind adds."""
-
-    items: tuple[str, ...]
-    name: str = "mood"
-    per: tuple[str, ...] = ()
-
-    @property
-    def count(self) -> int:
-        return len(self.items)
-
-
 class StoryJobs(JobKind[Story]):
     """The stories of a plan."""
 
@@ -63,7 +46,8 @@ class StoryJobs(JobKind[Story]):
     agents = ("teller",)
 
     async def read_grid(self) -> Grid:
-        return Grid.of((*self.plan.recipe.axes, Moods(tuple(self.job.moods))))
+        mood = Axis(name="mood", count=len(self.job.moods), given=tuple(self.job.moods))
+        return Grid.of((*self.plan.recipe.axes, mood))
 
     async def estimate(self) -> JobCost:
         each = Estimate(self.job.chapters, self.job.chapters, self.job.chapters)
@@ -81,7 +65,7 @@ class Teller:
         self._story = story
         self._model = context.models["teller"]
 
-    async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
+    async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
         plot = f"{self._fill('plot', job.values)} {self._story.moods[job.values['mood']]}"
         session = await store.begin(
             Session(

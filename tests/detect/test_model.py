@@ -9,12 +9,11 @@ from math import sqrt
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.detect.features import Features
-from bactrian.detect.labelled import hash_conversations
-from bactrian.detect.model import load_model, read_model, write_model
-from bactrian.detect.turns import read_turn, read_turns
-from bactrian.detect.wording import list_grams
+from bactrian.analyze.behaviours import find_behaviours
+from bactrian.detect.detector import load_model, read_model, write_model
+from bactrian.detect.features import Features, list_grams
+from bactrian.detect.fit import hash_conversations
+from bactrian.detect.turn_text import read_turn, read_turns
 from benchmarks.behaviours import BEGIN, END, PAGE, WEIGHTS, list_training
 from benchmarks.corpus import BEHAVIOURS, read_corpus
 from benchmarks.labelled import conversation, read_cases
@@ -51,8 +50,8 @@ def test_detection_needs_no_package_beyond_the_core() -> None:
         "import sys\n"
         "for name in ('numpy', 'sklearn', 'scipy'): sys.modules[name] = None\n"
         "from bactrian.detect.loops import is_loop\n"
-        "from bactrian.detect.model import load_model\n"
-        "from bactrian.detect.turns import read_turns\n"
+        "from bactrian.detect.detector import load_model\n"
+        "from bactrian.detect.turn_text import read_turns\n"
         "class Turn:\n"
         "    def __init__(self, speaker, text): self.speaker, self.text = speaker, text\n"
         "turns = [Turn('user', 'Thank you!'), Turn('assistant', 'You are welcome!')] * 4\n"

@@ -94,7 +94,7 @@ def make_files(reader: Reader) -> None:
     asyncio.run(write_runs(reader.files))
     problem = {"prompt": " ".join(map(str, range(20))), "canonical_solution": "return 1"}
     (reader.files / "HumanEval.jsonl.gz").write_bytes(gzip.compress(json.dumps(problem).encode()))
-    pack = resources.files("bactrian.prompts").joinpath("packs/ai-society.toml").read_text("utf-8")
+    pack = resources.files("bactrian.protocol").joinpath("packs/ai-society.toml").read_text("utf-8")
     (reader.files / "mine.toml").write_text(pack, "utf-8")
     (reader.files / "things.txt").write_text("rain\na piano\n")
 

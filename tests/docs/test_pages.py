@@ -13,6 +13,8 @@ from tests.helpers.pages import PAGES, Block, name_page, read_blocks
 from tests.helpers.sandbox import HAS_SANDBOX
 from tests.helpers.shell import run_script
 
+pytestmark = pytest.mark.system
+
 GIVEN = {
     "docs/analyze.md": "society.db before.db after.db ai_society_chat.tar.gz",
     "docs/export.md": "society.db physics.db german.db HumanEval.jsonl.gz",

@@ -6,6 +6,8 @@ import pytest
 
 from tools.reference.__main__ import FOLDER, PAGES
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_of_the_reference_is_fresh(name: str) -> None:

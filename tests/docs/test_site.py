@@ -13,6 +13,8 @@ from playwright.sync_api import Browser
 from tests.helpers.browser import needs_chromium
 from tests.helpers.pages import ROOT
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture(scope="module")
 def site() -> Path:

@@ -55,6 +55,20 @@ def test_every_source_file_on_a_page_exists(page: Path) -> None:
     assert {name for name in named if not any((place / name).exists() for place in places)} == set()
 
 
+@pytest.mark.parametrize("page", [ROOT / "docs/architecture.md", ROOT / "docs/decisions.md"], ids=name_page)
+def test_every_source_folder_on_the_map_exists(page: Path) -> None:
+    named = set(re.findall(r"`((?:\w+/)+)`", TEXTS[page]))
+    places = (
+        ROOT,
+        ROOT / "src/bactrian",
+        ROOT / "src/bactrian/cli",
+        ROOT / "src/bactrian/sandbox",
+        ROOT / "src/bactrian/train",
+    )
+    assert named
+    assert {name for name in named if not any((place / name).is_dir() for place in places)} == set()
+
+
 @pytest.mark.parametrize("page", TEXTS, ids=name_page)
 def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in LINK.findall(TEXTS[page]):

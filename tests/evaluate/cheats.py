@@ -174,7 +174,7 @@ def add_even(numbers):
     "changes the arguments": "def add_even(numbers):\n    numbers.clear()\n    return numbers\n",
     "imports the judge": """
 try:
-    from bactrian.evaluate.code_checks.verdict import Verdict
+    from bactrian.evaluate.code_judge import Verdict
     Verdict.passed = True
 except ImportError:
     pass

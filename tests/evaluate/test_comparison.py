@@ -7,9 +7,8 @@ from random import Random
 
 import pytest
 
-from bactrian.evaluate.agents.comparison import PairComparison, compare_pair
-from bactrian.evaluate.agents.judged import JudgedTask, Judgement
-from bactrian.evaluate.agents.winner import write_winner
+from bactrian.evaluate.comparison import PairComparison, compare_pair, write_winner
+from bactrian.evaluate.verdicts import JudgedTask, Judgement
 
 PAIR = ("extraction", "single_shot")
 Judge = Callable[[int, int, bool], tuple[float, float]]

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from bactrian.api.emergence.known_answers import find_stages
+from bactrian.api.knowledge import find_stages
 from bactrian.errors import InputError
-from bactrian.evaluate.emergence.domains import load_domains
-from bactrian.evaluate.emergence.facts import FactSize, draw_facts, write_reply
-from bactrian.models.registry import ModelOptions
-from bactrian.train.folder import write_json
+from bactrian.evaluate.known_answers import FactSize, draw_facts, load_domains, write_reply
+from bactrian.models.open import ModelOptions
+from bactrian.train.training_folder import write_json
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Plan, Received
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.evaluate.code_checks.judge import Judge
-from bactrian.evaluate.extraction import extract_module
-from bactrian.evaluate.problems.problem import Problem
+from bactrian.evaluate.code_judge import Judge
+from bactrian.evaluate.problems import Problem, extract_module
 from tests.helpers.sandbox import needs_sandbox
 
 PROMPT = 'from typing import List\n\n\ndef total(numbers: List[int]) -> int:\n    """Add numbers."""\n'

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bactrian.evaluate.code_checks.judge import Judge
-from bactrian.evaluate.problems.problem import Problem
-from bactrian.sandbox.limits import MIB, Limits
+from bactrian.evaluate.code_judge import Judge
+from bactrian.evaluate.problems import Problem
+from bactrian.sandbox.outcome import MIB, Limits
 from tests.evaluate.cheats import CHEATS, HONEST
 from tests.helpers.sandbox import needs_sandbox
 

@@ -9,11 +9,18 @@ from random import Random
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.evaluate.emergence.domains import load_domains
-from bactrian.evaluate.emergence.facts import FactSize, KnownAnswers, KnownQuestion, draw_facts, write_reply
-from bactrian.evaluate.emergence.grading import Graded, grade_reply
-from bactrian.evaluate.emergence.matrix import StageAnswers, compute_matrix
-from bactrian.stats.student import find_mean_interval
+from bactrian.evaluate.known_answers import (
+    FactSize,
+    Graded,
+    KnownAnswers,
+    KnownQuestion,
+    draw_facts,
+    grade_reply,
+    load_domains,
+    write_reply,
+)
+from bactrian.evaluate.stages import StageAnswers, compute_matrix
+from bactrian.stats.intervals import find_mean_interval
 
 DOMAINS = [domain.key for domain in load_domains().domains]
 STAGES = ["base", *DOMAINS]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.evaluate.questions.question_set import SETS, load_questions
+from bactrian.evaluate.question_sets import SETS, load_questions
 from tests.helpers.command import bactrian
 
 WORSE_FIRST = ["I solve it.\nAssistant 1: 2\nAssistant 2: 9", "I solve it.\nAssistant 1: 9\nAssistant 2: 2"]

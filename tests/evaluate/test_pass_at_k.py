@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from bactrian.evaluate.pass_at_k import estimate_pass, summarize_pass
+from bactrian.evaluate.code_scoring import estimate_pass, summarize_pass
 
 
 @pytest.mark.parametrize("samples", [1, 2, 5, 7])

@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from bactrian.evaluate.code_checks.judge import Judge
-from bactrian.evaluate.problems.human_eval import read_human_eval
-from bactrian.evaluate.problems.own import read_problems
-from bactrian.evaluate.problems.plus import find_plus_file
-from bactrian.evaluate.problems.problem import Problem
-from bactrian.sandbox.limits import Limits
+from bactrian.evaluate.code_judge import Judge
+from bactrian.evaluate.problems import Problem, find_plus_file, read_human_eval, read_problems
+from bactrian.sandbox.outcome import Limits
 from tests.helpers.sandbox import needs_sandbox
 
 COUNT = 12

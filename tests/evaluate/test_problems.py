@@ -8,13 +8,9 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.evaluate.code_checks.judge import Judge
-from bactrian.evaluate.code_checks.verdict import Verdict
-from bactrian.evaluate.problems.human_eval import read_human_eval
-from bactrian.evaluate.problems.own import read_problems
-from bactrian.evaluate.scoring import VerdictFile, judge_solutions
-from bactrian.evaluate.solutions import CodeSample
-from bactrian.sandbox.limits import Limits
+from bactrian.evaluate.code_judge import Judge, Verdict, VerdictFile, judge_solutions
+from bactrian.evaluate.problems import CodeSample, read_human_eval, read_problems
+from bactrian.sandbox.outcome import Limits
 from tests.helpers.sandbox import needs_sandbox
 
 MBPP = {

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import BadReply
-from bactrian.evaluate.questions.asking import ask_questions
-from bactrian.evaluate.questions.question_set import load_questions
+from bactrian.evaluate.question_sets import ask_questions, load_questions
 from bactrian.models.model import Reply, Request
 from bactrian.models.scripted import Scripted
 from tests.helpers.command import bactrian

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from bactrian.evaluate.agents.scores import ScoreRequest, build_score_format, read_scores
-from bactrian.language.body import strip_markers
+from bactrian.evaluate.verdicts import ScoreRequest, build_score_format, read_scores
 from bactrian.models.scripted import Scripted
+from bactrian.protocol.fences import strip_markers
 
 
 @pytest.mark.parametrize(

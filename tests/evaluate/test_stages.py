@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.evaluate.agents.paper_stages import TABLE_2
-from bactrian.evaluate.emergence.stage_plan import pair_stages, read_stages
-from bactrian.models.registry import ModelOptions
+from bactrian.evaluate.comparison_report import TABLE_2
+from bactrian.evaluate.stages import pair_stages, read_stages
+from bactrian.models.open import ModelOptions
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Endpoint, Plan, Received
 

@@ -12,9 +12,7 @@ from random import Random
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.evaluate.votes.ballot import Ballot, SolutionPair, find_next_ballot, read_pairs
-from bactrian.evaluate.votes.casting import cast_vote
-from bactrian.evaluate.votes.tally import count_votes
+from bactrian.evaluate.votes import Ballot, SolutionPair, cast_vote, count_votes, find_next_ballot, read_pairs
 from bactrian.records.run import Vote
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
@@ -168,25 +166,22 @@ async def test_many_voters_at_once_lose_no_vote(folder: Path) -> None:
     assert Counter(one.voter for one in votes) == {f"voter {number}": 4 for number in range(8)}
 
 
-def test_a_person_votes_in_the_terminal_and_goes_on_later(folder: Path) -> None:
-    command = ("evaluate", "vote", "run.db", "--voter", "anna")
-    first = bactrian(*command, cwd=folder, text=b"l it is clearer\nnonsense\nequal\nq\n")
-    assert first.returncode == 0, first.stderr
-    assert "2 votes stored under the name anna" in first.stderr
-    for word in ("Role-play", "Single", "extraction", "script"):
-        assert word not in first.stdout  # nothing tells whose a solution is
-    second = bactrian(*command, cwd=folder, text=b"b\n")
-    assert "3 of 4" in second.stdout
-    third = bactrian(*command, cwd=folder, text=b"s\nl\n")
-    assert "nothing left" in third.stdout
-    shown = bactrian("evaluate", "vote", "run.agents", "--json", cwd=folder)
+async def test_the_command_shows_what_the_votes_say(folder: Path) -> None:
+    solutions = folder / "run.agents" / "solutions.db"
+    votes: list[Vote] = []
+    for choice, comment in (("left", "it is clearer"), ("equal", ""), ("both_bad", ""), ("skip", "")):
+        ballot = find_next_ballot(await read_pairs(solutions), votes, "anna")
+        assert ballot is not None
+        votes.append(await cast_vote(solutions, ballot, "anna", choice, comment=comment))
+    shown = await asyncio.to_thread(lambda: bactrian("evaluate", "vote", "run.agents", "--json", cwd=folder))
     tally = json.loads(shown.stdout)
     assert (tally["votes"], tally["voters"]) == (3, 1)
     assert tally["choices"] == {"left": 1, "equal": 1, "both_bad": 1, "skip": 1}
     assert tally["comments"][0]["comment"] == "it is clearer"
     assert tally["paper"][0]["win"] == 76.3
-    table = bactrian("evaluate", "vote", "run.db", "--results", cwd=folder)
+    table = await asyncio.to_thread(lambda: bactrian("evaluate", "vote", "run.db", cwd=folder))
     assert "3 votes of 1 voters" in table.stdout
+    assert "bactrian explore run.db --edit" in table.stderr
 
 
 def test_without_solutions_there_is_nothing_to_vote_on(tmp_path: Path) -> None:

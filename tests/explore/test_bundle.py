@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.explore.bundle.links import rewrite_page
-from bactrian.explore.bundle.writer import BundleOrder, write_bundle
-from bactrian.explore.index.side import find_side_file
-from bactrian.explore.map.worker import draw_map
+from bactrian.explore.bundle import BundleOrder, rewrite_page, write_bundle
+from bactrian.explore.map_drawing import draw_map
+from bactrian.explore.side_file import find_side_file
 from tests.helpers.explorer import explore
 from tests.helpers.runs import make_run, session
 

@@ -14,15 +14,18 @@ from urllib.parse import quote
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.explore.filters import ListFilter
-from bactrian.explore.index.build import IndexBuilder
-from bactrian.explore.index.evidence import SearchedSession, pack_evidence, read_evidence, search_sessions
-from bactrian.explore.index.known import read_findings
-from bactrian.explore.index.lists import count_pairs, count_total
-from bactrian.explore.index.side import open_for_building
-from bactrian.records.finding import Finding
-from bactrian.records.run import Mark
+from bactrian.analyze.behaviours import find_behaviours
+from bactrian.explore.index_builder import IndexBuilder
+from bactrian.explore.session_findings import (
+    SearchedSession,
+    pack_evidence,
+    read_evidence,
+    read_known,
+    search_sessions,
+)
+from bactrian.explore.session_lists import ListFilter, count_pairs, count_total
+from bactrian.explore.side_file import open_for_building
+from bactrian.records.run import Finding, Mark
 from bactrian.store import open_store
 from tests.helpers.explorer import RunningExplorer, explore
 from tests.helpers.runs import make_run, session
@@ -39,7 +42,7 @@ def list_index_processes(explorer: int) -> list[str]:
     """The processes that index for the explorer with this process id."""
     children = Path(f"/proc/{explorer}/task/{explorer}/children").read_text().split()
     commands = [Path(f"/proc/{child}/cmdline").read_text() for child in children]
-    return [command for command in commands if "bactrian.explore.index.worker" in command]
+    return [command for command in commands if "bactrian.explore.index_upkeep" in command]
 
 
 async def test_a_new_index_has_the_marks_as_soon_as_it_has_the_sessions(tmp_path: Path) -> None:
@@ -188,7 +191,7 @@ async def test_a_conversation_shows_the_findings_of_the_index(tmp_path: Path) ->
             known, evidence=pack_evidence(FLIPPED, [Finding("flip", 2, "flake_reply", 1.0, "you plan")])
         )
         builder.add_behaviours([flake], builder.list_unsearched(1))
-    found = read_findings(tmp_path / "run.db.explore", FLIPPED)
+    found = read_known(tmp_path / "run.db.explore", FLIPPED).findings
     assert [(one.turn, one.behaviour, one.quote) for one in found] == [(2, "flake_reply", "you plan")]
 
 

@@ -7,22 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.explore.bundle.pages import FetchedPage, fetch_page
-from bactrian.explore.bundle.writer import BundleOrder, write_bundle
-from bactrian.explore.deliberation import Branch, list_rounds
-from bactrian.explore.kept_files import list_kept_files
-from bactrian.explore.library import open_library
-from bactrian.explore.pages.conversation import explain_behaviour
+from bactrian.explore.bundle import BundleOrder, FetchedPage, fetch_page, write_bundle
+from bactrian.explore.conversation_pages import Branch, explain_behaviour, list_rounds
+from bactrian.explore.library import list_kept_files, open_library
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
-from bactrian.play.embodied.kept_files import name_folder
-from bactrian.recipes.society import load_society
-from bactrian.records.candidate import CriticSettings, Decision, Deliberation, Proposal
-from bactrian.records.finding import BEHAVIOURS
+from bactrian.recipes.society_file import load_society
+from bactrian.records.run import BEHAVIOURS
 from bactrian.records.session import Role
 from bactrian.records.text import Text
-from bactrian.records.usage import Usage
+from bactrian.records.turn import CriticSettings, Decision, Deliberation, Proposal, Usage
 from bactrian.store import open_store
+from bactrian.store.locations import name_files_folder
 from tests.helpers.command import bactrian
 from tests.helpers.runs import ORIGIN, make_run, session, turn
 
@@ -159,7 +155,7 @@ FILES: Mapping[str, bytes] = {"camel.png": b"\x89PNG", "page.html": b"<script>1<
 async def make_embodied(folder: Path) -> Path:
     """Write a run whose first conversation has files, and a link out of their folder."""
     run = await make_run(folder / "run.db", [session("001"), session("002")])
-    kept = name_folder(run, "001")
+    kept = name_files_folder(run, "001")
     kept.mkdir(parents=True)
     for name, content in FILES.items():
         (kept / name).write_bytes(content)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bactrian.explore.index.words import read_search
-from bactrian.explore.layout import arrange_turn, make_visible, write_plain
+from bactrian.blocks import make_visible
+from bactrian.explore.layout import HIT, FieldBlock, arrange_turn
+from bactrian.explore.search_words import read_search
 from tests.helpers.runs import turn
 from tests.helpers.texts import CHARACTERS
+
+
+def write_plain(fields: Iterable[FieldBlock]) -> str:
+    """The shown text without marks."""
+    return "\n".join(
+        "".join(piece.text for piece in block.pieces) for field in fields for block in field.blocks
+    )
+
 
 CODE = "```python\ndef add(a, b):\n    return a + b\n```"
 
@@ -25,7 +36,7 @@ def test_the_fields_of_the_protocol_are_told_apart() -> None:
 def test_code_is_a_block_with_its_language_and_coloured() -> None:
     (field,) = arrange_turn(turn(2, f"Solution: Here:\n{CODE}\nNext request."), [], ())
     text, code = field.blocks
-    assert (text.code, code.code, code.language) == (False, True, "python")
+    assert (text.is_code, code.is_code, code.language) == (False, True, "python")
     assert "".join(piece.text for piece in code.pieces) == "def add(a, b):\n    return a + b"
     assert {"k"} <= {piece.token for piece in code.pieces}
 
@@ -33,7 +44,7 @@ def test_code_is_a_block_with_its_language_and_coloured() -> None:
 def test_evidence_is_marked_with_its_number_where_it_stands() -> None:
     said = turn(2, "Solution: I will do it now. Wait.\nNext request.")
     (field,) = arrange_turn(said, [(3, "I will do it now."), (4, "do it  now. Wait")], ())
-    assert [(piece.text, piece.findings) for piece in field.blocks[0].pieces] == [
+    assert [(piece.text, piece.labels) for piece in field.blocks[0].pieces] == [
         ("I will ", (3,)),
         ("do it now.", (3, 4)),
         (" Wait", (4,)),
@@ -43,12 +54,12 @@ def test_evidence_is_marked_with_its_number_where_it_stands() -> None:
 
 def test_evidence_that_is_not_in_the_text_marks_nothing() -> None:
     (field,) = arrange_turn(turn(2, "Solution: Yes."), [(1, "No.")], ())
-    assert all(not piece.findings for piece in field.blocks[0].pieces)
+    assert all(not piece.labels for piece in field.blocks[0].pieces)
 
 
 def test_hits_of_the_search_are_marked() -> None:
     (field,) = arrange_turn(turn(2, "Solution: Water the garden."), [], read_search("garden"))
-    assert [piece.text for piece in field.blocks[0].pieces if piece.hit] == ["garden"]
+    assert [piece.text for piece in field.blocks[0].pieces if piece.labels == (HIT,)] == ["garden"]
 
 
 @example("\x1f", "", "")  # A separator is space to Python, and shown as a sign.

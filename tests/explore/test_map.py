@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from bactrian.explore.index.side import is_inside
-from bactrian.explore.map.embedding import compute_vectors, count_words
-from bactrian.explore.map.installed_vectors import compute_installed_vectors
-from bactrian.explore.map.projection import arrange_points, find_neighbours
+from bactrian.explore.map_drawing import arrange_points, compute_vectors, count_words, find_neighbours
+from bactrian.explore.side_file import is_inside
 from tests.helpers.browser import find_barriers, needs_chromium
 from tests.helpers.explorer import explore
 from tests.helpers.runs import make_run, session
@@ -73,39 +71,6 @@ def test_a_point_is_inside_or_outside_of_a_polygon() -> None:
     assert is_inside(5, 5, square)
     assert not is_inside(15, 5, square)
     assert not is_inside(5, -1, square)
-
-
-def write_weights(folder: Path) -> tuple[Path, Path]:
-    """Write a table in which synonyms have the same vector, and its tokenizer, as WordLlama's package has them."""
-    tokenizers = pytest.importorskip("tokenizers")
-    words = ["[UNK]", "car", "automobile", "tulip", "flower"]
-    table = np.array([[0, 0], [1, 0], [1, 0], [0, 1], [0, 1]], np.float16)
-    header = {"embedding.weight": {"dtype": "F16", "shape": [5, 2], "data_offsets": [0, table.nbytes]}}
-    text = json.dumps(header).encode()
-    weights, tokenizer = folder / "a.safetensors", folder / "a_tokenizer_config.json"
-    weights.write_bytes(len(text).to_bytes(8, "little") + text + table.tobytes())
-    places = {word: place for place, word in enumerate(words)}
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(places, "[UNK]"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made.save(str(tokenizer))
-    return weights, tokenizer
-
-
-def test_installed_weights_put_words_of_one_meaning_together(tmp_path: Path) -> None:
-    texts = ["car", "automobile car", "tulip", "flower", ""]
-    vectors = compute_installed_vectors(texts, *write_weights(tmp_path))
-    assert np.allclose(vectors[0], vectors[1], atol=1e-3)
-    assert np.allclose(vectors[2], vectors[3], atol=1e-3)
-    assert vectors[0] @ vectors[2] < 0
-    assert np.isfinite(vectors).all()
-
-
-@pytest.mark.parametrize("content", [b"\xff" * 99, (2).to_bytes(8, "little") + b"{}"])
-def test_weights_of_another_form_are_refused(tmp_path: Path, content: bytes) -> None:
-    weights, tokenizer = write_weights(tmp_path)
-    weights.write_bytes(content)
-    with pytest.raises(ValueError, match="has no table"):
-        compute_installed_vectors(["car"], weights, tokenizer)
 
 
 @needs_chromium

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bactrian.explore.bundle.pages import FetchedPage, fetch_page
+from bactrian.explore.bundle import FetchedPage, fetch_page
 from bactrian.explore.library import open_library
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
-from bactrian.explore.trainings import draw_plots, read_stages
-from bactrian.train.folder import list_stage_folders, write_json
-from bactrian.train.log import StageLog
+from bactrian.train.curves import draw_plots, read_stages
+from bactrian.train.training_folder import StageLog, list_stage_folders, write_json
 
 
 def write_training(root: Path, *stages: tuple[str, int, int]) -> Path:
@@ -65,9 +64,11 @@ def test_stages_follow_each_other_in_the_picture_and_a_long_table_is_averaged(
     assert stages[1].table[0].loss == sum(4 / step for step in range(1, 11)) / 10
     losses, speed = draw_plots(stages)
     assert [line.name for line in losses.lines] == ["training", "held out"]
-    assert losses.description == "training from 3 to 0.006672, held out from 1 to 0.008333"
+    assert [(line.first, round(line.last, 6)) for line in losses.lines] == [(3.0, 0.006672), (1.0, 0.008333)]
     assert losses.ends == [(7.9, "first"), (600.0, "second")]
-    assert speed.description == "tokens per second from 250 to 250"
+    assert [(line.name, line.first, line.last) for line in speed.lines] == [
+        ("tokens per second", 250.0, 250.0)
+    ]
 
 
 async def test_a_training_is_found_in_the_library_and_shown_with_its_numbers(tmp_path: Path) -> None:
@@ -78,6 +79,7 @@ async def test_a_training_is_found_in_the_library_and_shown_with_its_numbers(tmp
     assert "step 3 of 9" in page
     assert "1.0000 → 0.5000" in page
     assert '<polyline class="line-held"' in page
+    assert "training from 4 to 1.333, held out from 1 to 0.5" in page
     lines = table.body.decode().splitlines()
     assert lines[:2] == [
         "stage,step,loss,held_out,tokens_per_second,learning_rate",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser, Page, expect
 
-from bactrian.evaluate.votes.invitations import invite_voters
-from bactrian.evaluate.votes.study import find_study, read_tally, read_votes
+from bactrian.evaluate.invitations import invite_voters
+from bactrian.evaluate.votes import find_study, read_tally, read_votes
 from tests.helpers.browser import APPEARANCES, IS_TOO_WIDE, add_axe, find_barriers
 from tests.helpers.explorer import RunningExplorer, run_apart
 from tests.helpers.voting import read_stored

@@ -12,14 +12,13 @@ from urllib.parse import urlencode
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.evaluate.votes.invitations import (
+from bactrian.evaluate.invitations import (
     find_voter,
     invite_voters,
     read_invitations,
     withdraw_invitation,
 )
-from bactrian.explore.security import is_for_voters, make_access_rules
-from bactrian.explore.visit_limit import VisitLimit
+from bactrian.explore.security import VisitLimit, is_for_voters, make_access_rules
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
 from tests.helpers.explorer import Answer, RunningExplorer

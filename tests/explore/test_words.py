@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from bactrian.explore.index.words import find_hits, prepare_text, read_search, write_match
+from bactrian.explore.search_words import find_hits, prepare_text, read_search, write_match
 
 TEXTS = [
     "The garden plan: sow, water, wait.",

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from bactrian.export.formats.camel_chat import DistinctTasks
-from bactrian.records.ending import Ending
-from bactrian.records.session import Task
+from bactrian.export.camel_formats import DistinctTasks
+from bactrian.records.session import Ending, Task
 from tests.helpers.exports import convert, exported, members
 from tests.helpers.runs import session
 

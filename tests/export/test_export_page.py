@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bactrian.export.registry import FORMATS
+from bactrian.export.formats import FORMATS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
 

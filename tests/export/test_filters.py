@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.export.decontaminate import read_benchmark
-from bactrian.export.filters import Filters
 from bactrian.export.redact import Redactor
-from bactrian.export.split import Split, read_split
+from bactrian.export.session_filters import Filters, Split, read_benchmark, read_split
 from bactrian.records.turn import Instruction
 from tests.helpers.exports import exported, lines
 from tests.helpers.runs import answer, session

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.export.split import read_split
-from bactrian.export.training_configs import TOOLS
-from bactrian.records.candidate import Preference
-from bactrian.records.finding import Finding
+from bactrian.export.manifest import TOOLS
+from bactrian.export.session_filters import read_split
+from bactrian.records.run import Finding
 from bactrian.records.session import Session
-from bactrian.stats.proportion import Proportion
+from bactrian.records.turn import Preference
+from bactrian.stats.intervals import Proportion
 from tests.helpers.exports import exported, lines, members
 from tests.helpers.runs import ORIGIN, answer, session
 

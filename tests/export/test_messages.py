@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
-from bactrian.play.agent import View
-from bactrian.play.endings.rules import default_endings
-from bactrian.play.scene import build_role_play
+from bactrian.protocol.markers import DONE
+from bactrian.roleplay.agent import View
+from bactrian.roleplay.endings import default_endings
+from bactrian.roleplay.setup import build_role_play
 from tests.helpers.exports import exported, lines
 from tests.helpers.runs import PACK, session, turn
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.analyze.behaviours import find_behaviours
 from bactrian.errors import InputError
 from bactrian.export.exporter import ExportOptions, export_run
 from bactrian.export.format import Add, ExportContext, Format, Sample
-from bactrian.export.registry import find_format
+from bactrian.export.formats import find_format
 from bactrian.records.session import Session
 from bactrian.store import open_store
 from tests.helpers.exports import exported, handed, lines

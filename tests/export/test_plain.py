@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.export.split import read_split
-from bactrian.language.protocol import DONE
+from bactrian.export.session_filters import read_split
+from bactrian.protocol.markers import DONE
 from bactrian.records.turn import Speaker
 from tests.helpers.exports import exported, lines
 from tests.helpers.runs import session

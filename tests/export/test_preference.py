@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
-from bactrian.play.persist import persist_events
-from bactrian.play.session import play_session
-from bactrian.records.candidate import CriticSettings
+from bactrian.protocol.markers import DONE
+from bactrian.records.turn import CriticSettings
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.start import persist_events
 from bactrian.store import open_store
 from tests.helpers.exports import handed, lines
 from tests.play.test_critic import ASKS, SOLVES, critic_scene

@@ -11,16 +11,16 @@ import pytest
 
 from bactrian.ingest.chats import MESSAGES, read_row
 from bactrian.ingest.parsed import Origin
-from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
-from bactrian.play.endings.rules import default_endings
-from bactrian.play.persist import persist_events
-from bactrian.play.scene import build_role_play
-from bactrian.play.session import play_session
-from bactrian.play.tools.functions import FunctionTool
-from bactrian.play.tools.toolbox import Toolbox
+from bactrian.protocol.markers import DONE
 from bactrian.records.session import Session
-from bactrian.records.tool import Toolkit
+from bactrian.records.turn import Toolkit
+from bactrian.roleplay.endings import default_endings
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.setup import build_role_play
+from bactrian.roleplay.start import persist_events
+from bactrian.roleplay.tool_sources import FunctionTool
+from bactrian.roleplay.tools import Toolbox
 from bactrian.store import open_store
 from tests.helpers.exports import handed, lines
 from tests.helpers.runs import PACK, ROUND, session

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.records.candidate import Preference
+from bactrian.records.turn import Preference
 from tests.helpers.exports import exported
 from tests.helpers.runs import session
 

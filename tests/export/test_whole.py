@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.export.registry import FORMATS
+from bactrian.export.formats import FORMATS
 from bactrian.store import open_store
 from tests.helpers.command import start_python
 from tests.helpers.exports import exported, handed
@@ -75,7 +75,7 @@ async def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path, form: st
 KILLED = """
 import asyncio, sys, time
 from pathlib import Path
-from bactrian.export.filters import Filters
+from bactrian.export.session_filters import Filters
 from tests.helpers.exports import handed
 
 seen = []

@@ -56,6 +56,7 @@ def read(target: Path) -> list[str]:
     return [path.read_text() for path in names if path.exists()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_a_replacement_killed_at_any_step_is_finished_or_undone_by_the_next_start(
     tmp_path: Path, kind: str

@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tests.helpers.in_process import can_run_here, run_here
+
 LINES = [
     "Build a tea timer.",
     "Instruction: Name the parts.\nInput: None",
@@ -140,10 +142,16 @@ def hand_over(descriptors: Sequence[int]) -> None:
 
 
 def bactrian(
-    *arguments: str, cwd: Path, text: bytes | None = None, **variables: str
+    *arguments: str, cwd: Path, text: bytes | None = None, own_process: bool = False, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end. ``variables`` are added to its environment, ``text`` is its standard input."""
+    """Run a command to its end. ``variables`` are added to its environment, ``text`` is its standard input.
+
+    It runs in this process where that makes no difference to it, unless it is to have its ``own_process``.
+    """
     environment = clean_environment(**variables)
+    if not own_process and can_run_here(variables):
+        code, out, err = run_here(arguments, cwd, environment, text or b"")
+        return subprocess.CompletedProcess(arguments, code, out.decode(), err.decode())
     if any(name.startswith(_AT_START) and name not in _LATER for name in variables):
         command = [sys.executable, "-m", "bactrian", *arguments]
         done = subprocess.run(command, cwd=cwd, env=environment, input=text, capture_output=True, check=False)

@@ -33,11 +33,10 @@ from typing import Any
 from rich.cells import cell_len
 
 import bactrian
-from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.analyze.behaviours import find_behaviours
 from bactrian.models.providers import load_providers
-from bactrian.prompts.engine import load_engine_prompts
-from bactrian.prompts.pack import list_packs, load_pack
-from bactrian.recipes.registry import find_recipe_model
+from bactrian.protocol.pack import list_packs, load_engine_prompts, load_pack
+from bactrian.recipes.job_specs import find_recipe_model
 from tests.helpers.command_process import hand_on, is_last, run_commands
 from tests.helpers.runs import session
 
@@ -58,10 +57,8 @@ _USUAL = (
         "rensa",
         "rich.progress",
         "rich.table",
-        "sqlalchemy.dialects.sqlite",
         "ssl",
-        "typer._adapters",
-        "typer._click.decorators",
+        "click",
     ),
 )
 """Modules that commands import when they need them; none of them starts a thread."""

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bactrian.export.exporter import ExportOptions, export_run
-from bactrian.export.registry import find_format
-from bactrian.language.protocol import DONE
+from bactrian.export.formats import find_format
+from bactrian.protocol.markers import DONE
 from bactrian.records.session import Session
 from bactrian.store import open_store
 from tests.helpers.runs import make_run

@@ -6,11 +6,10 @@ import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.records.ending import Ending
 from bactrian.records.run import Call, ItemList
-from bactrian.records.session import Role, Session, Task
+from bactrian.records.session import Ending, Role, Session, Task
 from bactrian.records.text import clean_text
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Usage
 from bactrian.store import open_store
 from tests.helpers.runs import ORIGIN, session
 

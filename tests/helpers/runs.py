@@ -7,14 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.language.protocol import DONE, read_instruction, read_solution
-from bactrian.prompts.pack import load_pack
-from bactrian.records.ending import Ending, EndingCode
-from bactrian.records.sampling import Sampling
-from bactrian.records.session import Provenance, Role, Session, Task
+from bactrian.protocol.markers import DONE, read_instruction, read_solution
+from bactrian.protocol.pack import load_pack
+from bactrian.records.session import Ending, EndingCode, Provenance, Role, Session, Task
 from bactrian.records.text import Text
-from bactrian.records.turn import Turn
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Sampling, Turn, Usage
 from bactrian.store import open_store
 
 ROUND = (

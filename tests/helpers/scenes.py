@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bactrian.models.model import Model, Reply, Request
+from bactrian.models.model import Model, Reply, Request, get_traits
 from bactrian.models.scripted import Scripted, ScriptedReply
-from bactrian.models.traits import get_traits
-from bactrian.play.scene import Scene, build_role_play
-from bactrian.play.session import play_session
-from bactrian.play.setup import RolePlaySetup, new_session
-from bactrian.prompts.pack import load_pack
-from bactrian.records.ending import Ending
+from bactrian.protocol.pack import load_pack
 from bactrian.records.events import Ended, Event, Spoke
-from bactrian.records.session import Role, Session
+from bactrian.records.session import Ending, Role, Session
 from bactrian.records.turn import Turn
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.setup import RolePlaySetup, build_role_play, new_session
+from bactrian.roleplay.turns import Scene
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
 ASK = "Instruction: Do part {}.\nInput: None"

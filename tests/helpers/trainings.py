@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bactrian.train.load import parse_train_recipe
-from bactrian.train.run import TrainOrder
+from bactrian.train.training import TrainOrder
+from bactrian.train.training_recipe import parse_train_recipe
 
 RECIPE = """
 name = "facts"

@@ -22,8 +22,7 @@ from bactrian.ingest.parsed import LONGEST, Origin
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
 from bactrian.store import open_store
-from bactrian.store.sqlite.recover import recover
-from bactrian.store.sqlite.verify import verify
+from bactrian.store.care import recover, verify
 from tests.helpers.command import bactrian
 from tests.helpers.disks import mounted
 from tests.helpers.exports import handed

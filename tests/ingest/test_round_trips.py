@@ -18,7 +18,7 @@ from bactrian.ingest.parsed import Origin
 from bactrian.records.session import Session, find_kind
 from bactrian.records.turn import Instruction
 from bactrian.store import open_store
-from bactrian.tables.camel import name_roles
+from bactrian.tables.tables import name_roles
 from tests.helpers.command import bactrian
 from tests.helpers.exports import convert, handed, lines, members
 from tests.helpers.runs import ORIGIN, answer, make_run, session

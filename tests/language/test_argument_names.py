@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import bactrian as bt
-from bactrian.language.argument_names import rename_options
+from bactrian.protocol.argument_names import rename_options
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.language.escape import to_code_span, to_file_name, to_line, to_markdown
-from bactrian.records.text import to_printable
+from bactrian.records.text import to_code_span, to_file_name, to_line, to_markdown, to_printable
 from tests.helpers.exports import exported
 from tests.helpers.runs import ORIGIN, session
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bactrian.language.protocol import (
+from bactrian.protocol.markers import (
     DONE,
     find_instruction,
     is_done,

@@ -7,13 +7,11 @@ import asyncio
 import pytest
 
 from bactrian.errors import BudgetReached, InputError, ModelError, TryAgain
+from bactrian.models.budget import Budget, Price, UsageMeter
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.models.wrappers.budget import Budget, Price, UsageMeter
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
+from bactrian.models.openai import OpenAIModel
 from bactrian.records.text import Text
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Message, Sampling, Usage
 from tests.helpers.endpoint import Answer, Endpoint, Raw
 from tests.helpers.endpoint import completion as completion_of
 

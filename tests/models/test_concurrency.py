@@ -9,13 +9,11 @@ from contextlib import suppress
 import pytest
 
 from bactrian.errors import Denied, Halted, ModelError, Refused, TryAgain, UnknownModel, Unreachable
-from bactrian.models.model import Reply, ReplyChoice, Request
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.models.wrappers.cancellation import StopSignal
-from bactrian.models.wrappers.concurrency import ConcurrencyLimit
-from bactrian.records.message import Message
+from bactrian.models.limits import ConcurrencyLimit
+from bactrian.models.model import Reply, ReplyChoice, Request, StopSignal
+from bactrian.models.openai import OpenAIModel
 from bactrian.records.text import Text
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Message, Usage
 
 
 class Endpoint:

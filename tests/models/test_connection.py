@@ -9,10 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bactrian.models.http.address import read_address
-from bactrian.models.http.pool import Pool
-from bactrian.models.http.response import Compressed, Dropped, IdleTimeout, NotHttp, Response, TooLarge
-from bactrian.models.http.timeouts import Timeouts
+from bactrian.models.http import Pool, Timeouts, read_address
+from bactrian.models.http_response import Compressed, Dropped, IdleTimeout, NotHttp, Response, TooLarge
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.models.discovery import FoundServer, find_servers
+from bactrian.models.open import FoundServer, find_servers
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint
 

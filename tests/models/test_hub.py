@@ -18,14 +18,18 @@ from aiohttp import web
 
 from bactrian.errors import InputError, ModelError, Refused
 from bactrian.models.credentials import DOTENV
-from bactrian.models.local.fetching import fetch_in_thread
 from bactrian.models.local.hub import HubWeights, fetch_from_hub, read_hub_name
-from bactrian.models.local.weights import BUILT_IN, Progress, fetch_weights, find_cache_folder
+from bactrian.models.local.weights import (
+    BUILT_IN,
+    Progress,
+    fetch_in_thread,
+    fetch_weights,
+    find_cache_folder,
+)
 from bactrian.models.model import Request
-from bactrian.models.registry import ModelOptions, find_traits, open_model
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
+from bactrian.models.open import ModelOptions, find_traits, open_model
 from bactrian.records.text import Text
+from bactrian.records.turn import Message, Sampling
 from tests.helpers.command import Command, clean_environment
 
 REPO = "acme/tiny-GGUF"

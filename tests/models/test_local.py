@@ -17,17 +17,14 @@ import pytest
 import pytest_asyncio
 
 from bactrian.errors import BadReply, ContextFull, InputError, ModelError, TryAgain
-from bactrian.models.local.model import LocalModel
-from bactrian.models.local.server import LlamaServer
-from bactrian.models.local.standstill import read_processor_seconds
-from bactrian.models.local.start import start_server
+from bactrian.models.local.llama_server import LlamaServer, read_processor_seconds, start_server
+from bactrian.models.local.local_model import LocalModel
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from bactrian.models.model import Reply, Request, ResponseFormat
-from bactrian.models.registry import ModelOptions, open_model
-from bactrian.models.wrappers.retry import Retry
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
+from bactrian.models.open import ModelOptions, open_model
+from bactrian.models.retry import Retry
 from bactrian.records.text import Text
+from bactrian.records.turn import Message, Sampling
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -280,11 +277,11 @@ async def test_the_window_is_never_larger_than_the_model_was_trained_for() -> No
 async def test_too_little_memory_is_an_error_and_not_a_crash() -> None:
     starved = """
 import asyncio, resource
-from bactrian.models.local.server import LlamaServer
-from bactrian.models.local.start import start_server
-from bactrian.models.local.model import LocalModel
+from bactrian.models.local.llama_server import LlamaServer
+from bactrian.models.local.llama_server import start_server
+from bactrian.models.local.local_model import LocalModel
 from bactrian.models.model import Request
-from bactrian.records.message import Message
+from bactrian.records.turn import Message
 from bactrian.records.text import Text
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 model = LocalModel(slots=16, window=8192)
@@ -333,7 +330,7 @@ async def test_a_killed_server_is_started_again_and_the_reply_is_whole() -> None
 async def test_no_server_outlives_a_killed_program() -> None:
     program = (
         "import asyncio\n"
-        "from bactrian.models.local.model import LocalModel\n"
+        "from bactrian.models.local.local_model import LocalModel\n"
         "async def main():\n"
         "    await LocalModel(slots=1, window=512).load()\n"
         "    print('ready', flush=True)\n"

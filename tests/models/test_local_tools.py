@@ -10,15 +10,13 @@ import pytest
 import pytest_asyncio
 from pydantic import BaseModel
 
-from bactrian.models.local.model import LocalModel
+from bactrian.models.local.local_model import LocalModel
 from bactrian.models.model import Request
-from bactrian.models.text_tools.calls import read_calls
-from bactrian.models.text_tools.grammar import extend_grammar
-from bactrian.play.response_formats import build_assistant_format
-from bactrian.play.tools.functions import FunctionTool
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
+from bactrian.models.text_tools import extend_grammar, read_calls
 from bactrian.records.text import Text
+from bactrian.records.turn import Message, Sampling
+from bactrian.roleplay.agent import build_assistant_format
+from bactrian.roleplay.tool_sources import FunctionTool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,7 +7,8 @@ import tomllib
 from pathlib import Path
 
 from bactrian.models.providers import load_providers
-from bactrian.recipes.parameters import AGENT_NAMES, SamplingSpec
+from bactrian.options import SamplingSpec
+from bactrian.recipes.parameters import AGENT_NAMES
 from tests.helpers.command import bactrian, events
 from tests.helpers.packages import install
 

@@ -11,15 +11,12 @@ from typing import Any
 import pytest
 
 from bactrian.errors import BadReply, ContextFull, Denied, InputError
-from bactrian.models.http.timeouts import Timeouts
+from bactrian.models.http import Timeouts
 from bactrian.models.model import Request, ResponseFormat
-from bactrian.models.openai.client import OFFICIAL, OpenAIModel
-from bactrian.models.openai.options import encode_options
-from bactrian.models.openai.wire import build_request_parts
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
+from bactrian.models.openai import OFFICIAL, OpenAIModel
+from bactrian.models.wire import build_request_parts, encode_options
 from bactrian.records.text import Text
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Message, Sampling, Usage
 from tests.helpers.endpoint import Answer, Endpoint, completion
 
 ASK = Request([Message("system", Text("Be brief.")), Message("user", Text('Say "hé"\n\U0001f42b'))])

@@ -26,12 +26,12 @@ from bactrian.errors import (
     TryAgain,
     UnknownModel,
 )
-from bactrian.models.http.timeouts import Timeouts
+from bactrian.models.faults import read_retry_after
+from bactrian.models.http import Timeouts
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.models.openai.errors import read_retry_after
-from bactrian.records.message import Message
+from bactrian.models.openai import OpenAIModel
 from bactrian.records.text import Text
+from bactrian.records.turn import Message
 from tests.helpers.certificate import certificate
 from tests.helpers.endpoint import Answer, Endpoint, Raw, Reply, completion
 

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.errors import BadReply, ModelError, TryAgain
-from bactrian.models.http.sse import EventReader
-from bactrian.models.http.timeouts import Timeouts
+from bactrian.models.http import Timeouts
+from bactrian.models.http_response import EventReader
 from bactrian.models.model import Reply, Request
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.records.message import Message
+from bactrian.models.openai import OpenAIModel
 from bactrian.records.text import Text
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Message, Usage
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Raw, completion, streamed
 
 ASK = Request([Message("user", Text("Go on."))])

@@ -9,15 +9,14 @@ import pytest
 import bactrian as bt
 from bactrian.errors import InputError, ModelError, TryAgain
 from bactrian.models.model import RemoteModel, Request
-from bactrian.models.plugins import open_plugin
-from bactrian.models.registry import ModelOptions, open_model
+from bactrian.models.open import ModelOptions, open_model, open_plugin
 from tests.helpers.packages import install
 
 PACKAGE = """
 from bactrian import errors
 from bactrian.models.model import Reply, ReplyChoice, Request
 from bactrian.records.text import Text
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Usage
 
 FAULTS = {
     "full": errors.ContextFull("The window is full."),

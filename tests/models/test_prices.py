@@ -8,9 +8,9 @@ import pytest
 
 import bactrian as bt
 from bactrian.errors import InputError
+from bactrian.models.budget import Price
 from bactrian.models.pricing import FREE, choose_prices, find_price, read_price, suggest_priced
-from bactrian.models.wrappers.budget import Price
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Usage
 
 
 def test_the_users_own_price_is_read() -> None:

@@ -9,15 +9,13 @@ import pytest
 
 from bactrian.errors import Denied, InputError
 from bactrian.models.credentials import DOTENV
-from bactrian.models.endpoint import open_endpoint
-from bactrian.models.http.address import read_address
+from bactrian.models.http import read_address
 from bactrian.models.model import Request, ResponseFormat
+from bactrian.models.open import ModelOptions, find_traits, open_endpoint, open_model
 from bactrian.models.pricing import FREE, find_price
 from bactrian.models.providers import ProviderModel, load_providers, split_name
-from bactrian.models.registry import ModelOptions, find_traits, open_model
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
+from bactrian.records.turn import Message, Sampling
 from tests.helpers.endpoint import Endpoint, Received
 
 FORM = ResponseFormat("form", {"type": "object"}, 'root ::= "x"', lambda text: text)

@@ -11,9 +11,9 @@ import pytest
 
 from bactrian.errors import InputError, ModelError, Refused
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.records.message import Message
+from bactrian.models.openai import OpenAIModel
 from bactrian.records.text import Text
+from bactrian.records.turn import Message
 from tests.helpers.certificate import certificate
 from tests.helpers.endpoint import Endpoint
 

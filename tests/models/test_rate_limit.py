@@ -7,13 +7,11 @@ import asyncio
 import pytest
 
 from bactrian.errors import Halted, TryAgain
-from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.models.wrappers.cancellation import StopSignal
-from bactrian.models.wrappers.rate_limit import RateLimit
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
+from bactrian.models.limits import RateLimit
+from bactrian.models.model import Request, StopSignal
+from bactrian.models.openai import OpenAIModel
 from bactrian.records.text import Text
+from bactrian.records.turn import Message, Sampling
 from tests.helpers.endpoint import Answer, Endpoint, Received
 from tests.helpers.endpoint import completion as completion_of
 

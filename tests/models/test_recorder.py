@@ -6,13 +6,11 @@ import pytest
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.models.wrappers.recorder import Recorder
-from bactrian.models.wrappers.retry import Retry, RetryPolicy
-from bactrian.records.message import Message
+from bactrian.models.openai import OpenAIModel
+from bactrian.models.retry import Recorder, Retry, RetryPolicy
 from bactrian.records.run import Call
 from bactrian.records.text import Text
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Message, Usage
 from tests.helpers.endpoint import Answer, Endpoint
 
 ASK = Request([Message("user", Text("Go on."))], session="001_002", agent="user", call_index=4)

@@ -11,10 +11,9 @@ import pytest
 
 from bactrian.errors import Refused
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
+from bactrian.models.openai import OpenAIModel
 from bactrian.records.text import Text
+from bactrian.records.turn import Message, Sampling
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
 
 ASK = Request(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bactrian.models.http.response import Compressed, NotHttp, Response, TooLarge
+from bactrian.models.http_response import Compressed, NotHttp, Response, TooLarge
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: Chunked\r\n\r\n"

@@ -17,11 +17,10 @@ from bactrian.errors import (
     TryAgain,
 )
 from bactrian.models.model import Model, Reply, ReplyChoice, Request
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.models.wrappers.retry import Retry, RetryPolicy
-from bactrian.records.message import Message
+from bactrian.models.openai import OpenAIModel
+from bactrian.models.retry import Retry, RetryPolicy
 from bactrian.records.text import Text
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Message, Usage
 from tests.helpers.endpoint import Answer, Endpoint, Raw
 
 ASK = Request([Message("user", Text("Go on."))])

@@ -8,12 +8,11 @@ import pytest
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Request, ResponseFormat
-from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.openai import OpenAIModel
 from bactrian.models.scripted import Scripted
-from bactrian.models.text_tools.calls import read_calls, write_calls_as_text
-from bactrian.records.message import Invocation, Message
+from bactrian.models.text_tools import read_calls, write_calls_as_text
 from bactrian.records.text import Text
-from bactrian.records.tool import Tool
+from bactrian.records.turn import Invocation, Message, Tool
 from tests.helpers.endpoint import Calls, Endpoint, Plan, completion
 
 WEATHER = Tool(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bactrian.models.model import ReplyChoice
-from bactrian.models.openai.usage import UsageReader
+from bactrian.models.replies import UsageReader
 from bactrian.records.text import Text
 
 

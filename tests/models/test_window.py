@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from bactrian.errors import ContextFull
-from bactrian.models.http.timeouts import Timeouts
-from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.models.openai.errors import FullWindow, read_window
-from bactrian.models.window import LEAST_REPLY, find_reply_length
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
+from bactrian.models.faults import FullWindow, read_window
+from bactrian.models.http import Timeouts
+from bactrian.models.model import LEAST_REPLY, Request, find_reply_length
+from bactrian.models.openai import OpenAIModel
 from bactrian.records.text import Text
+from bactrian.records.turn import Message, Sampling
 from tests.helpers.endpoint import Answer, Endpoint, Received, completion
 from tests.helpers.scenes import played, rounds, scene
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.language.protocol import DONE
-from bactrian.play.endings.own import read_endings
-from bactrian.recipes.ending_list import SETS, THRESHOLDS, parse_endings
+from bactrian.protocol.markers import DONE
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import load_recipe
+from bactrian.recipes.parameters import SETS, THRESHOLDS, parse_endings
+from bactrian.roleplay.endings import read_endings
 from tests.helpers.scenes import ANSWER, ASK, played, rounds, scene, script, setup
 
 CHAT = ["So what?", "Solution: Fine.\nNext request."]
@@ -96,8 +96,8 @@ def test_a_recipe_may_list_endings_and_keeps_the_limit_in_one_place(tmp_path: Pa
 
 
 def test_with_other_endings_it_is_another_session() -> None:
-    from bactrian.play.setup import new_session
-    from bactrian.prompts.pack import load_pack
+    from bactrian.protocol.pack import load_pack
+    from bactrian.roleplay.setup import new_session
 
     def made(endings: str) -> str:
         rules, paper = read_endings(endings)

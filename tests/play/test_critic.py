@@ -9,23 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.language.protocol import DONE
 from bactrian.models.model import Model, Reply, Request
-from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.openai import OpenAIModel
 from bactrian.models.scripted import Scripted, ScriptedReply
-from bactrian.play.critic.choosing import CriticQuestion
-from bactrian.play.endings.rules import default_endings
-from bactrian.play.persist import persist_events
-from bactrian.play.recorded import Recorded
-from bactrian.play.scene import Scene, build_role_play
-from bactrian.play.session import play_session
-from bactrian.play.setup import CriticSettings, new_session
-from bactrian.prompts.pack import load_pack
-from bactrian.records.candidate import NOTHING_KNOWN, Decision, Deliberation
+from bactrian.protocol.markers import DONE
+from bactrian.protocol.pack import load_pack
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
 from bactrian.records.session import Session
 from bactrian.records.text import Text
-from bactrian.records.usage import Usage
+from bactrian.records.turn import NOTHING_KNOWN, Decision, Deliberation, Usage
+from bactrian.roleplay.critic import CriticQuestion
+from bactrian.roleplay.endings import default_endings
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.recorded import Recorded
+from bactrian.roleplay.setup import CriticSettings, build_role_play, new_session
+from bactrian.roleplay.start import persist_events
+from bactrian.roleplay.turns import Scene
 from bactrian.store import open_store
 from tests.helpers.endpoint import Answer, Endpoint, Received, completion
 from tests.helpers.scenes import Counting, setup

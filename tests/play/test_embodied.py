@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import bactrian as bt
-from bactrian.language.fences import find_blocks
-from bactrian.play.embodied.blocks import RESULTS, insert_record, split_blocks
+from bactrian.protocol.fences import RESULTS, find_blocks, insert_record, split_blocks
 from tests.helpers.command import Command, bactrian, clean_environment, events
 from tests.helpers.sandbox import needs_sandbox
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bactrian.api.models import OwnModel
-from bactrian.api.playing.collector import SessionCollector
-from bactrian.models.model import Request
-from bactrian.models.traits import BUILT_IN_MODEL
-from bactrian.play.response_formats import build_user_format
-from bactrian.play.run_session import run_role_play
-from bactrian.play.setup import RolePlaySetup, new_session
-from bactrian.play.setup_defaults import SMALL_PACK
-from bactrian.prompts.pack import load_pack
+from bactrian.api.collector import SessionCollector
+from bactrian.api.model_arguments import OwnModel
+from bactrian.models.model import BUILT_IN_MODEL, Request
+from bactrian.protocol.pack import load_pack
 from bactrian.records.session import Role, Session
+from bactrian.roleplay.agent import build_user_format
+from bactrian.roleplay.setup import SMALL_PACK, RolePlaySetup, new_session
+from bactrian.roleplay.start import run_role_play
 
 FIRST = "Instruction: List three good teas.\nInput: None"
 TEAS = (

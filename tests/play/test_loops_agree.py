@@ -7,15 +7,14 @@ from random import Random
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.analyze.behaviours import find_behaviours
 from bactrian.detect import loops
-from bactrian.detect.conversation import DetectedConversation
+from bactrian.detect.detector import DetectedConversation, load_model
 from bactrian.detect.features import REMEMBERED
 from bactrian.detect.loops import can_be_loop, count_repeats, count_void_turns, is_loop
-from bactrian.detect.model import load_model
-from bactrian.detect.turns import ReadTurn, read_turn, read_turns
-from bactrian.language.protocol import find_instruction, read_instruction
-from bactrian.play.endings.rules import AssistantInstructs, RepeatLoop
+from bactrian.detect.turn_text import ReadTurn, read_turn, read_turns
+from bactrian.protocol.markers import find_instruction, read_instruction
+from bactrian.roleplay.endings import AssistantInstructs, RepeatLoop
 from benchmarks.corpus import read_corpus
 from benchmarks.labelled import conversation
 from tests.helpers.runs import turn

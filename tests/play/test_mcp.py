@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
-from bactrian.play.scene import build_role_play
-from bactrian.play.session import play_session
-from bactrian.play.setup import new_session
-from bactrian.play.tools.loading import open_tools
-from bactrian.play.tools.mcp import open_server
-from bactrian.play.tools.toolbox import BadArguments, ToolFailed
+from bactrian.protocol.markers import DONE
 from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.events import Ended, Returned
-from bactrian.records.tool import ToolResult
+from bactrian.records.turn import ToolResult
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.setup import build_role_play, new_session
+from bactrian.roleplay.tool_sources import open_server, open_tools
+from bactrian.roleplay.tools import BadArguments, ToolFailed
 from tests.helpers.scenes import AGENTS, setup
 from tests.play.test_tools import ANSWER, ASK, PACK
 

@@ -7,15 +7,22 @@ from collections.abc import Sequence
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.play.endings.own import combine_endings, ending, find_code, read_endings
-from bactrian.play.endings.rules import EndpointRefused, MaxMessages, RepeatLoop, Rule, default_endings
-from bactrian.play.setup import RolePlaySetup, new_session
-from bactrian.prompts.pack import load_pack
-from bactrian.records.ending import Ending
-from bactrian.records.session import Role
+from bactrian.protocol.pack import load_pack
+from bactrian.records.session import Ending, Role
 from bactrian.records.text import Text
-from bactrian.records.turn import Turn
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Turn, Usage
+from bactrian.roleplay.endings import (
+    EndpointRefused,
+    MaxMessages,
+    RepeatLoop,
+    Rule,
+    combine_endings,
+    default_endings,
+    ending,
+    find_code,
+    read_endings,
+)
+from bactrian.roleplay.setup import RolePlaySetup, new_session
 
 
 def turn(text: str, number: int = 1) -> Turn:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bactrian.language.protocol import DONE
-from bactrian.play.response_formats import build_assistant_format, build_user_format
+from bactrian.protocol.markers import DONE
+from bactrian.roleplay.agent import build_assistant_format, build_user_format
 from tests.helpers.scenes import scene, script
 
 

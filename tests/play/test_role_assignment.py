@@ -9,7 +9,7 @@ import pytest
 
 from bactrian.errors import BadReply
 from bactrian.models.scripted import Scripted
-from bactrian.play.society.role_assignment import RoleSuggestions, find_roles, read_roles
+from bactrian.roleplay.role_assignment import RoleSuggestions, find_roles, read_roles
 from tests.helpers.command import LINES, bactrian, events
 from tests.helpers.scenes import Counting
 

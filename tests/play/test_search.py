@@ -10,24 +10,20 @@ from typing import Any
 import pytest
 
 from bactrian.errors import ContextFull, InputError
-from bactrian.language.protocol import DONE
 from bactrian.models.model import Model, Reply, ReplyChoice, Request
-from bactrian.play.critic.answer_format import build_ranking_format, read_ranking
-from bactrian.play.critic.choosing import SessionCritic
-from bactrian.play.critic.scoring_critic import ScoringCritic
-from bactrian.play.endings.rules import default_endings
-from bactrian.play.human import HUMAN
-from bactrian.play.persist import persist_events
-from bactrian.play.scene import Scene, build_role_play
-from bactrian.play.session import play_session
-from bactrian.play.setup import new_session
-from bactrian.prompts.pack import load_pack
-from bactrian.records.candidate import NOTHING_KNOWN, CriticSettings, Deliberation, read_search
+from bactrian.protocol.markers import DONE
+from bactrian.protocol.pack import load_pack
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
 from bactrian.records.session import Session
 from bactrian.records.text import Text
-from bactrian.records.turn import Turn
-from bactrian.records.usage import Usage
+from bactrian.records.turn import NOTHING_KNOWN, CriticSettings, Deliberation, Turn, Usage, read_search
+from bactrian.roleplay.critic import ScoringCritic, SessionCritic, build_ranking_format, read_ranking
+from bactrian.roleplay.endings import default_endings
+from bactrian.roleplay.human import HUMAN
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.setup import build_role_play, new_session
+from bactrian.roleplay.start import persist_events
+from bactrian.roleplay.turns import Scene
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
 from tests.helpers.exports import handed, lines

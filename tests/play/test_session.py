@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bactrian.language.protocol import DONE, is_done
 from bactrian.models.scripted import ScriptedReply
-from bactrian.play.session import play_session
+from bactrian.protocol.markers import DONE, is_done
+from bactrian.roleplay.loop import play_session
 from tests.helpers.scenes import ANSWER, ASK, played, rounds, scene, script
 from tests.helpers.texts import CHARACTERS
 

@@ -6,20 +6,20 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.models.registry import ModelOptions
-from bactrian.play.response_formats import build_user_format
-from bactrian.play.run_session import SessionOrder, play_one
-from bactrian.play.setup import RolePlaySetup
-from bactrian.play.setup_defaults import (
+from bactrian.models.open import ModelOptions
+from bactrian.recipes.parameters import read_parameters
+from bactrian.records.session import Role, Session
+from bactrian.roleplay.agent import build_user_format
+from bactrian.roleplay.setup import (
     EXAMPLE,
     ROLES,
     CompleteSetup,
+    RolePlaySetup,
     choose_role_names,
     complete_as_before,
     complete_setup,
 )
-from bactrian.recipes.parameters import read_parameters
-from bactrian.records.session import Role, Session
+from bactrian.roleplay.start import SessionOrder, play_one
 from bactrian.store import open_store
 from tests.helpers.command import bactrian, events
 

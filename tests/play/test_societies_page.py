@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from bactrian.recipes.load import load_recipe
-from bactrian.recipes.society import list_societies, load_society
+from bactrian.recipes.society_file import list_societies, load_society
 
 PAGE = (Path(__file__).parents[2] / "docs" / "societies.md").read_text("utf-8")
 

@@ -11,21 +11,25 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted, ScriptedReply
-from bactrian.play.order import Moderated, ReplyTo, RoundRobin
-from bactrian.play.scene import build_role_play
-from bactrian.play.session import play_session
-from bactrian.play.setup import RolePlaySetup, new_session
-from bactrian.play.society.group_chat import ChatOptions, build_moderator_format
-from bactrian.play.society.stages import SocietyRun, name_models, play_society
-from bactrian.play.tools.loading import build_toolbox
-from bactrian.prompts.pack import load_pack
-from bactrian.recipes.society import list_societies, load_society
+from bactrian.protocol.markers import DONE
+from bactrian.protocol.pack import load_pack
+from bactrian.recipes.society_file import list_societies, load_society
 from bactrian.records.events import Called, Chose, Ended, Event, Spoke, Started
 from bactrian.records.session import Role
 from bactrian.records.turn import Turn
-from bactrian.store import Store, open_store
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.setup import RolePlaySetup, build_role_play, new_session
+from bactrian.roleplay.society import (
+    ChatOptions,
+    SocietyRun,
+    build_moderator_format,
+    name_models,
+    play_society,
+)
+from bactrian.roleplay.tool_sources import build_toolbox
+from bactrian.roleplay.turns import Moderated, ReplyTo, RoundRobin
+from bactrian.store import RunStore, open_store
 from tests.helpers.command import bactrian, events
 from tests.helpers.exports import handed
 from tests.helpers.runs import turn
@@ -70,7 +74,7 @@ def scripted(**lines: Sequence[str | Sequence[str | ScriptedReply]]) -> Counting
     return Counting(Scripted(lines))
 
 
-async def performed(asked: SocietyRun, model: Counting, store: Store | None = None) -> list[Event]:
+async def performed(asked: SocietyRun, model: Counting, store: RunStore | None = None) -> list[Event]:
     return [event async for event in play_society(asked, dict.fromkeys(asked.given.models, model), store)]
 
 
@@ -447,10 +451,3 @@ def test_critic_and_planner_of_a_society_have_models_of_their_own(tmp_path: Path
     assert (names["critic"], names["task_planner"]) == ("openai:judge", "openai:planner")
     names = name_models(society, "local", task_model="openai:x", critic_model="openai:y")
     assert (names["critic"], names["task_planner"]) == ("openai:y", "openai:x")
-
-
-def test_a_society_without_models_of_helpers_keeps_its_identity(tmp_path: Path) -> None:
-    without = HELPED.replace('models = { critic = "openai:judge", task = "openai:planner" }\n', "")
-    society, _ = load_society(written(tmp_path, without))
-    assert society.hash == "2447b6b58cd8226c83326eb3fdf5d485436bf64bebfd19570048fe1f5cbfb124"
-    assert name_models(society, "local", task_model=None, critic_model=None)["critic"] == "local"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import bactrian as bt
-from bactrian.models.openai.client import OpenAIModel
-from bactrian.play.persist import persist_events
-from bactrian.play.session import play_session
+from bactrian.models.openai import OpenAIModel
 from bactrian.records.events import Spoke, Started
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.start import persist_events
 from bactrian.store import open_store
 from tests.helpers.endpoint import Endpoint, completion
 from tests.helpers.scenes import ASK, scene

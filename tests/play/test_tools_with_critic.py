@@ -9,22 +9,21 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.language.protocol import DONE
 from bactrian.models.model import Model
-from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.openai import OpenAIModel
 from bactrian.models.scripted import Scripted
-from bactrian.play.persist import persist_events
-from bactrian.play.recorded import Recorded
-from bactrian.play.scene import Scene, build_role_play
-from bactrian.play.session import play_session
-from bactrian.play.setup import new_session
-from bactrian.play.tools.loading import build_toolbox
-from bactrian.play.tools.toolbox import Toolbox
-from bactrian.prompts.pack import load_pack
-from bactrian.records.candidate import NOTHING_KNOWN, CriticSettings, Deliberation
+from bactrian.protocol.markers import DONE
+from bactrian.protocol.pack import load_pack
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke
 from bactrian.records.session import Session
-from bactrian.records.usage import Usage
+from bactrian.records.turn import NOTHING_KNOWN, CriticSettings, Deliberation, Usage
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.recorded import Recorded
+from bactrian.roleplay.setup import build_role_play, new_session
+from bactrian.roleplay.start import persist_events
+from bactrian.roleplay.tool_sources import build_toolbox
+from bactrian.roleplay.tools import Toolbox
+from bactrian.roleplay.turns import Scene
 from bactrian.store import open_store
 from tests.helpers.endpoint import Calls, Endpoint, Received, completion
 from tests.helpers.endpoint import Reply as EndpointReply

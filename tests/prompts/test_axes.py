@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import PromptError
-from bactrian.prompts.pack import load_pack
+from bactrian.protocol.pack import load_pack
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import RECIPE, asks, generate, said, stored

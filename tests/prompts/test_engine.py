@@ -11,15 +11,13 @@ import pytest
 
 import bactrian
 from bactrian.errors import PromptError
-from bactrian.language.protocol import DONE
 from bactrian.models.model import Model
 from bactrian.models.scripted import Scripted
-from bactrian.play.scene import build_role_play
-from bactrian.play.session import play_session
-from bactrian.play.setup import new_session
-from bactrian.prompts.engine import OVERRIDABLE, load_engine_prompts, render_prompt
-from bactrian.prompts.pack import load_pack
-from bactrian.records.candidate import CriticSettings
+from bactrian.protocol.markers import DONE
+from bactrian.protocol.pack import OVERRIDABLE, load_engine_prompts, load_pack, render_prompt
+from bactrian.records.turn import CriticSettings
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.setup import build_role_play, new_session
 from bactrian.store import open_store
 from tests.helpers.runs import session
 from tests.helpers.scenes import Counting, setup
@@ -30,7 +28,7 @@ PACK = load_pack("ai-society")
 
 
 def own_pack(folder: Path, engine: str) -> str:
-    content = (SOURCE / "prompts" / "packs" / "ai-society.toml").read_text("utf-8")
+    content = (SOURCE / "protocol" / "packs" / "ai-society.toml").read_text("utf-8")
     path = folder / "own.toml"
     path.write_text(f"{content}\n[engine]\n{engine}\n", "utf-8")
     return str(path)

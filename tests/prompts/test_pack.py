@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import PromptError
-from bactrian.prompts.pack import list_packs, load_pack
-from bactrian.prompts.templates import PLACEHOLDERS
+from bactrian.protocol.pack import PLACEHOLDERS, list_packs, load_pack
 
 GOOD = """\
 # A pack for the tests.
@@ -72,7 +71,7 @@ def test_importing_the_prompts_reads_no_pack() -> None:
     program = (
         "import sys; opened = []\n"
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == 'open' else None)\n"
-        "import bactrian.prompts.pack\n"
+        "import bactrian.protocol.pack\n"
         "print([path for path in opened if path.endswith('.toml')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.errors import InputError, PromptError
-from bactrian.prompts.pack import list_packs, load_pack
-from bactrian.prompts.templates import PLACEHOLDERS
+from bactrian.protocol.pack import PLACEHOLDERS, list_packs, load_pack
 
 PACK = load_pack("ai-society")
 VALUES: dict[str, str | int] = {

@@ -7,31 +7,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.analyze.judging.judge import judge
-from bactrian.export.system_prompts import SystemPrompts
-from bactrian.generate.lists.ask import ModelSource
-from bactrian.generate.lists.source import ListRequest
-from bactrian.models.model import Model, Reply, ReplyChoice, Request, ResponseFormat
+from bactrian.analyze.judge import judge
+from bactrian.export.dialogue import SystemPrompts
+from bactrian.models.model import Model, Reply, ReplyChoice, Request, ResponseFormat, Traits
 from bactrian.models.scripted import Scripted
-from bactrian.models.text_tools.calls import add_tools_as_text
-from bactrian.models.traits import Traits
-from bactrian.play.critic.answer_format import build_answer_format, build_ranking_format
-from bactrian.play.endings.rules import default_endings
-from bactrian.play.response_formats import build_assistant_format, build_small_task_format, build_user_format
-from bactrian.play.scene import Scene, build_role_play
-from bactrian.play.session import play_session
-from bactrian.play.setup import new_session
-from bactrian.play.society.group_chat import build_moderator_format
-from bactrian.play.society.role_assignment import find_roles
-from bactrian.play.tools.loading import build_toolbox
-from bactrian.prompts.pack import load_pack
-from bactrian.recipes.axis import Axis
-from bactrian.records.candidate import CriticSettings
-from bactrian.records.finding import Finding
-from bactrian.records.message import Invocation, Message
+from bactrian.models.text_tools import add_tools_as_text
+from bactrian.protocol.pack import load_pack
+from bactrian.recipes.schema import Axis
+from bactrian.records.run import Finding
 from bactrian.records.text import Text
-from bactrian.records.tool import ToolCall, Toolkit
-from bactrian.records.usage import Usage
+from bactrian.records.turn import CriticSettings, Invocation, Message, ToolCall, Toolkit, Usage
+from bactrian.roleplay.agent import build_assistant_format, build_small_task_format, build_user_format
+from bactrian.roleplay.critic import build_answer_format, build_ranking_format
+from bactrian.roleplay.endings import default_endings
+from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.role_assignment import find_roles
+from bactrian.roleplay.setup import build_role_play, new_session
+from bactrian.roleplay.society import build_moderator_format
+from bactrian.roleplay.tool_sources import build_toolbox
+from bactrian.roleplay.turns import Scene
+from bactrian.runs.lists import ListRequest, ModelSource
 from tests.helpers.runs import session
 from tests.helpers.scenes import Counting, setup
 from tests.play.test_society import MODERATED, performed, scripted, wish, written

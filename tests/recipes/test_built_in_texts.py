@@ -7,8 +7,8 @@ import re
 import pytest
 
 from bactrian.recipes.job_specs import RolePlay
-from bactrian.recipes.load import list_earlier_recipes, list_recipes, load_recipe
-from bactrian.recipes.society import list_societies, load_society
+from bactrian.recipes.load import list_recipes, load_recipe
+from bactrian.recipes.society_file import list_societies, load_society
 
 _SECOND_PERSON = re.compile(r"\b(?:you|your|yours|yourself|I|me|my|mine|we|us|our)\b", re.IGNORECASE)
 
@@ -31,12 +31,3 @@ def test_the_language_of_code_stands_at_the_task() -> None:
     assert isinstance(job, RolePlay)
     assert job.idea == "Using {{ programming_language }}: {{ task }}"
     assert "programming_language" not in job.assistant_description + job.user_description
-
-
-def test_the_recipe_of_an_earlier_program_is_known_with_the_users_own_changes() -> None:
-    (earlier,) = list_earlier_recipes(load_recipe("code", ["task.count=3", "word_limit=20"]))
-    job = earlier.job
-    assert isinstance(job, RolePlay)
-    assert "You program in" in job.assistant_description
-    assert (earlier.axes[2].count, job.word_limit) == (3, 20)
-    assert not list(list_earlier_recipes(load_recipe("ai-society")))

@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from bactrian.recipes.axis import Axis
-from bactrian.recipes.job_specs import RolePlay
+from bactrian.recipes.job_specs import RolePlay, find_recipe_model
 from bactrian.recipes.load import list_recipes, load_recipe
-from bactrian.recipes.registry import find_recipe_model
-from bactrian.recipes.schema import CriticSpec, Recipe, RolePlayTools
+from bactrian.recipes.schema import Axis, CriticSpec, Recipe, RolePlayTools
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text("utf-8")
 

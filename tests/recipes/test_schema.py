@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
+from bactrian.recipes.job_specs import find_recipe_model
 from bactrian.recipes.load import list_recipes, load_recipe
-from bactrian.recipes.registry import find_recipe_model
 
 PUBLISHED = json.loads((Path(__file__).parents[2] / "docs" / "recipe.schema.json").read_text("utf-8"))
 MODEL = find_recipe_model()
@@ -109,6 +109,7 @@ def test_the_built_in_recipes_please_the_schema(name: str) -> None:
     assert list(JUDGE.iter_errors(load_recipe(name).content())) == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("recipe", GOOD.values(), ids=GOOD)
 def test_a_key_less_a_key_more_or_a_wrong_value_is_judged_alike(recipe: dict[str, Any]) -> None:
     recipe = whole(recipe)

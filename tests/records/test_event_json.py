@@ -12,17 +12,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.errors import ModelError
-from bactrian.records.candidate import CriticSettings, Decision, Proposal
-from bactrian.records.ending import Ending
-from bactrian.records.event_json import read_event, write_event
-from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
-from bactrian.records.message import Invocation
-from bactrian.records.sampling import Sampling
-from bactrian.records.session import Provenance, Role, Session, Task
+from bactrian.records.events import (
+    Called,
+    Chose,
+    Ended,
+    Event,
+    Proposed,
+    Returned,
+    Spoke,
+    Started,
+    read_event,
+    write_event,
+)
+from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
-from bactrian.records.tool import Tool, ToolCall, Toolkit, ToolResult
-from bactrian.records.turn import Instruction, Solution, Turn
-from bactrian.records.usage import Usage
+from bactrian.records.turn import (
+    CriticSettings,
+    Decision,
+    Instruction,
+    Invocation,
+    Proposal,
+    Sampling,
+    Solution,
+    Tool,
+    ToolCall,
+    Toolkit,
+    ToolResult,
+    Turn,
+    Usage,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "events.md").read_text("utf-8")
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from bactrian.sandbox.run import try_tier
+from bactrian.sandbox.programs import try_tier
 from bactrian.sandbox.tiers import TIERS, Tier
 from tests.helpers.sandbox import HAS_SANDBOX
 

@@ -9,6 +9,8 @@ import pytest
 from bactrian.sandbox.probes import Bait, Probe, load_probes, provide_bait, run_probe
 from bactrian.sandbox.tiers import Tier, Unsafe
 
+pytestmark = pytest.mark.system
+
 PROBES = load_probes()
 
 

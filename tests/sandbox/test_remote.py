@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import struct
 import subprocess
@@ -13,20 +14,21 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError, SandboxError
-from bactrian.evaluate.code_checks.judge import Judge
-from bactrian.evaluate.problems.human_eval import read_human_eval
-from bactrian.sandbox.limits import MIB, Limits
-from bactrian.sandbox.remote.tiers import CommandTier, ContainerTier, read_tier
-from bactrian.sandbox.run import find_tier, run
-from bactrian.sandbox.session import SandboxSession
+from bactrian.evaluate.code_judge import Judge
+from bactrian.evaluate.problems import read_human_eval
+from bactrian.sandbox.outcome import MIB, Limits
+from bactrian.sandbox.programs import SandboxSession, find_tier, run
+from bactrian.sandbox.tiers import CommandTier, ContainerTier, read_tier
 from tests.helpers.command import bactrian
 
+pytestmark = pytest.mark.system
+
 SERVE = (
-    "from bactrian.sandbox.remote.server import provide_sandbox\n"
+    "from bactrian.sandbox.far_side import provide_sandbox\n"
     "from bactrian.sandbox.tiers import TIERS\n"
     "provide_sandbox(0, 1, TIERS)"
 )
-FAR = CommandTier((sys.executable, "-c", SERVE))
+FAR = CommandTier(f"remote:{shlex.join((sys.executable, '-c', SERVE))}")
 DOCKER = """#!{python}
 # Stands in for docker: it checks the command line, and runs the command of the container here.
 import os, sys
@@ -52,7 +54,7 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ContainerTier:
     program.write_text(DOCKER.format(python=sys.executable), "utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    return ContainerTier("docker", "tea/python:3")
+    return ContainerTier("docker:tea/python:3")
 
 
 def test_a_program_behind_a_command_ends_as_it_does_here() -> None:
@@ -146,7 +148,7 @@ REPORT = '{"ended": {"status": %s, "stopped": "", "cpu": 0, "memory": 0, "wall":
 def test_a_far_side_that_sends_nonsense_or_leaves_is_an_error_of_the_sandbox(said: bytes) -> None:
     program = f"import os\nos.write(1, {said!r})"
     with pytest.raises(SandboxError):
-        run("print(1)", tier=CommandTier((sys.executable, "-c", program)))
+        run("print(1)", tier=CommandTier(f"remote:{shlex.join((sys.executable, '-c', program))}"))
 
 
 def test_a_far_side_that_dies_in_a_block_ends_the_session() -> None:
@@ -161,9 +163,9 @@ def test_a_far_side_that_dies_in_a_block_ends_the_session() -> None:
 def test_nothing_is_left_behind_a_command_when_its_asker_is_killed(tmp_path: Path) -> None:
     program = tmp_path / "ask.py"
     program.write_text(
-        "import sys\nfrom bactrian.sandbox.limits import Limits\nfrom bactrian.sandbox.session import SandboxSession\n"
-        "from bactrian.sandbox.remote.tiers import CommandTier\n"
-        f"with SandboxSession(Limits(wall=60), tier=CommandTier(({sys.executable!r}, '-c', {SERVE!r}))) as session:\n"
+        "from bactrian.sandbox.outcome import Limits\nfrom bactrian.sandbox.programs import SandboxSession\n"
+        "from bactrian.sandbox.tiers import CommandTier\n"
+        f"with SandboxSession(Limits(wall=60), tier=CommandTier({FAR.name!r})) as session:\n"
         "    session.run('x = 1')\n"
         "    print(session._process._process.pid, flush=True)\n"
         "    session.run('import time\\ntime.sleep(60)')\n",
@@ -186,8 +188,8 @@ def test_a_tier_that_cannot_be_used_is_refused(name: str) -> None:
 
 
 def test_an_image_has_a_default_name() -> None:
-    assert read_tier("podman") == ContainerTier("podman", "python:3.12-slim")
-    assert read_tier("docker:registry:5000/tea:1") == ContainerTier("docker", "registry:5000/tea:1")
+    assert read_tier("podman") == ContainerTier("podman:python:3.12-slim")
+    assert read_tier("docker:registry:5000/tea:1") == ContainerTier("docker:registry:5000/tea:1")
 
 
 def test_the_environment_names_the_tier_of_all_commands(tmp_path: Path) -> None:
@@ -212,6 +214,6 @@ def test_the_far_side_contains_programs_by_itself(tmp_path: Path) -> None:
     "BACTRIAN_TEST_IMAGE" not in os.environ, reason="BACTRIAN_TEST_IMAGE names no image of podman"
 )
 def test_a_program_runs_in_a_real_container() -> None:
-    tier = ContainerTier("podman", os.environ["BACTRIAN_TEST_IMAGE"])
+    tier = ContainerTier(f"podman:{os.environ['BACTRIAN_TEST_IMAGE']}")
     outcome = run("import os\nprint(os.listdir('.'))", {"a": b""}, tier=tier)
     assert (outcome.ending, outcome.stdout) == ("ok", "['a']\n")

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError, SandboxError
-from bactrian.sandbox.limits import MIB, Limits
-from bactrian.sandbox.run import run
+from bactrian.sandbox.outcome import MIB, Limits
+from bactrian.sandbox.programs import run
 from bactrian.sandbox.tiers import LandlockOnly, Tier
 from tests.helpers.command import bactrian, start_python
+
+pytestmark = pytest.mark.system
 
 SMALL = Limits(cpu=2, wall=20, memory=512 * MIB, disk=4 * MIB, output=10_000)
 
@@ -119,7 +121,7 @@ def test_limits_out_of_range_are_refused() -> None:
 
 PARENT = """
 import sys, threading, time
-from bactrian.sandbox.run import run, find_tier
+from bactrian.sandbox.programs import run, find_tier
 threading.Thread(target=run, args=("import time; open('x', 'w'); time.sleep(987)",),
                  kwargs={"tier": find_tier(sys.argv[1])}, daemon=True).start()
 time.sleep(600)
@@ -195,7 +197,7 @@ def test_the_command_refuses_bad_input(tmp_path: Path) -> None:
 
 def test_without_a_sandbox_nothing_is_run(tmp_path: Path) -> None:
     (tmp_path / "touch.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    hide = "import bactrian.sandbox.run as run; run.TIERS = (); from bactrian.__main__ import main; main()"
+    hide = "from bactrian.sandbox import programs; programs.TIERS = (); from bactrian.__main__ import main; main()"
     done = start_python(hide, "sandbox", "run", "touch.py", cwd=tmp_path)
     _, told = done.finish()
     assert done.returncode == 1
@@ -204,7 +206,7 @@ def test_without_a_sandbox_nothing_is_run(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_bubblewrap_uses_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bactrian.sandbox import run as module
+    from bactrian.sandbox import programs as module
 
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     module.choose_tier.cache_clear()
@@ -217,7 +219,7 @@ def test_a_machine_without_bubblewrap_uses_landlock(monkeypatch: pytest.MonkeyPa
 def test_a_system_without_sandboxes_is_told_what_runs_programs_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from bactrian.sandbox import run as module
+    from bactrian.sandbox import programs as module
 
     monkeypatch.setattr("sys.platform", "darwin")
     module.choose_tier.cache_clear()

@@ -6,9 +6,11 @@ import pytest
 
 from bactrian.errors import SandboxError
 from bactrian.sandbox.inside.values import Unsupported
-from bactrian.sandbox.limits import MIB, Limits
-from bactrian.sandbox.session import SandboxSession
+from bactrian.sandbox.outcome import MIB, Limits
+from bactrian.sandbox.programs import SandboxSession
 from bactrian.sandbox.tiers import Tier
+
+pytestmark = pytest.mark.system
 
 SMALL = Limits(cpu=20, wall=20, memory=512 * MIB)
 

@@ -6,7 +6,7 @@ from math import isnan
 
 import pytest
 
-from bactrian.stats.agreement import measure_alpha, measure_kappa
+from bactrian.stats.comparisons import measure_alpha, measure_kappa
 
 KRIPPENDORFF = [
     [1, 1, None, 1],

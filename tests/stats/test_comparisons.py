@@ -7,10 +7,14 @@ from random import Random
 
 import pytest
 
-from bactrian.stats.bradley_terry import fit_bradley_terry
-from bactrian.stats.cluster_bootstrap import bootstrap_clusters, bootstrap_ratios, measure_ratios
-from bactrian.stats.length_control import fit_length_controlled_rate, scale_lengths
-from bactrian.stats.paired_sign import compute_sign_test, count_tasks_needed
+from bactrian.stats.bootstrap import bootstrap_clusters, bootstrap_ratios, measure_ratios
+from bactrian.stats.comparisons import (
+    compute_sign_test,
+    count_tasks_needed,
+    fit_bradley_terry,
+    fit_length_controlled_rate,
+    scale_lengths,
+)
 
 
 def test_strengths_of_two_systems_are_the_odds_between_them() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.stats.proportion import PairedProportions
+from bactrian.stats.intervals import PairedProportions
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bactrian.stats.prevalence import Stratum, estimate_prevalence
+from bactrian.stats.intervals import Stratum, estimate_prevalence
 
 
 def test_the_rate_adds_what_was_found_rightly_and_what_was_missed() -> None:
@@ -35,6 +35,7 @@ def test_nothing_is_uncertain_once_everything_was_checked() -> None:
     assert got.rate.low == got.rate.value == got.rate.high == pytest.approx(0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("recall", "false"), [(0.9, 0.01), (0.3, 0.05), (0.0, 0.1)])
 def test_the_interval_holds_the_truth_nineteen_times_in_twenty(recall: float, false: float) -> None:
     """A detector of known errors on runs of 3,000 turns, one in ten of which shows the behaviour."""

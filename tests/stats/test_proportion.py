@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.stats.proportion import Proportion
+from bactrian.stats.intervals import Proportion
 
 
 def test_the_interval_of_a_share_is_wilsons() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.stats.survival import LengthCounts, SurvivalCurve
+from bactrian.stats.streaming import LengthCounts, SurvivalCurve
 
 NOTHING_ASSUMED = 1e-9
 

@@ -13,10 +13,9 @@ import pytest
 from bactrian.errors import BactrianWarning, InputError, StoreError
 from bactrian.records.session import Session
 from bactrian.store import open_store
-from bactrian.store.sqlite.database import find_log
-from bactrian.store.sqlite.filesystem import find_network_file_system, find_network_kind
-from bactrian.store.sqlite.recover import recover
-from bactrian.store.sqlite.verify import verify
+from bactrian.store.care import recover, verify
+from bactrian.store.database import find_log
+from bactrian.store.filesystem import find_network_file_system, find_network_kind
 from tests.helpers.command import bactrian, start_python
 from tests.helpers.runs import make_run, session
 from tests.store.test_store import WRITER
@@ -152,6 +151,7 @@ def test_an_instruction_that_changed_beside_its_text_is_found(run: Path) -> None
     assert [fault for fault in verify(run).faults if "its parts do not match its text" in fault]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("damage", [page_lost, cut_short, a_text_changed])
 async def test_what_is_whole_is_saved_and_what_lacks_turns_is_open_again(
     run: Path, damage: Callable[[Path], None]
@@ -175,6 +175,7 @@ async def test_what_is_whole_is_saved_and_what_lacks_turns_is_open_again(
     assert found.turns < 640
 
 
+@pytest.mark.slow
 async def test_whichever_page_is_lost_the_others_are_saved(tmp_path: Path) -> None:
     run = await make_long_run(tmp_path / "run.db", 20)
     before = await read(run)

@@ -11,7 +11,7 @@ import pytest
 
 from bactrian.records.session import Session
 from bactrian.store import open_store
-from bactrian.store.sqlite.verify import verify
+from bactrian.store.care import verify
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Received
 from tests.helpers.faulty_disk import run_with_faults
@@ -51,6 +51,7 @@ async def read(run: Path) -> dict[str, list[str]]:
         return {one.id: tell(one) async for one in store.sessions()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kinds", "error", "forever", "step"),
     [
@@ -107,6 +108,7 @@ async def test_a_run_goes_on_after_any_call_to_the_disk_failed(
         assert again <= len(failed) * (IN_FLIGHT + 1), "only what was in flight is paid twice"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", ["s", "r", "w"])
 @pytest.mark.parametrize("form", ["messages", "camel-chat"])
 async def test_an_export_is_there_whole_or_not_at_all_after_any_call_failed(

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from bactrian.errors import StoreError
-from bactrian.store import open_store
-from bactrian.store.sqlite.database import explain_error
-from bactrian.store.sqlite.recover import recover
-from bactrian.store.sqlite.verify import verify
+from bactrian.store.care import recover, verify
+from bactrian.store.database import explain_error
 from tests.helpers.command import Command, clean_environment
 from tests.helpers.disks import mounted, resize
 from tests.helpers.endpoint import Endpoint, Received
@@ -51,6 +48,7 @@ async def generate(folder: Path, url: str) -> tuple[int | None, str]:
     return process.returncode, told.decode()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("size", ["8k", "200k", "400k", "500k", "600k", "900k"])
 async def test_a_run_that_fills_the_disk_says_what_it_needs_and_goes_on_when_there_is_room(
     tmp_path: Path, size: str
@@ -86,20 +84,6 @@ async def test_a_run_is_recovered_to_a_full_disk_or_not_at_all(tmp_path: Path) -
         with pytest.raises(StoreError, match=r"new\.db: The disk is full: [\d,]+ bytes or more are needed"):
             recover(run, small / "new.db")
         assert os.listdir(small) == []
-
-
-async def test_a_full_disk_leaves_no_half_copy_of_an_older_run(tmp_path: Path) -> None:
-    with mounted(tmp_path / "small", "size=8m") as small:
-        run = await make_run(small / "run.db", [session(f"{number:03}", rounds=20) for number in range(200)])
-        with closing(sqlite3.connect(run)) as connection, connection:
-            connection.execute("DELETE FROM migrations WHERE number = (SELECT max(number) FROM migrations)")
-        before = run.read_bytes()
-        resize(small, f"{run.stat().st_size * 5 // 4 // 1024}k")
-        with pytest.raises(StoreError, match="The disk is full"):
-            async with open_store(run):
-                pass
-        assert run.read_bytes() == before
-        assert [name for name in os.listdir(small) if "backup" in name] == []
 
 
 def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bactrian.records.run import Mark
 from bactrian.store import open_store
-from bactrian.store.sqlite.recover import recover
+from bactrian.store.care import recover
 from tests.helpers.runs import make_run, session
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from bactrian.errors import InputError, StoreError
 from bactrian.store import open_store
-from bactrian.store.sqlite.recover import recover
-from bactrian.store.sqlite.verify import verify
+from bactrian.store.care import recover, verify
 from tests.helpers.command import start_python
 from tests.store.test_store import WRITER, session, turn
 
@@ -199,6 +198,7 @@ for storm in range(5):
 """
 
 
+@pytest.mark.slow
 async def test_writers_that_begin_and_are_killed_at_any_moment_are_never_two_and_leave_the_run_writable(
     tmp_path: Path,
 ) -> None:

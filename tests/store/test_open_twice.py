@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from bactrian.store import is_run, open_store
-from bactrian.store.sqlite.verify import verify
+from bactrian.store.care import verify
 from tests.helpers.command import start_python
 from tests.helpers.runs import make_run, session
 
@@ -17,6 +19,7 @@ WRITE = (
 )
 
 
+@pytest.mark.system
 async def test_a_reader_sees_what_others_write_after_the_run_was_opened_again_beside_it(
     tmp_path: Path,
 ) -> None:

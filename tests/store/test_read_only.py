@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.store.sqlite.verify import verify
+from bactrian.store.care import verify
 from tests.helpers.command import bactrian
 from tests.helpers.disks import mounted
 from tests.helpers.runs import make_run, session
-from tests.store.test_old_runs import old_run
 
 READERS = (
     ("analyze", "disk/run.db"),
@@ -72,16 +71,7 @@ async def test_a_run_on_a_read_only_disk_is_read(tmp_path: Path) -> None:
             read_everything(tmp_path)
 
 
-@pytest.mark.parametrize("version", [1, 8])
-def test_a_run_of_an_older_version_on_a_read_only_disk_is_read(tmp_path: Path, version: int) -> None:
-    with mounted(tmp_path / "disk", "size=8m") as disk:
-        old_run(f"v{version}", disk)
-        before = (disk / "run.db").read_bytes()
-        with read_only(disk):
-            read_everything(tmp_path)
-        assert (disk / "run.db").read_bytes() == before
-
-
+@pytest.mark.system
 @pytest.mark.parametrize("shared", ["with", "without"])
 async def test_what_a_killed_writer_left_in_the_log_is_read_on_a_read_only_disk(
     tmp_path: Path, shared: str

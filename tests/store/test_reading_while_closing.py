@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Event, Thread
 
-from bactrian.store.sqlite.database import can_read_log, has_journal, has_log
+from bactrian.store.database import can_read_log, has_journal, has_log
 
 
 def test_a_file_of_the_log_that_disappears_is_a_file_that_is_missing(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from bactrian.analyze.frames import read_frame
+import pytest
+
 from bactrian.analyze.measure import measure
+from bactrian.api.notebook import read_frame
 from bactrian.export.exporter import ExportOptions, export_run
-from bactrian.export.filters import Filters
-from bactrian.export.registry import find_format
-from bactrian.records.finding import Finding
+from bactrian.export.formats import find_format
+from bactrian.export.session_filters import Filters
+from bactrian.records.run import Finding
 from bactrian.records.session import Session
 from bactrian.store import open_store
 from bactrian.tables.tables import MESSAGES, Row, make_message_rows
@@ -34,9 +36,9 @@ def say_more(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
             "INSERT INTO turns (session, number, speaker, role, text, prompt_tokens, completion_tokens, cached_tokens, "
-            "estimated, seconds, model, finish, lossy, checksum) "
+            "estimated, seconds, model, finish, lossy, thought, checksum) "
             "SELECT session, 2, speaker, role, text, 1, 1, 0, 0, 0.1, "
-            "model, finish, 0, checksum FROM turns WHERE number = 1"
+            "model, finish, 0, thought, checksum FROM turns WHERE number = 1"
         )
 
 
@@ -51,6 +53,7 @@ async def test_no_page_of_a_snapshot_is_newer_than_the_first(tmp_path: Path) -> 
         assert {len(one.turns) async for one in store.sessions()} == {2}
 
 
+@pytest.mark.system
 async def test_an_export_is_one_state_of_a_run_that_is_being_written(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     await make_run(path)
@@ -70,6 +73,7 @@ async def test_an_export_is_one_state_of_a_run_that_is_being_written(tmp_path: P
     assert seen == [1] * len(NAMES)
 
 
+@pytest.mark.system
 async def test_an_analysis_is_one_state_of_a_run_that_is_being_written(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     await make_run(path)
@@ -95,6 +99,7 @@ async def test_a_run_is_open_while_it_is_written(tmp_path: Path) -> None:
         assert not await reader.is_open()
 
 
+@pytest.mark.system
 async def test_a_data_frame_is_one_state_of_a_run_that_is_being_written(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     names = [f"{number:04}" for number in range(1100)]  # more than become rows at a time

@@ -14,19 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.errors import BactrianError, InputError, StoreError
-from bactrian.records.candidate import Decision, Proposal
-from bactrian.records.ending import Ending
+from bactrian.errors import InputError, StoreError
 from bactrian.records.run import Call, ItemList, Progress
-from bactrian.records.sampling import Sampling
-from bactrian.records.session import Provenance, Role, Session, Task
+from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
-from bactrian.records.turn import Instruction, Turn
-from bactrian.records.usage import Usage
-from bactrian.store import Store, open_store
-from bactrian.store.migrations import MIGRATIONS, migrate
-from bactrian.store.sqlite.database import begin_transaction, explain_errors, open_for_writing
-from bactrian.store.sqlite.header import APPLICATION_ID
+from bactrian.records.turn import Decision, Instruction, Proposal, Sampling, Turn, Usage
+from bactrian.store import RunStore, open_store
+from bactrian.store.database import (
+    SCHEMA,
+    begin_transaction,
+    create_run,
+    explain_errors,
+    migrate,
+    open_for_writing,
+)
 from tests.helpers.command import start_python
 
 
@@ -54,12 +55,12 @@ def turn(number: int, text: str = "Instruction: Go.\nInput: None") -> Turn:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
+async def store(tmp_path: Path) -> AsyncIterator[RunStore]:
     async with open_store(tmp_path / "run.db") as opened:
         yield opened
 
 
-async def test_a_session_is_read_back_as_it_was_written(store: Store) -> None:
+async def test_a_session_is_read_back_as_it_was_written(store: RunStore) -> None:
     whole = replace(
         session(),
         task=Task("idea", "specified", "planned"),
@@ -76,7 +77,7 @@ async def test_a_session_is_read_back_as_it_was_written(store: Store) -> None:
     assert [found async for found in store.sessions()] == [whole]
 
 
-async def test_writing_twice_stores_once(store: Store) -> None:
+async def test_writing_twice_stores_once(store: RunStore) -> None:
     await store.begin(session())
     await store.add_turn("one", turn(1))
     await store.add_turn("one", turn(1, "something else"))
@@ -84,7 +85,7 @@ async def test_writing_twice_stores_once(store: Store) -> None:
     assert [stored.text for stored in again.turns] == [turn(1).text]
 
 
-async def test_a_final_ending_stays_and_a_failure_does_not(store: Store) -> None:
+async def test_a_final_ending_stays_and_a_failure_does_not(store: RunStore) -> None:
     await store.begin(session())
     for code, stored in (("failed", "failed"), ("task_done", "task_done"), ("max_messages", "task_done")):
         await store.end("one", Ending(code, 1, "user", code))
@@ -94,7 +95,7 @@ async def test_a_final_ending_stays_and_a_failure_does_not(store: Store) -> None
         assert found.ending.code == stored
 
 
-async def test_many_conversations_write_at_once(store: Store) -> None:
+async def test_many_conversations_write_at_once(store: RunStore) -> None:
     names = [f"s{number}" for number in range(50)]
     await asyncio.gather(*(store.begin(session(name)) for name in names))
     await asyncio.gather(*(store.add_turn(name, turn(number)) for name in names for number in range(1, 9)))
@@ -102,7 +103,7 @@ async def test_many_conversations_write_at_once(store: Store) -> None:
     assert found == [8] * 50
 
 
-async def test_what_cannot_be_stored_is_told_and_the_next_write_goes_on(store: Store) -> None:
+async def test_what_cannot_be_stored_is_told_and_the_next_write_goes_on(store: RunStore) -> None:
     await store.begin(session())
     with pytest.raises(OverflowError):
         await store.add_turn("one", replace(turn(1), usage=Usage(2**70)))
@@ -112,7 +113,7 @@ async def test_what_cannot_be_stored_is_told_and_the_next_write_goes_on(store: S
     assert stored.turns == (turn(1),)
 
 
-async def test_every_call_is_kept_failed_ones_too(store: Store) -> None:
+async def test_every_call_is_kept_failed_ones_too(store: RunStore) -> None:
     await store.add_call(Call("one", "user", 0, "m", 0.1, b"raw", usage=Usage(1, 2)))
     await store.add_call(Call("one", "user", 1, "m", 0.1, b"<html>", error="Not a reply."))
     with closing(sqlite3.connect(store.path)) as connection, connection:
@@ -122,7 +123,7 @@ async def test_every_call_is_kept_failed_ones_too(store: Store) -> None:
         ]
 
 
-async def test_a_flipped_letter_is_noticed(store: Store) -> None:
+async def test_a_flipped_letter_is_noticed(store: RunStore) -> None:
     await store.begin(session())
     await store.add_turn("one", turn(1))
     with closing(sqlite3.connect(store.path)) as connection, connection:
@@ -196,7 +197,7 @@ async def test_a_place_that_cannot_be_written_is_told_before_anything_is_made(tm
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
-async def test_a_write_waits_for_another_program_that_holds_the_file(store: Store) -> None:
+async def test_a_write_waits_for_another_program_that_holds_the_file(store: RunStore) -> None:
     await store.begin(session())
     backup = sqlite3.connect(store.path, isolation_level=None)
     backup.execute("BEGIN IMMEDIATE")
@@ -265,25 +266,50 @@ async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_a_run_with_another_schema_is_refused_and_stays_as_it_was(
+    tmp_path: Path, *, read_only: bool
+) -> None:
     path = tmp_path / "run.db"
+    async with open_store(path):
+        pass
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        migrate(connection, 0.0, to=1)
-    async with open_store(path, read_only=True) as store:
-        assert [one async for one in store.progress()] == []
-    assert not (tmp_path / "run.db.v1.backup").exists()
-    async with open_store(path) as store:
-        assert (tmp_path / "run.db.v1.backup").exists()
-        await store.add_call(Call("one", "user", 0, "m", 0.1))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO migrations VALUES (?, 0)", (len(MIGRATIONS) + 1,))
-    with pytest.raises(BactrianError, match="Install a newer bactrian|knows schemas up to"):
-        async with open_store(path):
+        connection.execute("INSERT INTO migrations VALUES (?, 0)", (SCHEMA + 1,))
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=f"has schema {SCHEMA + 1}.*reads schema {SCHEMA}") as caught:
+        async with open_store(path, read_only=read_only):
             pass
+    assert "open it with that one, or with a newer bactrian" in str(caught.value)
+    assert (os.listdir(tmp_path), path.read_bytes()) == (["run.db"], before)
 
 
-async def test_a_store_that_was_opened_before_a_fork_does_not_write(store: Store) -> None:
+def test_a_step_brings_an_older_run_to_the_next_schema_once_and_whole_or_not_at_all(tmp_path: Path) -> None:
+    def add_rating(connection: sqlite3.Connection) -> None:
+        connection.execute("ALTER TABLE marks ADD COLUMN rating INTEGER")
+
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute("DROP TABLE marks")
+        raise ValueError("a defect")
+
+    def look(connection: sqlite3.Connection) -> tuple[int, set[str]]:
+        (schema,) = connection.execute("SELECT max(number) FROM migrations").fetchone()
+        return schema, {name for _, name, *_ in connection.execute("PRAGMA table_info(marks)")}
+
+    path = tmp_path / "run.db"
+    create_run(path)
+    with closing(open_for_writing(path)) as connection:
+        schema, columns = look(connection)
+        assert schema == SCHEMA
+        steps = (add_rating,)
+        for _ in range(2):
+            migrate(connection, steps)
+            assert look(connection) == (2, {*columns, "rating"})
+        with pytest.raises(ValueError, match="a defect"):
+            migrate(connection, (add_rating, fail))
+        assert look(connection) == (2, {*columns, "rating"})
+
+
+async def test_a_store_that_was_opened_before_a_fork_does_not_write(store: RunStore) -> None:
     await store.begin(session())
     child = os.fork()
     if child == 0:
@@ -295,24 +321,7 @@ async def test_a_store_that_was_opened_before_a_fork_does_not_write(store: Store
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
-async def test_a_session_of_an_older_run_is_read_after_its_migration(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    async with open_store(path) as store:
-        await store.begin(session())
-        await store.add_turn("one", turn(1))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.executescript(
-            "DROP INDEX sessions_progress; DROP TABLE run; DROP TABLE lists; DELETE FROM migrations WHERE number > 2;"
-        )
-        for column in ("axis_values", "mark", "prompt_tokens", "completion_tokens", "cached_tokens"):
-            connection.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
-    async with open_store(path) as store:
-        assert await store.session("one") == replace(session(), turns=(turn(1),))
-        await store.end("one", Ending("task_done", 1, "user", "done"), Usage(5, 6, 1))
-        assert [one async for one in store.progress()] == [Progress("one", "task_done", 1, 5, 6, 1)]
-
-
-async def test_only_one_process_writes_a_run_and_others_may_read_it(store: Store) -> None:
+async def test_only_one_process_writes_a_run_and_others_may_read_it(store: RunStore) -> None:
     _, told = start_python(WRITER, store.path).finish()
     assert b"is being written by another process" in told
     await store.begin(session())
@@ -342,13 +351,13 @@ async def test_a_reader_takes_nothing_away_from_a_writer(tmp_path: Path) -> None
         assert len(stored.turns) == 2
 
 
-async def test_a_recipe_is_frozen_at_the_first_start(store: Store) -> None:
+async def test_a_recipe_is_frozen_at_the_first_start(store: RunStore) -> None:
     assert await store.recipe() is None
     assert await store.freeze({"name": "a", "axes": [1, 2]}) == {"name": "a", "axes": [1, 2]}
     assert await store.freeze({"name": "b"}) == {"name": "a", "axes": [1, 2]}
 
 
-async def test_a_list_of_items_grows(store: Store) -> None:
+async def test_a_list_of_items_grows(store: RunStore) -> None:
     short = ItemList("task@001_002", ("one", "two"), complete=False, usage=Usage(1, 2), calls=1)
     whole = replace(short, items=("one", "two", 'thr"ee'), complete=True, calls=2)
     await store.save_list(short)
@@ -358,7 +367,7 @@ async def test_a_list_of_items_grows(store: Store) -> None:
     assert await store.item_list("task@001_003") is None
 
 
-async def test_progress_names_every_session_and_what_it_used(store: Store) -> None:
+async def test_progress_names_every_session_and_what_it_used(store: RunStore) -> None:
     for name in ("001", "002"):
         await store.begin(session(name))
     await store.end("002", Ending("max_messages", 40, "assistant", "40 messages"), Usage(7, 8, 9))
@@ -368,7 +377,7 @@ async def test_progress_names_every_session_and_what_it_used(store: Store) -> No
     ]
 
 
-async def test_sessions_that_begin_together_are_new_or_found_as_they_are(store: Store) -> None:
+async def test_sessions_that_begin_together_are_new_or_found_as_they_are(store: RunStore) -> None:
     await store.begin(session("old"))
     await store.add_turn("old", turn(1))
     old, new = await asyncio.gather(store.begin(session("old")), store.begin(session("new")))
@@ -376,7 +385,7 @@ async def test_sessions_that_begin_together_are_new_or_found_as_they_are(store: 
     assert new.turns == ()
 
 
-async def test_what_a_run_has_used_is_told_by_agent(store: Store) -> None:
+async def test_what_a_run_has_used_is_told_by_agent(store: RunStore) -> None:
     prepared = replace(session(), preparation=Usage(10, 20))
     await store.begin(prepared)
     await store.add_turn("one", turn(1))
@@ -391,22 +400,15 @@ async def test_what_a_run_has_used_is_told_by_agent(store: Store) -> None:
     }
 
 
-async def test_a_run_from_before_there_was_a_search_keeps_its_proposals(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
+async def test_proposals_and_decisions_are_read_back_and_stored_once(store: RunStore) -> None:
     made = Proposal(1, 1, 1, "user", Text("a"), Usage(1, 2), 0.1, "m", "stop")
-    said = Decision(1, 1, 1, "user", "Critic", Text("Choice: 1"), 1, "It is one.")
-    async with open_store(path) as store:
-        await store.begin(session())
-        await store.add_proposal("one", made)
-        await store.add_decision("one", said)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("ALTER TABLE proposals DROP COLUMN parent")
-        connection.execute("ALTER TABLE verdicts DROP COLUMN kept")
-        connection.execute("DELETE FROM migrations WHERE number > 6")
-    async with open_store(path) as store:
-        known = await store.deliberation("one")
-        assert (known.proposals, known.verdicts) == ((made,), (said,))
-        await store.add_proposal("one", replace(made, place=2, parent=1))
-        await store.add_proposal("one", replace(made, text=Text("twice")))
-        assert [one.parent for one in (await store.deliberation("one")).proposals] == [None, 1]
-        assert (await store.deliberation("one", after=1)).proposals == ()
+    chosen = Decision(1, 1, 1, "user", "Critic", Text("Choice: 1"), 1, "It is one.", kept=(1,))
+    await store.begin(session())
+    await store.add_proposal("one", made)
+    await store.add_decision("one", chosen)
+    await store.add_proposal("one", replace(made, place=2, parent=1))
+    await store.add_proposal("one", replace(made, text=Text("twice")))
+    known = await store.deliberation("one")
+    assert known.proposals == (made, replace(made, place=2, parent=1))
+    assert known.verdicts == (chosen,)
+    assert (await store.deliberation("one", after=1)).proposals == ()

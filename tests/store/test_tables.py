@@ -1,83 +1,47 @@
-"""The records, as the code declares them, and the columns that the migrations make."""
+"""The records, as the code declares them, and the columns of a new run."""
 
 from __future__ import annotations
 
-import ast
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import pytest
+from bactrian.store import record_tables
+from bactrian.store.database import create_run
+from bactrian.store.record_tables import PROGRESS, Table
 
-from bactrian.store import migrations, open_store, schema
-from bactrian.store.mapping import RecordMapping
-
-TABLES: dict[str, tuple[set[str], list[RecordMapping]]] = {  # type: ignore[type-arg]
-    "sessions": ({"row", "created"}, [schema.SESSIONS, schema.ENDINGS, schema.TOTALS]),
-    "turns": ({"row", "session"}, [schema.TURNS]),
-    "run": ({"row", "recipe", "created"}, []),
-    "lists": ({"row"}, [schema.LISTS]),
-    "calls": ({"row"}, [schema.CALLS]),
-    "proposals": ({"row", "session"}, [schema.PROPOSALS]),
-    "verdicts": ({"row", "session"}, [schema.DECISIONS]),
-    "tools": ({"row", "session"}, [schema.TOOL_CALLS, schema.TOOL_RESULTS]),
-    "confirmations": ({"row"}, [schema.CONFIRMATIONS]),
-    "marks": ({"row"}, [schema.MARKS]),
-    "votes": ({"row"}, [schema.VOTES]),
-    "commands": ({"row"}, [schema.COMMANDS]),
+BESIDE = {
+    "sessions": {"row", "created"},
+    "run": {"row", "recipe", "created"},
+    "migrations": {"number", "applied"},
+    **{name: {"row", "session"} for name in ("turns", "proposals", "verdicts", "tools")},
+    **{name: {"row"} for name in ("lists", "calls", "confirmations", "marks", "commands", "votes")},
 }
-LATER = {
-    "sessions": {*schema.ENDINGS.names, *schema.TOTALS.names},
-    "tools": {*schema.RESULT.names},
-}
-"""Columns that are empty until something else has happened."""
+"""The columns that no record contains."""
 
 
-@pytest.fixture
-async def columns(tmp_path: Path) -> dict[str, dict[str, tuple[str, bool]]]:
-    """Type and whether it may be null, by table and column, in a new run."""
+def test_a_new_run_has_a_column_for_each_field_of_each_record_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    async with open_store(path):
-        pass
+    create_run(path)
     with closing(sqlite3.connect(path)) as connection:
-        return {
-            table: {
-                name: (type_, not not_null)
-                for _, name, type_, not_null, *_ in connection.execute(f"PRAGMA table_info({table})")
-            }
-            for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = [
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        columns = {
+            table: {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}
+            for table in tables
         }
+    declared = {name: set(names) for name, names in BESIDE.items()}
+    for table in vars(record_tables).values():
+        if isinstance(table, Table):
+            declared[table.name] |= set(table.names)
+    assert columns == declared
 
 
-async def test_a_new_run_has_a_column_for_each_field_of_each_record(
-    columns: dict[str, dict[str, tuple[str, bool]]],
-) -> None:
-    assert columns.keys() == TABLES.keys() | {"migrations"}
-    for table, (own, mappings) in TABLES.items():
-        declared = {
-            column.name: (column.type, column.nullable or column.name in LATER.get(table, ()))
-            for mapping in mappings
-            for column in mapping.columns
-        }
-        assert columns[table].keys() == own | declared.keys(), table
-        assert {name: columns[table][name] for name in declared} == declared, table
-
-
-async def test_progress_is_read_from_its_index_alone(tmp_path: Path) -> None:
+def test_progress_is_read_from_its_index_alone(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    async with open_store(path):
-        pass
+    create_run(path)
     with closing(sqlite3.connect(path)) as connection:
-        names = ", ".join(schema.PROGRESS.names)
-        plan = connection.execute(
-            f"EXPLAIN QUERY PLAN SELECT {names} FROM sessions WHERE id > 'x' ORDER BY id"
-        )
+        query = PROGRESS.select("WHERE id > 'x' ORDER BY id", "id")
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {query}")
         assert "COVERING INDEX sessions_progress" in plan.fetchone()[3]
-
-
-def test_a_migration_knows_nothing_of_todays_records() -> None:
-    tree = ast.parse(Path(migrations.__file__).read_text("utf-8"))
-    imported = {
-        node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module is not None
-    }
-    assert not {name for name in imported if name.startswith("bactrian")}

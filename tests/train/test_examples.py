@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.train.data.conversation import Said
-from bactrian.train.examples import (
+from bactrian.train.training_data import ChatMessage
+from bactrian.train.training_examples import (
     IGNORED,
     CutCounts,
     Cutter,
@@ -22,7 +22,7 @@ from bactrian.train.examples import (
 CONTROLS = ("<s>", "</s>")
 
 
-def render(messages: Sequence[Said], add: bool) -> str:
+def render(messages: Sequence[ChatMessage], add: bool) -> str:
     text = "".join(f"<s>{said['role']}\n{said['content']}</s>\n" for said in messages)
     return text + "<s>assistant\n" if add else text
 
@@ -34,7 +34,7 @@ def encode(text: str) -> list[int]:
 CUTTER = Cutter(render, encode, ("</s>",), CONTROLS)
 
 
-def chat(*texts: str, system: str = "") -> list[Said]:
+def chat(*texts: str, system: str = "") -> list[ChatMessage]:
     roles = ("user", "assistant") * len(texts)
     told = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
     return [{"role": "system", "content": system}, *told] if system else told
@@ -49,7 +49,7 @@ def show(example: Example) -> str:
 
 
 def cut(
-    messages: list[Said], max_length: int = 1000, cutter: Cutter = CUTTER
+    messages: list[ChatMessage], max_length: int = 1000, cutter: Cutter = CUTTER
 ) -> tuple[list[Example], CutCounts]:
     counts = CutCounts()
     return list(cut_conversation("one", messages, cutter, max_length, counts)), counts
@@ -135,21 +135,21 @@ def test_the_name_of_a_control_token_in_a_message_is_plain_text() -> None:
 
 
 def test_a_template_that_trims_replies_is_learned_as_it_writes_them() -> None:
-    def trim(messages: Sequence[Said], add: bool) -> str:
+    def trim(messages: Sequence[ChatMessage], add: bool) -> str:
         return render([{**said, "content": said["content"].strip()} for said in messages], add)
 
     (example,), _ = cut(chat("Hi", "  Ho\n"), cutter=replace(CUTTER, render=trim))
     assert show(example).endswith("[Ho</s>]")
 
 
-def show_last_only(messages: Sequence[Said], add: bool) -> str:
+def show_last_only(messages: Sequence[ChatMessage], add: bool) -> str:
     last = max(place for place, said in enumerate(messages) if said["role"] == "user")
     return render(
         [said for place, said in enumerate(messages) if said["role"] == "user" or place > last], add
     )
 
 
-def say_twice(messages: Sequence[Said], add: bool) -> str:
+def say_twice(messages: Sequence[ChatMessage], add: bool) -> str:
     return render([{**said, "content": said["content"][::-1]} for said in messages], add)
 
 

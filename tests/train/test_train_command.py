@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.train.folder import write_json
+from bactrian.train.training_folder import write_json
 from bactrian.train.worker.__main__ import is_on_hub
 from tests.helpers.command import bactrian
 

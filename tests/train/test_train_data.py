@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.export.split import locate_group
-from bactrian.train.data.conversation import Conversation, read_json_lines, read_prepared
-from bactrian.train.data.hold_out import divide, make_forbidden, read_forbidden
-from bactrian.train.data.prepare import prepare_data
-from bactrian.train.data.read import ReadCounts, read_source
-from bactrian.train.folder import list_stage_folders
-from bactrian.train.load import add_data, load_train_recipe
-from bactrian.train.recipe import DataSource
+from bactrian.export.session_filters import locate_group
+from bactrian.train.held_out import divide, make_forbidden, prepare_data, read_forbidden
+from bactrian.train.training_data import Conversation, ReadCounts, read_json_lines, read_prepared, read_source
+from bactrian.train.training_folder import list_stage_folders
+from bactrian.train.training_recipe import DataSource, add_data, load_train_recipe
 from tests.helpers.runs import make_run, session
 
 LONG = "one two three four five six seven eight nine ten eleven twelve thirteen"

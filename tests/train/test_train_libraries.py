@@ -13,17 +13,15 @@ from typing import Any
 import pytest
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.train.accelerate import find_launcher
-from bactrian.train.folder import list_stage_folders
-from bactrian.train.load import load_train_recipe
-from bactrian.train.process import EXTRA
-from bactrian.train.run import TrainOrder, train_recipe
-from bactrian.train.templates import list_templates, read_template
+from bactrian.train.training import TrainOrder, train_recipe
+from bactrian.train.training_folder import list_stage_folders
+from bactrian.train.training_process import EXTRA, find_launcher
+from bactrian.train.training_recipe import list_templates, load_train_recipe, read_template
 
 for name in EXTRA:
     pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
 # The libraries warn about their own future.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +45,7 @@ def test_accelerate_and_trl_read_the_settings_of_camel_7b(tmp_path: Path) -> Non
     from trl.trainer.sft_config import SFTConfig
 
     from bactrian.train.worker.machine import Machine
-    from bactrian.train.worker.settings import make_arguments
+    from bactrian.train.worker.trainer import make_arguments
 
     training = load_train_recipe("camel-7b").training
     _, path = find_launcher(training, tmp_path)
@@ -110,13 +108,12 @@ def test_qlora_merges_its_adapters_into_the_weights_before_they_were_quantised(
     from datasets import Dataset
     from safetensors.torch import load_file
 
-    from bactrian.train.recipe import NewModel
-    from bactrian.train.worker.callbacks import StageWatch
+    from bactrian.train.training_recipe import NewModel
+    from bactrian.train.worker.base_model import make_new_model
     from bactrian.train.worker.machine import Machine, ProcessClock
-    from bactrian.train.worker.models.new_model import make_new_model
-    from bactrian.train.worker.models.save import save_trained_model
-    from bactrian.train.worker.models.tokens import open_tokenizer
-    from bactrian.train.worker.trainer import build_trainer
+    from bactrian.train.worker.model_files import save_trained_model
+    from bactrian.train.worker.tokenizer import open_tokenizer
+    from bactrian.train.worker.trainer import StageWatch, build_trainer
 
     recipe = load_train_recipe("small", ["method=qlora", "batch=1", "per_device=1", "evaluations=0"])
     start = tmp_path / "start"
@@ -151,8 +148,8 @@ def test_qlora_merges_its_adapters_into_the_weights_before_they_were_quantised(
 def test_a_loss_that_is_not_a_number_ends_the_stage(logs: dict[str, float], tmp_path: Path) -> None:
     from types import SimpleNamespace
 
-    from bactrian.train.worker.callbacks import StageWatch
     from bactrian.train.worker.machine import ProcessClock
+    from bactrian.train.worker.trainer import StageWatch
 
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -168,7 +165,7 @@ def test_a_loss_that_is_not_a_number_ends_the_stage(logs: dict[str, float], tmp_
 def test_a_built_in_chat_template_writes_what_is_learned_after_what_is_sent(name: str) -> None:
     import jinja2
 
-    from bactrian.train.examples import Cutter
+    from bactrian.train.training_examples import Cutter
 
     compiled = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(read_template(name))
 
@@ -204,8 +201,8 @@ def open_llama_like() -> Any:
 
 
 def test_a_reply_of_llama_begins_with_one_space_and_its_prompt_with_the_start_token() -> None:
-    from bactrian.train.examples import IGNORED
-    from bactrian.train.worker.models.tokens import make_cutter
+    from bactrian.train.training_examples import IGNORED
+    from bactrian.train.worker.tokenizer import make_cutter
 
     tokenizer = open_llama_like()
     said = [
@@ -256,9 +253,8 @@ def test_the_loss_of_a_sequence_to_sequence_model_is_that_of_a_step_however_much
     from datasets import Dataset
     from transformers import AutoTokenizer
 
-    from bactrian.train.worker.callbacks import StageWatch
     from bactrian.train.worker.machine import Machine, ProcessClock
-    from bactrian.train.worker.trainer import build_trainer
+    from bactrian.train.worker.trainer import StageWatch, build_trainer
 
     folder = make_t5(tmp_path / "t5")
     data = Dataset.from_list(
@@ -293,12 +289,11 @@ def test_the_loss_of_a_sequence_to_sequence_model_is_that_of_a_step_however_much
 def test_a_base_model_of_which_a_file_is_missing_or_cut_off_is_refused(
     fault: str, message: str, tmp_path: Path
 ) -> None:
-    from bactrian.train.recipe import Base, NewModel, Training
+    from bactrian.train.training_recipe import Base, NewModel, Training
+    from bactrian.train.worker.base_model import make_new_model, open_base
     from bactrian.train.worker.machine import Machine
-    from bactrian.train.worker.models.base import open_base
-    from bactrian.train.worker.models.load import load_model
-    from bactrian.train.worker.models.new_model import make_new_model
-    from bactrian.train.worker.models.tokens import open_tokenizer
+    from bactrian.train.worker.model_files import load_model
+    from bactrian.train.worker.tokenizer import open_tokenizer
 
     make_new_model(NewModel(), ["one two three"], 0, tmp_path / "base")
     if fault == "model.safetensors":

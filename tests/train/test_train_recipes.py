@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.train.load import add_data, list_train_recipes, load_train_recipe, parse_train_recipe
+from bactrian.train.training_recipe import add_data, list_train_recipes, load_train_recipe, parse_train_recipe
 
 TEXT = """
 name = "facts"

@@ -16,18 +16,19 @@ from typing import Any
 import pytest
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.models.local.model import LocalModel
+from bactrian.models.local.local_model import LocalModel
 from bactrian.models.model import Request
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
-from bactrian.train.folder import COMPLETE, TrainedModels
-from bactrian.train.process import EXTRA
-from bactrian.train.run import TrainOrder, train_recipe
+from bactrian.records.turn import Message, Sampling
+from bactrian.train.training import TrainOrder, train_recipe
+from bactrian.train.training_folder import COMPLETE, TrainedModels
+from bactrian.train.training_process import EXTRA
 from tests.helpers.trainings import list_workers, order_training
 
 for name in EXTRA:
     pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
+
+pytestmark = pytest.mark.slow
 
 
 async def ask(trained: TrainedModels, number: int, question: str) -> str:

@@ -19,18 +19,17 @@ from typing import Any
 import pytest
 
 from bactrian.errors import BactrianError, InputError, StoreError
-from bactrian.train.folder import hash_weights, read_json, read_plan, write_json
-from bactrian.train.forecast import forecast_stages
-from bactrian.train.process import EXTRA, WorkerStopped, run_worker
-from bactrian.train.recipe import TrainRecipe
-from bactrian.train.run import TrainOrder, forecast_training, train_recipe
+from bactrian.train.training import TrainOrder, forecast_stages, forecast_training, train_recipe
+from bactrian.train.training_folder import hash_weights, read_json, read_plan, write_json
+from bactrian.train.training_process import EXTRA, WorkerStopped, run_worker
+from bactrian.train.training_recipe import TrainRecipe
 from tests.helpers.disks import mounted, resize
 from tests.helpers.trainings import list_workers, order_training
 
 for name in EXTRA:
     pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
 # The libraries warn about their own future.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 STEPS = 8
 
 
@@ -57,7 +56,7 @@ def process_as_before(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 
 def train_here(root: Path, on_event: Callable[[str, Mapping[str, Any]], None]) -> list[dict[str, Any]]:
     """Train the first stage in this process; gives its events."""
-    from bactrian.train.worker.stage import train_stage
+    from bactrian.train.worker.train_stage import train_stage
 
     seen: list[dict[str, Any]] = []
 
@@ -70,7 +69,7 @@ def train_here(root: Path, on_event: Callable[[str, Mapping[str, Any]], None]) -
 
 
 def explain(error: BaseException) -> str:
-    from bactrian.train.worker.failures import explain_failure
+    from bactrian.train.worker.worker_events import explain_failure
 
     return str(explain_failure(error))
 
@@ -78,7 +77,7 @@ def explain(error: BaseException) -> str:
 def test_a_full_disk_keeps_the_last_checkpoint_and_the_same_stage_goes_on(
     prepared: Path, tmp_path: Path
 ) -> None:
-    from bactrian.train.worker.callbacks import find_checkpoint
+    from bactrian.train.worker.trainer import find_checkpoint
 
     with mounted(tmp_path / "disk", "size=100m") as disk:
         root = shutil.copytree(prepared, disk / "out")
@@ -200,7 +199,7 @@ def test_a_diverging_stage_ends_and_its_last_checkpoint_is_good(prepared: Path, 
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named_and_kept(prepared: Path, tmp_path: Path) -> None:
-    from bactrian.train.worker.callbacks import find_checkpoint
+    from bactrian.train.worker.trainer import find_checkpoint
 
     root = shutil.copytree(prepared, tmp_path / "out")
 

@@ -7,11 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import typer.main
-
 from bactrian.cli.examples import EXAMPLES
-from bactrian.cli.main import SECTIONS, app
-from bactrian.cli.verbs import list_options
+from bactrian.cli.help_form import list_options
+from bactrian.cli.main import SECTIONS, build_app
 
 _HEAD = """# Command line
 
@@ -22,14 +20,15 @@ This page is written from the program: `bactrian COMMAND --help` shows the same.
   option is its name in capitals: `BACTRIAN_MODEL` sets `--model`.
 - **Exit codes** tell programs what happened: [exit codes](exit-codes.md).
 - **Names of models**, such as `openai:gpt-4o-mini` or `local`: [models](../models.md).
-- `bactrian --install-completion` lets the shell complete commands and options.
+- `eval "$(_BACTRIAN_COMPLETE=bash_source bactrian)"` in `~/.bashrc` lets the shell complete commands and options; zsh and fish have
+  `zsh_source` and `fish_source`.
 """
 
 
 def write_commands() -> str:
     """Return the page."""
     os.environ.pop("BACTRIAN_MODEL", None)
-    root: Any = typer.main.get_command(app)
+    root: Any = build_app()
     context = _make_context(root, "bactrian", None)
     left = [name for name in root.list_commands(context) if not root.get_command(context, name).hidden]
     parts = [_HEAD, "## `bactrian`\n", *_write_options(root, context)]
@@ -62,7 +61,7 @@ def _write_command(command: Any, name: str, parent: Any, level: int) -> Iterator
 
 
 def _write_options(command: Any, context: Any) -> Iterator[str]:
-    for title, rows in list_options(command.get_params(context), context).items():
+    for title, rows in list_options(command.get_params(context)).items():
         if title != "Help":
             yield f"| {title.lower()} | |\n|---|---|"
             shown = ((_escape(names), _escape(text).replace("<", "&lt;")) for names, text in rows)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from inspect import formatannotation
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import griffe
 
 import bactrian
+from bactrian import options
 
 _HEAD = """# Python API
 
@@ -21,10 +24,10 @@ _ORDER = (
     *("load_model", "Scripted", "ending", "default_endings", "behaviour", "BactrianError"),
 )
 _RETURNED = {
-    "Usage": "records.usage",
-    "SessionList": "api.reading.session_list",
-    "RunStatus": "api.reading.status",
-    "Forecast": "generate.forecast",
+    "Usage": "records.turn",
+    "SessionList": "api.stored_run",
+    "RunStatus": "api.status",
+    "Forecast": "runs.forecast",
 }
 """Classes of objects that the public ones contain or return, and their modules."""
 _CROSS = re.compile(r":(?:class|func|meth|attr|data|mod):`~?([^`]+)`")
@@ -142,12 +145,33 @@ def _write_members(one: Any) -> Iterator[str]:
 
 
 def _write_fields(package: Any, title: str) -> Iterator[str]:
-    home = "api.arguments" if title == "PlayOptions" else "api.generate"
-    one = package[f"{home}.{title}"]
-    one = one.final_target if one.is_alias else one
+    """Write the keyword options of a function: what their declaration says, and what only concerns Python."""
+    declaration: type = vars(options)[title]
+    classes = [each for each in package["options"].members.values() if not each.is_alias and each.is_class]
+    notes = {
+        member.name: member.docstring.value
+        for each in classes
+        for member in each.members.values()
+        if member.is_attribute and member.docstring and member.name in declaration.__annotations__
+    }
+    helps = {declared.name: declared.option.help for declared in options.list_options(declaration)}
     yield f"## `{title}`\n"
-    yield from _write_docstring(one)
-    yield from _write_members(one)
+    yield from _write_docstring(package[f"options.{title}"])
+    yield "| attribute | type | meaning |\n|---|---|---|"
+    for name, kind in options.read_fields(declaration).items():
+        meaning = " ".join(filter(None, (helps.get(name), notes.get(name))))
+        written = _write_type(kind).replace("|", "\\|")
+        yield f"| `{name}` | `{written}` | {_clean(meaning, table=True)} |"
+    yield ""
+
+
+def _write_type(kind: Any) -> str:
+    """Return a type as an annotation writes it."""
+    if get_origin(kind) is Annotated:
+        return _write_type(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return " | ".join(map(_write_type, get_args(kind)))
+    return "None" if kind is NoneType else re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", formatannotation(kind))
 
 
 def _write_field(field: Any) -> str:

@@ -1,20 +1,223 @@
-"""Aggregated numbers of a part of a run."""
+"""Diversity of texts: distinct-n (Li et al. 2016) and near-duplicates (MinHash, Broder 1997)."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from heapq import nsmallest
+from importlib import import_module
+from typing import Any
 
-from bactrian.analyze.behaviours.own import OwnBehaviour
-from bactrian.analyze.sample import HashSample
-from bactrian.analyze.session_summary import SessionSummary, summarize
-from bactrian.records.finding import BEHAVIOURS, Behaviour, Finding
-from bactrian.records.session import Session
-from bactrian.records.tool import Use
-from bactrian.records.turn import Instruction
-from bactrian.records.usage import Usage
+from bactrian.analyze.behaviours import OwnBehaviour, find_behaviours
+from bactrian.errors import MissingExtra
+from bactrian.protocol.words import compute_jaccard
+from bactrian.records.run import BEHAVIOURS, Behaviour, Finding
+from bactrian.records.session import Kind, Session, find_kind
+from bactrian.records.turn import Instruction, Solution, Speaker, Usage, Use
+from bactrian.stats.intervals import Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
+
+BLOCK = 100
+"""Texts in a block for distinct-n, which decreases with their number, so that only equal blocks are comparable."""
+ALIKE = 0.7
+"""Jaccard similarity of shingles from which two texts are near-duplicates."""
+_SHINGLE = 3
+"""Words in a shingle."""
+_PERMUTATIONS = 128
+_BANDS = 32
+"""Bands of four rows: two texts with similarity 0.7 are missed once in 6,000 cases."""
+# Scripts without spaces are split into characters.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Diversity:
+    """Diversity of a sample of texts."""
+
+    texts: int
+    """Number of texts in the sample."""
+    distinct: dict[int, StreamingMean]
+    """By n, distinct n-grams as a share of all, over blocks of a hundred texts (over all if there are fewer)."""
+    near_duplicates: Proportion
+    """Number of texts with at least one near-duplicate."""
+
+
+def measure_diversity(texts: Sequence[str]) -> Diversity:
+    """Measure ``texts``, given in random order.
+
+    Raises:
+        MissingExtra: ``rensa`` is not installed.
+    """
+    words = [_WORD.findall(text.lower()) for text in texts]
+    distinct = {n: StreamingMean() for n in (1, 2, 3)}
+    for start in range(0, max(len(words) - BLOCK, 0) + 1, BLOCK):
+        for n, mean in distinct.items():
+            grams = [gram for text in words[start : start + BLOCK] for gram in _grams(text, n)]
+            if grams:
+                mean.add(len(set(grams)) / len(grams))
+    return Diversity(len(texts), distinct, Proportion(_near_duplicates(words), len(words)))
+
+
+def _grams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(words[start:] for start in range(n)), strict=False)
+
+
+def _near_duplicates(texts: Sequence[Sequence[str]]) -> int:
+    """Return the number of texts with a near-duplicate."""
+    try:
+        rensa: Any = import_module("rensa")
+    except ModuleNotFoundError as error:
+        raise MissingExtra("analysis", "The search for near-duplicates") from error
+    times = Counter(frozenset(map(" ".join, _grams(text, _SHINGLE))) or frozenset(text) for text in texts)
+    different = list(times)
+    hashes: list[Any] = []
+    index = rensa.RMinHashLSH(ALIKE, _PERMUTATIONS, _BANDS)
+    for number, shingles in enumerate(different):
+        minhash = rensa.RMinHash(_PERMUTATIONS, 1)
+        minhash.update(sorted(shingles))
+        hashes.append(minhash)
+        index.insert(number, minhash)
+    alike = {number for number, shingles in enumerate(different) if times[shingles] > 1}
+    for number, minhash in enumerate(hashes):
+        if number not in alike:
+            for other in map(int, index.query(minhash)):
+                if other != number and compute_jaccard(different[number], different[other]) >= ALIKE:
+                    alike |= {number, other}
+                    break
+    return sum(times[different[number]] for number in alike)
+
+
+# A reproducible sample of texts, independent of the order of reading.
+
+
+LARGEST = 10_000
+"""Most texts in a sample."""
+
+
+@dataclass(slots=True)
+class HashSample:
+    """The texts whose keys have the smallest hashes: pseudo-random and reproducible."""
+
+    seen: int = 0
+    texts: list[tuple[bytes, str]] = field(default_factory=list[tuple[bytes, str]])
+    """Texts, each with the hash of its key."""
+
+    def add(self, key: str, text: str) -> None:
+        """Add ``text`` if its key is in the sample; ``key`` is its position."""
+        self.seen += 1
+        self.texts.append((blake2b(key.encode(), digest_size=8).digest(), text))
+        self._trim(2 * LARGEST)
+
+    def merge(self, other: HashSample) -> None:
+        """Add the texts of ``other``."""
+        self.seen += other.seen
+        self.texts += other.texts
+        self._trim(2 * LARGEST)
+
+    def list_chosen(self) -> list[str]:
+        """Return the sample in pseudo-random order."""
+        return [text for _, text in nsmallest(LARGEST, self.texts)]
+
+    def _trim(self, above: int) -> None:
+        if len(self.texts) > above:
+            self.texts = nsmallest(LARGEST, self.texts)
+
+
+# Aggregated numbers of a part of a run.
+
+
+# The summary of a session: all numbers that the report needs, without texts.
+
+
+UNFINISHED = "unfinished"
+"""The code of unfinished sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTurn:
+    """A turn with a finding."""
+
+    behaviour: Behaviour
+    speaker: Speaker
+    turn: int
+
+    @property
+    def round(self) -> int:
+        """Number of the round (instruction and solution), from 1."""
+        return (self.turn + 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """The numbers of a session."""
+
+    id: str
+    kind: Kind
+    assistant: str
+    user: str
+    ending: str
+    user_turns: int
+    assistant_turns: int
+    solved: int
+    """Turns that are solutions by the inception protocol."""
+    usage: Usage
+    seen: tuple[ShownTurn, ...]
+    job: bytes = b""
+    """Hash of id, roles and original task: sessions of two runs with the same one are on the same job."""
+    task: bytes = b""
+    """Hash of the task as both agents saw it."""
+
+    @property
+    def messages(self) -> int:
+        """Turns of all agents."""
+        return self.user_turns + self.assistant_turns
+
+    @property
+    def behaviours(self) -> frozenset[Behaviour]:
+        """The behaviours found in it."""
+        return frozenset(shown.behaviour for shown in self.seen)
+
+
+def _hash_texts(*texts: str) -> bytes:
+    """Return 8 bytes that differ for different texts: one pair in 10¹⁹ would not."""
+    return hashlib.blake2b("\0".join(texts).encode(errors="surrogatepass"), digest_size=8).digest()
+
+
+def summarize(
+    session: Session, own: Sequence[OwnBehaviour] = (), *, explain: bool = True
+) -> tuple[SessionSummary, tuple[Finding, ...]]:
+    """Return the summary of ``session``, with built-in behaviours and those of ``own``, and its findings.
+
+    Unless they ``explain``, some findings have no quote and no reason.
+    """
+    findings = find_behaviours(session, own=own, explain=explain)
+    # In a group chat, all agents count as not instructing.
+    speakers: dict[int, Speaker] = {
+        turn.number: "user" if turn.speaker == "user" else "assistant" for turn in session.turns
+    }
+    user_turns = sum(speaker == "user" for speaker in speakers.values())
+    facts = SessionSummary(
+        id=session.id,
+        kind=find_kind(session),
+        assistant=session.assistant.name,
+        user=session.user.name,
+        ending=session.ending.code if session.ending else UNFINISHED,
+        user_turns=user_turns,
+        assistant_turns=len(speakers) - user_turns,
+        solved=sum(isinstance(turn.said, Solution) for turn in session.turns),
+        usage=session.usage,
+        seen=tuple(
+            ShownTurn(finding.behaviour, speakers[finding.turn], finding.turn) for finding in findings
+        ),
+        job=_hash_texts(session.id, session.assistant.name, session.user.name, session.task.original),
+        task=_hash_texts(session.task.text),
+    )
+    return facts, findings
+
 
 PREPARATION = "task_specifier"
 """The name under which tokens used before the conversation are counted."""
@@ -94,7 +297,7 @@ async def aggregate_slice(
     sessions: AsyncIterator[Session], own: Sequence[OwnBehaviour] = (), *, keep_findings: bool
 ) -> Aggregate:
     """Aggregate ``sessions``, with findings of the built-in behaviours and of ``own``."""
-    part = Aggregate(behaviours=(*BEHAVIOURS, *(one.code for one in own)))
+    part = Aggregate(behaviours=(*BEHAVIOURS, *(behaviour.code for behaviour in own)))
     async for session in sessions:
         part.add(session, own, keep_findings=keep_findings)
     return part

@@ -3,23 +3,126 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from bactrian.analyze.aggregate import Aggregate, aggregate_slice
-from bactrian.analyze.behaviours.own import OwnBehaviour, find_installed
-from bactrian.analyze.processes import map_parts
-from bactrian.errors import InputError
-from bactrian.records.finding import Finding
-from bactrian.store import Rows, RunReader, open_store
+from bactrian.analyze.behaviours import OwnBehaviour, find_installed
+from bactrian.errors import BactrianError, InputError
+from bactrian.records.run import Finding
+from bactrian.store import Rows, RunStore, open_store
+
+S = TypeVar("S")
+T = TypeVar("T")
+_START = 1.2
+"""Seconds of CPU time that a process takes until it reads: measured, nearly all of it imports."""
+
+
+async def map_parts(
+    read: Callable[[S], T], parts: Sequence[S], processes: int | None = None
+) -> AsyncIterator[T]:
+    """Yield what ``read`` returns for each part, in order; only a few parts are read ahead.
+
+    Args:
+        read: Is sent to the processes, so a function of a module, or a ``partial`` of one.
+        parts: What to read, such as ranges of rows, each about as much work.
+        processes: Their number at most; 1 for a thread of this process. None for one per core, once the parts that a
+            thread has read show that these would save more time than they take to start.
+
+    Raises:
+        BactrianError: one of the processes was killed.
+    """
+    workers = min(len(parts), processes or os.cpu_count() or 1)
+    apart = workers > 1 and processes is not None
+    done = 0
+    while done < len(parts) and not apart:
+        began = time.process_time()
+        yield await asyncio.to_thread(read, parts[done])
+        done += 1
+        apart = _saves_time(time.process_time() - began, len(parts) - done, workers)
+    if apart:
+        async for result in _read_apart(read, parts[done:], workers):
+            yield result
+
+
+def _saves_time(each: float, left: int, workers: int) -> bool:
+    """Return True if processes, with ``left`` parts of ``each`` seconds, save more than their start takes."""
+    return each * left * (1 - 1 / max(1, min(workers, left))) > _START
+
+
+async def _read_apart(read: Callable[[S], T], parts: Sequence[S], workers: int) -> AsyncIterator[T]:
+    """Yield what ``read`` returns for each part, in order; ``workers`` processes read."""
+    # Spawned, because a fork would share the open database and the locks of threads.
+    with _without_working_folder():
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin)
+    loop = asyncio.get_running_loop()
+    waiting: list[asyncio.Future[T]] = []
+    try:
+        for part in parts:
+            with _without_working_folder():
+                waiting.append(loop.run_in_executor(pool, read, part))
+            if len(waiting) > 2 * workers:
+                yield await waiting.pop(0)
+        while waiting:
+            yield await waiting.pop(0)
+    except BrokenProcessPool as error:
+        raise BactrianError(
+            "A process that read the run was killed, probably for lack of memory. Nothing was written.",
+            next="Free some memory, and run the same command.",
+        ) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _without_working_folder() -> Generator[None]:
+    """Start processes that do not import modules from the working folder, as ``python -c`` does by default."""
+    name = "PYTHONSAFEPATH"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _begin() -> None:
+    """Ignore Ctrl-C, which the main process handles, and end with it even if it is killed.
+
+    What is imported by now stays: the garbage collector need not look at it for each slice.
+    """
+    gc.freeze()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
 
 _SLICE = 250
 """Sessions in a slice."""
 
 
 async def measure(
-    store: RunReader,
+    store: RunStore,
     on_findings: Callable[[list[Finding]], None] | None = None,
     on_progress: Callable[[int, int | None], None] | None = None,
     own: Sequence[OwnBehaviour] | None = None,
@@ -69,17 +172,14 @@ async def measure(
 
 
 def _read_snapshot(
-    run: RunReader, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool
+    run: RunStore, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool
 ) -> Aggregate:
     return asyncio.run(aggregate_slice(run.sessions(rows), own, keep_findings=keep_findings))
 
 
 def _read(path: Path, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool) -> Aggregate:
-    return asyncio.run(_read_rows(path, own, rows, keep_findings=keep_findings))
+    async def read() -> Aggregate:
+        async with open_store(path, read_only=True) as store:
+            return await aggregate_slice(store.sessions(rows), own, keep_findings=keep_findings)
 
-
-async def _read_rows(
-    path: Path, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool
-) -> Aggregate:
-    async with open_store(path, read_only=True) as store:
-        return await aggregate_slice(store.sessions(rows), own, keep_findings=keep_findings)
+    return asyncio.run(read())

@@ -10,18 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from bactrian.analyze.aggregate import Aggregate
-from bactrian.analyze.behaviours.cooperation import PAPER
-from bactrian.analyze.diversity import Diversity, measure_diversity
-from bactrian.analyze.excerpts import list_best, list_random, list_worst
-from bactrian.analyze.session_summary import UNFINISHED, SessionSummary
+from bactrian.analyze.aggregate import UNFINISHED, Aggregate, Diversity, SessionSummary, measure_diversity
+from bactrian.analyze.excerpts import choose_pairs, list_best, list_random, list_worst
+from bactrian.analyze.learned import PAPER
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
 from bactrian.errors import MissingExtra
-from bactrian.models.wrappers.budget import Price
-from bactrian.records.finding import Behaviour
-from bactrian.records.usage import Usage
+from bactrian.models.budget import Price
+from bactrian.records.run import Behaviour
+from bactrian.records.turn import Usage
 from bactrian.stats.bootstrap import BootstrapSums, resample
-from bactrian.stats.proportion import Proportion
+from bactrian.stats.intervals import PairedProportions, Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 COOPERATION = "cooperation_failed"
@@ -36,7 +34,7 @@ _Key = TypeVar("_Key", str, tuple[str, str])
 
 
 def check_installed() -> None:
-    """Check that reports can be made, before a long run is read for one.
+    """Check that reports can be made, before a long run is read for session.
 
     Raises:
         MissingExtra: the optional part ``analysis`` is not installed.
@@ -58,7 +56,7 @@ def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
         "run": run,
         "sessions": len(facts),
         "messages": int(sums.sums["messages"]),
-        "kinds": dict(Counter(one.kind for one in facts).most_common()),
+        "kinds": dict(Counter(session.kind for session in facts).most_common()),
         "marks": sorted(part.marks),
         "prompts": dict(part.prompts.most_common()),
         "endings": _endings(facts),
@@ -74,12 +72,14 @@ def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
         ],
         "rounds": _rounds(facts, codes),
         "roles": {
-            "assistant": _groups(facts, codes, lambda one: one.assistant),
-            "user": _groups(facts, codes, lambda one: one.user),
+            "assistant": _groups(facts, codes, lambda session: session.assistant),
+            "user": _groups(facts, codes, lambda session: session.user),
         },
         "pairs": [
             {"assistant": pair[0], "user": pair[1], **values}
-            for pair, values in _groups(facts, codes, lambda one: (one.assistant, one.user)).items()
+            for pair, values in _groups(
+                facts, codes, lambda session: (session.assistant, session.user)
+            ).items()
         ],
         "diversity": {
             "tasks": _diversity(part.tasks.seen, measure_diversity(part.tasks.list_chosen())),
@@ -87,9 +87,9 @@ def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
                 part.instructions.seen, measure_diversity(part.instructions.list_chosen())
             ),
         },
-        "worst": [_named(one) for one in list_worst(facts)],
-        "best": [_named(one) for one in list_best(facts)],
-        "random": [_named(one) for one in list_random(facts)],
+        "worst": [_name(session) for session in list_worst(facts)],
+        "best": [_name(session) for session in list_best(facts)],
+        "random": [_name(session) for session in list_random(facts)],
     }
 
 
@@ -97,6 +97,11 @@ def to_object(of: Proportion, count: str = "count") -> Json:
     """Return a share as JSON."""
     low, high = of.interval
     return {count: of.count, "rate": of.rate, "low": low, "high": high}
+
+
+def _estimate(sums: BootstrapSums, above: str, below: str, name: str = "mean") -> Json:
+    """Return the ratio of two sums as JSON."""
+    return {name: sums.ratio(above, below), **to_interval_object(sums.interval(above, below))}
 
 
 def to_interval_object(interval: tuple[float, float] | None) -> Json:
@@ -109,7 +114,7 @@ def count_endings(facts: Sequence[SessionSummary]) -> dict[str, Proportion]:
     """Count sessions by their ending, the most frequent first."""
     return {
         code: Proportion(count, len(facts))
-        for code, count in Counter(one.ending for one in facts).most_common()
+        for code, count in Counter(session.ending for session in facts).most_common()
     }
 
 
@@ -117,39 +122,29 @@ def count_behaviours(
     facts: Sequence[SessionSummary], codes: Sequence[Behaviour]
 ) -> dict[Behaviour, Proportion]:
     """Count the sessions with each of the behaviours."""
-    count = Counter(behaviour for one in facts for behaviour in one.behaviours)
+    count = Counter(behaviour for session in facts for behaviour in session.behaviours)
     return {behaviour: Proportion(count[behaviour], len(facts)) for behaviour in codes}
 
 
 def measure_cooperation(facts: Iterable[SessionSummary]) -> Proportion:
     """Return the share of sessions with any of the paper's four behaviours."""
-    failed = [not one.behaviours.isdisjoint(PAPER) for one in facts]
+    failed = [not session.behaviours.isdisjoint(PAPER) for session in facts]
     return Proportion(sum(failed), len(failed))
 
 
 def resample_behaviour(facts: Sequence[SessionSummary], codes: Sequence[Behaviour]) -> BootstrapSums:
     """Return sums of turns and tokens in ``facts``, with bootstrap samples."""
-    names = [
-        "sessions",
-        "messages",
-        "solved",
-        "user",
-        "assistant",
-        "prompt",
-        "completion",
-        "cached",
-        "tokens",
-    ]
+    names = "sessions messages solved user assistant prompt completion cached tokens".split()
     names += [f"{behaviour} {speaker}" for behaviour in codes for speaker in ("user", "assistant", "both")]
-    place = {name: column for column, name in enumerate(names)}
+    columns = {name: column for column, name in enumerate(names)}
     rows: list[list[float]] = []
-    for one in facts:
-        used = one.usage
-        row = [1.0, one.messages, one.solved, one.user_turns, one.assistant_turns]
+    for session in facts:
+        used = session.usage
+        row = [1.0, session.messages, session.solved, session.user_turns, session.assistant_turns]
         row += [used.prompt, used.completion, used.cached, used.total, *[0.0] * (3 * len(codes))]
-        for turn in {(seen.behaviour, seen.speaker, seen.turn) for seen in one.seen}:
-            row[place[f"{turn[0]} {turn[1]}"]] += 1
-            row[place[f"{turn[0]} both"]] += 1
+        for turn in {(seen.behaviour, seen.speaker, seen.turn) for seen in session.seen}:
+            row[columns[f"{turn[0]} {turn[1]}"]] += 1
+            row[columns[f"{turn[0]} both"]] += 1
         rows.append(row)
     return resample(rows, names)
 
@@ -166,10 +161,7 @@ def _behaviours(facts: Sequence[SessionSummary], codes: Sequence[Behaviour], sum
                 speaker: _turns(facts, sums, f"{behaviour} {speaker}", speaker)
                 for speaker in ("user", "assistant")
             },
-            "per_session": {
-                "mean": sums.ratio(f"{behaviour} both", "sessions"),
-                **to_interval_object(sums.interval(f"{behaviour} both", "sessions")),
-            },
+            "per_session": _estimate(sums, f"{behaviour} both", "sessions"),
             "first_turn": _first_turn(facts, behaviour),
         }
         for behaviour, of in count_behaviours(facts, codes).items()
@@ -185,7 +177,9 @@ def _turns(facts: Sequence[SessionSummary], sums: BootstrapSums, name: str, spea
     count, turns = int(sums.sums[name]), int(sums.sums[speaker])
     interval = sums.interval(name, speaker)
     if turns and count in (0, turns):
-        speaking = sum(one.user_turns > 0 if speaker == "user" else one.assistant_turns > 0 for one in facts)
+        speaking = sum(
+            session.user_turns > 0 if speaker == "user" else session.assistant_turns > 0 for session in facts
+        )
         interval = Proportion(speaking if count else 0, speaking).interval
     return {"count": count, "rate": sums.ratio(name, speaker), **to_interval_object(interval)}
 
@@ -197,34 +191,27 @@ def _first_turn(facts: Sequence[SessionSummary], behaviour: Behaviour) -> Json:
     """
     back = SHORTEST_LOOP - 1 if behaviour == LOOP else 0
     firsts = [
-        min(seen.turn for seen in one.seen if seen.behaviour == behaviour) - back
-        for one in facts
-        if behaviour in one.behaviours
+        min(seen.turn for seen in session.seen if seen.behaviour == behaviour) - back
+        for session in facts
+        if behaviour in session.behaviours
     ]
     if not firsts:
         return {"mean": None, "low": None, "high": None}
     sums = resample([[1.0, float(first)] for first in firsts], ("sessions", "turn"))
-    return {
-        "mean": sums.ratio("turn", "sessions"),
-        **to_interval_object(sums.interval("turn", "sessions")),
-    }
+    return _estimate(sums, "turn", "sessions")
 
 
 def _length(facts: Sequence[SessionSummary], sums: BootstrapSums) -> Json:
-    count = Counter(one.messages for one in facts)
+    count = Counter(session.messages for session in facts)
     ordered = sorted(count.elements())
     return {
         "messages": {
-            "mean": sums.ratio("messages", "sessions"),
-            **to_interval_object(sums.interval("messages", "sessions")),
+            **_estimate(sums, "messages", "sessions"),
             "median": ordered[len(ordered) // 2],
             **{f"p{share}": _find_quantile(ordered, share) for share in (50, 90, 99)},
             "longest": ordered[-1],
         },
-        "solved": {
-            "mean": sums.ratio("solved", "sessions"),
-            **to_interval_object(sums.interval("solved", "sessions")),
-        },
+        "solved": _estimate(sums, "solved", "sessions"),
         "sessions_by_messages": {str(messages): count[messages] for messages in sorted(count)},
     }
 
@@ -263,18 +250,12 @@ def _usage(part: Aggregate, sums: BootstrapSums, prices: Prices) -> Json:
             usd += price.cost(used)
     total = sum(agents.values(), Usage())
     cost = None if unpriced or not total.total else usd
-    finished = sum(one.ending not in (UNFINISHED, "failed") for one in part.facts)
+    finished = sum(session.ending not in (UNFINISHED, "failed") for session in part.facts)
     return {
         **_tokens(total),
         "estimated": total.estimated,
-        "cached_share": {
-            "rate": sums.ratio("cached", "prompt"),
-            **to_interval_object(sums.interval("cached", "prompt")),
-        },
-        "tokens_per_session": {
-            "mean": sums.ratio("tokens", "sessions"),
-            **to_interval_object(sums.interval("tokens", "sessions")),
-        },
+        "cached_share": _estimate(sums, "cached", "prompt", "rate"),
+        "tokens_per_session": _estimate(sums, "tokens", "sessions"),
         "usd": cost,
         "usd_per_finished": None if cost is None or not finished else cost / finished,
         "unpriced": sorted(unpriced),
@@ -300,21 +281,21 @@ def _mean(name: str, mean: StreamingMean) -> Json:
 
 def _rounds(facts: Sequence[SessionSummary], codes: Sequence[Behaviour]) -> list[Json]:
     """Count, for each round, the sessions that reached it and those that showed a behaviour in it."""
-    reached = Counter((one.messages + 1) // 2 for one in facts)
+    reached = Counter((session.messages + 1) // 2 for session in facts)
     shown: Counter[tuple[int, str]] = Counter()
-    for one in facts:
-        pairs: set[tuple[int, str]] = {(seen.round, seen.behaviour) for seen in one.seen}
+    for session in facts:
+        pairs: set[tuple[int, str]] = {(seen.round, seen.behaviour) for seen in session.seen}
         pairs |= {(number, COOPERATION) for number, behaviour in pairs if behaviour in PAPER}
         shown.update(pairs)
     rows: list[Json] = []
     for number in range(1, min(max(reached, default=0), _ROUNDS) + 1):
         sessions = sum(count for last, count in reached.items() if last >= number)
-        found = {
+        behaviours = {
             code: to_object(Proportion(shown[number, code], sessions), "sessions")
             for code in (COOPERATION, *codes)
             if shown[number, code]
         }
-        rows.append({"round": number, "sessions": sessions, "behaviours": found})
+        rows.append({"round": number, "sessions": sessions, "behaviours": behaviours})
     return rows
 
 
@@ -325,14 +306,14 @@ def _groups(
 ) -> dict[_Key, Json]:
     """Group sessions by their roles: how many cooperations fail, how many end well, and what they show."""
     groups: defaultdict[_Key, list[SessionSummary]] = defaultdict(list)
-    for one in facts:
-        groups[key(one)].append(one)
+    for session in facts:
+        groups[key(session)].append(session)
     return {
         name: {
             "sessions": len(group),
             COOPERATION: to_object(measure_cooperation(group), "sessions"),
             "task_done": to_object(
-                Proportion(sum(one.ending == "task_done" for one in group), len(group)), "sessions"
+                Proportion(sum(session.ending == "task_done" for session in group), len(group)), "sessions"
             ),
             "behaviours": {
                 behaviour: to_object(of, "sessions")
@@ -353,12 +334,181 @@ def _diversity(all_texts: int, measured: Diversity) -> Json:
     }
 
 
-def _named(one: SessionSummary) -> Mapping[str, Any]:
+def _name(facts: SessionSummary) -> Json:
     return {
-        "session": one.id,
-        "assistant": one.assistant,
-        "user": one.user,
-        "ending": one.ending,
-        "messages": one.messages,
-        "behaviours": dict(Counter(seen.behaviour for seen in one.seen).most_common()),
+        "session": facts.id,
+        "assistant": facts.assistant,
+        "user": facts.user,
+        "ending": facts.ending,
+        "messages": facts.messages,
+        "behaviours": dict(Counter(seen.behaviour for seen in facts.seen).most_common()),
     }
+
+
+# Comparison of runs. Sessions on the same job are compared in pairs, so that differences between the jobs do not
+# count.
+
+
+Pair = tuple[SessionSummary, SessionSummary]
+_MEANS: dict[str, Callable[[SessionSummary], float]] = {
+    "messages": lambda session: session.messages,
+    "solved": lambda session: session.solved,
+    "tokens": lambda session: session.usage.total,
+}
+
+
+def compare_pairs(before: Aggregate, after: Aggregate) -> dict[str, Any] | None:
+    """Return the differences of sessions on the same job, each with its 95 % interval; None if there are no pairs.
+
+    A pair has the same id, roles and original task in both runs, and has ended in both. Intervals are Newcombe's for
+    paired shares, and normal ones for means of differences; None for a mean of fewer than two pairs.
+    """
+    pairs = match_jobs(before.facts, after.facts)
+    if not pairs:
+        return None
+    codes = tuple(dict.fromkeys((*before.behaviours, *after.behaviours)))
+    endings = tuple(Counter(session.ending for pair in pairs for session in pair))
+    return {
+        "pairs": len(pairs),
+        "same_tasks": sum(a.task == b.task for a, b in pairs),
+        "endings": {
+            code: _compare(pairs, lambda session, code=code: session.ending == code) for code in endings
+        },
+        "behaviours": {
+            code: _compare(pairs, lambda session, code=code: code in session.behaviours) for code in codes
+        },
+        COOPERATION: _compare(pairs, lambda session: not session.behaviours.isdisjoint(PAPER)),
+        "examples": choose_pairs(pairs),
+        "means": {name: _compare_means(pairs, value) for name, value in _MEANS.items()},
+    }
+
+
+def match_jobs(before: Sequence[SessionSummary], after: Sequence[SessionSummary]) -> list[Pair]:
+    """Return the sessions on the same job that have ended in both runs, in the order of the first run."""
+    ended = {session.job: session for session in after if session.ending != UNFINISHED}
+    return [
+        (session, ended[session.job])
+        for session in before
+        if session.ending != UNFINISHED and session.job in ended
+    ]
+
+
+def _compare(pairs: Sequence[Pair], shows: Callable[[SessionSummary], bool]) -> Json:
+    counts = Counter((shows(a), shows(b)) for a, b in pairs)
+    shares = PairedProportions(
+        counts[True, True], counts[True, False], counts[False, True], counts[False, False]
+    )
+    return {
+        **_change(shares.first.rate, shares.second.rate, shares.interval),
+        "only_before": shares.only_first,
+        "only_after": shares.only_second,
+    }
+
+
+def _compare_means(pairs: Sequence[Pair], value: Callable[[SessionSummary], float]) -> Json:
+    first, second, change = StreamingMean(), StreamingMean(), StreamingMean()
+    for a, b in pairs:
+        first.add(value(a))
+        second.add(value(b))
+        change.add(value(b) - value(a))
+    return {**_change(first.value, second.value, change.interval), "difference": change.value}
+
+
+_RATIOS = {
+    "messages": ("messages", "sessions"),
+    "solved": ("solved", "sessions"),
+    "tokens": ("tokens", "sessions"),
+    "cached_share": ("cached", "prompt"),
+}
+"""Ratios of two sums that are compared besides shares of sessions."""
+
+
+def compare_reports(before: Aggregate, after: Aggregate) -> Json:
+    """Return the differences between two runs, each with its 95 % interval.
+
+    Intervals are Newcombe's for shares of sessions, and bootstrapped over sessions for numbers of turns or tokens. If
+    an interval contains 0, the difference may be due to chance. ``paired`` compares the sessions on the same jobs.
+    """
+    codes = tuple(dict.fromkeys((*before.behaviours, *after.behaviours)))
+    endings = [count_endings(run.facts) for run in (before, after)]
+    shown = [count_behaviours(run.facts, codes) for run in (before, after)]
+    cooperation = [measure_cooperation(run.facts) for run in (before, after)]
+    first, second = (resample_behaviour(run.facts, codes) for run in (before, after))
+
+    def compare_ratios(above: str, below: str) -> Json:
+        interval = second.difference_interval(first, above, below)
+        return _change(first.ratio(above, below), second.ratio(above, below), interval)
+
+    def compare_shares(shares: Sequence[Mapping[str, Proportion]], code: str) -> Json:
+        a, b = (
+            share.get(code, Proportion(0, len(run.facts)))
+            for share, run in zip(shares, (before, after), strict=True)
+        )
+        return _change(a.rate, b.rate, b.difference_interval(a))
+
+    return {
+        "endings": {code: compare_shares(endings, code) for code in {**endings[0], **endings[1]}},
+        "behaviours": {
+            code: {
+                **compare_shares(shown, code),
+                "turns": {
+                    speaker: compare_ratios(f"{code} {speaker}", speaker) for speaker in ("user", "assistant")
+                },
+            }
+            for code in codes
+        },
+        COOPERATION: compare_shares([{COOPERATION: share} for share in cooperation], COOPERATION),
+        "means": {name: compare_ratios(*of) for name, of in _RATIOS.items()},
+        "paired": compare_pairs(before, after),
+    }
+
+
+def _change(before: float, after: float, interval: tuple[float, float] | None) -> Json:
+    return {
+        "before": before,
+        "after": after,
+        "difference": after - before,
+        **to_interval_object(interval),
+    }
+
+
+def is_sure(change: Mapping[str, Any] | None) -> bool:
+    """Return True if the interval of a difference leaves out 0."""
+    return change is not None and change["low"] is not None and not change["low"] <= 0 <= change["high"]
+
+
+def list_comparison(reports: Sequence[Json], changes: Sequence[Json]) -> list[tuple[str, str, list[str]]]:
+    """Return the rows of a table that compares several runs: kind, name and a cell for each run.
+
+    Endings and behaviours are shares of sessions, as in figures 8 and 9 of the paper; flake replies are counted by
+    conversation, as in figure 10. A star marks a share whose difference from the first run leaves out 0.
+
+    Args:
+        reports: The reports on the runs.
+        changes: The differences of each run but the first from the first.
+    """
+
+    def list_shares(shares: Iterable[Json], differences: Iterable[Json | None]) -> list[str]:
+        stars = ["", *(" *" if is_sure(difference) else "" for difference in differences)]
+        return [f"{share['rate']:.1%}{star}" for share, star in zip(shares, stars, strict=True)]
+
+    rows: list[tuple[str, str, list[str]]] = []
+    for kind in ("endings", "behaviours"):
+        for code in dict.fromkeys(code for report in reports for code in report[kind]):
+            shares = [report[kind].get(code, {"rate": 0.0}) for report in reports]
+            if any(share["rate"] for share in shares):
+                cells = list_shares(shares, (change[kind].get(code) for change in changes))
+                rows.append((kind.removesuffix("s"), code, cells))
+    failed = list_shares(
+        (report[COOPERATION] for report in reports), (change[COOPERATION] for change in changes)
+    )
+    flakes = [report["behaviours"]["flake_reply"]["per_session"]["mean"] for report in reports]
+    loops = [report["behaviours"][LOOP]["first_turn"]["mean"] for report in reports]
+    lengths = [report["length"]["messages"]["mean"] for report in reports]
+    return [
+        *rows,
+        ("behaviour", COOPERATION, failed),
+        ("a session", "flake replies", [f"{count:.2f}" for count in flakes]),
+        ("mean", "first turn of loops", ["–" if first is None else f"{first:.1f}" for first in loops]),
+        ("a session", "messages", [f"{length:.1f}" for length in lengths]),
+    ]

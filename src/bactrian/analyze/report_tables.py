@@ -2,19 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bactrian.analyze.compare import list_comparison
-from bactrian.analyze.page.verdict import write_comparison_verdict
-from bactrian.analyze.report import COOPERATION, Json
-from bactrian.analyze.session_summary import UNFINISHED
-from bactrian.analyze.text_table import write_sentence, write_table
-from bactrian.language.escape import to_line
-from bactrian.records.text import write_count, write_dollars
+from bactrian.analyze.aggregate import UNFINISHED
+from bactrian.analyze.report import COOPERATION, Json, is_sure, list_comparison
+from bactrian.analyze.report_page import write_comparison_verdict
+from bactrian.records.text import to_line, write_count, write_dollars
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+# Tables of text that stay readable where the terminal is too narrow for them.
+
+
+_BETWEEN = " · "
+_PADDING = 3
+"""Cells between two columns."""
+
+
+def write_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a table.
+
+    On a terminal without room for it, write each row as its name and, below it, its other cells with their heads.
+    """
+    from rich import box
+    from rich.cells import cell_len
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    cells = [tuple(map(to_line, row)) for row in rows]
+    columns = [[head, *(row[number] for row in cells)] for number, head in enumerate(heads)]
+    widths = [max(map(cell_len, column)) for column in columns]
+    if console.is_terminal and sum(widths) + _PADDING * len(widths) > console.width:
+        # Narrower by the heads, whose words can stand below each other; the cells stay whole.
+        widths = [max(map(cell_len, (*head.split(), *rest))) for head, *rest in columns]
+    for number, (head, wide) in enumerate(zip(heads, widths, strict=True)):
+        side = "left" if number == 0 else "right"
+        table.add_column(head, justify=side, no_wrap=number == 0, min_width=wide, max_width=wide)
+    for row in cells:
+        table.add_row(*row)
+    needed = sum(widths) + _PADDING * len(widths)
+    if not console.is_terminal:
+        # A file or a pipe has no width of its own, and rich would cut the table at 80 cells.
+        console.width = max(console.width, needed)
+    if needed <= console.width:
+        console.print(table, soft_wrap=False)
+        return
+    console.print(f"\n{heads[0]}", style="dim")
+    for row in cells:
+        console.print(row[0], style="bold")
+        named = (f"{head} {cell}".strip() for head, cell in zip(heads[1:], row[1:], strict=True) if cell)
+        for line in join_facts(named, console.width - 2):
+            console.print(f"  {line}", soft_wrap=False)
+
+
+def write_sentence(console: Console, text: str) -> None:
+    """Write a line of text; on a terminal it breaks between words."""
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
+def join_facts(facts: Iterable[str], width: int) -> list[str]:
+    """Return ``facts`` in lines of at most ``width`` cells; only a fact that is longer than a line exceeds it."""
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    for fact in facts:
+        line = _BETWEEN.join((lines[-1], fact)) if lines else fact
+        if lines and cell_len(line) <= width:
+            lines[-1] = line
+        else:
+            lines.append(fact)
+    return lines
+
 
 _SHOWN = 5
 """Roles and pairs that are listed; the JSON and the page have all."""
@@ -24,24 +85,30 @@ WIDE = 110
 
 def write_report(console: Console, report: Json) -> None:
     """Write the report on one run to ``console``."""
-    _overview(console, report)
-    write_table(
-        console,
-        ("ending", "sessions", "share (95 %)"),
-        ((code, f"{of['count']:,}", _rate(of)) for code, of in report["endings"].items()),
+    _write_overview(console, report)
+    endings = ((code, f"{of['count']:,}", _rate(of)) for code, of in report["endings"].items())
+    write_table(console, ("ending", "sessions", "share (95 %)"), endings)
+    _write_behaviours(console, report)
+    _write_groups(console, report)
+    diversity = (
+        (
+            name,
+            f"{of['sampled']:,} of {of['texts']:,}",
+            *(f"{of[n]['mean']:.2f} {_ends(of[n], '.2f')}" for n in ("distinct_1", "distinct_2")),
+            _rate(of["near_duplicates"]),
+        )
+        for name, of in report["diversity"].items()
+        if of["sampled"]
     )
-    _behaviours(console, report)
-    _groups(console, report)
-    _diversity(console, report["diversity"])
-    if "judged" in report:
-        _judged(console, report["judged"])
-        if corrected := report["judged"].get("corrected"):
-            _corrected(console, corrected)
+    heads = ("diversity", "texts", "distinct-1 (95 %)", "distinct-2 (95 %)", "near-duplicates (95 %)")
+    write_table(console, heads, diversity)
+    if judged := report.get("judged"):
+        _write_judged(console, judged)
     for title in ("worst", "best"):
         if report[title]:
             write_sentence(console, f"{title.capitalize()} conversations:")
-            for one in report[title]:
-                write_sentence(console, f"  {to_line(_session(one))}")
+            for session in report[title]:
+                write_sentence(console, f"  {to_line(_describe_session(session))}")
     if unfinished := report["endings"].get(UNFINISHED):
         write_sentence(console, f"Not ended: {unfinished['count']:,}; the numbers change when they do.")
 
@@ -74,24 +141,29 @@ def write_comparison(console: Console, reports: Sequence[Json], changes: Sequenc
     write_sentence(console, f"{', '.join(names)}: {sizes} sessions. A star: differs from {names[0]} (95 %).")
     rows = [row for row in list_comparison(reports, changes) if any(cell not in ("", "–") for cell in row[2])]
     for kind in dict.fromkeys(kind for kind, _, _ in rows):
-        write_table(console, (kind, *names), ((name, *cells) for one, name, cells in rows if one == kind))
+        write_table(console, (kind, *names), ((name, *cells) for of, name, cells in rows if of == kind))
 
 
 def _write_changes(console: Console, changes: Json, heads: Sequence[str]) -> None:
     """Write the differences of endings, behaviours and means; what neither run shows is named below."""
     behaviours = {**changes["behaviours"], COOPERATION: changes[COOPERATION]}
-    for title, of in (("ending", changes["endings"]), ("behaviour", behaviours)):
-        seen = {code: one for code, one in of.items() if one["before"] or one["after"]}
-        rows = ((code, *_change(one, percent=True)) for code, one in seen.items())
+    for title, of in (
+        ("ending", changes["endings"]),
+        ("behaviour", behaviours),
+        ("mean of a session", changes["means"]),
+    ):
+        shown = {name: change for name, change in of.items() if change["before"] or change["after"]}
+        shares = of is not changes["means"]
+        rows = (
+            (name, *_change(change, percent=shares or name == "cached_share"))
+            for name, change in shown.items()
+        )
         write_table(console, (title, *heads), rows)
-        if unseen := [code for code in of if code not in seen]:
-            write_sentence(console, f"In neither: {', '.join(unseen)}")
-    means = {name: one for name, one in changes["means"].items() if one["before"] or one["after"]}
-    rows = ((name, *_change(one, percent=name == "cached_share")) for name, one in means.items())
-    write_table(console, ("mean of a session", *heads), rows)
+        if shares and (missing := [name for name in of if name not in shown]):
+            write_sentence(console, f"In neither: {', '.join(missing)}")
 
 
-def _overview(console: Console, report: Json) -> None:
+def _write_overview(console: Console, report: Json) -> None:
     length, used = report["length"], report["usage"]
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in report["kinds"].items())
     write_sentence(
@@ -131,131 +203,79 @@ def _overview(console: Console, report: Json) -> None:
         )
 
 
-def _behaviours(console: Console, report: Json) -> None:
+def _write_behaviours(console: Console, report: Json) -> None:
     behaviours = report["behaviours"]
     shown = {code: of for code, of in behaviours.items() if of["sessions"]}
-    write_table(
-        console,
-        (
-            "behaviour",
-            "sessions",
-            "share (95 %)",
-            "of user's turns",
-            "of assistant's turns",
-            "a session",
-            "first at turn",
-        ),
-        (
-            (code, f"{of['sessions']:,}", _rate(of), *_turns(of), *_counts(of))
-            for code, of in ((COOPERATION, report[COOPERATION]), *shown.items())
-        ),
-    )
+
+    def list_cells(of: Json) -> Iterator[str]:
+        """Yield the shares of turns, the number in a session, and the first of them (the paper's counts)."""
+        for turns in (of["turns"]["user"], of["turns"]["assistant"]):
+            yield _rate(turns) if turns["count"] else "–"
+        yield f"{of['per_session']['mean']:.2f}"
+        yield "–" if of["first_turn"]["mean"] is None else f"{of['first_turn']['mean']:.1f}"
+
+    heads = ("behaviour", "sessions", "share (95 %)")
+    more = ("of user's turns", "of assistant's turns", "a session", "first at turn")
+    rows = [
+        (code, f"{of['sessions']:,}", _rate(of), *(list_cells(of) if code in shown else [""] * len(more)))
+        for code, of in ((COOPERATION, report[COOPERATION]), *shown.items())
+    ]
+    write_table(console, (*heads, *more), rows)
     if unseen := [code for code in behaviours if code not in shown]:
         most = behaviours[unseen[0]]["high"]
         write_sentence(console, f"Not seen (so in at most {most:.1%} of sessions): {', '.join(unseen)}\n")
 
 
-def _turns(of: Mapping[str, Any]) -> Iterable[str]:
-    if "turns" not in of:
-        return "", ""
-    return tuple(
-        _rate(turns) if turns["count"] else "–" for turns in (of["turns"]["user"], of["turns"]["assistant"])
+def _write_judged(console: Console, judged: Json) -> None:
+    """Write what the judge says of the findings, and what its answers on a sample say about all turns."""
+    heads = ("asked", "confirmed (95 %)", "unreadable", "sessions that keep one (95 %)")
+    rows = (
+        (code, f"{of['asked']:,}", _rate(of["confirmed"]), f"{of['unreadable']:,}", _rate(of))
+        for code, of in judged["behaviours"].items()
+        if of["asked"]
     )
-
-
-def _counts(of: Mapping[str, Any]) -> Iterable[str]:
-    """Return the number of such turns in a session, and the first of them (the paper's counts)."""
-    if "per_session" not in of:
-        return "", ""
-    first = of["first_turn"]["mean"]
-    return f"{of['per_session']['mean']:.2f}", "–" if first is None else f"{first:.1f}"
-
-
-def _judged(console: Console, judged: Json) -> None:
-    asked = {code: of for code, of in judged["behaviours"].items() if of["asked"]}
-    write_table(
-        console,
-        (
-            f"findings, by {judged['judge']}",
-            "asked",
-            "confirmed (95 %)",
-            "unreadable",
-            "sessions that keep one (95 %)",
-        ),
-        (
-            (code, f"{of['asked']:,}", _rate(of["confirmed"]), f"{of['unreadable']:,}", _rate(of))
-            for code, of in asked.items()
-        ),
-    )
-
-
-def _corrected(console: Console, corrected: Mapping[str, Any]) -> None:
-    """Write what the judge's answers on the sample say about all turns."""
-    write_table(
-        console,
-        ("turns, corrected by the judge", "asked", "found", "corrected (95 %)", "precision", "recall"),
-        (
+    write_table(console, (f"findings, by {judged['judge']}", *heads), rows)
+    if corrected := judged.get("corrected"):
+        heads = ("asked", "found", "corrected (95 %)", "precision", "recall")
+        rows = (
             (
                 code,
                 f"{of['found']['asked']:,} + {of['other']['asked']:,}",
                 f"{of['detected_rate']:.1%}",
-                *(_estimate(of[name]) for name in ("rate", "precision", "recall")),
+                *(_rate(of[name], "value") for name in ("rate", "precision", "recall")),
             )
             for code, of in corrected.items()
-        ),
-    )
+        )
+        write_table(console, ("turns, corrected by the judge", *heads), rows)
 
 
-def _estimate(of: Mapping[str, Any]) -> str:
-    return f"{of['value']:.1%} {_ends(of, '.1%')}"
-
-
-def _groups(console: Console, report: Json) -> None:
+def _write_groups(console: Console, report: Json) -> None:
     """Write the roles and pairs whose cooperation fails most, by the lower end of the interval."""
+    pairs = [(f"{pair['assistant']} × {pair['user']}", pair) for pair in report["pairs"]]
     for title, groups in (
         ("assistant role", report["roles"]["assistant"].items()),
         ("user role", report["roles"]["user"].items()),
-        ("pair", ((f"{one['assistant']} × {one['user']}", one) for one in report["pairs"])),
+        ("pair", pairs),
     ):
-        named = sorted(groups, key=lambda item: (-item[1][COOPERATION]["low"], item[0]))
-        if len(named) > 1:
-            write_table(
-                console,
-                (title, "sessions", "cooperation failed (95 %)", "task done (95 %)"),
-                (
-                    (name, f"{of['sessions']:,}", _rate(of[COOPERATION]), _rate(of["task_done"]))
-                    for name, of in named[:_SHOWN]
-                ),
+        ordered = sorted(groups, key=lambda item: (-item[1][COOPERATION]["low"], item[0]))
+        if len(ordered) > 1:
+            rows = (
+                (name, f"{of['sessions']:,}", _rate(of[COOPERATION]), _rate(of["task_done"]))
+                for name, of in ordered[:_SHOWN]
             )
+            heads = ("sessions", "cooperation failed (95 %)", "task done (95 %)")
+            write_table(console, (title, *heads), rows)
 
 
-def _diversity(console: Console, measured: Json) -> None:
-    write_table(
-        console,
-        ("diversity", "texts", "distinct-1 (95 %)", "distinct-2 (95 %)", "near-duplicates (95 %)"),
-        (
-            (
-                name,
-                f"{one['sampled']:,} of {one['texts']:,}",
-                *(f"{of['mean']:.2f} {_ends(of, '.2f')}" for of in (one["distinct_1"], one["distinct_2"])),
-                _rate(one["near_duplicates"]),
-            )
-            for name, one in measured.items()
-            if one["sampled"]
-        ),
-    )
+def _describe_session(session: Mapping[str, Any]) -> str:
+    shown = ", ".join(f"{code} {count}" for code, count in session["behaviours"].items())
+    roles = f"{session['assistant']} × {session['user']}"
+    text = f"{session['session']} ({roles}), {session['messages']} messages, {session['ending']}"
+    return f"{text}: {shown}" if shown else text
 
 
-def _session(one: Mapping[str, Any]) -> str:
-    shown = ", ".join(f"{code} {count}" for code, count in one["behaviours"].items())
-    who = f"{one['assistant']} × {one['user']}"
-    return f"{one['session']} ({who}), {one['messages']} messages, {one['ending']}" + (
-        f": {shown}" if shown else ""
-    )
-
-
-def _rate(of: Mapping[str, Any]) -> str:
-    return f"{of['rate']:.1%} {_ends(of, '.1%')}"
+def _rate(of: Mapping[str, Any], key: str = "rate") -> str:
+    return f"{of[key]:.1%} {_ends(of, '.1%')}"
 
 
 def _ends(of: Mapping[str, Any], form: str) -> str:
@@ -266,11 +286,10 @@ def _ends(of: Mapping[str, Any], form: str) -> str:
 def _change(of: Mapping[str, Any], *, percent: bool) -> tuple[str, ...]:
     form = ".1%" if percent else ",.1f"
     signed = "+.1%" if percent else "+,.1f"
-    sure = of["low"] is not None and not of["low"] <= 0 <= of["high"]
     return (
         f"{of['before']:{form}}",
         f"{of['after']:{form}}",
         f"{of['difference']:{signed}}",
         "–" if of["low"] is None else f"{of['low']:{signed}} to {of['high']:{signed}}",
-        "*" if sure else "",
+        "*" if is_sure(of) else "",
     )

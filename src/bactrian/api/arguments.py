@@ -1,18 +1,23 @@
-"""Arguments of :func:`bactrian.play` and :func:`bactrian.stream`: critics, tools, roles and options."""
+"""Arguments of the API: tools and roles in several forms, what does not go together, and what a run stores of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, cast
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
 
 from bactrian.errors import InputError
 from bactrian.files.plugins import list_plugins, load_plugin
-from bactrian.play.tools.toolbox import Runnable
-from bactrian.recipes.schema import ToolsSpec
-from bactrian.records.candidate import CRITERIA, CriticSettings, Unreadable, read_search
+from bactrian.models.http import read_address
+from bactrian.options import Critic, PlayOptions, fill_defaults
+from bactrian.recipes.schema import Recipe, ToolsSpec
 from bactrian.records.session import Role
-from bactrian.records.tool import Toolkit
+from bactrian.records.turn import Toolkit
+from bactrian.roleplay.endings import EndingLike
+from bactrian.roleplay.human import HUMAN
+from bactrian.roleplay.tools import Runnable
 
 TOOLS_GROUP = "bactrian.tools"
 """Entry points of other packages: a function, or a list of functions, by name."""
@@ -21,102 +26,6 @@ ToolLike = str | Callable[..., object] | Runnable
 """A Python function, ``"FILE.py"`` or ``"FILE.py:NAME,NAME"``, ``"mcp:COMMAND"``, or the name of an entry point."""
 ToolsLike = Sequence[ToolLike] | Mapping[str, Sequence[ToolLike]]
 """The tools of the assistant, or those of ``user`` and ``assistant`` by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Critic:
-    """A third agent that chooses each turn among several proposals (paper, section 3.2).
-
-    Example:
-        >>> import bactrian as bt
-        >>> bt.Critic("Head Gardener", proposals=3).proposals
-        3
-    """
-
-    role: str
-    proposals: int = 3
-    """Number of candidates for each turn."""
-    rounds: int = 1
-    """Maximum rounds of proposals for a turn; feedback of the critic starts another round."""
-    criteria: str = CRITERIA
-    """The criteria of the choice."""
-    search: str | None = None
-    """``beam:WIDTHxDEPTH``: lines kept, and turns of look-ahead; None for no search."""
-    unreadable: Unreadable = "first"
-    """Effect of two unreadable answers: take the first proposal (``first``), or fail the session (``fail``)."""
-
-    def settings(self) -> CriticSettings:
-        """Return the critic as stored in a session.
-
-        Example:
-            >>> bt.Critic("Head Gardener", search="beam:3x2").settings().depth
-            2
-
-        Raises:
-            InputError: a number is below 1, or the search does not fit.
-        """
-        if min(self.proposals, self.rounds) < 1 or self.proposals > 100:
-            raise InputError("A critic has 1 to 100 proposals and at least one round.", where="critic")
-        width, depth = 1, 1
-        if self.search is not None:
-            try:
-                width, depth = read_search(self.search)
-            except ValueError as error:
-                message = str(error)
-                raise InputError(f"{message[:1].upper()}{message[1:]}.", where="--search") from error
-            if (width, depth) != (1, 1) and self.rounds > 1:
-                raise InputError(
-                    "A search has one round of proposals a turn.",
-                    where="--critic-rounds",
-                    next="Leave it out.",
-                )
-        return CriticSettings(
-            self.role, self.proposals, self.rounds, self.criteria, self.unreadable, width, depth
-        )
-
-
-class PlayOptions(TypedDict, total=False):
-    """Keyword options of :func:`play` and :func:`stream`."""
-
-    specify: bool | None
-    """Make the idea concrete first; default True, but False for an idea of your own on the built-in model."""
-    word_limit: int
-    """Word limit of the specified task; default 50."""
-    plan: bool
-    """Divide the task into subtasks first."""
-    protocol: Literal["free", "enforced"] | None
-    """``free`` or ``enforced``; default ``enforced`` if the built-in model plays both sides, else ``free``."""
-    max_messages: int | None
-    """Default 40, or 8 if the built-in model plays."""
-    seed: int | None
-    """Seed of the sampling."""
-    parameters: Mapping[str, Any]
-    """Sampling parameters: ``{"temperature": 0.2, "assistant": {"max_tokens": 500}}``; ``"none"`` omits a parameter."""
-    language: str | None
-    """Language of the conversation."""
-    prompts: str | None
-    """Prompt pack: a name or a .toml file."""
-    base_url: str | None
-    """Address of the endpoint; default ``OPENAI_BASE_URL``."""
-    window: int | None
-    """Context window of the endpoint's model, in tokens."""
-    timeout: float
-    """Maximum wait for a reply, in seconds; default 600.
-
-    A synchronous function of your own cannot be interrupted: it runs on in its thread, and its answer is ignored.
-    """
-    max_wait: float
-    """Maximum wait that an endpoint may request, in seconds; default 600."""
-    budget: float | None
-    """Stop before this call costs more than this many US dollars."""
-    price: str | None
-    """US dollars per million tokens, ``"PROMPT/COMPLETION[/CACHED]"``; default: a table."""
-    tool_rounds: int
-    """Maximum replies of a turn that call tools; default 8."""
-    tool_timeout: float
-    """Time limit of one tool call, in seconds; default 30."""
-    embodied: str | Role | None
-    """Role that acts by Python that it writes, run in a sandbox: alone without ``user``, else as the assistant."""
 
 
 def read_role(given: str | Role | None, default: str) -> Role:
@@ -133,6 +42,7 @@ def read_tools(
         InputError: an agent cannot have tools, or a name is unknown.
     """
     by_agent = given if isinstance(given, Mapping) else {"assistant": given}
+    limits = read_limits(options)
     specs: dict[str, ToolsSpec] = {}
     functions: dict[str, tuple[Callable[..., object] | Runnable, ...]] = {}
     for agent, several in by_agent.items():
@@ -147,8 +57,8 @@ def read_tools(
         specs[agent] = ToolsSpec(
             python=tuple(one for one in named if ".py" in one and not one.startswith("mcp:")),
             mcp=tuple(one.removeprefix("mcp:") for one in named if one.startswith("mcp:")),
-            rounds=options.get("tool_rounds", 8),
-            seconds=options.get("tool_timeout", 30.0),
+            rounds=limits.rounds,
+            seconds=limits.seconds,
         )
         own = [one for one in tools if not isinstance(one, str)]
         own += [tool for one in named if ".py" not in one and ":" not in one for tool in _installed(one)]
@@ -158,7 +68,8 @@ def read_tools(
 
 def read_limits(options: PlayOptions) -> Toolkit:
     """Return the limits of an agent's tools."""
-    return Toolkit((), options.get("tool_rounds", 8), options.get("tool_timeout", 30.0))
+    filled = fill_defaults(options, PlayOptions)
+    return Toolkit((), filled["tool_rounds"], filled["tool_timeout"])
 
 
 def _installed(name: str) -> Sequence[Callable[..., object] | Runnable]:
@@ -172,3 +83,154 @@ def _installed(name: str) -> Sequence[Callable[..., object] | Runnable]:
     if isinstance(found, (list, tuple)):
         return cast("Sequence[Callable[..., object]]", found)
     return (cast("Callable[..., object]", found),)
+
+
+# Checks of what options say together.
+
+
+def check_base_url(base_url: str | None, names: Iterable[str]) -> None:
+    """Refuse an address that none of the models ``names`` takes. One for all commands, in the environment, may stay.
+
+    Raises:
+        InputError: no model is ``openai:NAME``.
+    """
+    names = list(names)
+    if base_url == os.environ.get("BACTRIAN_BASE_URL") or choose_base_url(base_url, names) == base_url:
+        return
+    other = next((name for name in names if ":" in name and "@" not in name), "openai:NAME")
+    raise InputError(
+        "This is the address of openai:NAME, and no agent has such a model.",
+        where="--base-url",
+        next=f"Write the address behind the model's name: {other}@{read_address(str(base_url))}",
+    )
+
+
+def choose_base_url(base_url: str | None, names: Iterable[str]) -> str | None:
+    """Return ``base_url`` if one of the models takes it; otherwise None."""
+    return base_url if any(name.startswith("openai:") for name in names) else None
+
+
+def check_critic(critic: str | None, given: Mapping[str, object], hint: str) -> None:
+    """Refuse options of a critic if there is none.
+
+    Args:
+        critic: The critic's role; None if there is no critic.
+        given: What was given for a critic, by the name of the option.
+        hint: How to have a critic.
+
+    Raises:
+        InputError: such an option was given.
+    """
+    if critic is None and (name := next((name for name, value in given.items() if value), None)):
+        raise InputError("This is for the critic, and there is no critic.", where=name, next=hint)
+
+
+def check_unattended(recipe_critic: str | None, models: Mapping[str, str]) -> None:
+    """Refuse a person in a run, which cannot ask anybody.
+
+    Raises:
+        InputError: a model or the critic is ``human``.
+    """
+    agent = next((agent for agent, name in models.items() if name == HUMAN), None)
+    if agent is not None or recipe_critic == HUMAN:
+        raise InputError(
+            f"The {agent or 'critic'} would be a person, and a run cannot ask one.",
+            where="--model" if agent else "--set critic.role",
+            next="Name a model, or another role for the critic; a person takes part in `bactrian play`.",
+        )
+
+
+def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
+    """Refuse a red-team recipe without an acknowledgement.
+
+    Raises:
+        InputError: the recipe is for red-team research, and ``acknowledged`` is False.
+    """
+    if recipe.red_team and not acknowledged:
+        raise InputError(
+            "This recipe is for red-team research only.",
+            next="Say so with --acknowledge-misuse; everything it makes will be marked.",
+        )
+
+
+# The options of a command as JSON values, as they are stored in a run to resume it. Keys are left out.
+
+
+OWN = "own"
+"""The key that is true if the command used Python objects, which no file can store."""
+
+
+def describe_session(
+    idea: str,
+    roles: tuple[Role, Role],
+    models: Mapping[str, str],
+    options: PlayOptions,
+    *,
+    critic: Critic | None,
+    tools: ToolsLike | None,
+    endings: EndingLike | Iterable[EndingLike],
+) -> dict[str, Any]:
+    """Return the options of one role-play. ``roles`` are those of assistant and user."""
+    named, files, servers = describe_tools(tools or ())
+    text = endings if isinstance(endings, str) else None
+    return {
+        **describe_options(options),
+        **({"embodied": roles[0].name} if options.get("embodied") else {}),
+        "idea": idea,
+        "assistant": asdict(roles[0]),
+        "user": asdict(roles[1]),
+        "models": dict(models),
+        "critic": critic and asdict(critic),
+        "endings": text or "default",
+        "tools": files,
+        "servers": servers,
+        OWN: named
+        or (text is None and bool(tuple(cast("Iterable[object]", endings))))
+        or any(name.startswith("python:") for name in models.values()),
+    }
+
+
+def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are JSON values, the address without a user and a password."""
+    described = {name: _to_json(value) for name, value in options.items() if value is not None}
+    if address := described.get("base_url"):
+        described["base_url"] = remove_credentials(str(address))
+    return {name: value for name, value in described.items() if value is not None}
+
+
+def describe_run(options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the options of a run, and ``more``, as JSON values: those that are not in its plan, and the limit."""
+    of_one_call = ("parameters", "seed", "origin", "keep_tasks", "retry_failed")
+    described = {name: value for name, value in {**options, **more}.items() if name not in of_one_call}
+    return {**describe_options(described), "limit": described.get("limit")}
+
+
+def remove_credentials(address: str) -> str:
+    """Return the address without the user and the password that it may contain."""
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _to_json(value: object) -> object:
+    """Return ``value`` if it is a JSON value or a mapping of them; else None."""
+    if isinstance(value, Mapping):
+        return {str(key): _to_json(one) for key, one in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_to_json(one) for one in cast("list[object]", value)]
+    return value if isinstance(value, (str, int, float, bool)) else None
+
+
+def describe_tools(tools: ToolsLike) -> tuple[bool, dict[str, list[str]], dict[str, int]]:
+    """Return whether objects are among the tools, the files by agent, and the number of MCP servers by agent.
+
+    The command line of a server may contain a key, so it is not stored.
+    """
+    by_agent = tools if isinstance(tools, Mapping) else {"assistant": tools}
+    files: dict[str, list[str]] = {}
+    servers: dict[str, int] = {}
+    for agent, given in by_agent.items():
+        names = [one for one in given if isinstance(one, str)]
+        files[agent] = [one for one in names if not one.startswith("mcp:")]
+        servers[agent] = len(names) - len(files[agent])
+    own = any(not isinstance(one, str) for given in by_agent.values() for one in given)
+    return own, {agent: one for agent, one in files.items() if one}, {a: n for a, n in servers.items() if n}

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from bactrian.errors import BactrianError
-from bactrian.language.argument_names import use_python_words
+from bactrian.protocol.argument_names import use_python_words
 
 _Result = TypeVar("_Result")
 _PATIENCE = 30.0

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bactrian.api.checks import check_base_url
-from bactrian.api.models import build_model_options
+from bactrian.api.arguments import check_base_url
+from bactrian.api.model_arguments import build_model_options
 from bactrian.cli.terminal.console import open_progress, say
 from bactrian.cli.terminal.spinner import hide_spinner, return_spinner
-from bactrian.models.registry import ModelOptions
+from bactrian.models.open import ModelOptions
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -20,23 +20,14 @@ _WARN_EVERY = 60.0
 """Seconds between two warnings about transient faults."""
 
 
-def read_model_options(
-    base_url: str | None,
-    *names: str,
-    window: int | None = None,
-    timeout: float = 600.0,
-    longest_wait: float = 600.0,
-) -> ModelOptions:
-    """Return the options given by flags, with defaults from the environment.
+def read_model_options(base_url: str | None, *names: str, **more: float) -> ModelOptions:
+    """Return the options for opening the models ``names``; ``more`` are fields of ``EndpointOptions``.
 
     Raises:
-        InputError: ``base_url`` is for none of the models ``names``, if there are any.
+        InputError: ``base_url`` is for none of the models.
     """
-    if names:
-        check_base_url(base_url, names)
-    return show_model_progress(
-        build_model_options(base_url, window=window, timeout=timeout, max_wait=longest_wait)
-    )
+    check_base_url(base_url, names)
+    return show_model_progress(build_model_options({"base_url": base_url, **more}))
 
 
 def show_model_progress(options: ModelOptions) -> ModelOptions:

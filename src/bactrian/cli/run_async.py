@@ -10,11 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import NoReturn
 
-import typer
-
 from bactrian.cli.terminal.console import say
+from bactrian.cli.terminal.ending import CALL_THREAD
 from bactrian.cli.terminal.watchdog import watch_event_loop
-from bactrian.threads import CALL_THREAD
 
 INTERRUPTED = 130
 TERMINATED = 143
@@ -55,7 +53,7 @@ def run_async(
             signal.signal(which, handler)
     if code in (INTERRUPTED, TERMINATED):
         say(f"\nInterrupted. {resume}")
-    raise typer.Exit(code)
+    raise SystemExit(code)
 
 
 def _warn(text: str) -> None:

@@ -7,12 +7,145 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cache
-from math import log1p
+from itertools import combinations, pairwise
+from math import log1p, sqrt
 from typing import NamedTuple
 
-from bactrian.detect.speech_acts import load_lexicon
-from bactrian.detect.turns import ReadTurn
-from bactrian.detect.wording import BARE
+from bactrian.detect.turn_text import ReadTurn, Sentence, load_lexicon, read_turn
+
+# The wording of a sentence: its n-grams, and its scores by a linear model on them.
+#
+# The heads of a speaker are scored at once.
+
+
+BARE = frozenset(("self", "you", "question"))
+"""Acts that work shows, too."""
+_LONGEST_LENGTH = 6
+"""Power of two of words, from which on a sentence is simply long."""
+_OFFSET = 128
+"""Added to a weight, which is at least -127: so each field of a packed number is positive."""
+_BITS = 15
+"""Of a field."""
+_MASK = (1 << _BITS) - 1
+_AT_ONCE = 128
+"""Packed numbers whose sum fits: 128 fields of 255 are less than 2 ** 15."""
+_KEPT = 65_536
+"""Combinations of signs whose packed numbers are kept."""
+
+Gram = str | tuple[str, str]
+"""A word or a sign, or a pair of words. ``^`` marks the first word and pair of a sentence, ``$`` the last word."""
+Signs = tuple[Set[str], bool, bool, str, int]
+"""Of a sentence: its speech acts, whether it has a number and a quotation, its last character, its length."""
+
+
+class LinearWeights(NamedTuple):
+    """The linear model of a head."""
+
+    bias: float
+    scale: float
+    weights: Sequence[int]
+    """Of the vocabulary's n-grams, in units of ``scale``; from -127 to 127."""
+
+
+class WordingScorer:
+    """Scores sentences.
+
+    The weights of an n-gram stand side by side in one whole number, a field for each head. Those of four heads have 60
+    bits, which Python adds up without making an object for each sum.
+    """
+
+    def __init__(self, vocabulary: Mapping[Gram, int], heads: Mapping[str, LinearWeights]) -> None:
+        self._heads = heads
+        self._known_signs: dict[Signs, Sequence[int]] = {}
+        packed = [0] * len(vocabulary)
+        for number, head in enumerate(heads.values()):
+            shift = _BITS * number
+            packed = [
+                sum_of_heads + (weight + _OFFSET << shift)
+                for sum_of_heads, weight in zip(packed, head.weights, strict=True)
+            ]
+        self._packed = dict(zip(vocabulary, packed, strict=True))
+
+    def score(self, sentences: Sequence[Sentence]) -> dict[str, list[float]]:
+        """Return the scores of the sentences by head."""
+        if not sentences:
+            return {}
+        known = [self._look_up(sentence) for sentence in sentences]
+        counts = [len(weights) for weights in known]
+        roots = [sqrt(count + 1) for count in counts]
+        fit = max(counts) <= _AT_ONCE
+        totals = [sum(weights) for weights in known] if fit else []
+        scores: dict[str, list[float]] = {}
+        for number, (name, (bias, scale, _)) in enumerate(self._heads.items()):
+            shift = _BITS * number
+            if fit:
+                sums = [total >> shift & _MASK for total in totals]
+            else:
+                sums = [sum([packed >> shift & _MASK for packed in weights]) for weights in known]
+            scores[name] = [
+                bias + scale * (total - _OFFSET * count) / root
+                for total, count, root in zip(sums, counts, roots, strict=True)
+            ]
+        return scores
+
+    def _look_up(self, sentence: Sentence) -> list[int]:
+        """Return the packed weights of the n-grams that are known."""
+        find, words = self._packed.get, sentence.counted
+        signs = _describe_signs(sentence)
+        of_signs = self._known_signs.get(signs)
+        if of_signs is None:
+            if len(self._known_signs) >= _KEPT:
+                self._known_signs.clear()
+            of_signs = self._known_signs[signs] = [*filter(None, map(find, _list_signs(signs)))]
+        return [
+            *filter(None, map(find, words)),
+            *filter(None, map(find, pairwise(words))),
+            *filter(None, map(find, _list_ends(words))),
+            *of_signs,
+        ]
+
+
+def list_grams(sentence: Sentence) -> list[Gram]:
+    """Return what models score a sentence by: words, pairs of words, its ends and signs."""
+    words = sentence.counted
+    return [*words, *pairwise(words), *_list_ends(words), *_list_signs(_describe_signs(sentence))]
+
+
+def _list_ends(words: Sequence[str]) -> list[Gram]:
+    """Return the first word and pair of a sentence and its last word."""
+    if not words:
+        return []
+    first, last = "^" + words[0], words[-1] + "$"
+    return [first, last, (first, words[1])] if len(words) > 1 else [first, last]
+
+
+def _describe_signs(sentence: Sentence) -> Signs:
+    """Return what :func:`_list_signs` needs to know of a sentence."""
+    return (
+        sentence.acts,
+        sentence.has_number,
+        sentence.has_quote,
+        sentence.text[-1],
+        (len(sentence.stems) + 1).bit_length() - 1,
+    )
+
+
+def _list_signs(described: Signs) -> list[str]:
+    """Return what models score a sentence by besides its words: speech acts, its end and its length."""
+    acts, has_number, has_quote, last, length = described
+    length = min(_LONGEST_LENGTH, length)
+    signs = [f"#{'a' if last.isalnum() else last}", f"#length{length}"]
+    signs += ["@" + act for act in sorted(acts)]
+    # Who does what: an act of the speaker is another one than the same act of the other.
+    signs += [f"@{act}@{other}" for act, other in combinations(sorted(acts), 2)]
+    if acts <= BARE:
+        signs.append("@nothing")
+    if has_number:
+        signs.append("#number")
+    if has_quote:
+        signs.append("#quote")
+    return signs
+
 
 REMEMBERED = 8
 """Earlier turns that a turn is compared with."""
@@ -61,37 +194,37 @@ class Features:
         self._earlier: dict[int, dict[str, float]] = {}
         self._described: dict[int, dict[str, float]] = {}
 
-    def describe(self, place: int) -> dict[str, float]:
-        """Return the features of the turn at ``place``, always in the same order."""
-        if place not in self._described:
-            self._described[place] = self._describe(place)
-        return self._described[place]
+    def describe(self, index: int) -> dict[str, float]:
+        """Return the features of the turn at ``index``, always in the same order."""
+        if index not in self._described:
+            self._described[index] = self._describe(index)
+        return self._described[index]
 
-    def _describe(self, place: int) -> dict[str, float]:
-        turn, words = self._turns[place], self._words[place]
-        if place:
-            before, words_before = self._turns[place - 1], self._words[place - 1]
-            again = self._compare_earlier(place - 1)
+    def _describe(self, index: int) -> dict[str, float]:
+        turn, words = self._turns[index], self._words[index]
+        if index:
+            before, words_before = self._turns[index - 1], self._words[index - 1]
+            again = self._compare_earlier(index - 1)
         else:
-            before, words_before, again = NOTHING, _NO_WORDS, {}
+            before, words_before, again = _read_nothing(), _NO_WORDS, {}
         return {
-            **_describe_form(turn, place),
+            **_describe_form(turn, index),
             **_describe_acts(turn),
             **_compare_before(turn, words, before, words_before),
-            **self._compare_earlier(place),
+            **self._compare_earlier(index),
             # The turn before compared with earlier ones of its speaker.
             "asked_again": again.get("like_own", 0.0),
             "asked_again_within": again.get("like_own_within", 0.0),
         }
 
-    def _compare_earlier(self, place: int) -> dict[str, float]:
+    def _compare_earlier(self, number: int) -> dict[str, float]:
         """Compare a turn with what was said before."""
-        if place not in self._earlier:
-            earlier = slice(max(0, place - REMEMBERED), place)
-            self._earlier[place] = _compare_earlier(
-                self._turns[place], self._words[place], self._turns[earlier], self._words[earlier]
+        if number not in self._earlier:
+            earlier = slice(max(0, number - REMEMBERED), number)
+            self._earlier[number] = _compare_earlier(
+                self._turns[number], self._words[number], self._turns[earlier], self._words[earlier]
             )
-        return self._earlier[place]
+        return self._earlier[number]
 
 
 def _collect_words(turn: ReadTurn, bits: _WordBits) -> _WordSets:
@@ -102,7 +235,7 @@ def _collect_words(turn: ReadTurn, bits: _WordBits) -> _WordSets:
     return _WordSets(words, everything, len(words), asked, given)
 
 
-def _describe_form(turn: ReadTurn, place: int) -> dict[str, float]:
+def _describe_form(turn: ReadTurn, index: int) -> dict[str, float]:
     count = max(1, len(turn.sentences))
     questions = sum([sentence.asks for sentence in turn.sentences])
     return {
@@ -121,7 +254,7 @@ def _describe_form(turn: ReadTurn, place: int) -> dict[str, float]:
         "code": turn.has_code,
         "code_lines": turn.code_lines,
         "quotes": sum([sentence.has_quote for sentence in turn.sentences]) / count,
-        "number": min(place + 1, _LATE),
+        "number": min(index + 1, _LATE),
     }
 
 
@@ -164,14 +297,14 @@ def _compare_before(
     fresh = 0
     work: set[str] = set()
     for sentence in turn.sentences:
-        said = set(sentence.stems)
-        share = len(said & words_before.words) / len(said) if said else 0.0
+        stems = set(sentence.stems)
+        share = len(stems & words_before.words) / len(stems) if stems else 0.0
         shares.append(share)
-        if len(said) > 2:
+        if len(stems) > 2:
             long.append(share)
             fresh += share < _FRESH
         if _NO_WORK.isdisjoint(sentence.acts):
-            work |= said
+            work |= stems
     worked = len(work - words_before.words)
     shared = (mine & theirs).bit_count()
     either = size + words_before.size - shared
@@ -205,18 +338,18 @@ def _compare_earlier(
     covered = 0.0
     size = max(1, mine.size)
     last = len(earlier) - 1
-    for place, (one, said) in enumerate(zip(earlier, words, strict=True)):
-        seen |= said.all
-        if one.by_user == turn.by_user:
-            shared = (mine.all & said.all).bit_count()
-            alike.append(shared / max(1, size + said.size - shared))
+    for number, (before, words_before) in enumerate(zip(earlier, words, strict=True)):
+        seen |= words_before.all
+        if before.by_user == turn.by_user:
+            shared = (mine.all & words_before.all).bit_count()
+            alike.append(shared / max(1, size + words_before.size - shared))
             within = max(within, shared)
-        elif place != last:
-            shared = (mine.all & said.asked).bit_count()
+        elif number != last:
+            shared = (mine.all & words_before.asked).bit_count()
             old = max(old, shared)
-            covered = max(covered, shared / max(1, said.asked.bit_count()))
+            covered = max(covered, shared / max(1, words_before.asked.bit_count()))
     news = (mine.all & ~seen).bit_count() if alike else 0
-    new_numbers = turn.numbers.difference(*[one.numbers for one in earlier]) if alike else ()
+    new_numbers = turn.numbers.difference(*[before.numbers for before in earlier]) if alike else ()
     return {
         "like_own": max(alike, default=0.0),
         "like_own_last": alike[-1] if alike else 0.0,
@@ -235,27 +368,13 @@ def _share(part: int, whole: int) -> float:
     return (part & whole).bit_count() / part.bit_count() if part else 0.0
 
 
-NOTHING = ReadTurn(
-    by_user=False,
-    text="",
-    instructs=False,
-    gives_input=False,
-    solves=False,
-    asks_next=False,
-    is_done=False,
-    prose="",
-    code_lines=0,
-    has_code=False,
-    sentences=[],
-    stems=[],
-    asked=[],
-    given=[],
-    numbers=frozenset(),
-)
-"""What stands before the first turn."""
+@cache
+def _read_nothing() -> ReadTurn:
+    """Return what stands before the first turn."""
+    return read_turn("", by_user=False)
 
 
 @cache
 def list_names() -> tuple[str, ...]:
     """Return the names of the features, in their order."""
-    return tuple(Features([NOTHING]).describe(0))
+    return tuple(Features([_read_nothing()]).describe(0))

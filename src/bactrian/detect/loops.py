@@ -10,11 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from bactrian.detect.conversation import DetectedConversation
+from bactrian.detect.detector import DetectedConversation, DetectorModel, load_model
 from bactrian.detect.features import REMEMBERED
-from bactrian.detect.model import DetectorModel, load_model
-from bactrian.detect.turns import ReadTurn, Spoken, read_turn
-from bactrian.language.similarity import compute_jaccard
+from bactrian.detect.turn_text import ReadTurn, Spoken, read_turn
+from bactrian.protocol.words import compute_jaccard
 
 LOOP = "infinite_loop"
 _REPETITION = "repeats_instruction"
@@ -41,32 +40,32 @@ def count_void_turns(detected: DetectedConversation) -> list[int]:
     """Return, for each turn, how many turns up to it bring nothing new in a row; in rows that are long enough."""
     counts = [0] * len(detected.turns)
     # A loop takes up one place in four: only where such a turn is void are its neighbours looked at.
-    place = SHORTEST_LOOP - 1
-    while place < len(counts):
-        if not _is_void(detected, place):
-            place += SHORTEST_LOOP
+    index = SHORTEST_LOOP - 1
+    while index < len(counts):
+        if not _is_void(detected, index):
+            index += SHORTEST_LOOP
             continue
-        begin = place
+        begin = index
         while begin and _is_void(detected, begin - 1):
             begin -= 1
         end = begin
         while end < len(counts) and _is_void(detected, end):
             counts[end] = end - begin + 1
             end += 1
-        place = end + SHORTEST_LOOP
+        index = end + SHORTEST_LOOP
     if any(
-        _is_repeated(detected.turns, place) for place in range(SHORTEST_LOOP - 1, len(counts), SHORTEST_LOOP)
+        _is_repeated(detected.turns, index) for index in range(SHORTEST_LOOP - 1, len(counts), SHORTEST_LOOP)
     ):
         return [max(pair) for pair in zip(counts, count_repeats(detected.turns), strict=True)]
     return counts
 
 
-def _is_void(detected: DetectedConversation, place: int) -> bool:
+def _is_void(detected: DetectedConversation, index: int) -> bool:
     """Return True if a turn brings nothing new."""
-    turn = detected.turns[place]
+    turn = detected.turns[index]
     if turn.is_done or not turn.stems:
         return not turn.is_done
-    return detected.is_shown(detected.model.get_head(LOOP), place)
+    return detected.is_shown(detected.model.get_head(LOOP), index)
 
 
 def count_repeats(turns: Sequence[ReadTurn]) -> list[int]:
@@ -75,24 +74,24 @@ def count_repeats(turns: Sequence[ReadTurn]) -> list[int]:
     The first round is not counted: nothing is said again in it.
     """
     counts: list[int] = []
-    for place in range(len(turns)):
-        counts.append(counts[-1] + 1 if _is_repeated(turns, place) else 0)
+    for index in range(len(turns)):
+        counts.append(counts[-1] + 1 if _is_repeated(turns, index) else 0)
     return counts
 
 
-def _is_repeated(turns: Sequence[ReadTurn], place: int) -> bool:
+def _is_repeated(turns: Sequence[ReadTurn], index: int) -> bool:
     """Return True if a turn has the same words as its speaker's turn before but for a few, and the same numbers."""
-    if place < 2 or turns[place].numbers != turns[place - 2].numbers:
+    if index < 2 or turns[index].numbers != turns[index - 2].numbers:
         return False
-    one, other = turns[place].stems, turns[place - 2].stems
-    return one == other or compute_jaccard(frozenset(one), frozenset(other)) >= _ALIKE
+    stems, earlier = turns[index].stems, turns[index - 2].stems
+    return stems == earlier or compute_jaccard(frozenset(stems), frozenset(earlier)) >= _ALIKE
 
 
-def _brings_number(turns: Sequence[Spoken], place: int) -> bool:
+def _brings_number(turns: Sequence[Spoken], index: int) -> bool:
     """Return True if a turn contains a number, or a word with a digit, that the turns before it do not."""
-    if not (numbers := _NUMBER.findall(turns[place].text)):
+    if not (numbers := _NUMBER.findall(turns[index].text)):
         return False
-    before = "\n".join([turn.text for turn in turns[max(0, place - _MEMORY) : place]])
+    before = "\n".join([turn.text for turn in turns[max(0, index - _MEMORY) : index]])
     for number in numbers:  # noqa: SIM110 (runs at every turn: a generator costs twice the time)
         if number not in before:
             return True
@@ -127,15 +126,15 @@ def is_loop(turns: Sequence[Spoken], length: int, model: DetectorModel | None = 
     recent = [_read_turn(turn.text, turn.speaker == "user") for turn in turns[-length - REMEMBERED - 2 :]]
     newest_first = range(len(recent) - 1, len(recent) - 1 - length, -1)
     # The first round of a repetition is part of the loop, though nothing is said again in it yet.
-    if all(_is_repeated(recent, place) for place in newest_first[:-2]):
+    if all(_is_repeated(recent, index) for index in newest_first[:-2]):
         return True
     # The scores of its sentences change with no later turn: they are kept, too.
-    sentences = [_score_sentences(one.text, one.by_user) for one in recent] if model is None else ()
+    sentences = [_score_sentences(turn.text, turn.by_user) for turn in recent] if model is None else ()
     detected = DetectedConversation(model or load_model(), recent, sentences)
-    if not all(_is_void(detected, place) for place in newest_first):
+    if not all(_is_void(detected, index) for index in newest_first):
         return False
     head = detected.model.get_head(LOOP)
-    scores = [detected.score(head, place) for place in newest_first if recent[place].stems]
+    scores = [detected.score(head, index) for index in newest_first if recent[index].stems]
     return not scores or head.calibrate(sum(scores) / len(scores)) >= _SURE
 
 
@@ -154,8 +153,8 @@ def is_repetition(turns: Sequence[Spoken]) -> bool:
     instruction that it answers, or it is the second in a row that brings nothing new.
     """
     read = [_read_turn(turn.text, turn.speaker == "user") for turn in turns]
-    said = frozenset(read[-1].stems)
-    if any(compute_jaccard(said, frozenset(one.stems)) >= _NEARLY for one in read[-3::-2]):
+    stems = frozenset(read[-1].stems)
+    if any(compute_jaccard(stems, frozenset(turn.stems)) >= _NEARLY for turn in read[-3::-2]):
         return True
     detected = DetectedConversation(load_model(), read[-REMEMBERED - 3 :])
     last = len(detected.turns) - 1

@@ -16,12 +16,13 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from bactrian.errors import InputError
-from bactrian.explore.index.side import find_side_file, read_side_file
-from bactrian.explore.index.upkeep import IndexUpkeep
-from bactrian.explore.trainings import is_training
-from bactrian.files.identity import is_same_file
-from bactrian.files.sqlite_header import is_sqlite_file
-from bactrian.store import RunReader, is_run, open_store
+from bactrian.explore.index_upkeep import IndexUpkeep, end_process
+from bactrian.explore.side_file import find_side_file, read_side_file
+from bactrian.files.atomic import is_same_file, is_sqlite_file
+from bactrian.roleplay.embodied import MOST_FILES
+from bactrian.store import RunStore, is_run, open_store
+from bactrian.store.locations import name_files_folder
+from bactrian.train.training_folder import is_training
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class DataSet:
     run: Path
     """The run: ``source`` itself, or the cache that it is imported into."""
     side: Path
-    store: RunReader
+    store: RunStore
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the page that writes the run."""
     upkeep: IndexUpkeep | None = None
@@ -195,6 +196,46 @@ def _find_name(path: Path, taken: Collection[str]) -> str:
 async def _stop_work(one: DataSet) -> None:
     if one.upkeep is not None:
         await one.upkeep.stop()
-    if one.drawing is not None and one.drawing.returncode is None:
-        one.drawing.terminate()
-        await one.drawing.wait()
+    await end_process(one.drawing)
+
+
+# Files that an embodied agent made, which are kept beside the run.
+
+
+PICTURES: Mapping[str, str] = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".svg": "image/svg+xml",
+}
+"""Types of pictures that are shown, by the ending of a name. In a picture, a browser runs no script."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file of a session."""
+
+    name: str
+    path: Path
+    size: int
+    """Bytes."""
+
+    @property
+    def picture(self) -> str:
+        """The type of a picture that is shown; empty for other files."""
+        return PICTURES.get(self.path.suffix.lower(), "")
+
+
+def list_kept_files(run: Path, session: str) -> list[KeptFile]:
+    """Return the files of a session by name. Links and folders are left out."""
+    folder = name_files_folder(run, session)
+    if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
+        return []
+    paths = [path for path in sorted(folder.iterdir()) if path.is_file() and not path.is_symlink()]
+    return [
+        KeptFile(path.name, path, path.stat().st_size)
+        for path in paths[:MOST_FILES]
+        if not path.name.startswith(".")
+    ]

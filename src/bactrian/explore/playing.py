@@ -9,18 +9,15 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from bactrian.errors import BactrianError
-from bactrian.models.model import Model, Reply, ReplyChoice, Request
-from bactrian.models.registry import load_local, open_model
-from bactrian.models.wrappers.base import Wrapper
-from bactrian.play.agent import BROKE_OFF
-from bactrian.play.critic.critic import CRITIC
-from bactrian.play.human import HUMAN, write_as_said
-from bactrian.play.run_session import SessionOrder, play_one
-from bactrian.records.candidate import Proposal
+from bactrian.models.model import Model, Reply, ReplyChoice, Request, Wrapper
+from bactrian.models.open import load_local, open_model
 from bactrian.records.events import Ended, Event, Proposed, Started
 from bactrian.records.text import Text, clean_text
-from bactrian.records.turn import Speaker
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Proposal, Speaker, Usage
+from bactrian.roleplay.agent import BROKE_OFF
+from bactrian.roleplay.critic import CRITIC
+from bactrian.roleplay.human import HUMAN, write_as_said
+from bactrian.roleplay.start import SessionOrder, play_one
 
 SEATS: tuple[str, ...] = ("user", "assistant", CRITIC)
 """Agents whose part a person can take."""

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from bactrian.errors import InputError
 from bactrian.explore.library import DataSet, Library
-from bactrian.files.identity import is_same_file
-from bactrian.generate.jobs.translate import name_translation
-from bactrian.recipes.society import Society, list_societies, load_society
+from bactrian.files.atomic import is_same_file
+from bactrian.recipes.society_file import Society, list_societies, load_society
 from bactrian.records.run import Command
 from bactrian.records.session import Session, find_kind
-from bactrian.store import RunReader
+from bactrian.runs.questions import name_translation
+from bactrian.store import RunStore
 
 _MOST = 20
 """Translations that are listed."""
@@ -76,7 +76,7 @@ def _list_languages(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 async def read_hearing(
-    store: RunReader, session: Session, recipe: Mapping[str, Any]
+    store: RunStore, session: Session, recipe: Mapping[str, Any]
 ) -> dict[str, tuple[str, ...]]:
     """Return, by speaker, the agents of a group chat that do not hear it.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from secrets import token_urlsafe
@@ -19,16 +19,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from bactrian.blocks import make_visible
 from bactrian.errors import InputError
-from bactrian.explore.layout import make_visible
 from bactrian.explore.library import DataSet, Library, add_data_set
-from bactrian.explore.visit_limit import VisitLimit
-from bactrian.files.identity import is_same_file
+from bactrian.explore.security import VisitLimit
+from bactrian.files.atomic import is_same_file
 from bactrian.records.text import write_dollars
 from bactrian.store import open_store
 
 if TYPE_CHECKING:
     from bactrian.explore.playing import LiveStage
+
 
 _LARGEST_FORM = 1 << 20
 """Bytes of a form."""
@@ -63,9 +64,9 @@ class Explorer:
 
     async def add_played(self, path: Path) -> DataSet:
         """Return the data set at ``path``, created and added to the library if necessary. Raises StoreError."""
-        for one in self.library.sets.values():
-            if is_same_file(one.source, path):
-                return one
+        for data_set in self.library.sets.values():
+            if is_same_file(data_set.source, path):
+                return data_set
         async with open_store(path):
             pass
         return await add_data_set(self.library, path, self.stack)
@@ -151,8 +152,8 @@ def get_templates() -> Environment:
         percent=lambda value: f"{value:.1%}",
         time=_write_time,
         visible=make_visible,
-        part=_quote_part,
-        words=_spell_code,
+        part=partial(quote, safe=""),
+        words=spell_code,
     )
     environment.globals["asset"] = find_asset
     return environment
@@ -165,12 +166,8 @@ def find_asset(name: str) -> str:
     return f"/static/{name}?v={hashlib.sha256(content).hexdigest()[:10]}"
 
 
-def _quote_part(text: str) -> str:
-    """Return ``text`` as one part of an address."""
-    return quote(text, safe="")
-
-
-def _spell_code(code: str) -> str:
+def spell_code(code: str) -> str:
+    """Return a code in words."""
     return code.replace("_", " ")
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hmac
 import socket
+import time
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.cookies import SimpleCookie
 from ipaddress import ip_address
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -171,3 +173,29 @@ def set_login(answer: Response, name: str, value: str) -> None:
     It is sent with a link from another site, such as a mail that contains it, and never with a form of one.
     """
     answer.set_cookie(name, value, max_age=_YEAR, httponly=True, samesite="lax")
+
+
+# A limit on how often a named action is allowed.
+
+
+_MOST_NAMES = 10_000
+
+
+@dataclass(slots=True)
+class VisitLimit:
+    """At most ``count`` actions of one name within ``seconds``."""
+
+    count: int
+    seconds: float
+    _seen: dict[str, deque[float]] = field(default_factory=dict[str, "deque[float]"])
+
+    def take(self, name: str) -> float:
+        """Count an action and return 0, or return the seconds until one is allowed again."""
+        now = time.monotonic()
+        if len(self._seen) > _MOST_NAMES:
+            self._seen = {one: times for one, times in self._seen.items() if now - times[-1] < self.seconds}
+        times = self._seen.setdefault(name, deque(maxlen=self.count))
+        if len(times) == self.count and now - times[0] < self.seconds:
+            return self.seconds - (now - times[0])
+        times.append(now)
+        return 0.0

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,31 +23,64 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import BaseRoute, Match, Mount
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.explore.index.side import TooSlow
-from bactrian.explore.lazy_pages import LazyPages
 from bactrian.explore.library import open_library
 from bactrian.explore.rendering import Explorer, render_page
 from bactrian.explore.security import HEADERS, Guard, is_wildcard, make_access_rules, name_computer
+from bactrian.explore.side_file import TooSlow
+
+
+class LazyPages(BaseRoute):
+    """The routes ``ROUTES`` of a module of pages, imported with its first request: so the first page comes soon."""
+
+    def __init__(self, module: str, addresses: Sequence[str]) -> None:
+        self._module = module
+        self._exact = frozenset(addresses)
+        self._below = tuple(one for one in addresses if one.endswith("/") and one != "/")
+
+    @cached_property
+    def routes(self) -> Sequence[BaseRoute]:
+        """The routes of the module, which is imported."""
+        return import_module(f"bactrian.explore.{self._module}_pages").ROUTES
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return how well one of the routes fits; the module is not imported for other addresses."""
+        path = scope.get("path", "")
+        if path not in self._exact and not path.startswith(self._below):
+            return Match.NONE, {}
+        partial: tuple[Match, Scope] = (Match.NONE, {})
+        for route in self.routes:
+            match, more = route.matches(scope)
+            if match is Match.FULL:
+                return match, {**more, "route": route}
+            if match is Match.PARTIAL:
+                partial = match, {**more, "route": route}
+        return partial
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request with the route that fits."""
+        await scope["route"].handle(scope, receive, send)
+
 
 PAGES: Sequence[BaseRoute] = (
-    LazyPages("library", ("/", "/status", "/help", "/agree")),
-    LazyPages("conversations", ("/conversations", "/conversations.json", "/values")),
-    LazyPages("statistics", ("/statistics", "/statistics.json")),
-    LazyPages("compare", ("/compare", "/compare/")),
-    LazyPages("maps", ("/map", "/map/", "/map.csv", "/map.svg")),
-    LazyPages("trainings", ("/training/",)),
+    LazyPages(
+        "list",
+        (
+            *("/", "/status", "/help", "/agree", "/conversations", "/conversations.json", "/values"),
+            *("/compare", "/compare/", "/export", "/export/"),
+        ),
+    ),
+    LazyPages("statistics", ("/statistics", "/statistics.json", "/training/")),
+    LazyPages("map", ("/map", "/map/", "/map.csv", "/map.svg")),
     LazyPages("play", ("/play", "/play/")),
-    LazyPages("votes", ("/vote", "/vote/", "/votes")),
-    LazyPages("export", ("/export", "/export/")),
-    LazyPages("files", ("/c/",)),
-    LazyPages("live", ("/c/",)),
-    LazyPages("marks", ("/c/", "/marks")),
-    LazyPages("conversation", ("/c/",)),
+    LazyPages("vote", ("/vote", "/vote/", "/votes")),
+    LazyPages("conversation", ("/c/", "/marks")),
+    LazyPages("list", ("/c/",)),
+    LazyPages("play", ("/c/",)),
 )
 """The pages by the beginnings of their addresses; one that ends with a slash stands for all addresses below it."""
 
@@ -155,7 +190,7 @@ def _explain_address(error: OSError, host: str, port: int) -> InputError:
 
 
 def _prepare_conversation() -> None:
-    from bactrian.explore.pages.conversation import prepare_pages
+    from bactrian.explore.conversation_pages import prepare_pages
 
     prepare_pages()
 

@@ -2,20 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, takewhile
 from typing import Any
 
-from bactrian.export.system_prompts import SystemPrompts
-from bactrian.language.body import read_body
-from bactrian.language.protocol import is_done
-from bactrian.models.openai.tool_calls import to_wire_calls
-from bactrian.records.message import Message
-from bactrian.records.session import Session
+from bactrian.files.template import compile_template
+from bactrian.models.wire import to_wire_calls
+from bactrian.protocol.fences import read_body
+from bactrian.protocol.markers import is_done
+from bactrian.protocol.pack import InceptionPrompts, Pack, find_pack, render_inception, render_prompt
+from bactrian.records.session import SYSTEM, Session, find_kind
 from bactrian.records.text import Text
-from bactrian.records.tool import to_messages
-from bactrian.records.turn import Speaker, Turn
-from bactrian.tables.lineage import add_extra
+from bactrian.records.turn import Message, Speaker, Turn, to_messages
+from bactrian.tables.tables import add_extra
+
+# The system prompts of a stored session.
+
+
+class SystemPrompts:
+    """Renders the prompts of stored sessions again, from their packs and recipe.
+
+    A session stores the hash of its pack. If that pack is neither built in nor ``pack``, or if there was none, as in an
+    imported conversation without a system prompt, a short substitute is used; see :meth:`is_known`.
+    """
+
+    def __init__(self, recipe: Mapping[str, Any] | None = None, pack: Pack | None = None) -> None:
+        self._packs: dict[str, Pack | None] = {pack.hash: pack} if pack else {}
+        made_from: Mapping[str, Any] = recipe["recipe"] if recipe else {}
+        self._answer: Mapping[str, Any] | None = made_from.get("answer")
+
+    def is_known(self, session: Session, side: Speaker = "assistant") -> bool:
+        """Return True if :meth:`render` returns the original prompt of ``side``."""
+        return self._pack(session) is not None or self._answered(session) or side in _find_imported(session)
+
+    def render(self, session: Session) -> InceptionPrompts:
+        """Return the initial prompts of both sides of ``session``."""
+        if pack := self._pack(session):
+            return render_inception(session, pack)
+        if self._answered(session):
+            assert self._answer is not None
+            names = frozenset(session.values)
+            system = compile_template(self._answer["system"], may=names).render(session.values).strip()
+            return InceptionPrompts(user="", assistant=system, opening="")
+        return replace(_stand_in(session), **_find_imported(session))
+
+    def _pack(self, session: Session) -> Pack | None:
+        known = session.provenance.prompts_hash
+        if known not in self._packs:
+            self._packs[known] = find_pack(known)
+        return self._packs[known]
+
+    def _answered(self, session: Session) -> bool:
+        if self._answer is None or find_kind(session) != "answer":
+            return False
+        text = f"{self._answer['system']}\0{self._answer['question']}"
+        return hashlib.sha256(text.encode()).hexdigest() == session.provenance.prompts_hash
+
+
+def _find_imported(session: Session) -> dict[str, str]:
+    """Return the system prompts of an imported conversation by side, as far as its file has them."""
+    prompts = session.provenance.extra.get(SYSTEM, {})
+    sides: tuple[Speaker, ...] = ("assistant", "user")
+    return {side: prompts[side] for side in sides if isinstance(prompts.get(side), str)}
+
+
+def _stand_in(session: Session) -> InceptionPrompts:
+    assistant, user = session.assistant.name, session.user.name
+    task = session.task.text
+    if find_kind(session) == "answer":
+        return InceptionPrompts(
+            user="", assistant=render_prompt("unknown_answerer", role=assistant), opening=""
+        )
+    return InceptionPrompts(
+        user=render_prompt("unknown_user", role=user, other=assistant, task=task),
+        assistant=render_prompt("unknown_assistant", role=assistant, other=user, task=task),
+        opening=render_prompt("unknown_opening"),
+    )
+
 
 THOUGHT = "reasoning_content"
 """Key of a model's thoughts before a message, as in the chat templates of reasoning models."""
@@ -65,9 +130,9 @@ def view_from_side(
     if side == "user":
         messages.append(Message("user", Text(rendered.opening)))
     for turn in turns:
-        own = turn.speaker == side
-        messages += to_messages(turn.uses) if own and tools else []
-        messages.append(Message("assistant" if own else "user", turn.text))
+        is_own = turn.speaker == side
+        messages += to_messages(turn.uses) if is_own and tools else []
+        messages.append(Message("assistant" if is_own else "user", turn.text))
     return messages
 
 
@@ -100,9 +165,9 @@ def to_plain_text(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def add_thoughts(rows: Sequence[dict[str, Any]], session: Session, side: Speaker) -> None:
     """Add the thoughts of ``side`` to its own messages. The other agent's thoughts are not part of its chat."""
-    said = (row for row in rows if row["role"] == "assistant" and "tool_calls" not in row)
-    own = (turn for turn in session.turns if turn.speaker == side)
-    for row, turn in zip(said, own, strict=False):
+    answers = (row for row in rows if row["role"] == "assistant" and "tool_calls" not in row)
+    turns = (turn for turn in session.turns if turn.speaker == side)
+    for row, turn in zip(answers, turns, strict=False):
         if turn.thought:
             row[THOUGHT] = turn.thought
 

@@ -1,4 +1,4 @@
-"""Exports a run to files, in one loop over its sessions.
+"""Exports a run to files: its sessions in one loop, or its lists.
 
 :func:`export_run` checks the options, writes every matching session to a folder beside the target, describes the result
 in a manifest, and moves all files to the target.
@@ -13,22 +13,27 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bactrian.errors import InputError
-from bactrian.export.counts import ExportCounts
-from bactrian.export.filters import Filters, SessionFilter
+from bactrian.export.dialogue import SystemPrompts
 from bactrian.export.format import Add, ExportContext, Format, Sample
-from bactrian.export.manifest import build_manifest, describe_files, list_written
+from bactrian.export.formats import FORMATS, LISTS
+from bactrian.export.manifest import (
+    DATASET_INFO,
+    ExportCounts,
+    Tool,
+    build_manifest,
+    check_tool,
+    write_entry,
+    write_manifest,
+)
 from bactrian.export.redact import Redactor
-from bactrian.export.registry import FORMATS
-from bactrian.export.split import Split, locate_group, name_group
-from bactrian.export.system_prompts import SystemPrompts
-from bactrian.export.training_configs import DATASET_INFO, DataFile, Tool, check_tool, write_entry
+from bactrian.export.session_filters import Filters, SessionFilter, Split, locate_group, name_group
 from bactrian.files.atomic import MANIFEST, name_companion, write_atomically
-from bactrian.prompts.pack import Pack
-from bactrian.records.candidate import Preference
-from bactrian.records.finding import Finding
+from bactrian.protocol.pack import Pack
+from bactrian.records.run import Finding
 from bactrian.records.session import Kind, Session, find_kind
-from bactrian.records.turn import Speaker
-from bactrian.store import RunReader, list_run_files
+from bactrian.records.text import to_path_part
+from bactrian.records.turn import Preference, Speaker
+from bactrian.store import RunStore, list_run_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class ExportOptions:
     """The format, filters and target of an export."""
 
     format: Format
-    """A built-in one (:func:`~bactrian.export.registry.find_format`), or one of your own."""
+    """A built-in one (:func:`~bactrian.export.formats.find_format`), or one of your own."""
     out: Path
     filters: Filters = field(default_factory=Filters)
     split: Split = field(default_factory=Split)
@@ -64,7 +69,7 @@ OnProgress = Callable[[int, int | None], None]
 
 
 async def export_run(
-    store: RunReader, options: ExportOptions, on_progress: OnProgress | None = None
+    store: RunStore, options: ExportOptions, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
     """Export the current state of the run and return the manifest.
 
@@ -81,7 +86,7 @@ async def export_run(
         return await _export(run, options, on_progress)
 
 
-async def _export(store: RunReader, options: ExportOptions, on_progress: OnProgress | None) -> dict[str, Any]:
+async def _export(store: RunStore, options: ExportOptions, on_progress: OnProgress | None) -> dict[str, Any]:
     recipe = await store.recipe()
     context = ExportContext(
         store.path.stem, SystemPrompts(recipe, options.pack), options.side, options.thoughts, options.plain
@@ -98,10 +103,9 @@ async def _export(store: RunReader, options: ExportOptions, on_progress: OnProgr
         if options.format.finish is not None:
             options.format.finish(target, manifest)
         _write_tool_config(options, stage)
-        manifest["files"] = describe_files(stage)
         inside = target.is_dir() and options.format.manifest_inside
         path = target / MANIFEST if inside else stage / name_companion(target, MANIFEST)
-        path.write_text(list_written(manifest), "utf-8")
+        write_manifest(manifest, stage, path)
     return manifest
 
 
@@ -112,36 +116,33 @@ _FOLDERS = frozenset(("", ".zip"))
 
 
 def _check_options(options: ExportOptions) -> None:
-    divided = len(options.split.names) > 1
-    if options.out.suffix in _FILES and (
-        divided or options.format.layout or options.format.suffix in _FOLDERS
-    ):
+    form, divided = options.format, len(options.split.names) > 1
+    if options.out.suffix in _FILES and (divided or form.layout or form.suffix in _FOLDERS):
         raise InputError(
-            f"{'A split' if divided else options.format.name} is a folder and not one file.",
+            f"{'A split' if divided else form.name} is a folder and not one file.",
             where=str(options.out),
             next=f"Name a folder: --out {options.out.with_suffix('')}",
         )
     if options.tool:
-        check_tool(options.tool, options.format.name)
-    if options.thoughts and not options.format.thoughts:
-        fitting = [name for name, form in FORMATS.items() if form.thoughts]
+        check_tool(options.tool, form.name)
+    if options.thoughts and not form.thoughts:
+        fitting = [name for name, other in FORMATS.items() if other.thoughts]
         raise InputError(
-            f"{options.format.name} does not support thoughts.",
+            f"{form.name} does not support thoughts.",
             where="--thoughts",
             next=f"Formats that can: {', '.join(fitting)}.",
         )
-
-    if options.plain and not options.format.plain:
-        fitting = [name for name, form in FORMATS.items() if form.plain]
+    if options.plain and not form.plain:
+        fitting = [name for name, other in FORMATS.items() if other.plain]
         raise InputError(
-            f"{options.format.name} cannot be plain.",
+            f"{form.name} cannot be plain.",
             where="plain",
             next=f"Formats that can: {', '.join(fitting)}. alpaca is without the protocol's words in any case.",
         )
 
 
 async def _write_sessions(
-    store: RunReader,
+    store: RunStore,
     options: ExportOptions,
     context: ExportContext,
     target: Path,
@@ -155,12 +156,16 @@ async def _write_sessions(
     places: set[float] = set()
     size = len([None async for _ in store.progress()]) if on_progress else 0
     with ExitStack() as stack:
-        add = _open_parts(options, context, target, stack)
+        add: dict[str, Add] = {}
+        for part, path in _locate_parts(options, target).items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            add[part] = stack.enter_context(form.open(path, context))
         async for session in store.sessions():
             if on_progress is not None:
                 on_progress(counts.seen, size)
             counts.seen += 1
-            if reason := _find_misfit(session, form) or fits.find_reason(session):
+            kind = find_kind(session)
+            if reason := fits.find_reason(session) if kind in form.kinds else kind:
                 counts.left_out[reason] += 1
                 continue
             part = options.split.find_part(session)
@@ -184,21 +189,14 @@ async def _write_sessions(
 _WITHOUT_TOOLS = "sessions are without what their agents called: only messages, csv and parquet contain it"
 
 
-def _open_parts(
-    options: ExportOptions, context: ExportContext, target: Path, stack: ExitStack
-) -> Mapping[str, Add]:
-    """Open the parts of the data. Return them by name."""
-    parts = options.split.names
-    add: dict[str, Add] = {}
-    for part in parts:
-        path = options.format.locate(target, part, divided=len(parts) > 1)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        add[part] = stack.enter_context(options.format.open(path, context))
-    return add
+def _locate_parts(options: ExportOptions, target: Path) -> dict[str, Path]:
+    """Return where each part of the data is written."""
+    names = options.split.names
+    return {name: options.format.locate(target, name, divided=len(names) > 1) for name in names}
 
 
 async def _build_sample(
-    store: RunReader, session: Session, options: ExportOptions, redactor: Redactor | None
+    store: RunStore, session: Session, options: ExportOptions, redactor: Redactor | None
 ) -> Sample:
     """Collect what the format needs of ``session``, redacted if requested."""
     choices: Sequence[Preference] = ()
@@ -207,15 +205,9 @@ async def _build_sample(
         choices = find(session) if find else tuple((await store.deliberation(session.id)).choices())
     if redactor is not None:
         session = redactor.redact_session(session)
-        choices = [redactor.redact_choice(one) for one in choices]
+        choices = [redactor.redact_choice(choice) for choice in choices]
     find_findings = options.findings if "findings" in options.format.needs else None
     return Sample(session, choices, find_findings(session) if find_findings else None)
-
-
-def _find_misfit(session: Session, form: Format) -> Kind | None:
-    """Return the kind of ``session`` if the format does not support it, else None."""
-    kind = find_kind(session)
-    return None if kind in form.kinds else kind
 
 
 def _name_empty(form: Format) -> str:
@@ -228,7 +220,7 @@ def _explain_nothing(counts: ExportCounts, options: ExportOptions, where: str) -
     if not counts.seen:
         return InputError("The run has no session.", where=where, next="Generate or import some first.")
     if strange := [kind for kind in get_args(Kind) if counts.left_out[kind]]:
-        fitting = [name for name, one in FORMATS.items() if strange[0] in one.kinds]
+        fitting = [name for name, other in FORMATS.items() if strange[0] in other.kinds]
         return InputError(
             f"The run has sessions of the kind {strange[0]!r}, which {form.name} cannot contain.",
             where=where,
@@ -251,18 +243,12 @@ def _describe_export(
     options: ExportOptions, context: ExportContext, recipe: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Return the options and the origin of the data, for the manifest."""
-    plan: Mapping[str, Any] = recipe or {}
-    made_from: Mapping[str, Any] = plan.get("recipe", {})
     return {
         "format": options.format.name,
         **({"side": options.side} if options.format.sides else {}),
         **({"thoughts": True} if options.thoughts else {}),
         **({"plain": True} if options.plain else {}),
-        "run": {
-            "name": context.run,
-            "recipe": made_from.get("name"),
-            "seed": plan.get("seed"),
-        },
+        "run": _describe_run(context.run, recipe),
         "license": options.license or None,
         "filters": options.filters.describe(),
         "split": {"by": "pair of roles", **options.split.shares} if options.split.shares else None,
@@ -271,25 +257,109 @@ def _describe_export(
     }
 
 
+def _describe_run(name: str, recipe: Mapping[str, Any] | None) -> dict[str, Any]:
+    plan: Mapping[str, Any] = recipe or {}
+    made_from: Mapping[str, Any] = plan.get("recipe", {})
+    return {"name": name, "recipe": made_from.get("name"), "seed": plan.get("seed")}
+
+
 def _write_tool_config(options: ExportOptions, stage: Path) -> None:
     """Write the training tool's configuration, beside a file or inside a folder."""
     if options.tool is None:
         return
     target = stage / options.out.name
     folder = target if target.is_dir() else stage
-    parts = options.split.names
-    files = [
-        DataFile(
-            part,
-            options.format.locate(target, part, divided=len(parts) > 1).relative_to(folder).as_posix(),
-        )
-        for part in parts
-    ]
+    parts = {
+        part: path.relative_to(folder).as_posix() for part, path in _locate_parts(options, target).items()
+    }
+    present = options.out.absolute().parent / DATASET_INFO
     name, text = write_entry(
-        options.tool,
-        options.format.name,
-        options.out.name.split(".")[0],
-        files,
-        options.out.absolute().parent / DATASET_INFO,
+        options.tool, options.format.name, options.out.name.split(".")[0], parts, present
     )
     (folder / name).write_text(text, "utf-8")
+
+
+# ``camel-lists``: the lists of a run (roles, tasks, topics) in the layout of CAMEL's own list files.
+#
+# An axis is one file, ``assistant_roles.txt``; a list for each combination is a file of its own,
+# ``tasks/Accountant_Actor.txt``. A line is ``N. Item``.
+
+
+_PLURALS = {"programming_language": "languages"}
+"""Names of CAMEL's files that are not the axis with an s."""
+
+Items = Mapping[str, Sequence[str]]
+"""The items of each list, by its id: the axis, and after ``@`` the positions of the items it depends on."""
+
+
+async def export_lists(store: RunStore, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
+    """Write the lists of a run to the folder ``out``, and return the manifest.
+
+    Raises:
+        InputError: the target exists or cannot be written, the run was not made from a recipe, or two lists would
+            have the same file.
+        StoreError: the run cannot be read.
+    """
+    async with store.snapshot() as run:
+        recipe = await run.recipe()
+        if recipe is None or "recipe" not in recipe:
+            raise InputError(
+                "This run was not made from a recipe, so it has no lists.",
+                where=str(store.path),
+                next="Export a run of `generate`.",
+            )
+        axes: Sequence[Mapping[str, Any]] = recipe["recipe"]["axes"]
+        lists = {stored.id: stored.items async for stored in run.item_lists()}
+    lists |= {f"{axis['name']}@": axis["given"][: axis["count"]] for axis in axes if _is_complete(axis)}
+    with write_atomically(out, overwrite=overwrite, protect=list_run_files(store.path)) as stage:
+        target = stage / out.name
+        target.mkdir()
+        counts = ExportCounts()
+        for list_id, items in lists.items():
+            path = target / _find_path(list_id, axes, lists)
+            if path.exists():
+                raise InputError(
+                    f"Two lists of the run would be the file {path.name!r}.",
+                    where=str(out),
+                    next="Rename an item that contains an underscore.",
+                )
+            path.parent.mkdir(exist_ok=True)
+            lines = (f"{number}. {' '.join(item.split())}\n" for number, item in enumerate(items, start=1))
+            path.write_text("".join(lines), "utf-8")
+            counts.rows[path.relative_to(target).parts[0].removesuffix(".txt")] += len(items)
+        options = {"format": LISTS, "run": _describe_run(store.path.stem, recipe), "notes": {}}
+        manifest = build_manifest(options, counts)
+        write_manifest(manifest, stage, stage / name_companion(target, MANIFEST))
+    return manifest
+
+
+def _is_complete(axis: Mapping[str, Any]) -> bool:
+    """Return True if all items of an axis are given, so that the run stores no list for it."""
+    enough = len(axis.get("given") or ()) >= axis["count"]
+    return enough and not axis.get("fresh") and not axis.get("columns")
+
+
+def _find_path(list_id: str, axes: Sequence[Mapping[str, Any]], lists: Items) -> str:
+    """Return the path of a list: the axis in the plural, and the items that the list depends on."""
+    name, _, positions = list_id.partition("@")
+    plural = _PLURALS.get(name, f"{name}s")
+    per: Sequence[str] = _find_axis(name, axes).get("per") or ()
+    places: dict[str, int] = dict(zip(per, map(int, filter(None, positions.split("_"))), strict=False))
+    if not places:
+        return f"{plural}.txt"
+    return f"{plural}/{'_'.join(to_path_part(_find_item(axis, places, axes, lists)) for axis in per)}.txt"
+
+
+def _find_item(name: str, places: Mapping[str, int], axes: Sequence[Mapping[str, Any]], lists: Items) -> str:
+    """Return the item of the axis ``name`` at its place; its number if the list that contains it is not determined."""
+    per: Sequence[str] = _find_axis(name, axes).get("per") or ()
+    if not set(per) <= places.keys():
+        return str(places[name])
+    widths = {axis: max(3, len(str(_find_axis(axis, axes)["count"]))) for axis in per}
+    numbers = (f"{places[axis]:0{widths[axis]}}" for axis in per)
+    items = lists.get(f"{name}@{'_'.join(numbers)}", ())
+    return items[places[name] - 1] if places[name] <= len(items) else str(places[name])
+
+
+def _find_axis(name: str, axes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return next((axis for axis in axes if axis["name"] == name), {"count": 0})

@@ -1,27 +1,86 @@
-"""The manifest of an export: content and origin, as JSON."""
+"""What an export writes beside the data: the manifest, the data set's card, and configurations of training tools."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
-import bactrian
-from bactrian.export.counts import ExportCounts
-from bactrian.language.escape import to_json
-from bactrian.store.migrations import MIGRATIONS
+from bactrian._version import __version__
+from bactrian.errors import InputError
+from bactrian.files.json_text import parse_json
+from bactrian.records.session import Session
+from bactrian.records.text import to_code_span, to_json, to_line, to_markdown
+from bactrian.stats.intervals import Proportion
+from bactrian.store.database import SCHEMA as RUN_SCHEMA
+from bactrian.tables.tables import list_given, to_compact_json
 
 SCHEMA = 1
 """Of the manifest itself."""
+_MOST = 50
+"""Most distinct sampling parameters that are listed."""
 
 
-def build_manifest(made: dict[str, Any], counts: ExportCounts) -> dict[str, Any]:
-    """Build the manifest without its list of files, from the options ``made`` and the ``counts``."""
+@dataclass(slots=True)
+class ExportCounts:
+    """Numbers of an export: sessions written and left out."""
+
+    seen: int = 0
+    left_out: Counter[str] = field(default_factory=Counter[str])
+    """Sessions left out, by reason."""
+    rows: Counter[str] = field(default_factory=Counter[str])
+    """By part."""
+    sessions: int = 0
+    """That were written."""
+    messages: int = 0
+    """Of the sessions that were written."""
+    tokens: int = 0
+    endings: Counter[str] = field(default_factory=Counter[str])
+    pairs: set[int] = field(default_factory=set[int])
+    """Hashes of the role pairs."""
+    models: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """Agent and model."""
+    prompts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """Name and hash of the packs."""
+    sampling: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """Agent, and its parameters as JSON; without the seed."""
+    languages: set[str] = field(default_factory=set[str])
+    marks: set[str] = field(default_factory=set[str])
+    redacted: Counter[str] = field(default_factory=Counter[str])
+    """Passages by kind."""
+
+    def count(self, session: Session, part: str, rows: int) -> None:
+        """Count a session that was written as ``rows`` rows."""
+        self.sessions += 1
+        self.rows[part] += rows
+        self.messages += len(session.turns)
+        self.tokens += session.usage.total
+        self.endings[session.ending.code if session.ending else "unfinished"] += 1
+        self.pairs.add(hash((session.assistant.name, session.user.name)))
+        origin = session.provenance
+        self.models.update(origin.models.items())
+        self.prompts.add((origin.prompts, origin.prompts_hash))
+        self.languages.add(session.values.get("language") or origin.language or "")
+        if session.mark:
+            self.marks.add(session.mark)
+        if len(self.sampling) < _MOST:
+            for agent, values in origin.sampling.items():
+                chosen = {name: value for name, value in list_given(values).items() if name != "seed"}
+                self.sampling.add((agent, to_compact_json(chosen)))
+
+
+def build_manifest(options: Mapping[str, Any], counts: ExportCounts) -> dict[str, Any]:
+    """Build the manifest without its list of files, from what the export was asked for and its ``counts``."""
     return {
-        "schema": {"manifest": SCHEMA, "run": len(MIGRATIONS)},
-        "bactrian": bactrian.__version__,
-        **made,
+        "schema": {"manifest": SCHEMA, "run": RUN_SCHEMA},
+        "bactrian": __version__,
+        **options,
         "counts": {
             "sessions_in_run": counts.seen,
             "sessions": counts.sessions,
@@ -41,17 +100,177 @@ def build_manifest(made: dict[str, Any], counts: ExportCounts) -> dict[str, Any]
     }
 
 
-def describe_files(folder: Path) -> list[dict[str, object]]:
-    """Return name, size in bytes and SHA-256 of every file in ``folder``."""
-    return [_described(path, folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+def write_manifest(manifest: dict[str, Any], folder: Path, path: Path) -> None:
+    """Add name, size in bytes and SHA-256 of every file in ``folder`` to the manifest, and write it to ``path``."""
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    manifest["files"] = [
+        {
+            "path": file.relative_to(folder).as_posix(),
+            "bytes": file.stat().st_size,
+            "sha256": _hash_file(file),
+        }
+        for file in files
+    ]
+    path.write_text(format_manifest(manifest), "utf-8")
 
 
-def _described(path: Path, root: Path) -> dict[str, object]:
+def _hash_file(path: Path) -> str:
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"path": path.relative_to(root).as_posix(), "bytes": path.stat().st_size, "sha256": digest}
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def list_written(values: dict[str, Any]) -> str:
+def format_manifest(manifest: Mapping[str, Any]) -> str:
     """Return the manifest as text."""
-    return to_json(values, indent=2) + "\n"
+    return to_json(manifest, indent=2) + "\n"
+
+
+# The card of a data set: content, origin and purpose, with the run's own numbers.
+
+
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+
+
+def write_card(manifest: Mapping[str, Any]) -> str:
+    """Return the card of the data that this manifest describes: a YAML header and text."""
+    from jinja2 import Environment, StrictUndefined
+
+    counts = manifest["counts"]
+    rows = sum(counts["rows"].values())
+    # A card is Markdown, which its own filters escape.
+    environment = Environment(  # noqa: S701
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters.update(
+        line=to_line,
+        markdown=to_markdown,
+        code=to_code_span,
+        json=_dump_json,
+        whole="{:,}".format,
+        percent="{:.1%}".format,
+    )
+    template = resources.files("bactrian.export").joinpath("card.md.j2").read_text("utf-8")
+    return environment.from_string(template).render(
+        manifest,
+        size=next((name for limit, name in _SIZES if rows < limit), "n>1M"),
+        tags=["synthetic", "role-play", "multi-agent", *map(to_line, manifest["marks"])],
+        codes=[code for code in manifest["languages"] if re.fullmatch(r"[a-z]{2,3}", code)] or ["en"],
+        parts=sorted(counts["rows"], key=lambda part: (part != "train", part)),
+        endings=[
+            (code, Proportion(count, counts["sessions"])) for code, count in manifest["endings"].items()
+        ],
+    )
+
+
+def _dump_json(value: object, ensure_ascii: bool = False) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii)
+
+
+# Configuration entries of training tools for the exported data.
+
+
+Tool = Literal["trl", "axolotl", "llama-factory"]
+TOOLS: tuple[Tool, ...] = get_args(Tool)
+DATASET_INFO = "dataset_info.json"
+"""LLaMA-Factory's list of data sets; other entries in it are kept."""
+_OPENAI_TAGS = {
+    "role_tag": "role",
+    "content_tag": "content",
+    "user_tag": "user",
+    "assistant_tag": "assistant",
+    "system_tag": "system",
+}
+_LLAMA_FACTORY: dict[str, Any] = {
+    "messages": {"formatting": "sharegpt", "columns": {"messages": "messages"}, "tags": _OPENAI_TAGS},
+    "sharegpt": {"formatting": "sharegpt", "columns": {"messages": "conversations"}},
+    "alpaca": {
+        "formatting": "alpaca",
+        "columns": {"prompt": "instruction", "query": "input", "response": "output"},
+    },
+}
+_AXOLOTL: dict[str, Any] = {
+    "messages": {"type": "chat_template", "field_messages": "messages"},
+    "sharegpt": {
+        "type": "chat_template",
+        "field_messages": "conversations",
+        "message_property_mappings": {"role": "from", "content": "value"},
+    },
+    "alpaca": {"type": "alpaca"},
+}
+_TRL: dict[str, Any] = {
+    "messages": ["messages"],
+    "hf": ["messages"],
+    "preference": ["prompt", "chosen", "rejected"],
+}
+"""Columns that TRL reads; it ignores or rejects others."""
+_SETTINGS: Mapping[Tool, Mapping[str, Any]] = {
+    "trl": _TRL,
+    "axolotl": _AXOLOTL,
+    "llama-factory": _LLAMA_FACTORY,
+}
+"""What a tool needs to know of each format that it reads."""
+
+
+def check_tool(tool: Tool, format_name: str) -> None:
+    """Raise InputError if ``tool`` does not read the format."""
+    if format_name not in _SETTINGS[tool]:
+        raise InputError(
+            f"{tool} does not read {format_name}.",
+            where="--for",
+            next=f"Formats it reads: {', '.join(_SETTINGS[tool])}.",
+        )
+
+
+def write_entry(
+    tool: Tool, format_name: str, name: str, parts: Mapping[str, str], present: Path
+) -> tuple[str, str]:
+    """Return name and text of the configuration file of ``tool``; the content of an existing file ``present`` is kept.
+
+    ``parts`` are the parts of the data, with their paths relative to the configuration.
+
+    Raises:
+        InputError: the existing file cannot be read.
+    """
+    settings = _SETTINGS[tool][format_name]
+    if tool == "llama-factory":
+        entries = _read_entries(present)
+        for part, path in parts.items():
+            entries[name if part == "train" else f"{name}_{part}"] = {"file_name": path, **settings}
+        return DATASET_INFO, json.dumps(entries, ensure_ascii=False, indent=2) + "\n"
+    if tool == "axolotl":
+        items = {
+            part: _write_item({"path": path, "ds_type": "json", "split": "train", **settings})
+            for part, path in parts.items()
+        }
+        tests = "".join(item for part, item in items.items() if part != "train")
+        text = f"datasets:\n{items['train']}" + (f"test_datasets:\n{tests}" if tests else "")
+        return f"{name}.axolotl.yaml", text
+    if format_name == "hf":
+        text = f"dataset_name: {_dump_json(parts['train'])}\ndataset_train_split: train\n"
+    else:
+        text = "datasets:\n" + _write_item(
+            {"path": "json", "data_files": parts["train"], "split": "train", "columns": settings}
+        )
+    return f"{name}.trl.yaml", text
+
+
+def _read_entries(path: Path) -> dict[str, Any]:
+    """Return the entries of an existing list of data sets."""
+    try:
+        entries: object = parse_json(path.read_bytes()) if path.exists() else {}
+    except ValueError:
+        entries = None
+    if not isinstance(entries, dict):
+        raise InputError(
+            "This file is not LLaMA-Factory's list of data sets.",
+            where=str(path),
+            next="Fix it, or use another --out.",
+        )
+    return cast("dict[str, Any]", entries)
+
+
+def _write_item(values: Mapping[str, Any]) -> str:
+    """Write one item of a YAML list. JSON is valid YAML, which solves quoting and nesting."""
+    return "".join(
+        f"{'    ' if number else '  - '}{key}: {_dump_json(value)}\n"
+        for number, (key, value) in enumerate(values.items())
+    )

@@ -15,12 +15,10 @@ from importlib import import_module
 from typing import Any, cast
 
 from bactrian.errors import MissingExtra
-from bactrian.language.protocol import read_instruction, read_solution
-from bactrian.records.candidate import Preference
+from bactrian.protocol.markers import read_instruction, read_solution
 from bactrian.records.session import Role, Session, Task
 from bactrian.records.text import Text
-from bactrian.records.tool import Use
-from bactrian.records.turn import Turn
+from bactrian.records.turn import Preference, Turn, Use
 
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
 _KEY_BLOCK = re.compile(
@@ -51,7 +49,7 @@ class Redactor:
             MissingExtra: the optional part ``redact`` is not installed.
         """
         try:
-            self._finders = _finders()
+            self._finders = _load_finders()
         except ImportError as error:
             raise MissingExtra("redact", "--redact") from error
         self.found: Counter[str] = Counter()
@@ -60,7 +58,7 @@ class Redactor:
     def redact_text(self, text: str) -> str:
         """Return ``text`` with the passages replaced."""
         for kind, find in self._finders:
-            for passage in sorted(set(find(text)), key=lambda one: (-len(one), one)):
+            for passage in sorted(set(find(text)), key=lambda word: (-len(word), word)):
                 self.found[kind] += text.count(passage)
                 text = text.replace(passage, f"<{kind}>")
         return text
@@ -93,9 +91,9 @@ class Redactor:
                 return self.redact_text(value)
             case Mapping():
                 pairs = cast("Mapping[str, Any]", value).items()
-                return {self.redact_text(key): self._plain(one) for key, one in pairs}
+                return {self.redact_text(key): self._plain(item) for key, item in pairs}
             case list() | tuple():
-                return [self._plain(one) for one in cast("list[Any]", value)]
+                return [self._plain(item) for item in cast("list[Any]", value)]
             case _:
                 return value
 
@@ -112,8 +110,8 @@ class Redactor:
             turn = replace(turn, uses=uses, thought=self.redact_text(turn.thought))
         if text == turn.text:
             return turn
-        said = (read_instruction if turn.speaker == "user" else read_solution)(text)
-        return replace(turn, text=Text(text), said=said)
+        parts = (read_instruction if turn.speaker == "user" else read_solution)(text)
+        return replace(turn, text=Text(text), said=parts)
 
     def _use(self, use: Use) -> Use:
         call, result = use.call, use.result
@@ -124,7 +122,7 @@ class Redactor:
         )
 
 
-def _finders() -> tuple[tuple[str, Find], ...]:
+def _load_finders() -> tuple[tuple[str, Find], ...]:
     """Return the finders by kind, in order: a number in a secret or an account is not a telephone number."""
     from phonenumbers import Leniency, PhoneNumberMatcher
     from stdnum import iban, luhn
@@ -154,8 +152,8 @@ def _finders() -> tuple[tuple[str, Find], ...]:
 
 def _emails(text: str) -> Iterator[str]:
     if "@" in text:
-        found = (match[0] for match in _EMAIL.finditer(text))
-        yield from (one for one in found if not one.lower().endswith(_RESERVED))
+        addresses = (match[0] for match in _EMAIL.finditer(text))
+        yield from (address for address in addresses if not address.lower().endswith(_RESERVED))
 
 
 def _secrets() -> Find:

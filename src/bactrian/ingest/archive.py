@@ -67,7 +67,7 @@ def list_members(path: Path) -> Iterator[Member | SkippedItem]:
         InputError: it is of another type, or cannot be read.
     """
     if path.is_dir():
-        yield from _of_folder(path)
+        yield from _list_folder(path)
     elif not path.is_file():
         raise InputError(
             "An archive cannot be read from a pipe or a device.",
@@ -75,9 +75,9 @@ def list_members(path: Path) -> Iterator[Member | SkippedItem]:
             next="Save it as a file, or give its rows as JSON lines.",
         )
     elif zipfile.is_zipfile(path):
-        yield from _of_zip(path)
+        yield from _list_zip(path)
     elif _is_tar(path):
-        yield from _of_tar(path)
+        yield from _list_tar(path)
     else:
         raise InputError(
             "This is neither a folder nor a readable archive.",
@@ -86,52 +86,54 @@ def list_members(path: Path) -> Iterator[Member | SkippedItem]:
         )
 
 
-def _wanted(name: str) -> bool:
+def _is_wanted(name: str) -> bool:
     parts = name.replace("\\", "/").split("/")
     return parts[-1].lower().endswith(".json") and not parts[-1].startswith(".") and "__MACOSX" not in parts
 
 
-def _too_large(name: str, size: int) -> SkippedItem:
+def _skip_large(name: str, size: int) -> SkippedItem:
     return SkippedItem(name, f"it has {size:,} bytes, and a conversation has {LONGEST:,} at most")
 
 
-def _of_folder(path: Path) -> Iterator[Member | SkippedItem]:
+def _list_folder(path: Path) -> Iterator[Member | SkippedItem]:
     for folder, folders, files in os.walk(path):
         folders.sort()
         for file in sorted(files):
-            found = Path(folder, file)
-            name = found.relative_to(path).as_posix()
-            if not (_wanted(file) or (is_archive_name(file) and not file.startswith("."))):
+            entry = Path(folder, file)
+            name = entry.relative_to(path).as_posix()
+            if not (_is_wanted(file) or (is_archive_name(file) and not file.startswith("."))):
                 continue
-            if not stat.S_ISREG(found.lstat().st_mode):
+            if not stat.S_ISREG(entry.lstat().st_mode):
                 yield SkippedItem(name, "it is not a regular file")
-            elif _wanted(file):
-                yield Member(name, found)
+            elif _is_wanted(file):
+                yield Member(name, entry)
             else:
-                yield from _of_nested(found, name)
+                yield from _list_nested(entry, name)
 
 
-def _of_nested(path: Path, name: str) -> Iterator[Member | SkippedItem]:
+def _list_nested(path: Path, name: str) -> Iterator[Member | SkippedItem]:
     """Yield the files of an archive in a folder, with the archive's name before theirs."""
     try:
-        for one in list_members(path):
-            yield replace(one, name=f"{name}/{one.name}")
+        for member in list_members(path):
+            yield replace(member, name=f"{name}/{member.name}")
     except InputError as error:
         yield SkippedItem(name, error.what)
 
 
-def _of_zip(path: Path) -> Iterator[Member | SkippedItem]:
+def _list_zip(path: Path) -> Iterator[Member | SkippedItem]:
     try:
         pack = zipfile.ZipFile(path)
     except _FAULTS as error:
-        raise _unreadable(path, error) from error
+        raise InputError(
+            f"The archive cannot be read: {error}.", where=str(path), next="Download it again."
+        ) from error
     with pack:
-        allowed = _allowed(path)
+        allowed = _count_allowed(path)
         for info in pack.infolist():
-            if info.is_dir() or not _wanted(info.filename):
+            if info.is_dir() or not _is_wanted(info.filename):
                 continue
             if info.file_size > LONGEST:
-                yield _too_large(info.filename, info.file_size)
+                yield _skip_large(info.filename, info.file_size)
                 continue
             try:
                 with pack.open(info) as file:
@@ -142,13 +144,13 @@ def _of_zip(path: Path) -> Iterator[Member | SkippedItem]:
                 continue
             allowed -= len(content)
             if allowed < 0:
-                yield _bomb(path)
+                yield _skip_rest(path)
                 return
-            yield _sized(info.filename, content)
+            yield _check_size(info.filename, content)
 
 
-def _of_tar(path: Path) -> Iterator[Member | SkippedItem]:
-    allowed = _allowed(path)
+def _list_tar(path: Path) -> Iterator[Member | SkippedItem]:
+    allowed = _count_allowed(path)
     try:
         with tarfile.open(path, "r|*", tarinfo=_BoundedHeader) as pack:
             while (info := pack.next()) is not None:
@@ -156,17 +158,17 @@ def _of_tar(path: Path) -> Iterator[Member | SkippedItem]:
                 # Skipped members have to be unpacked, too.
                 allowed -= max(info.size, 0)
                 if allowed < 0:
-                    yield _bomb(path)
+                    yield _skip_rest(path)
                     return
-                if not _wanted(info.name) or info.isdir():
+                if not _is_wanted(info.name) or info.isdir():
                     continue
                 file = pack.extractfile(info) if info.isreg() else None
                 if file is None:
                     yield SkippedItem(info.name, "it is not a regular file")
                 elif info.size > LONGEST:
-                    yield _too_large(info.name, info.size)
+                    yield _skip_large(info.name, info.size)
                 else:
-                    yield _sized(info.name, file.read(LONGEST + 1))
+                    yield _check_size(info.name, file.read(LONGEST + 1))
     except _FAULTS as error:
         yield SkippedItem(path.name, f"the archive ends early or is damaged: {error}")
 
@@ -202,17 +204,13 @@ def _is_tar(path: Path) -> bool:
         return False
 
 
-def _sized(name: str, content: bytes) -> Member | SkippedItem:
-    return Member(name, content) if len(content) <= LONGEST else _too_large(name, len(content))
+def _check_size(name: str, content: bytes) -> Member | SkippedItem:
+    return Member(name, content) if len(content) <= LONGEST else _skip_large(name, len(content))
 
 
-def _allowed(path: Path) -> int:
+def _count_allowed(path: Path) -> int:
     return max(_LEAST, _RATIO * path.stat().st_size)
 
 
-def _bomb(path: Path) -> SkippedItem:
+def _skip_rest(path: Path) -> SkippedItem:
     return SkippedItem(path.name, "it unpacks to far more than a data set; the rest was not read")
-
-
-def _unreadable(path: Path, error: BaseException) -> InputError:
-    return InputError(f"The archive cannot be read: {error}.", where=str(path), next="Download it again.")

@@ -10,27 +10,31 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from bactrian.ingest.camel import read_roles
 from bactrian.ingest.parsed import (
     Extra,
     NotAChat,
     Origin,
     ParsedMessage,
+    Row,
     build_ending,
     build_turns,
     collect_extra,
     pick_extra,
     read_id,
-    read_name,
+    read_own_roles,
+    read_own_task,
+    read_task,
     read_text,
 )
-from bactrian.records.session import SYSTEM, Role, Session, Task
+from bactrian.records.session import SYSTEM, Ending, Role, Session
 from bactrian.records.text import clean_text
-from bactrian.records.turn import Speaker
-from bactrian.tables.lineage import COLUMNS
+from bactrian.records.turn import Instruction, Solution, Speaker
+from bactrian.tables.tables import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +73,24 @@ def read_row(row: Mapping[str, Any], shape: ChatKeys, origin: Origin) -> Session
     Raises:
         NotAChat: a required part is missing.
     """
-    names: dict[Speaker, str] = {
-        "assistant": read_name(row.get("assistant_role"), "Assistant"),
-        "user": read_name(row.get("user_role"), "User"),
-    }
-    models, values = read_models(row), read_values(row)
-    known = {shape.messages, *name_row_keys(values)}
-    said = list(_said(row, shape, names))
-    if not said:
+    roles, models, values = read_own_roles(row), _read_object(row, "models") or {}, _read_values(row)
+    messages = list(_list_messages(row, shape, roles))
+    if not messages:
         raise NotAChat(f"it has no {shape.messages}")
-    spoken = build_turns(said, origin.model)
-    first = next((one.text for one in said if one.speaker == "user"), said[0].text)
-    original, specified = read_text(row, "original_task"), read_text(row, "specified_task")
-    digest = hashlib.sha256("\0".join(f"{one.number} {one.text}" for one in spoken).encode()).hexdigest()
+    turns = build_turns(messages, origin.model)
+    first = next((message.text for message in messages if message.speaker == "user"), messages[0].text)
+    digest = hashlib.sha256("\0".join(f"{turn.number} {turn.text}" for turn in turns).encode()).hexdigest()
+    extra = collect_extra(pick_extra(row, {shape.messages, *_name_row_keys(values)}), messages)
     return Session(
         id=read_id(row.get("session") or row.get("id"), digest[:12]),
-        assistant=Role(names["assistant"]),
-        user=Role(names["user"]),
-        task=Task(original or clean_text(first), specified if specified != original and specified else None),
+        assistant=Role(roles["assistant"]),
+        user=Role(roles["user"]),
+        task=read_own_task(row, clean_text(first)),
         provenance=origin.provenance(
-            shape.form,
-            {**collect_extra(pick_extra(row, known), said), **_pick_system(row, shape)},
-            agents=_find_agents(models),
-            models=models,
+            shape.form, {**extra, **_pick_system(row, shape)}, agents=_find_agents(models), models=models
         ),
-        turns=spoken,
-        ending=build_ending(read_text(row, "ending"), spoken),
+        turns=turns,
+        ending=build_ending(read_text(row, "ending"), turns),
         values=values or {},
         mark=read_text(row, "mark") or None,
     )
@@ -113,18 +109,13 @@ def _pick_system(row: Mapping[str, Any], shape: ChatKeys) -> Extra:
     return {SYSTEM: {side: "\n\n".join(texts)}} if any(texts) else {}
 
 
-def read_models(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the models by agent, as a row that was exported here names them; empty if it does not."""
-    return _read_object(row, "models") or {}
-
-
-def read_values(row: Mapping[str, Any]) -> dict[str, str] | None:
+def _read_values(row: Mapping[str, Any]) -> dict[str, str] | None:
     """Return the items by axis, as a row that was exported here names them; None if it does not."""
     values = _read_object(row, "values")
     return values if values is None or all(_AXIS.fullmatch(axis) for axis in values) else None
 
 
-def name_row_keys(values: Mapping[str, str] | None) -> frozenset[str]:
+def _name_row_keys(values: Mapping[str, str] | None) -> frozenset[str]:
     """Return the keys of our own rows. A column ``values`` of another meaning is not among them, and is kept."""
     return ROW_KEYS if values is not None else ROW_KEYS - {"values"}
 
@@ -132,12 +123,12 @@ def name_row_keys(values: Mapping[str, str] | None) -> frozenset[str]:
 def _read_object(row: Mapping[str, Any], key: str) -> dict[str, str] | None:
     """Return the texts of a JSON object that is written as text; None if it is not one."""
     try:
-        found: object = json.loads(read_text(row, key))
+        value: object = json.loads(read_text(row, key))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         return None
-    pairs = cast("dict[str, object]", found).items()
+    pairs = cast("dict[str, object]", value).items()
     return {clean_text(name): clean_text(text) for name, text in pairs if isinstance(text, str)}
 
 
@@ -147,16 +138,18 @@ def _find_agents(models: Mapping[str, str]) -> tuple[str, ...]:
     return (alone,) if models and "user" not in models and alone in models else ()
 
 
-def _said(row: Mapping[str, Any], shape: ChatKeys, names: Mapping[Speaker, str]) -> Iterator[ParsedMessage]:
+def _list_messages(
+    row: Mapping[str, Any], shape: ChatKeys, roles: Mapping[Speaker, str]
+) -> Iterator[ParsedMessage]:
     """Yield the messages with turn numbers, in which the user's are odd."""
-    given: object = row.get(shape.messages)
-    if not isinstance(given, list):
+    messages: object = row.get(shape.messages)
+    if not isinstance(messages, list):
         raise NotAChat(f"it has no {shape.messages}")
     turned = row.get("side") == "user"
     number = 0
     opened = not turned
-    for message in cast("list[object]", given):
-        speaker, text = _message(message, shape)
+    for message in cast("list[object]", messages):
+        speaker, text = _read_message(message, shape)
         if speaker is None:
             continue
         if not opened:
@@ -167,10 +160,10 @@ def _said(row: Mapping[str, Any], shape: ChatKeys, names: Mapping[Speaker, str])
             speaker = "user" if speaker == "assistant" else "assistant"
         number += 1 if (number % 2 == 0) == (speaker == "user") else 2
         extra = pick_extra(cast("dict[str, Any]", message), {shape.role, shape.content, *_MESSAGE_KEYS})
-        yield ParsedMessage(number, speaker, names[speaker], text, extra=extra)
+        yield ParsedMessage(number, speaker, roles[speaker], text, extra=extra)
 
 
-def _message(message: object, shape: ChatKeys) -> tuple[Speaker | None, str]:
+def _read_message(message: object, shape: ChatKeys) -> tuple[Speaker | None, str]:
     if not isinstance(message, dict):
         raise NotAChat("one of its messages is not an object")
     parts = cast("dict[str, Any]", message)
@@ -182,3 +175,130 @@ def _message(message: object, shape: ChatKeys) -> tuple[Speaker | None, str]:
     if not isinstance(text, str):
         raise NotAChat("one of its messages is not a text")
     return _SPEAKERS[role], text
+
+
+# Instructions with their outputs, a row for each round: ``camel-instructions`` and ``alpaca``.
+#
+# Rows of one conversation become one session, wherever they are in the file. What both sides said is written
+# in the form of the protocol again; a row of another program's ``alpaca`` becomes a question and its answer.
+
+
+CAMEL = "camel-instructions"
+ALPACA = "alpaca"
+_KNOWN = frozenset(
+    """id role_1 role_2 original_task specified_task planned_task mark termination_reason
+    role_1_response role_1_message_id instruction input output""".split()
+)
+_KEYS_OF_ALPACA = frozenset(("instruction", "input", "output", "turn"))
+
+
+def find_conversation(row: Row, form: str) -> tuple[str, ...] | None:
+    """Return what the rows of one conversation have in common; None if each row is one by itself."""
+    keys = ("id", "role_1", "role_2") if form == CAMEL else ("run", "session") if form == ALPACA else ()
+    content = row.lower
+    names = tuple(read_text(content, key) for key in keys)
+    tasks = (read_text(content, "original_task"), read_text(content, "specified_task"))
+    return (*names, *tasks) if names and all(names) else None
+
+
+def read_instructions(rows: Sequence[Row], origin: Origin) -> Session:
+    """Return the session of CAMEL's instructions of one conversation.
+
+    Raises:
+        NotAChat: a required part is missing.
+    """
+    first = rows[0].lower
+    roles, task = read_roles(first), read_task(first)
+    messages = _restore_messages(rows, "role_1_message_id", roles, _KNOWN)
+    turns = build_turns(messages, origin.model)
+    return Session(
+        id=read_id(first.get("id"), rows[0].stem),
+        assistant=Role(roles["assistant"]),
+        user=Role(roles["user"]),
+        task=task,
+        provenance=origin.provenance(CAMEL, collect_extra({}, messages)),
+        turns=turns,
+        ending=build_ending(read_text(first, "termination_reason"), turns),
+        mark=read_text(first, "mark") or None,
+    )
+
+
+def read_alpaca(rows: Sequence[Row], origin: Origin) -> Session:
+    """Return the session of an instruction of another program, or of those of one conversation that was exported here.
+
+    Raises:
+        NotAChat: instruction or output is missing.
+    """
+    first = rows[0].lower
+    roles, models, values = read_own_roles(first), _read_object(first, "models") or {}, _read_values(first)
+    ours = isinstance(first.get("turn"), int)
+    agents = ("assistant",) if not ours or (models and "user" not in models) else ()
+    known = _KEYS_OF_ALPACA | _name_row_keys(values)
+    messages = _restore_messages(rows, "turn", roles, known, plain=bool(agents))
+    turns = build_turns(messages, origin.model)
+    digest = hashlib.sha256("\0".join(turn.text for turn in turns).encode()).hexdigest()
+    return Session(
+        id=read_id(first.get("session") or first.get("id"), digest[:12]),
+        assistant=Role(roles["assistant"]),
+        user=Role(roles["user"]),
+        task=read_own_task(first, str(turns[0].text)),
+        provenance=origin.provenance(ALPACA, collect_extra({}, messages), agents=agents, models=models),
+        turns=turns,
+        ending=build_ending(read_text(first, "ending"), turns)
+        if ours and not agents
+        else Ending("answered", turns[-1].number, "assistant", ""),
+        values=values or {},
+        mark=read_text(first, "mark") or None,
+    )
+
+
+def _read_number(row: Row, key: str) -> int:
+    number = row.lower.get(key)
+    return number if isinstance(number, int) and 0 <= number < 10**6 else 0
+
+
+def _number_rounds(rows: Sequence[Row], key: str) -> Iterator[int]:
+    """Yield the number of each instruction's turn, which is odd; CAMEL's own files may count from 0."""
+    last = -1
+    for row in rows:
+        number = _read_number(row, key)
+        number += 1 - number % 2
+        last = max(number, last + 2)
+        yield last
+
+
+def _read_parts(row: Row) -> tuple[Instruction, Solution]:
+    content = row.lower
+    instruction, output = content.get("instruction"), content.get("output")
+    if not (isinstance(instruction, str) and isinstance(output, str)):
+        raise NotAChat("it has no instruction and output")
+    if not instruction.strip():
+        raise NotAChat("its instruction is empty")
+    input_text = read_text(content, "input").strip()
+    ask = Instruction(
+        read_text(content, "instruction"),
+        None if input_text.lower() in ("", "none") else input_text,
+        read_text(content, "role_1_response"),
+    )
+    return ask, Solution(read_text(content, "output"))
+
+
+def _restore_messages(
+    rows: Sequence[Row], key: str, roles: Mapping[Speaker, str], known: frozenset[str], *, plain: bool = False
+) -> list[ParsedMessage]:
+    """Return the two messages of each row: ``plain``, or with the markers of the protocol."""
+    messages: list[ParsedMessage] = []
+    rows = sorted(rows, key=lambda row: _read_number(row, key))
+    for row, number in zip(rows, _number_rounds(rows, key), strict=True):
+        ask, answer = _read_parts(row)
+        asked, answered = ask.instruction, answer.solution
+        if not plain:
+            preface = f"{ask.preface}\n" if ask.preface else ""
+            asked = f"{preface}Instruction: {asked}\nInput: {ask.input or 'None'}"
+            answered = f"Solution: {answered}"
+        elif ask.input:
+            asked += f"\n\n{ask.input}"
+        extra = pick_extra(row.content, known)
+        messages.append(ParsedMessage(number, "user", roles["user"], asked, ask, extra))
+        messages.append(ParsedMessage(number + 1, "assistant", roles["assistant"], answered, answer))
+    return messages

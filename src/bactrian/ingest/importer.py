@@ -4,26 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, get_args
+from types import MappingProxyType
+from typing import Literal
 
 from bactrian.errors import InputError
 from bactrian.files.toml import suggest_name
-from bactrian.ingest import camel_chat, camel_science, chats, instructions
+from bactrian.ingest.camel import find_language, read_chat, read_problem, read_translation
+from bactrian.ingest.chats import (
+    MESSAGES,
+    SHAREGPT,
+    find_conversation,
+    read_alpaca,
+    read_instructions,
+    read_row,
+)
 from bactrian.ingest.parsed import Found, NotAChat, Origin, Row, SkippedItem
-from bactrian.ingest.row_groups import RowGroups
-from bactrian.ingest.rows import read_rows
+from bactrian.ingest.rows import RowGroups, read_rows
 from bactrian.records.session import Session
-from bactrian.store import RunWriter
+from bactrian.store import RunStore
 
 Form = Literal[
     "camel-chat", "camel-instructions", "camel-science", "camel-translated", "messages", "sharegpt", "alpaca"
 ]
-FORMS: tuple[Form, ...] = get_args(Form)
+_READERS: Mapping[Form, Callable[[Sequence[Row], Origin], Session]] = MappingProxyType(
+    {
+        "camel-chat": lambda rows, origin: read_chat(rows[0], origin),
+        "camel-instructions": read_instructions,
+        "camel-science": lambda rows, origin: read_problem(rows[0], origin),
+        "camel-translated": lambda rows, origin: read_translation(rows[0], origin),
+        "messages": lambda rows, origin: read_row(rows[0].content, MESSAGES, origin),
+        "sharegpt": lambda rows, origin: read_row(rows[0].content, SHAREGPT, origin),
+        "alpaca": read_alpaca,
+    }
+)
+FORMS: tuple[Form, ...] = tuple(_READERS)
 _IN_ARCHIVES: tuple[Form, ...] = ("camel-chat", "camel-science", "camel-translated")
 """Formats with a file for each conversation."""
 _BATCH = 100
@@ -47,11 +67,11 @@ class ImportReport:
     named: list[SkippedItem] = field(default_factory=list[SkippedItem])
     """The first hundred that were skipped."""
 
-    def skip(self, one: SkippedItem) -> None:
+    def skip(self, item: SkippedItem) -> None:
         """Count something that was skipped."""
         self.broken += 1
         if len(self.named) < _NAMED:
-            self.named.append(one)
+            self.named.append(item)
 
 
 def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]:
@@ -66,9 +86,9 @@ def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]
         raise InputError("This is a folder.", where=str(path), next=f"Name one file for --format {form}.")
     source = _read_all(read_rows(path, plain=form is not None and form not in _IN_ARCHIVES), form, origin)
     before: list[Found] = []
-    for one in source:
-        before.append(one)
-        if isinstance(one, Session):
+    for item in source:
+        before.append(item)
+        if isinstance(item, Session):
             return chain(before, source)
     first = before[0] if before else None
     reason = f" {first.name}: {first.problem}." if isinstance(first, SkippedItem) else ""
@@ -107,18 +127,18 @@ def detect_form(row: Row) -> Form:
         return "camel-instructions" if "role_1" in keys else "alpaca"
     if "role_2" not in keys and isinstance(keys.get("message_1"), str):
         return "camel-science"
-    return "camel-translated" if camel_chat.find_language(row) else "camel-chat"
+    return "camel-translated" if find_language(row) else "camel-chat"
 
 
 def _read_all(rows: Iterable[Row | SkippedItem], form: Form | None, origin: Origin) -> Iterator[Found]:
     """Yield the conversation of each row, and at the end those that have several rows, wherever these are."""
-    with RowGroups(_MOST_ROWS) as groups:
+    with closing(RowGroups(_MOST_ROWS)) as groups:
         for row in rows:
             if isinstance(row, SkippedItem):
                 yield row
                 continue
             row_form = form or detect_form(row)
-            common = instructions.find_conversation(row, row_form)
+            common = find_conversation(row, row_form)
             if common is None:
                 yield _read([row], row_form, origin)
             else:
@@ -130,21 +150,7 @@ def _read_all(rows: Iterable[Row | SkippedItem], form: Form | None, origin: Orig
 def _read(rows: Sequence[Row], form: Form, origin: Origin) -> Found:
     row = rows[0]
     try:
-        match form:
-            case "camel-chat":
-                return camel_chat.read_chat(row, origin)
-            case "camel-translated":
-                return camel_chat.read_translation(row, origin)
-            case "camel-science":
-                return camel_science.read_problem(row, origin)
-            case "camel-instructions":
-                return instructions.read_instructions(rows, origin)
-            case "alpaca":
-                return instructions.read_alpaca(rows, origin)
-            case "messages":
-                return chats.read_row(row.content, chats.MESSAGES, origin)
-            case "sharegpt":
-                return chats.read_row(row.content, chats.SHAREGPT, origin)
+        return _READERS[form](rows, origin)
     except NotAChat as reason:
         return SkippedItem(row.name, str(reason))
     except RecursionError:
@@ -152,7 +158,7 @@ def _read(rows: Sequence[Row], form: Form, origin: Origin) -> Found:
 
 
 async def import_chats(
-    store: RunWriter, source: Iterable[Found], tell: Callable[[ImportReport], None] | None = None
+    store: RunStore, source: Iterable[Found], tell: Callable[[ImportReport], None] | None = None
 ) -> ImportReport:
     """Store the conversations of ``source``. A repeated import stores nothing twice.
 
@@ -164,89 +170,79 @@ async def import_chats(
     report = ImportReport()
     rest = iter(source)
     while batch := await asyncio.to_thread(list, islice(rest, _BATCH)):
-        for one in batch:
-            if isinstance(one, SkippedItem):
-                report.skip(one)
-        await _store(store, [one for one in batch if isinstance(one, Session)], report)
+        sessions = [item for item in batch if isinstance(item, Session)]
+        for item in batch:
+            if isinstance(item, SkippedItem):
+                report.skip(item)
+        await _store(store, sessions, report)
         if tell is not None:
             tell(report)
     return report
 
 
-async def _store(store: RunWriter, sessions: list[Session], report: ImportReport) -> None:
+async def _store(store: RunStore, sessions: list[Session], report: ImportReport) -> None:
     for wave in _split_by_id(sessions):
-        taken = await asyncio.gather(*(_begin(store, session) for session in wave))
-        missing = [session for session, stored in taken if not _complete(session, stored)]
+        taken = await asyncio.gather(*(_store_head(store, session) for session in wave))
+        missing = [session for session, stored in taken if not _is_complete(session, stored)]
         report.already += len(wave) - len(missing)
         report.stored += len(missing)
         report.messages += sum(len(session.turns) for session in missing)
-        await asyncio.gather(*(_finish(store, session) for session in missing))
+        await asyncio.gather(*(_store_turns(store, session) for session in missing))
 
 
 def _split_by_id(sessions: list[Session]) -> list[list[Session]]:
     """Split into groups in which every id occurs once: a session is compared with stored ones only."""
-    waves: list[list[Session]] = []
+    waves: defaultdict[int, list[Session]] = defaultdict(list)
     seen: Counter[str] = Counter()
     for session in sessions:
-        if seen[session.id] == len(waves):
-            waves.append([])
         waves[seen[session.id]].append(session)
         seen[session.id] += 1
-    return waves
+    return list(waves.values())
 
 
-async def _begin(store: RunWriter, session: Session) -> tuple[Session, Session]:
+async def _store_head(store: RunStore, session: Session) -> tuple[Session, Session]:
     """Store the head of a session under a unique id. Return the session, and the stored one."""
     stored = await store.begin(replace(session, turns=(), ending=None))
     for digest in (_digest_texts(session), _digest_all(session)):
-        if _same(session, stored):
+        if _is_same(session, stored):
             break
         session = replace(session, id=f"{session.id}-{digest}")
         stored = await store.begin(replace(session, turns=(), ending=None))
     return session, stored
 
 
-def _same(session: Session, stored: Session) -> bool:
+def _is_same(session: Session, stored: Session) -> bool:
     """Return True if the stored session of this id is this session, or its beginning."""
     texts = {turn.number: turn.text for turn in session.turns}
     # What this run made is never taken up by an import, only recognized once it is whole.
-    own = stored.provenance.prompts != session.provenance.prompts
+    differs = stored.provenance.prompts != session.provenance.prompts
     return (
-        not (own and not _complete(session, stored))
+        not (differs and not _is_complete(session, stored))
         and (session.assistant, session.user, session.task) == (stored.assistant, stored.user, stored.task)
         and all(texts.get(turn.number) == turn.text for turn in stored.turns)
         and stored.ending in (None, session.ending)
     )
 
 
-def _complete(session: Session, stored: Session) -> bool:
+def _is_complete(session: Session, stored: Session) -> bool:
     return stored.ending is not None and len(stored.turns) == len(session.turns)
 
 
 def _digest_texts(session: Session) -> str:
     """Return a hash of the session's texts. It is part of stored ids and must never change."""
-    content = [
-        session.assistant.name,
-        session.user.name,
-        session.task.text,
-        *(turn.text for turn in session.turns),
-    ]
-    return hashlib.sha256("\0".join(content).encode()).hexdigest()[:8]
+    names = (session.assistant.name, session.user.name, session.task.text)
+    content = "\0".join((*names, *(turn.text for turn in session.turns)))
+    return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
 def _digest_all(session: Session) -> str:
-    """Return a hash of everything that :func:`_same` compares."""
-    content = (
-        session.assistant,
-        session.user,
-        session.task,
-        [(turn.number, turn.text) for turn in session.turns],
-        session.ending,
-    )
+    """Return a hash of everything that :func:`_is_same` compares."""
+    turns = [(turn.number, turn.text) for turn in session.turns]
+    content = (session.assistant, session.user, session.task, turns, session.ending)
     return hashlib.sha256(repr(content).encode()).hexdigest()[:8]
 
 
-async def _finish(store: RunWriter, session: Session) -> None:
+async def _store_turns(store: RunStore, session: Session) -> None:
     await asyncio.gather(*(store.add_turn(session.id, turn) for turn in session.turns))
     assert session.ending is not None
     await store.end(session.id, session.ending, session.usage)

@@ -9,13 +9,11 @@ from math import isfinite
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from bactrian.language.protocol import is_done, read_instruction, read_solution
-from bactrian.records.ending import Ending
-from bactrian.records.session import IMPORTED, Provenance, Session
+from bactrian.protocol.markers import is_done, read_instruction, read_solution
+from bactrian.records.session import IMPORTED, Ending, Provenance, Session, Task
 from bactrian.records.text import Text, clean_text
-from bactrian.records.turn import Instruction, Solution, Speaker, Turn
-from bactrian.records.usage import Usage
-from bactrian.tables.camel import read_termination
+from bactrian.records.turn import Instruction, Solution, Speaker, Turn, Usage
+from bactrian.tables.tables import read_termination
 
 LONGEST = 16 * 1024 * 1024
 """Most bytes of a conversation."""
@@ -106,9 +104,9 @@ def _clean_json(value: Any) -> Any:
             return value if isfinite(value) else None
         case dict():
             pairs = cast("dict[str, Any]", value).items()
-            return {clean_text(key): _clean_json(one) for key, one in pairs}
+            return {clean_text(key): _clean_json(item) for key, item in pairs}
         case list():
-            return [_clean_json(one) for one in cast("list[Any]", value)]
+            return [_clean_json(item) for item in cast("list[Any]", value)]
         case _:
             return value
 
@@ -117,6 +115,28 @@ def read_text(content: Mapping[str, Any], key: str) -> str:
     """Return the text under ``key``; empty if it is missing or is not a text."""
     value = content.get(key)
     return clean_text(value) if isinstance(value, str) else ""
+
+
+def read_task(content: Mapping[str, Any]) -> Task:
+    """Return the task as CAMEL's files have it. Raises NotAChat."""
+    original, specified = read_text(content, "original_task"), read_text(content, "specified_task")
+    if not (original or specified):
+        raise NotAChat("it has no task")
+    return Task(original or specified, specified or None, read_text(content, "planned_task") or None)
+
+
+def read_own_task(content: Mapping[str, Any], otherwise: str) -> Task:
+    """Return the task as our own exports have it, in which an unspecified task is there twice."""
+    original, specified = read_text(content, "original_task"), read_text(content, "specified_task")
+    return Task(original or otherwise, specified if specified != original and specified else None)
+
+
+def read_own_roles(content: Mapping[str, Any]) -> dict[Speaker, str]:
+    """Return the role names by speaker as our own exports have them."""
+    return {
+        "assistant": read_name(content.get("assistant_role"), "Assistant"),
+        "user": read_name(content.get("user_role"), "User"),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,33 +153,33 @@ class ParsedMessage:
     """Its other keys."""
 
 
-def collect_extra(own: Mapping[str, Any], said: Iterable[ParsedMessage]) -> Extra:
-    """Return the other keys of a conversation, its ``own`` and those of its messages."""
-    found = {"0": own, **{str(one.number): one.extra for one in said}}
-    return {number: dict(part) for number, part in found.items() if part}
+def collect_extra(shared: Mapping[str, Any], messages: Iterable[ParsedMessage]) -> Extra:
+    """Return the other keys of a conversation: those ``shared`` by its messages, and those of each."""
+    parts = {"0": shared, **{str(message.number): message.extra for message in messages}}
+    return {number: dict(part) for number, part in parts.items() if part}
 
 
-def build_turns(said: Iterable[ParsedMessage], model: str) -> tuple[Turn, ...]:
+def build_turns(messages: Iterable[ParsedMessage], model: str) -> tuple[Turn, ...]:
     """Return messages as turns. Their usage is unknown: zero, marked as an estimate."""
-    return tuple(_turn(one, model) for one in said)
+    return tuple(_build_turn(message, model) for message in messages)
 
 
-def _turn(said: ParsedMessage, model: str) -> Turn:
-    if not 1 <= said.number <= _MOST_MESSAGES:
-        raise NotAChat(f"it has a message {said.number}")
-    text = clean_text(said.text)
+def _build_turn(message: ParsedMessage, model: str) -> Turn:
+    if not 1 <= message.number <= _MOST_MESSAGES:
+        raise NotAChat(f"it has a message {message.number}")
+    text = clean_text(message.text)
     return Turn(
-        number=said.number,
-        speaker=said.speaker,
-        role=clean_text(said.role),
+        number=message.number,
+        speaker=message.speaker,
+        role=clean_text(message.role),
         text=Text(text),
-        said=said.said or (read_instruction if said.speaker == "user" else read_solution)(text),
+        said=message.said or (read_instruction if message.speaker == "user" else read_solution)(text),
         usage=Usage(estimated=True),
         seconds=0.0,
         first_token=None,
         model=model,
         finish="other",
-        lossy=text != said.text,
+        lossy=text != message.text,
     )
 
 

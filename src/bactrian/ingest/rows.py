@@ -6,12 +6,16 @@ import codecs
 import gzip
 import io
 import json
+import sqlite3
 import zlib
 from collections.abc import Iterator
 from io import BufferedReader
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
+from bactrian.errors import StoreError
 from bactrian.ingest.archive import Member, is_archive_name, list_members
 from bactrian.ingest.parsed import LONGEST, Row, SkippedItem
 
@@ -133,29 +137,29 @@ def _read_array(file: BinaryIO, name: str, folders: tuple[str, ...]) -> Rows:
 
 def _read_items(text: io.TextIOWrapper, name: str, folders: tuple[str, ...]) -> Rows:
     decoder = json.JSONDecoder()
-    buffer, place, number = text.read(_CHUNK).lstrip(), 1, 0
+    buffer, position, number = text.read(_CHUNK).lstrip(), 1, 0
     while True:
-        while place < len(buffer) and buffer[place] in _SPACE:
-            place += 1
-        if buffer[place : place + 1] == "]":
+        while position < len(buffer) and buffer[position] in _SPACE:
+            position += 1
+        if buffer[position : position + 1] == "]":
             return
         try:
-            value, place = decoder.raw_decode(buffer, place)
+            value, position = decoder.raw_decode(buffer, position)
         except RecursionError:
             yield SkippedItem(f"{name}, row {number + 1}", "it is nested too deeply; the rest was not read")
             return
         except ValueError:
-            rest = len(buffer) - place
+            rest = len(buffer) - position
             more = text.read(max(_CHUNK, rest)) if rest <= LONGEST else ""
             if not more:
                 yield SkippedItem(f"{name}, after row {number}", "the array is damaged or ends early")
                 return
-            buffer, place = buffer[place:] + more, 0
+            buffer, position = buffer[position:] + more, 0
             continue
         number += 1
         yield _check_object(value, f"{name}, row {number}", folders)
-        if place > _CHUNK:
-            buffer, place = buffer[place:], 0
+        if position > _CHUNK:
+            buffer, position = buffer[position:], 0
 
 
 def _read_object(content: bytes, name: str, folders: tuple[str, ...]) -> Row | SkippedItem:
@@ -169,3 +173,75 @@ def _check_object(value: object, name: str, folders: tuple[str, ...]) -> Row | S
     if not isinstance(value, dict):
         return SkippedItem(name, "it is not a JSON object")
     return Row(name, cast("dict[str, Any]", value), folders)
+
+
+# Groups of rows in a temporary file, so that a file of any size is read with little memory.
+
+
+_SCHEMA = """
+PRAGMA cache_size = -16384;  -- KiB
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+CREATE TABLE keys (id INTEGER PRIMARY KEY, text TEXT UNIQUE);
+CREATE TABLE rows (id INTEGER PRIMARY KEY, key INTEGER, name TEXT, content TEXT, folders TEXT);
+CREATE INDEX by_key ON rows (key, id);
+BEGIN;
+"""
+Key = tuple[str, ...]
+
+
+class RowGroups:
+    """Collects rows by a key. Iterating yields each key and its rows, in the order in which the keys came first.
+
+    A key has at most ``most`` rows at a time; further ones are a group of their own.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._database: sqlite3.Connection | None = None
+
+    def close(self) -> None:
+        """Delete the rows."""
+        if self._database is not None:
+            self._database.close()
+
+    def add(self, key: Key, row: Row) -> None:
+        """Add a row to the group of ``key``.
+
+        Raises:
+            StoreError: there is no room for temporary files.
+        """
+        text = json.dumps(key)
+        try:
+            database = self._database or self._open()
+            database.execute("INSERT OR IGNORE INTO keys (text) VALUES (?)", (text,))
+            database.execute(
+                "INSERT INTO rows (key, name, content, folders)"
+                " VALUES ((SELECT id FROM keys WHERE text = ?), ?, ?, ?)",
+                (text, json.dumps(row.name), json.dumps(row.content), json.dumps(row.folders)),
+            )
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"The rows do not fit into the folder for temporary files: {error}.",
+                next="Free some space, or set TMPDIR to a folder with more, then import again.",
+            ) from error
+
+    def __iter__(self) -> Iterator[tuple[Key, list[Row]]]:
+        if self._database is None:
+            return
+        rows = self._database.execute(
+            "SELECT keys.id, text, name, content, folders FROM rows JOIN keys ON keys.id = rows.key"
+            " ORDER BY keys.id, rows.id"
+        )
+        for (_, key), rest in groupby(rows, key=itemgetter(0, 1)):
+            while group := [
+                Row(json.loads(name), json.loads(content), tuple(json.loads(folders)))
+                for _, _, name, content, folders in islice(rest, self._most)
+            ]:
+                yield tuple(json.loads(key)), group
+
+    def _open(self) -> sqlite3.Connection:
+        # An empty name is a database in a temporary file, which SQLite deletes when it is closed.
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database.executescript(_SCHEMA)
+        return self._database

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
-from bactrian.records.message import Invocation, Message
-from bactrian.records.sampling import Sampling
+from bactrian.errors import ContextFull, Halted
 from bactrian.records.text import Text
-from bactrian.records.tool import Tool
-from bactrian.records.turn import Finish
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Finish, Invocation, Message, Sampling, Tool, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ class RemoteModel(Protocol):
 class Model(Protocol):
     """Answers requests. Wrappers (retry, rate limit, budget, recorder) are models too.
 
-    A model may have an attribute ``traits`` (:class:`~bactrian.models.traits.Traits`).
+    A model may have an attribute ``traits`` (:class:`~bactrian.models.model.Traits`).
     """
 
     @property
@@ -139,3 +137,132 @@ class Model(Protocol):
     async def close(self) -> None:
         """Release connections, threads and memory. The model cannot be used afterwards."""
         ...
+
+
+# Traits of models that change how the program treats them.
+
+
+Constraint = Literal["schema", "grammar", "none"]
+"""Supported constraints on replies: ``schema`` (a JSON schema), ``grammar`` (also a grammar) or ``none``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Traits of a model; other code must use them instead of the model's name."""
+
+    constrained_by: Constraint = "schema"
+    small: bool = False
+    """True for the built-in model, which needs its own prompts, sampling and grammars."""
+    in_process: bool = False
+    """True if the program runs the model on this computer."""
+    remote: bool = False
+    """True for a model behind an address: its first request may reveal a wrong address or key."""
+    priced: bool = True
+    """True if its tokens may cost money."""
+
+
+BUILT_IN_MODEL = Traits("grammar", small=True, in_process=True, priced=False)
+"""Traits of the built-in model."""
+OWN_WEIGHTS = Traits("grammar", in_process=True, priced=False)
+"""Traits of any other GGUF file."""
+
+
+def get_traits(model: Model) -> Traits:
+    """Return the traits of ``model``, from its attribute ``traits``; defaults if it has no such attribute."""
+    found: object = getattr(model, "traits", None)
+    return found if isinstance(found, Traits) else Traits()
+
+
+# Maximum reply lengths in the remaining context window.
+
+
+LEAST_REPLY = 256
+"""Minimum tokens that must be left for a reply, because shorter replies are rarely complete."""
+
+
+def find_reply_length(longest: int, prompt: int, window: int, where: str | None = None) -> int:
+    """Return the maximum tokens of a reply, at most ``longest``, after ``prompt`` tokens in ``window``.
+
+    Raises:
+        ContextFull: fewer tokens are left than ``LEAST_REPLY`` and than ``longest``.
+    """
+    room = window - prompt
+    if room < min(longest, LEAST_REPLY):
+        raise ContextFull(
+            f"The request needs {prompt + min(longest, LEAST_REPLY):,} tokens with room for its reply; "
+            f"the window has {window:,}.",
+            where=where,
+            next="Use a model with a larger window, or shorter replies.",
+        )
+    return min(longest, room)
+
+
+# The base class of wrappers.
+
+
+class Wrapper:
+    """A model that wraps another one: it has the same name and traits, and closes it."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.name = model.name
+        """The name of the wrapped model."""
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of the wrapped model."""
+        return get_traits(self._model)
+
+    async def close(self) -> None:
+        """Close the wrapped model."""
+        await self._model.close()
+
+
+# Cancellable sleeps: shutting down does not wait for rate limits or ``Retry-After``.
+
+
+class StopSignal:
+    """Lets many calls wait until :meth:`stop` cancels all current and future waits."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for ``seconds``.
+
+        Raises:
+            Halted: :meth:`stop` was called.
+        """
+        waiting = asyncio.get_running_loop().create_future()
+        timer = asyncio.get_running_loop().call_later(seconds, _wake, waiting)
+        try:
+            await self.wait_for(waiting)
+        finally:
+            timer.cancel()
+
+    async def wait_for(self, waiting: asyncio.Future[None]) -> None:
+        """Wait for ``waiting``.
+
+        Raises:
+            Halted: :meth:`stop` was called.
+        """
+        if self.over and not waiting.done():
+            raise Halted
+        self._waiting.add(waiting)
+        try:
+            await waiting
+        finally:
+            self._waiting.discard(waiting)
+
+    def stop(self) -> None:
+        """Cancel all current and future waits."""
+        self.over = True
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(Halted())
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

@@ -8,12 +8,11 @@ from functools import cache
 from types import MappingProxyType
 
 from bactrian.errors import InputError
-from bactrian.models.http.address import is_loopback, read_address
-from bactrian.models.model import Model
+from bactrian.models.budget import Price
+from bactrian.models.http import is_loopback, read_address
+from bactrian.models.model import Model, get_traits
+from bactrian.models.open import find_traits
 from bactrian.models.providers import load_providers, split_name
-from bactrian.models.registry import find_traits
-from bactrian.models.traits import get_traits
-from bactrian.models.wrappers.budget import Price
 
 FREE = Price(0.0, 0.0, 0.0)
 NO_MODELS: Mapping[str, Model] = MappingProxyType({})

@@ -15,10 +15,9 @@ from platformdirs import user_config_dir
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bactrian.errors import InputError
-from bactrian.files.toml import LARGEST, FileKind, TomlSource, decode
-from bactrian.files.validation_errors import explain_validation_error
-from bactrian.models.http.address import is_loopback, read_address
-from bactrian.models.traits import Constraint, Traits
+from bactrian.files.toml import LARGEST, FileKind, TomlSource, decode, explain_validation_error
+from bactrian.models.http import is_loopback, read_address
+from bactrian.models.model import Constraint, Traits
 
 FILE = "providers.toml"
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"

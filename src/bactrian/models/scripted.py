@@ -11,13 +11,11 @@ from typing import Any, cast, get_args
 
 from bactrian.errors import ContextFull, InputError, Refused
 from bactrian.files.json_text import parse_json
-from bactrian.language.think import split_thought
-from bactrian.models.model import Reply, ReplyChoice, Request
-from bactrian.models.text_tools.calls import add_tools_as_text
-from bactrian.models.traits import Traits
+from bactrian.models.model import Reply, ReplyChoice, Request, Traits
+from bactrian.models.text_tools import add_tools_as_text
+from bactrian.protocol.fences import split_thought
 from bactrian.records.text import Text, clean_text
-from bactrian.records.turn import Finish
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Finish, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class Scripted:
     at the right line. If a line is a list of alternatives, a request for several replies returns as many as there are,
     and a repeated request returns the next one; a critic needs one such line per turn. With ``window``, requests longer
     than that many tokens (four bytes each) raise :class:`~bactrian.errors.ContextFull`. A script calls tools in plain
-    text, see :mod:`~bactrian.models.text_tools.calls`.
+    text, see :mod:`~bactrian.models.text_tools`.
 
     Example:
         >>> import bactrian as bt

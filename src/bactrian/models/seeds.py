@@ -1,31 +1,19 @@
-"""Seeds of the requests of a run, derived from the one seed that the user gives.
+"""Seeds of requests, derived from the one seed that the user gives.
 
-Scheme 2, for new runs: a hash of the run's seed and the request's place gives each request its own seed. Scheme 1, for
-runs of earlier versions: the run's seed plus 10,000 per job, 1 per turn and 100,003 per attempt, so that seeds collide:
-turn 4 of job 10 has the seed of candidate 2 for turn 1 of job 0. A run freezes its scheme; a run without a frozen
-scheme uses scheme 1.
-
-A session outside a recipe's run uses the user's seed unchanged, with scheme 1: within one session, no two requests of
-the same agent share a seed.
+A hash of the seed and of the request's position (job, agent, turn, attempt) gives each request a seed of its own. With
+one seed for all requests, a small model would repeat itself in each turn; with sums of numbers, seeds would collide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any
 
-from bactrian.records.sampling import Sampling
+from bactrian.records.turn import Sampling
 
-SCHEME = 2
-"""The scheme of new runs."""
 _DERIVED = 1 << 52
 """The highest bit of a derived seed: 53 bits are exact in every JSON parser, and users do not type such numbers."""
 _SENT = 1 << 31
-_JOBS_APART = 10_000
-_ATTEMPTS_APART = 100_003
-_RETRY = 1_000_003
 
 
 def derive_seed(seed: int, *place: int | str) -> int:
@@ -43,29 +31,14 @@ class RunSeeds:
     """Seeds of a run's jobs and lists; all None if the user gives no seed."""
 
     seed: int | None
-    scheme: int = SCHEME
-
-    @classmethod
-    def of_run(cls, frozen: Mapping[str, Any]) -> RunSeeds:
-        """Create the seeds of a run from its frozen settings."""
-        return cls(frozen.get("seed"), frozen.get("seeds", 1))
 
     def find_job(self, number: int) -> int | None:
         """Return the seed for the sessions of a job, given its 0-based number."""
-        if self.seed is None:
-            return None
-        return self.seed + _JOBS_APART * number if self.scheme == 1 else derive_seed(self.seed, number)
+        return None if self.seed is None else derive_seed(self.seed, number)
 
     def find_list(self, list_id: str, calls: int) -> int | None:
         """Return the seed for a list request after ``calls`` earlier calls for the same list."""
-        if self.seed is None:
-            return None
-        return self.seed + calls if self.scheme == 1 else derive_seed(self.seed, list_id, calls)
-
-
-def is_derived(seed: int | None) -> bool:
-    """Return True if a session with this seed belongs to a run of scheme 2."""
-    return seed is not None and seed >= _DERIVED
+        return None if self.seed is None else derive_seed(self.seed, list_id, calls)
 
 
 def fit_seed(seed: int) -> int:
@@ -73,20 +46,18 @@ def fit_seed(seed: int) -> int:
 
     Gemini accepts signed 32-bit seeds only, and llama.cpp unsigned ones. A seed that the user typed is sent as it is.
     """
-    return seed % _SENT if is_derived(seed) else seed
+    return seed % _SENT if seed >= _DERIVED else seed
 
 
 def derive_stage_seed(seed: int | None, stage: str) -> int | None:
     """Return the seed for one stage of a society whose job has ``seed``."""
-    return derive_seed(seed, stage) if seed is not None and is_derived(seed) else seed
+    return None if seed is None else derive_seed(seed, stage)
 
 
 def derive_sampling(
     sampling: Sampling, agent: str, turn: int, attempt: int = 0, *, retry: bool = False
 ) -> Sampling:
     """Return a session's ``sampling`` with the seed for one of its requests.
-
-    With one seed for a whole session, a small model would repeat itself in each turn.
 
     Args:
         sampling: The agent's sampling, with the session's seed.
@@ -95,10 +66,6 @@ def derive_sampling(
         attempt: Number of earlier alternative requests for this turn.
         retry: True if the request is repeated after an empty reply.
     """
-    seed = sampling.seed
-    if seed is None:
+    if sampling.seed is None:
         return sampling
-    if is_derived(seed):
-        return replace(sampling, seed=derive_seed(seed, agent, turn, attempt, retry))
-    again = (_RETRY if turn else 1) if retry else 0
-    return replace(sampling, seed=seed + turn + _ATTEMPTS_APART * attempt + again)
+    return replace(sampling, seed=derive_seed(sampling.seed, agent, turn, attempt, retry))

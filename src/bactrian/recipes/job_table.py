@@ -14,8 +14,7 @@ from jinja2 import Environment, meta
 
 from bactrian.errors import InputError
 from bactrian.files.toml import suggest_name
-from bactrian.recipes.axis import Axis
-from bactrian.recipes.schema import Recipe
+from bactrian.recipes.schema import Axis, Recipe
 from bactrian.records.text import clean_text
 
 AXIS = "job"

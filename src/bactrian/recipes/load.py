@@ -4,23 +4,157 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bactrian.errors import InputError, RecipeError
 from bactrian.files.template import TemplateFault, check_template
-from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
-from bactrian.files.validation_errors import Place, explain_validation_error
-from bactrian.language.numbering import strip_count
-from bactrian.recipes.axis import LIST_FILE
-from bactrian.recipes.overrides import apply_overrides, list_tables
-from bactrian.recipes.registry import find_recipe_model
-from bactrian.recipes.schema import Recipe
+from bactrian.files.toml import (
+    FileKind,
+    Place,
+    TomlSource,
+    check_table,
+    explain_validation_error,
+    find_file,
+    list_built_in,
+    resolve_beside,
+    suggest_name,
+)
+from bactrian.options import SamplingSpec
+from bactrian.protocol.markers import strip_count
+from bactrian.recipes.job_specs import find_recipe_model
+from bactrian.recipes.parameters import AGENT_NAMES, RecipeModels
+from bactrian.recipes.schema import LIST_FILE, Axis, CriticSpec, Recipe, RolePlayTools
+
+# Changes to a recipe, given as ``key=value``.
+
+
+_ADDED: dict[str, type[BaseModel]] = {"critic": CriticSpec, "tools": RolePlayTools, "models": RecipeModels}
+"""Tables that a setting may add."""
+
+
+def apply_overrides(
+    setting: str, data: dict[str, Any], model: type[Recipe], source: TomlSource
+) -> list[Place]:
+    """Change ``data`` as ``setting`` says, and return the places that it changed.
+
+    Raises:
+        InputError: it is not ``key=value``, or its key names nothing.
+    """
+    key, equals, written = setting.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise InputError(f"{setting!r} is not key=value.", where="--set", next="For example: task.count=5")
+    value = parse_value(written.strip())
+    if key == "fresh":
+        asked = [(number, axis) for number, axis in enumerate(list_tables(data, "axes")) if "ask" in axis]
+        if not asked:
+            raise InputError(
+                "No list of the recipe can be asked for.", where="--set", next="Leave fresh out."
+            )
+        for _, axis in asked:
+            axis["fresh"] = value
+        return [("axes", number, "fresh") for number, _ in asked]
+    name, _, last = key.removeprefix("axes.").rpartition(".")
+    parts = _parts(data, model)
+    if not name and last not in (parts[""].keys or ()):
+        name = next((key for key in model.specs if key in parts), "")
+    part = parts.get(name)
+    if part is None or not last or (part.keys is not None and last not in part.keys):
+        known = [f"{each}.{known}".lstrip(".") for each, part in parts.items() for known in part.keys or ()]
+        if key not in parts:
+            known += filter(None, parts)
+        raise InputError(
+            f"The recipe has nothing named {key!r}.{suggest_name(key, known)}",
+            where="--set",
+            next=f"`bactrian recipes show {source.where}` shows what it has.",
+        )
+    if part.place[:1] == ("axes",) and last in ("given", "file"):  # one replaces the other
+        part.table.pop("given", None)
+        part.table.pop("file", None)
+        part.table.pop("source", None)
+    part.table[last] = value
+    if name in _ADDED:
+        data[name] = part.table
+    elif part.place[:1] == ("parameters",):
+        _add_parameters(data, part)
+    return [(*part.place, last)]
+
+
+def list_tables(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the tables of the list under ``key``; the schema rejects anything else later."""
+    found = data.get(key)
+    return [
+        cast("dict[str, Any]", each)
+        for each in (cast("list[Any]", found) if isinstance(found, list) else [])
+        if isinstance(each, dict)
+    ]
+
+
+def _add_parameters(data: dict[str, Any], part: _Part) -> None:
+    """Add the table of parameters, or that of one agent in it, if it is missing."""
+    if part.place == ("parameters",):
+        data["parameters"] = part.table
+    else:
+        data["parameters"] = {**check_table(data.get("parameters")), str(part.place[1]): part.table}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A table of the recipe whose values can be set."""
+
+    place: Place
+    table: dict[str, Any]
+    keys: tuple[str, ...] | None
+    """None if any key is allowed."""
+
+
+def _parts(data: dict[str, Any], model: type[Recipe]) -> dict[str, _Part]:
+    """Return the settable keys, by the name before the key."""
+    tables = {**model.specs, **_ADDED}
+    parts = {
+        str(axis.get("name")): _Part(("axes", number), axis, tuple(Axis.model_fields))
+        for number, axis in enumerate(list_tables(data, "axes"))
+    }
+    parts[""] = _Part(
+        (), data, tuple(key for key in model.model_fields if key not in ("axes", "parameters", *tables))
+    )
+    for name, table_model in tables.items():
+        table = data.get(name, {} if name in _ADDED else None)
+        if isinstance(table, dict):
+            parts[name] = _Part((name,), cast("dict[str, Any]", table), tuple(table_model.model_fields))
+    parameters = check_table(data.get("parameters"))
+    parts["parameters"] = _Part(("parameters",), parameters, tuple(SamplingSpec.model_fields))
+    for agent in AGENT_NAMES:
+        own = _Part(
+            ("parameters", agent), check_table(parameters.get(agent)), tuple(SamplingSpec.model_fields)
+        )
+        parts[f"parameters.{agent}"] = own
+    for name in model.specs:
+        for key, value in check_table(data.get(name)).items():
+            if value and check_table(value) is value:
+                part = parts[f"{name}.{key}"] = _Part((name, key), check_table(value), None)
+                parts.setdefault(key, part)
+    return parts
+
+
+def parse_value(written: str) -> Any:
+    """Parse a TOML value; anything else is a text."""
+    try:
+        match tomllib.loads(f"value = {written}"):
+            case {"value": value, **others} if not others:
+                return value
+            case _:  # further lines, with keys of their own
+                return written
+    except (ValueError, RecursionError):  # ValueError: no TOML, or a number with too many digits
+        return written
+
 
 _KIND = FileKind("recipe", RecipeError, "docs/recipes.md", "recipes")
 _LARGEST_LIST = 64 * 1024 * 1024
@@ -60,7 +194,6 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
             )
         changed.update(places)
     _read_lists(data, source, changed)
-    _freeze_shown(data)
     resolve_beside(source.where, check_table(data.get("tools")), "python")
     try:
         recipe = model.model_validate(data)
@@ -76,41 +209,6 @@ def read_recipe_content(content: Mapping[str, Any]) -> Recipe:
     return find_recipe_model(content).model_validate(dict(content))
 
 
-def list_earlier_recipes(wanted: Recipe) -> Iterator[Recipe]:
-    """Yield ``wanted`` as earlier versions of this program would have read it, newest first.
-
-    The texts of a built-in recipe improve; a run that was begun with earlier ones continues with them. What the
-    user changed in ``wanted`` stays changed. A recipe of earlier versions has no ``earlier`` where items are asked for
-    one at a time.
-    """
-    apart = [axis for axis in wanted.axes if axis.each and axis.earlier == 0]
-    if apart:
-        axes = (axis.model_copy(update={"earlier": None}) if axis in apart else axis for axis in wanted.axes)
-        yield wanted.model_copy(update={"axes": tuple(axes)})
-    folder = resources.files("bactrian.recipes").joinpath("earlier")
-    for name in sorted((file.name for file in folder.iterdir()), reverse=True):
-        if name.endswith(".toml") and name.rpartition("-")[0] == wanted.name in list_recipes():
-            earlier = tomllib.loads(folder.joinpath(name).read_text("utf-8"))
-            old = find_recipe_model().model_validate(earlier).content()
-            content = _restore(wanted.content(), load_recipe(wanted.name).content(), old)
-            yield read_recipe_content(content)
-
-
-def _restore(wanted: Any, new: Any, old: Any) -> Any:
-    """Return ``wanted`` with the values that it has from ``new`` replaced by those of ``old``."""
-    three: tuple[Any, Any, Any] = (wanted, new, old)
-    if all(isinstance(each, dict) for each in three):
-        tables = cast("tuple[dict[str, Any], ...]", three)
-        keys = dict.fromkeys(key for table in tables for key in table)
-        restored = {key: _restore(*(table.get(key) for table in tables)) for key in keys}
-        return {key: value for key, value in restored.items() if value is not None}
-    if all(isinstance(each, list) for each in three):
-        lists = cast("tuple[list[Any], ...]", three)
-        if len({len(each) for each in lists}) == 1:
-            return [_restore(*each) for each in zip(*lists, strict=True)]
-    return old if wanted == new else wanted
-
-
 def find_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return the differences between two contents, one line each: ``axes.task.count: 10 → 5``."""
     before, after = _flat(old), _flat(new)
@@ -124,13 +222,6 @@ def find_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 def _folder() -> Traversable:
     return resources.files("bactrian.recipes").joinpath("built_in")
-
-
-def _freeze_shown(data: dict[str, Any]) -> None:
-    """Add the number of items that a question lists: a stored recipe without it follows an older rule."""
-    for axis in list_tables(data, "axes"):
-        if axis.get("each") is True:
-            axis.setdefault("earlier", 0)
 
 
 def _read_lists(data: dict[str, Any], source: TomlSource, changed: Collection[Place]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from bactrian._version import __version__
 from bactrian.records.session import Kind
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Usage
 
 Preference = Literal["left", "right", "equal", "both_bad", "skip"]
 """What a voter says of the two texts as they were shown."""
@@ -190,6 +190,67 @@ class SpokenText(NamedTuple):
     speaker: str
     text: str
     prompt: int
-    """Tokens of the turn, as in :class:`~bactrian.records.usage.Usage`."""
+    """Tokens of the turn, as in :class:`~bactrian.records.turn.Usage`."""
     completion: int
     cached: int
+
+
+# Observed behaviours, and a judge's answers about them.
+
+
+Behaviour = str
+"""Name of a behaviour: one of :data:`BEHAVIOURS`, or one of the user's own."""
+BEHAVIOURS: tuple[Behaviour, ...] = (
+    "role_flip",
+    "repeats_instruction",
+    "flake_reply",
+    "infinite_loop",
+    "missing_marker",
+    "empty_turn",
+    "truncated_turn",
+    "wrong_language",
+    "refusal",
+    "near_duplicate",
+    "early_done",
+    "self_answer",
+    "no_code",
+)
+"""The built-in behaviours."""
+
+LONGEST_QUOTE = 200
+"""Maximum number of characters of a turn that a finding quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A behaviour that one turn of a session shows."""
+
+    session: str
+    turn: int
+    """1-based number of the turn."""
+    behaviour: Behaviour
+    confidence: float
+    """Confidence of the detector, from 0 to 1. From 0.5 on, the turn more likely shows the behaviour than not."""
+    quote: str
+    """The words that show it; empty if no words do, as in an empty turn."""
+    reason: str = ""
+    """Why the detector found it, in words; empty if its definition says all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A judge's answer to whether a turn shows a behaviour."""
+
+    session: str
+    turn: int
+    behaviour: Behaviour
+    judge: str
+    """The judge's model, as the user named it."""
+    holds: bool | None
+    """None if the answer cannot be parsed."""
+    text: str
+    """The unparsed answer."""
+    usage: Usage
+    seconds: float
+    model: str
+    """The model as the endpoint named it."""

@@ -7,13 +7,48 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal
 
-from bactrian.records.candidate import CriticSettings
-from bactrian.records.ending import Ending
-from bactrian.records.sampling import Sampling
 from bactrian.records.text import show, to_printable, write_count
-from bactrian.records.tool import Toolkit, Use
-from bactrian.records.turn import Turn
-from bactrian.records.usage import Usage
+from bactrian.records.turn import CriticSettings, Sampling, Speaker, Toolkit, Turn, Usage, Use
+
+# Endings: the reasons why sessions stop.
+
+
+EndingCode = str
+"""Name of an ending: one of :data:`ENDING_CODES`, or one of the user's own."""
+ENDING_CODES: tuple[EndingCode, ...] = (
+    "task_done",
+    "user_no_instruct",
+    "assistant_instruct",
+    "token_limit",
+    "max_messages",
+    "repeat_loop",
+    "refused",
+    "failed",
+    "stopped",
+    "answered",
+    "translated",
+    "imported",
+)
+"""The built-in endings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The reason why a session stopped, with its evidence."""
+
+    code: EndingCode
+    turn: int
+    """Number of the turn that shows it; 0 before the first turn. If a turn could not be obtained (``token_limit``,
+    ``refused`` by the endpoint, ``failed``, ``stopped``), the number of the last turn before it."""
+    speaker: Speaker
+    """The agent of that turn, or of the turn that could not be obtained."""
+    evidence: str
+    """The text that shows the reason, or the error."""
+
+    @property
+    def final(self) -> bool:
+        """False if a later run may resume the session: the model failed or a person stopped the session."""
+        return self.code not in ("failed", "stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +115,7 @@ class Provenance:
     tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
     """Tools by agent; agents without tools are left out."""
     engine_hash: str | None = None
-    """SHA-256 of the program's own texts (``prompts/engine.toml``) when the session began; None in sessions of earlier
+    """SHA-256 of the program's own texts (``protocol/engine.toml``) when the session began; None in sessions of earlier
     versions. It is not part of the session's id, because a session may resume under later texts."""
     extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """Keys of an imported file that no other field has, by the number of their message; ``0`` for the conversation's

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import html
+import json
 import re
 import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
 from math import floor, log10
-from typing import Self
+from typing import Any, Self, Union, cast, get_args, get_origin, get_type_hints
 
-from pydantic_core import to_json
+from pydantic_core import to_json as encode_json
 
 _NUL = "\0"
 # A reply may contain sequences that change a terminal's title or write to its clipboard.
@@ -54,7 +61,7 @@ class Text(str):
 
     def __new__(cls, text: str) -> Self:
         self = super().__new__(cls, text)
-        self.json = to_json(text)
+        self.json = encode_json(text)
         return self
 
 
@@ -63,6 +70,65 @@ def to_printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return STEERING.sub("", _BREAKS.sub("\n", _SEQUENCES.sub("", text)))
+
+
+# Escaping of untrusted text for terminals, Markdown, HTML and file names.
+#
+# Text from models, people and files may contain sequences that steer a terminal, Markdown or HTML that would
+# change a page, or characters that a file system rejects. HTML goes through Jinja's autoescape, after
+# :func:`to_printable`.
+
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#|!~$])|(?<=://)|(?<=\bwww)(?=\.)|(?<=\w)(?=@)")
+_LONGEST_NAME = 200
+"""Maximum bytes of a file name; file systems allow 255, and suffixes are added."""
+
+
+def to_line(text: str) -> str:
+    """Return ``text`` on one line, without unprintable characters."""
+    return " ".join(to_printable(text).split())
+
+
+def to_json(value: object, *, indent: int | None = None) -> str:
+    """Return ``value`` as JSON, in which each character that steers a terminal is escaped; on one line by default."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return STEERING.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def to_markdown(text: str) -> str:
+    """Return ``text`` on one line, escaped so that Markdown shows it literally: no markup, no HTML, no link."""
+    escaped = _MARKDOWN.sub(lambda found: f"\\{found[1]}" if found[1] else "<!-- -->", to_line(text))
+    return "<!-- -->".join(html.escape(part, quote=False) for part in escaped.split("<!-- -->"))
+
+
+def to_code_span(text: str) -> str:
+    """Return ``text`` on one line as a Markdown code span; empty if nothing is printable."""
+    text = to_line(text).replace("|", "\u2223")
+    if not text:
+        return ""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def to_file_name(text: str) -> str:
+    """Return a file name for ``text``, without a suffix; unsafe characters become ``%XX``.
+
+    A long name is cut and ends with a hash of the whole text.
+    """
+    plain = "".join(one if one.isalnum() or one in "_-." else f"%{ord(one):02X}" for one in text)
+    if plain.startswith(".") or not plain:
+        plain = f"%{plain}"
+    if len(plain.encode()) > _LONGEST_NAME:
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        plain = f"{plain.encode()[: _LONGEST_NAME - 17].decode('utf-8', 'ignore')}-{digest}"
+    return plain
+
+
+def to_path_part(text: str) -> str:
+    """Return ``text`` as a part of a path: unchanged if it can be one, else as :func:`to_file_name` writes it."""
+    plain = to_printable(text) == text and not re.search(r"[/\\\n\t]", text) and not text.startswith(".")
+    return text if plain and 0 < len(text.encode()) <= _LONGEST_NAME // 2 else to_file_name(text)
 
 
 def write_count(count: int, noun: str) -> str:
@@ -86,3 +152,74 @@ def show(item: object) -> None:
             import_module("IPython.display").display(item)
             return
     sys.stdout.write(f"{item}\n")
+
+
+# Construction of records from plain JSON data.
+
+
+Build = Callable[[Any], Any]
+
+
+@cache
+def find_builder(hint: Any) -> Build:
+    """Return a function that builds a value of the type ``hint`` from plain data.
+
+    Dataclasses, and tuples, mappings and unions of them, are built from objects and lists. A missing field takes its
+    default; other values stay unchanged.
+
+    Raises:
+        TypeError: raised by the function if an object has a field that its dataclass lacks, or lacks a required field.
+    """
+    if hint is Text:
+        return Text
+    if is_dataclass(hint):
+        return _make_dataclass_builder(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _make_union_builder(arguments)
+    if origin is tuple:
+        build = find_builder(arguments[0])
+        return lambda values: tuple(map(build, values))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        build = find_builder(arguments[1])
+        return lambda values: {key: build(value) for key, value in values.items()}
+    return lambda value: value
+
+
+def _make_dataclass_builder(record: Any) -> Build:
+    hints = get_type_hints(record)
+    builders = {field.name: find_builder(hints[field.name]) for field in fields(record)}
+
+    def build(values: Mapping[str, Any]) -> Any:
+        built = {name: builders.get(name, _return_unchanged)(value) for name, value in values.items()}
+        return record(**built)
+
+    return build
+
+
+def _make_union_builder(choices: tuple[Any, ...]) -> Build:
+    """Return a builder for a union: None stays None; an object becomes the first dataclass that has all its fields."""
+    records = [
+        ({field.name for field in fields(choice)}, find_builder(choice))
+        for choice in choices
+        if is_dataclass(choice)
+    ]
+    others = [choice for choice in choices if not is_dataclass(choice) and choice is not type(None)]
+    other = find_builder(others[0]) if len(others) == 1 else _return_unchanged
+
+    def build(value: Any) -> Any:
+        if value is None:
+            return None
+        if not records or not isinstance(value, Mapping):
+            return other(value)
+        values = cast("Mapping[str, Any]", value)
+        for names, build_record in records:
+            if names >= values.keys():
+                return build_record(values)
+        raise TypeError(f"no record has the fields {sorted(values)}")
+
+    return build
+
+
+def _return_unchanged(value: Any) -> Any:
+    return value

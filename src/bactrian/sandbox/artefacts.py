@@ -32,12 +32,12 @@ def collect_artefacts(folder: int, most: int = 0) -> list[Artefact]:
         folder: A descriptor of the scratch folder.
         most: Most bytes to read in all. Files that do not fit have no content.
     """
-    found: list[Artefact] = []
-    _walk(folder, "", found, [most, _NAMES], _DEPTH)
-    return sorted(found, key=lambda one: one.name)
+    artefacts: list[Artefact] = []
+    _walk(folder, "", artefacts, [most, _NAMES], _DEPTH)
+    return sorted(artefacts, key=lambda artefact: artefact.name)
 
 
-def _walk(folder: int, prefix: str, found: list[Artefact], left: list[int], depth: int) -> None:
+def _walk(folder: int, prefix: str, artefacts: list[Artefact], left: list[int], depth: int) -> None:
     for name in sorted(os.listdir(folder)):
         left[1] -= 1
         if left[1] < 0:
@@ -49,10 +49,10 @@ def _walk(folder: int, prefix: str, found: list[Artefact], left: list[int], dept
         try:
             facts = os.fstat(handle)
             if stat.S_ISDIR(facts.st_mode) and depth:
-                _walk(handle, f"{prefix}{name}/", found, left, depth - 1)
+                _walk(handle, f"{prefix}{name}/", artefacts, left, depth - 1)
             elif stat.S_ISREG(facts.st_mode):
                 content = _read(handle, facts.st_size, left)
-                found.append(Artefact(prefix + name, facts.st_size, content))
+                artefacts.append(Artefact(prefix + name, facts.st_size, content))
         finally:
             os.close(handle)
 

@@ -6,16 +6,15 @@ import os
 import socket
 import tempfile
 import tomllib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
 from bactrian.errors import SandboxError
-from bactrian.sandbox.limits import MIB, Limits
-from bactrian.sandbox.outcome import Outcome
-from bactrian.sandbox.run import run
+from bactrian.sandbox.outcome import MIB, Limits, Outcome
+from bactrian.sandbox.programs import run
 from bactrian.sandbox.tiers import Tier
 
 LIMITS = Limits(cpu=2, wall=6, memory=512 * MIB, disk=16 * MIB, disk_files=1000, output=64 << 10)
@@ -50,9 +49,9 @@ class Probe:
     tries: str
     """What it tries, as "to …"."""
     code: str
-    endings: tuple[str, ...] = ()
+    endings: Sequence[str] = ()
     """The required ending; empty if any ending is fine."""
-    beyond: tuple[str, ...] = ()
+    beyond: Sequence[str] = ()
     """Tiers that do not contain it."""
     machine: str = ""
     """The architecture that it is for; empty for all."""
@@ -112,19 +111,7 @@ def provide_bait() -> Generator[Bait]:
 def load_probes() -> list[Probe]:
     """Return the probes for this machine."""
     rows = tomllib.loads(files("bactrian.sandbox").joinpath("hostile.toml").read_text("utf-8"))
-    probes = [
-        Probe(
-            name,
-            row["tries"],
-            row["code"],
-            endings=tuple(row.get("endings", ())),
-            beyond=tuple(row.get("beyond", ())),
-            machine=row.get("machine", ""),
-            wall=row.get("wall", LIMITS.wall),
-            cpu=row.get("cpu", LIMITS.cpu),
-        )
-        for name, row in rows.items()
-    ]
+    probes = [Probe(name, **row) for name, row in rows.items()]
     return [probe for probe in probes if probe.machine in ("", os.uname().machine)]
 
 

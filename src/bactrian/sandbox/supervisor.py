@@ -115,8 +115,8 @@ def main() -> None:
     """Run the sandbox that the parent orders, and report how it ended."""
     control = _socket.socket(fileno=int(sys.argv[1]))
     guard = _socket.socket(fileno=int(sys.argv[2]))
-    for own in (control, guard):
-        os.set_inheritable(own.fileno(), False)
+    for connection in (control, guard):
+        os.set_inheritable(connection.fileno(), False)
     size = struct.unpack(">I", _read_exactly(control, 4))[0]
     order: dict[str, object] = marshal.loads(_read_exactly(control, size))  # noqa: S302 - the parent is trusted
     libc = ctypes.CDLL(None, use_errno=True)
@@ -219,13 +219,13 @@ def _start(libc: ctypes.CDLL, order: dict[str, object]) -> int:
     child = os.fork()
     if child:
         os.close(writing)
-        said = os.read(reading, 1000)
+        fault = os.read(reading, 1000)
         os.close(reading)
         for handle in keep:
             os.close(handle)
-        if said:
+        if fault:
             os.waitpid(child, 0)
-            raise OSError(f"cannot start {command[0]}: {said.decode()}")
+            raise OSError(f"cannot start {command[0]}: {fault.decode()}")
         return child
     try:
         libc.prctl(1, _KILL, 0, 0, 0)  # PR_SET_PDEATHSIG
@@ -275,7 +275,7 @@ def _measure_cpu(process: int) -> float:
     except OSError:
         return 0.0
     ticks = sum(int(field) for field in fields[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK") + sum(_measure_cpu(one) for one in _list_children(process))
+    return ticks / os.sysconf("SC_CLK_TCK") + sum(_measure_cpu(child) for child in _list_children(process))
 
 
 def _list_children(process: int) -> list[int]:
@@ -345,10 +345,10 @@ def _measure_deleted(process: int) -> float:
         folder = f"/proc/{process}/task/{task}"
         for handle in _list_folder(f"{folder}/fd"):
             try:
-                found = os.stat(f"{folder}/fd/{handle}")
-                if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
-                    sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
-                elif stat.S_ISSOCK(found.st_mode):
+                facts = os.stat(f"{folder}/fd/{handle}")
+                if stat.S_ISREG(facts.st_mode) and facts.st_nlink == 0:
+                    sizes[facts.st_dev, facts.st_ino] = facts.st_blocks * 512
+                elif stat.S_ISSOCK(facts.st_mode):
                     with open(f"{folder}/fdinfo/{handle}") as file:
                         if any(line.startswith("scm_fds:") and int(line[8:]) for line in file):
                             return float("inf")

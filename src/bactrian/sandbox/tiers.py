@@ -1,16 +1,19 @@
-"""Tiers: the ways to contain a program on this computer, from the strongest to none."""
+"""Tiers: the ways to contain a program, here from the strongest to none, in a container, and behind a command."""
 
 from __future__ import annotations
 
+import secrets
+import shlex
 import shutil
 import sys
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from bactrian.errors import InputError
+from bactrian.sandbox.outcome import MIB, Limits
+from bactrian.sandbox.payload import BOOT, build_bundle
 
 _LIBRARIES = (
     "/lib",
@@ -36,35 +39,28 @@ class FileView:
     """Folders to import packages from, in addition to the standard library."""
 
 
-class Tier(Protocol):
-    """Starts a command in a sandbox."""
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A way to contain a program."""
 
-    @property
-    def name(self) -> str:
-        """The name that users give."""
-        ...
+    name: str
+    """The name that users give."""
+    scratch: str = ""
+    """The scratch folder, as the process sees it; empty for a temporary folder of this computer."""
+    limits_processes: bool = False
+    """True if a process and all its descendants can be ended with certainty."""
 
-    @property
-    def scratch(self) -> str:
-        """The scratch folder, as the process sees it; empty for a temporary folder of this computer."""
-        ...
-
-    @property
-    def limits_processes(self) -> bool:
-        """True if a process and all its descendants can be ended with certainty."""
-        ...
-
-    def wrap(self, command: Sequence[str], view: FileView) -> list[str]:
+    def wrap(self, command: Sequence[str], view: FileView) -> list[str]:  # noqa: ARG002
         """Return the command that starts ``command`` in the sandbox.
 
         Raises:
             InputError: a program that the tier needs is not installed.
         """
-        ...
+        return list(command)
 
 
 @dataclass(frozen=True, slots=True)
-class Bubblewrap:
+class Bubblewrap(Tier):
     """Namespaces of its own by bubblewrap, with Landlock and seccomp inside."""
 
     name: str = "bubblewrap"
@@ -88,29 +84,17 @@ class Bubblewrap:
 
 
 @dataclass(frozen=True, slots=True)
-class LandlockOnly:
+class LandlockOnly(Tier):
     """Landlock and seccomp alone: no program is needed, and no namespaces."""
 
     name: str = "landlock"
-    scratch: str = ""
-    limits_processes: bool = False
-
-    def wrap(self, command: Sequence[str], view: FileView) -> list[str]:  # noqa: ARG002
-        """Return ``command``: it restricts itself."""
-        return list(command)
 
 
 @dataclass(frozen=True, slots=True)
-class Unsafe:
+class Unsafe(Tier):
     """No containment: programs run with the rights of the user. Limits of time, memory and output apply."""
 
     name: str = "unsafe"
-    scratch: str = ""
-    limits_processes: bool = False
-
-    def wrap(self, command: Sequence[str], view: FileView) -> list[str]:  # noqa: ARG002
-        """Return ``command``."""
-        return list(command)
 
 
 TIERS: tuple[Tier, ...] = (Bubblewrap(), LandlockOnly())
@@ -126,8 +110,120 @@ def find_view(*, packages: bool = False, programs: bool = False) -> FileView:
     """
     interpreter = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     prefix = Path(sys.base_prefix).resolve()
-    own = (prefix / "lib",) if prefix in (Path("/usr"), Path("/usr/local")) else (prefix,)
+    library = (prefix / "lib",) if prefix in (Path("/usr"), Path("/usr/local")) else (prefix,)
     shown = (Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))) if packages else ()
     folders = tuple(dict.fromkeys(str(path.resolve()) for path in shown))
-    paths = (*map(str, own), str(interpreter), *_LIBRARIES, *folders, *(_PROGRAMS if programs else ()))
+    paths = (*map(str, library), str(interpreter), *_LIBRARIES, *folders, *(_PROGRAMS if programs else ()))
     return FileView(str(interpreter), tuple(dict.fromkeys(paths)), folders)
+
+
+IMAGE = "python:3.12-slim"
+"""The image of a container, unless another one is named."""
+_OWN_MEMORY = 128 * MIB
+"""Bytes for the processes around the program."""
+_OWN_TASKS = 8
+_SCRATCH = "/tmp"  # noqa: S108 - of the container, which nobody else uses
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStart:
+    """How to start the far side of a sandbox, and how to end it by force."""
+
+    command: tuple[str, ...]
+    greeting: bytes = b""
+    """What to send before the first message."""
+    end: tuple[str, ...] = ()
+    """A command that ends it; empty if it ends with ``command``."""
+    hint: str = "Run its command by hand to see why."
+    """What to do if it does not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerTier(Tier):
+    """A container of Docker or Podman for each sandbox, with Landlock and seccomp inside where its kernel has them.
+
+    Its name is ``docker:IMAGE`` or ``podman:IMAGE``.
+    """
+
+    def prepare(self, limits: Limits) -> RemoteStart:
+        """Return the command line of a container.
+
+        Raises:
+            InputError: the program is not installed.
+        """
+        kind, _, image = self.name.partition(":")
+        program = find_program(kind)
+        name = f"bactrian-{secrets.token_hex(8)}"
+        # A user of its own, so that limits on a user's processes count no other container's.
+        user = 10_000 + secrets.randbelow(50_000)
+        tasks = limits.processes + limits.threads + _OWN_TASKS
+        memory = limits.memory + limits.disk + _OWN_MEMORY
+        command = [
+            program, "run", "--rm", "--interactive", "--name", name, "--pull", "never", "--log-driver", "none",
+            "--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+            "--user", f"{user}:{user}", "--memory", str(memory), "--memory-swap", str(memory),
+            "--pids-limit", str(tasks), "--ulimit", "core=0:0",
+            "--ulimit", "nofile=1024:1024", "--ulimit", f"nproc={tasks}:{tasks}",
+            "--tmpfs", f"{_SCRATCH}:rw,nosuid,nodev,mode=1777,size={limits.disk}", "--workdir", "/",
+            "--env", f"TMPDIR={_SCRATCH}", "--env", f"HOME={_SCRATCH}", "--entrypoint", "python3",
+            image, "-I", "-S", "-B", "-X", "utf8", "-c", BOOT,
+        ]  # fmt: skip
+        hint = f"Start {kind}, and fetch the image: {kind} pull {image}"
+        return RemoteStart(tuple(command), build_bundle(), (program, "kill", name), hint)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTier(Tier):
+    """A sandbox behind a command that speaks the protocol. Its name is ``remote:ssh HOST bactrian sandbox serve``."""
+
+    limits_processes: bool = True
+    """Assumed: the far side refuses what it cannot enforce."""
+
+    def prepare(self, limits: Limits) -> RemoteStart:  # noqa: ARG002
+        """Return the command.
+
+        Raises:
+            InputError: its program is not installed.
+        """
+        program, *arguments = shlex.split(self.name.removeprefix("remote:"))
+        return RemoteStart((find_program(program), *arguments))
+
+
+def read_tier(name: str) -> ContainerTier | CommandTier | None:
+    """Return the tier of that name; None if it names none of these.
+
+    Raises:
+        InputError: the name lacks its command.
+    """
+    kind, _, rest = name.partition(":")
+    match kind:
+        case "docker" | "podman":
+            if rest.startswith("-"):
+                raise InputError(f"{rest!r} is not an image.", where="--tier", next=f"Write {kind}:IMAGE.")
+            return ContainerTier(f"{kind}:{rest or IMAGE}")
+        case "remote":
+            try:
+                command = shlex.split(rest)
+            except ValueError as error:
+                raise InputError(f"The command cannot be read: {error}.", where="--tier") from error
+            if not command:
+                raise InputError(
+                    "A remote sandbox needs a command.",
+                    where="--tier",
+                    next="Write 'remote:ssh HOST bactrian sandbox serve'.",
+                )
+            return CommandTier(name)
+        case _:
+            return None
+
+
+def find_program(name: str) -> str:
+    """Return the path of a program.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    path = shutil.which(name)
+    if path is None:
+        raise InputError(f"{name} is not installed.", where="--tier", next="Install it, or use another tier.")
+    return path

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import ceil, exp, floor, log, sqrt
 
 _STEP = log(1.02)
@@ -86,3 +88,89 @@ class StreamingMean:
         variance = max(0.0, self.squares - self.count * self.value**2) / (self.count - 1)
         half = _Z * sqrt(variance / self.count)
         return self.value - half, self.value + half
+
+
+# Distribution of lengths, estimated while most of what is measured is still going on.
+#
+# The mean of what has ended is biased at first: the shortest end first. The estimate of Kaplan and Meier
+# (1958) also uses that the others have gone on so far.
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Mean and variance of a quantity."""
+
+    mean: float = 0.0
+    variance: float = 0.0
+
+    def add(self, other: Moments, count: float = 1) -> Moments:
+        """Add ``count`` independent quantities with the moments ``other``."""
+        return Moments(self.mean + count * other.mean, self.variance + count * other.variance)
+
+
+@dataclass(slots=True)
+class LengthCounts:
+    """Counts of what ended at a length, and of what went on beyond it."""
+
+    ended: list[int] = field(default_factory=list[int])
+    continued: list[int] = field(default_factory=list[int])
+
+    def end(self, length: int, count: int = 1) -> None:
+        """Count ``count`` endings at ``length``."""
+        self.reserve(length)
+        self.ended[length] += count
+
+    def reserve(self, length: int) -> None:
+        """Make room for ``length``."""
+        missing = length + 1 - len(self.ended)
+        if missing > 0:
+            self.ended += [0] * missing
+            self.continued += [0] * missing
+
+    def estimate(self, assume: Callable[[int], float], weight: float, longest: int) -> SurvivalCurve:
+        """Return the distribution of lengths up to ``longest``.
+
+        Args:
+            assume: The assumed probability of an ending at a length that was reached.
+            weight: The number of observations that the assumption counts for, at each length.
+            longest: Nothing is longer.
+        """
+        alive, survival = 1.0, list[float]()
+        known = len(self.ended)
+        for length in range(longest):
+            ended, continued = (self.ended[length], self.continued[length]) if length < known else (0, 0)
+            alive *= 1 - (ended + weight * assume(length)) / (ended + continued + weight)
+            survival.append(alive)
+        return SurvivalCurve((*survival, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class SurvivalCurve:
+    """The distribution of a length."""
+
+    beyond: tuple[float, ...]
+    """Probability of more than so much, from 0 on; the last one is 0."""
+
+    def find_remaining(self, measure: Callable[[int], float]) -> tuple[Moments, ...]:
+        """Return, for each length reached so far from 0 on, how much ``measure`` will still grow up to the end."""
+        chances = [before - after for before, after in zip((1.0, *self.beyond), self.beyond, strict=False)]
+        sizes = [measure(length) for length in range(len(chances))]
+        weighted = [chance * size for chance, size in zip(chances, sizes, strict=True)]
+        first = _sum_from_end(weighted)
+        second = _sum_from_end(part * size for part, size in zip(weighted, sizes, strict=True))
+        remaining: list[Moments] = []
+        for length, left in enumerate(self.beyond):
+            if left <= 0:
+                remaining.append(Moments())
+                continue
+            mean = first[length + 1] / left
+            remaining.append(Moments(mean - sizes[length], max(0.0, second[length + 1] / left - mean * mean)))
+        return tuple(remaining)
+
+    def find_longest(self, count: float) -> float:
+        """Return the expected length of the longest of ``count``."""
+        return sum(1 - (1 - left) ** count for left in self.beyond)
+
+
+def _sum_from_end(values: Iterable[float]) -> list[float]:
+    return list(accumulate(reversed(list(values))))[::-1]

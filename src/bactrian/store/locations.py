@@ -8,12 +8,14 @@ from pathlib import Path
 
 from platformdirs import user_data_dir
 
-from bactrian.store.sqlite.header import is_run
+from bactrian.records.text import to_file_name
+from bactrian.store.database import is_run
 
 PLAYS = "plays"
 """The name of the runs in which ``play`` keeps its sessions: ``plays.db``, ``plays-2.db`` and so on."""
 _MOST = 1000
 """Plays at the same time."""
+_COMPANIONS = ("-wal", "-shm", "-journal", ".lock", ".explore")
 
 
 def find_data_folder() -> Path:
@@ -27,7 +29,12 @@ def find_run(name: str | Path) -> Path:
     if path.exists() or len(path.parts) != 1:
         return path
     kept = find_data_folder() / path
-    return next((one for one in (kept, kept.with_name(f"{kept.name}.db")) if one.is_file()), path)
+    return next((run for run in (kept, kept.with_name(f"{kept.name}.db")) if run.is_file()), path)
+
+
+def name_files_folder(run: Path, session: str) -> Path:
+    """Return the folder of the files that a session's agents made."""
+    return run.with_name(f"{run.name}.files") / to_file_name(session)
 
 
 def name_run(run: Path) -> str:
@@ -50,3 +57,12 @@ def find_runs(folder: Path) -> list[Path]:
     except OSError:
         return []
     return [path for path in files if is_run(path)]
+
+
+def list_run_files(path: Path) -> list[Path]:
+    """List the files that belong to the run at ``path``, whether they are there or not: itself, log, lock and index.
+
+    A run that is named by a link has files beside the link and beside the file that it leads to.
+    """
+    names = list(dict.fromkeys((path.absolute(), path.resolve())))
+    return [*names, *(name.with_name(name.name + ending) for name in names for ending in _COMPANIONS)]

@@ -2,18 +2,101 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from bactrian.records.finding import Finding
-from bactrian.records.session import Session
-from bactrian.records.tool import Use, read_arguments
-from bactrian.records.turn import Instruction, Solution, Turn
-from bactrian.tables.lineage import COLUMNS, to_compact_json, trace_source, write_extra
+from bactrian.protocol.markers import DONE
+from bactrian.records.run import Finding
+from bactrian.records.session import ENDING_CODES, Ending, EndingCode, Session
+from bactrian.records.turn import Instruction, Sampling, Solution, Speaker, Turn, Use, read_arguments
 
 if TYPE_CHECKING:
     import polars
+
+
+# The origin of a row: columns that every export format has if it allows further columns.
+
+
+COLUMNS = (
+    "run",
+    "session",
+    "assistant_role",
+    "user_role",
+    "models",
+    "prompts",
+    "prompts_hash",
+    "protocol",
+    "sampling",
+    "values",
+    "ending",
+    "mark",
+)
+
+
+def trace_source(session: Session, run: str) -> dict[str, str]:
+    """Return the origin of a row. All values are strings, so that tools that infer types from the first rows agree.
+
+    ``models`` and ``sampling`` are JSON objects by agent, and ``values`` is one by axis; ``ending`` and ``mark`` are
+    empty if not set.
+    """
+    origin = session.provenance
+    return {
+        "run": run,
+        "session": session.id,
+        "assistant_role": session.assistant.name,
+        "user_role": session.user.name,
+        "models": to_compact_json(dict(origin.models)),
+        "prompts": origin.prompts,
+        "prompts_hash": origin.prompts_hash,
+        "protocol": origin.protocol,
+        "sampling": to_compact_json({agent: list_given(values) for agent, values in origin.sampling.items()}),
+        "values": to_compact_json(dict(session.values)),
+        "ending": session.ending.code if session.ending else "",
+        "mark": session.mark or "",
+    }
+
+
+def name_tasks(session: Session) -> dict[str, str]:
+    """Return the task in both forms; the specified one is the original if it was used unchanged."""
+    return {
+        "original_task": session.task.original,
+        "specified_task": session.task.specified or session.task.original,
+    }
+
+
+def add_extra(row: dict[str, Any], session: Session, number: int = 0) -> dict[str, Any]:
+    """Return ``row`` with the keys that the imported file had besides: the conversation's, or those of one message."""
+    extra = session.provenance.extra.get(str(number), {})
+    return {**row, **{key: value for key, value in extra.items() if key not in row}} if extra else row
+
+
+def write_extra(session: Session, number: int = 0) -> str:
+    """Return the same keys as a JSON object for a column; empty without any."""
+    extra = session.provenance.extra.get(str(number))
+    return to_compact_json(dict(extra)) if extra else ""
+
+
+def write_message_extras(session: Session) -> str:
+    """Return those of all messages as a JSON object by the number of the message; empty without any."""
+    extras = {number: dict(keys) for number, keys in session.provenance.extra.items() if number.isdecimal()}
+    extras.pop("0", None)
+    return to_compact_json(extras) if extras else ""
+
+
+def list_given(sampling: Sampling) -> dict[str, object]:
+    """Return the parameters that were set, without those left to the model."""
+    values = {one.name: getattr(sampling, one.name) for one in fields(sampling)}
+    return {name: value for name, value in values.items() if value is not None and value not in ((), {})}
+
+
+def to_compact_json(values: object) -> str:
+    """Serialize ``values`` as JSON on one line with sorted keys."""
+    return json.dumps(values, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
 
 Row = dict[str, object]
 Table = Mapping[str, Literal["text", "whole", "real", "truth"]]
@@ -161,3 +244,72 @@ def _split_text(turn: Turn) -> Row:
         "asks_next": answer and answer.asks_next,
         "preface": said and said.preface,
     }
+
+
+# Endings and roles under the names that CAMEL's own files use.
+
+
+_TOKEN_LIMIT = "max_tokens_exceeded"  # noqa: S105
+_NAMES: Mapping[EndingCode, str] = MappingProxyType(
+    {
+        "task_done": DONE,
+        "user_no_instruct": "user_no_instruct_threshold",
+        "assistant_instruct": "assistant_instruct_threshold",
+        "max_messages": "max_num_messages",
+        "repeat_loop": "repeat_word_threshold",
+    }
+)
+_CODES: Mapping[str, EndingCode] = MappingProxyType(
+    {**{code: code for code in ENDING_CODES}, **{name: code for code, name in _NAMES.items()}}
+)
+_SPEAKERS: Mapping[EndingCode, Speaker] = MappingProxyType(
+    {"task_done": "user", "user_no_instruct": "user", "assistant_instruct": "assistant"}
+)
+
+
+CODE_AXES = ("programming_language", "domain")
+"""The axes of the Code data set, whose items are its roles in CAMEL's files (``Java_RoleType.ASSISTANT``)."""
+_ROLE = re.compile(r"(.*)_roletype\.(assistant|user)\s*", re.IGNORECASE | re.DOTALL)
+
+
+def name_roles(session: Session) -> tuple[str, str]:
+    """Return the names of assistant and user as CAMEL's files have them, without their suffix."""
+    language, field = (session.values.get(axis) for axis in CODE_AXES)
+    return (language, field) if language and field else (session.assistant.name, session.user.name)
+
+
+def write_roles(session: Session) -> dict[str, str]:
+    """Return ``role_1`` and ``role_2`` of a session."""
+    assistant, user = name_roles(session)
+    return {"role_1": f"{assistant}_RoleType.ASSISTANT", "role_2": f"{user}_RoleType.USER"}
+
+
+def read_role(text: object) -> tuple[object, Speaker | None]:
+    """Return the name in ``role_1`` or ``role_2``, and the speaker that its suffix names; None without a suffix."""
+    match = _ROLE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        return text, None
+    return match[1], "assistant" if match[2].lower() == "assistant" else "user"
+
+
+def write_termination(ending: Ending | None) -> str:
+    """Return CAMEL's name of an ending; our own if CAMEL has none, ``unknown`` for a session without an ending."""
+    if ending is None:
+        return "unknown"
+    if ending.code == "token_limit":
+        return f"RoleType.{ending.speaker.upper()}: {_TOKEN_LIMIT}"
+    return _NAMES.get(ending.code, ending.code)
+
+
+def read_termination(reason: str, last: int) -> Ending | None:
+    """Return the ending that ``reason`` names, in CAMEL's names or ours, for a session of ``last`` turns.
+
+    None if the name is unknown.
+    """
+    reason = reason.strip()
+    if reason.endswith(_TOKEN_LIMIT):
+        return Ending("token_limit", last, "user" if ".USER" in reason.upper() else "assistant", reason)
+    code = _CODES.get(reason)
+    if code is None:
+        return None
+    return Ending(code, last, _SPEAKERS.get(code, "user" if last % 2 else "assistant"), reason)

@@ -11,35 +11,32 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol
 
-import typer
 from rich.console import Console
 
 from bactrian.analyze.aggregate import Aggregate
-from bactrian.analyze.behaviours.own import OwnBehaviour
-from bactrian.analyze.judging.confirm import Key, list_judged
-from bactrian.analyze.judging.sample_turns import JudgeSample, correct_rates, list_questions, sample_turns
+from bactrian.analyze.behaviours import OwnBehaviour
+from bactrian.analyze.code_runs import CODE_FAILS
+from bactrian.analyze.judge import JudgeSample, Key, correct_rates, list_judged, list_questions, sample_turns
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
-from bactrian.analyze.running.code_fails import CODE as CODE_FAILS
-from bactrian.api.reading.selection import merge_installed
-from bactrian.api.reading.summary import read_common_price
-from bactrian.api.report import add_judgements, read_report
+from bactrian.api.run_report import add_judgements, read_report
+from bactrian.api.selection import merge_installed
+from bactrian.api.status import read_common_price
+from bactrian.cli.flags import Argument, RunArgument, SamplingFlags, find_run_files
 from bactrian.cli.model_options import read_model_options
-from bactrian.cli.options import RunArgument, declare_option, find_run_files, flatten_groups
 from bactrian.cli.run_async import run_async
-from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import open_output, to_printable
 from bactrian.cli.view.judging import JudgeOptions, ask_judge
 from bactrian.errors import InputError
-from bactrian.files.atomic import write_atomically
-from bactrian.files.identity import is_same_file
+from bactrian.files.atomic import is_same_file, write_atomically
+from bactrian.models.budget import Price, UsageMeter
 from bactrian.models.pricing import make_pricing
-from bactrian.models.wrappers.budget import Price, UsageMeter
-from bactrian.recipes.parameters import SamplingSpec, read_parameters
-from bactrian.records.finding import Confirmation, Finding
-from bactrian.sandbox.run import choose_tier
+from bactrian.options import Option, SamplingSpec, TokenPrice
+from bactrian.recipes.parameters import read_parameters
+from bactrian.records.run import Confirmation, Finding
+from bactrian.sandbox.programs import choose_tier
 from bactrian.store import list_run_files, open_store
 
 
@@ -49,13 +46,11 @@ class JudgeFlags:
 
     judge: Annotated[
         str | None,
-        declare_option(
-            "--judge", "Ask this model whether each finding is correct. Its answers are stored in RUN."
-        ),
+        Option("--judge", "Ask this model whether each finding is correct. Its answers are stored in RUN."),
     ] = None
     sample: Annotated[
         int | None,
-        declare_option(
+        Option(
             "--sample",
             "Ask the judge about at most this many turns with a finding and as many without, for each of the"
             " paper's four behaviours, and correct their rates by its answers.",
@@ -64,24 +59,17 @@ class JudgeFlags:
     ] = None
     base_url: Annotated[
         str | None,
-        declare_option("--base-url", "Address of the judge's endpoint.", show_default="OPENAI_BASE_URL"),
+        Option("--base-url", "Address of the judge's endpoint.", shown="OPENAI_BASE_URL"),
     ] = None
-    concurrency: Annotated[
-        int, declare_option("--concurrency", "Concurrent questions to the judge.", min=1)
-    ] = 16
+    concurrency: Annotated[int, Option("--concurrency", "Concurrent questions to the judge.", min=1)] = 16
     budget: Annotated[
-        float | None, declare_option("--budget", "Maximum cost of the judge, in US dollars.", min=0)
+        float | None, Option("--budget", "Maximum cost of the judge, in US dollars.", min=0)
     ] = None
     max_tokens: Annotated[
-        int | None, declare_option("--max-tokens", "Maximum number of tokens for the judge.", min=0)
+        int | None, Option("--max-tokens", "Maximum number of tokens for the judge.", min=0)
     ] = None
-    price: Annotated[
-        str | None,
-        declare_option(
-            "--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."
-        ),
-    ] = None
-    seed: Annotated[int | None, declare_option("--seed", "Seed of the judge's sampling.")] = None
+    price: TokenPrice = None
+    seed: Annotated[int | None, Option("--seed", "Seed of the judge's sampling.")] = None
 
     def read_parameters(self, sampling: Mapping[str, Any]) -> SamplingSpec:
         """Return the judge's sampling parameters.
@@ -99,33 +87,30 @@ class JudgeFlags:
         return read_parameters(given)
 
 
-@add_sampling_flags()
-@flatten_groups
 def analyze(
     run_file: RunArgument,
     others: Annotated[
         list[Path] | None,
-        typer.Argument(
+        Argument(
             metavar="[RUN2]…",
             help="More runs, to compare with RUN.",
-            callback=find_run_files,
+            check=find_run_files,
         ),
     ] = None,
-    findings: Annotated[
-        Path | None, declare_option("--findings", "Write the findings in RUN as JSON lines.")
-    ] = None,
-    page: Annotated[Path | None, declare_option("--report", "Write the report as one HTML file.")] = None,
+    findings: Annotated[Path | None, Option("--findings", "Write the findings in RUN as JSON lines.")] = None,
+    page: Annotated[Path | None, Option("--report", "Write the report as one HTML file.")] = None,
     run_code: Annotated[
         bool,
-        declare_option(
+        Option(
             "--run-code", "Run the Python of solutions in the sandbox; what fails is found as code_fails."
         ),
     ] = False,
-    judging: JudgeFlags = JudgeFlags(),
-    sampling: Mapping[str, Any] = MappingProxyType({}),
-    overwrite: Annotated[bool, declare_option("--overwrite", "Replace existing files.")] = False,
-    json: Annotated[bool, declare_option("--json", "Write the report as JSON.")] = False,
-    quiet: Annotated[bool, declare_option("--quiet", "Show no progress.")] = False,
+    *,
+    judging: JudgeFlags,
+    sampling: Annotated[Mapping[str, Any], SamplingFlags()] = MappingProxyType({}),
+    overwrite: Annotated[bool, Option("--overwrite", "Replace existing files.")] = False,
+    json: Annotated[bool, Option("--json", "Write the report as JSON.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "Show no progress.")] = False,
 ) -> None:
     """Report endings, behaviours and costs of a run, or compare several runs."""
 

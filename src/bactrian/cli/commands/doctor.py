@@ -7,25 +7,21 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Annotated
 
-import typer
-
 import bactrian
 from bactrian.cli.model_options import read_model_options
-from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, to_printable
 from bactrian.cli.view.containment import try_tiers
 from bactrian.errors import BactrianError, MissingExtra
-from bactrian.models.discovery import FoundServer, find_servers
 from bactrian.models.model import Request
-from bactrian.models.registry import ModelOptions, open_model
-from bactrian.prompts.engine import render_prompt
-from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
+from bactrian.models.open import FoundServer, ModelOptions, find_servers, open_model
+from bactrian.options import BaseUrl, Option
+from bactrian.protocol.pack import render_prompt
 from bactrian.records.text import Text
-from bactrian.sandbox.run import find_tier
+from bactrian.records.turn import Message, Sampling
+from bactrian.sandbox.programs import find_tier
 from bactrian.sandbox.tiers import TIERS
-from bactrian.train.process import inspect_machine
+from bactrian.train.training_process import inspect_machine
 
 EXTRAS = {
     "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
@@ -50,20 +46,20 @@ LARGER_MODELS = (
 
 
 def doctor(
-    model: Annotated[str, declare_option("--model", "The model to ask.")] = "local",
-    base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None,
+    model: Annotated[str, Option("--model", "The model to ask.")] = "local",
+    base_url: BaseUrl = None,
     sandbox: Annotated[
-        bool, declare_option("--sandbox", "Only run hostile programs, to see what each sandbox contains.")
+        bool, Option("--sandbox", "Only run hostile programs, to see what each sandbox contains.")
     ] = False,
     tier: Annotated[
         str | None,
-        declare_option("--tier", "With --sandbox: only this one, such as podman:IMAGE."),
+        Option("--tier", "With --sandbox: only this one, such as podman:IMAGE."),
     ] = None,
 ) -> None:
     """Check optional parts, look for model servers on this computer, and ask the model."""
 
     if sandbox:
-        raise typer.Exit(try_tiers(TIERS if tier is None else (find_tier(tier),)))
+        raise SystemExit(try_tiers(TIERS if tier is None else (find_tier(tier),)))
     say = open_output().say
     print(f"bactrian {bactrian.__version__} · Python {sys.version.split()[0]}")
     for extra, (module, gives) in EXTRAS.items():

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from bactrian.cli.flags import Argument
 
 
 def show_help(
     verb: Annotated[
         list[str] | None,
-        typer.Argument(metavar="COMMAND", help="Words of a command. Default: all commands."),
+        Argument(metavar="COMMAND", help="Words of a command. Default: all commands."),
     ] = None,
 ) -> None:
     """Show the help of a command."""
-    from bactrian.cli.main import app
+    from bactrian.cli.main import build_app
 
-    app([*(verb or ()), "--help"], prog_name="bactrian")
+    build_app()([*(verb or ()), "--help"], prog_name="bactrian")

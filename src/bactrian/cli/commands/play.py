@@ -6,118 +6,146 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, Unpack, cast
 
-import typer
-
-from bactrian.api.arguments import PlayOptions
-from bactrian.api.models import LOCAL, ChosenModels, choose_models
-from bactrian.api.play import (
-    AGENTS,
-    build_session_order,
-)
+from bactrian.api.conversation import order_session
+from bactrian.api.model_arguments import LOCAL
 from bactrian.cli.commands.roles import choose_roles
-from bactrian.cli.options import declare_option, flatten_groups
-from bactrian.cli.output_flags import OutputFlags
-from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
-from bactrian.cli.run_async import run_async
-from bactrian.cli.sampling_options import SPEAKERS, add_sampling_flags
+from bactrian.cli.flags import SPEAKERS, Argument, FieldsOf, SamplingFlags
+from bactrian.cli.model_options import show_model_progress
+from bactrian.cli.play_flags import (
+    OutputFlags,
+    PlayFlags,
+    RoleFlags,
+    ToolFlags,
+    check_critic_flags,
+    split_models,
+)
+from bactrian.cli.run_async import StopControl, run_async
+from bactrian.cli.terminal.keyboard import add_person
 from bactrian.cli.view.watching import watch_session, watch_society
 from bactrian.errors import InputError
-from bactrian.play.human import HUMAN
-from bactrian.play.setup_defaults import EXAMPLE, EXAMPLE_SEED, choose_role_names
+from bactrian.options import Critic, Option, PlayOptions, SocietyOptions
+from bactrian.records.session import Role
+from bactrian.roleplay.human import HUMAN
+from bactrian.roleplay.setup import EXAMPLE, choose_role_names
+from bactrian.roleplay.start import SessionOrder
 
 
-@add_sampling_flags(*SPEAKERS)
-@flatten_groups
 def play(
     idea: Annotated[
         str | None,
-        typer.Argument(
-            help="The task, in one sentence; - reads it from standard input.",
-            show_default="the paper's example",
-        ),
+        Argument("The task, in one sentence; - reads it from standard input.", shown="the paper's example"),
     ] = None,
     *,
     roles: RoleFlags,
-    models: ModelFlags,
-    flags: SessionFlags,
-    critic: CriticFlags,
+    endings: Annotated[
+        str,
+        Option(
+            "--endings",
+            "Rules that end the conversation: default, paper, camel, or a list as in "
+            "task_done,user_no_instruct=3,max_messages=40.",
+        ),
+    ] = "default",
+    critic: Annotated[Mapping[str, Any], FieldsOf(Critic)] = MappingProxyType({}),
     tools: ToolFlags,
     society: Annotated[
         str | None,
-        declare_option("--society", "More agents, or more conversations: a society's name or .toml file."),
+        Option("--society", "More agents, or more conversations: a society's name or .toml file."),
     ] = None,
     output: OutputFlags,
-    sampling: Mapping[str, Any] = MappingProxyType({}),
+    sampling: Annotated[Mapping[str, Any], SamplingFlags(SPEAKERS)] = MappingProxyType({}),
+    **flags: Unpack[PlayFlags],
 ) -> None:
     """Watch two agents solve a task."""
+    model, models, options = split_models(flags)
+    if critic.get("role") == HUMAN:
+        models["critic"] = HUMAN
     if society is not None:
         if sampling:
-            raise refuse_flag("--temperature and its like")
-        check_flags(roles, models, flags, critic, tools)
-        _play_society(
-            society,
-            idea,
-            models,
-            flags,
-            output,
-            human=critic.critic == HUMAN,
-        )
-    if idea is None:
-        idea, flags = EXAMPLE[0], replace(flags, seed=EXAMPLE_SEED if flags.seed is None else flags.seed)
+            raise _refuse_flag("--temperature and its like")
+        _check_society_flags(roles, critic, tools, models, options)
+        _play_society(society, idea, model, models, options, endings, output)
+    if roles.as_ is not None:
+        models[roles.as_.value] = HUMAN
+    check_critic_flags(critic.get("role"), models, sampling, "Give --critic ROLE, too.")
     text = _read_idea(idea)
-    defaults = choose_role_names(text)
-    if roles.embodied is not None:
-        from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
-
-        check_embodied(roles, flags, critic)
-        ask_consent(roles.embodied, (*(tools.tools or ()), *(tools.mcp or ())), yes=roles.yes)
-        if roles.user is None:
-            keeper = output.keep()
-            play_alone(text, roles, models, flags, tools, sampling, keeper)
-    pair = choose_roles(
-        roles.roles,
-        (roles.embodied or roles.assistant, defaults[0], roles.assistant_description),
-        (roles.user, defaults[1], roles.user_description),
-    )
-    critic.check(models.critic_model, sampling)
-    chosen = _choose_models(roles, models, critic)
-    person = HUMAN in (*chosen.names.values(), critic.critic)
-    options, stop_control = models.open(chosen, person=person, idea=idea)
-    order = build_session_order(
+    if options.get("embodied") is not None:
+        _prepare_embodied(roles, critic, tools, options)
+    assistant, user = _choose_roles(roles, text, options)
+    order = order_session(
         text,
-        pair,
-        chosen,
-        options,
-        PlayOptions(
-            specify=flags.specify,
-            word_limit=flags.word_limit,
-            plan=flags.plan,
-            protocol=flags.protocol.value if flags.protocol else None,
-            max_messages=flags.max_messages,
-            seed=flags.seed,
-            language=flags.language,
-            prompts=flags.prompts,
-            tool_rounds=tools.tool_rounds,
-            tool_timeout=tools.tool_timeout,
-            parameters=sampling,
-            embodied=roles.embodied,
-            **models.addresses(),
-        ),
-        critic=critic.read(),
-        tools=tools.read(),
-        endings=flags.endings,
+        assistant,
+        user,
+        model,
+        models,
+        critic=_read_critic(critic),
+        tools={tools.tools_for.value: tools.names},
+        endings=endings,
         run=output.run_file,
+        options=cast("PlayOptions", {**options, "parameters": sampling}),
     )
-    keeper = output.keep(options.meter)
-    by_default = models.model is None and set(chosen.names.values()) <= {LOCAL, HUMAN}
-    work = watch_session(order, keeper, suggest=by_default and not output.json)
+    keeper = output.keep(order.options.meter)
+    access, stop_control = show_model_progress(order.options), StopControl()
+    if not isinstance(order, SessionOrder):
+        from bactrian.cli.consent import watch_embodied
+
+        run_async(
+            watch_embodied(replace(order, options=access), keeper), resume=keeper, stop_control=stop_control
+        )
+    names = set(order.setup.models.values())
+    if HUMAN in names:
+        access = add_person(access, stop_control, idea)
+    suggest = model is None and names <= {LOCAL, HUMAN} and not output.json
+    work = watch_session(replace(order, options=access), keeper, suggest=suggest)
     run_async(work, resume=keeper, stop_control=stop_control)
 
 
-def check_flags(
-    roles: RoleFlags, models: ModelFlags, flags: SessionFlags, critic: CriticFlags, tools: ToolFlags
+def _prepare_embodied(
+    roles: RoleFlags, critic: Mapping[str, Any], tools: ToolFlags, options: dict[str, Any]
+) -> None:
+    """Check the flags, ask for consent, and give the role its description."""
+    from bactrian.cli.consent import ask_consent, check_embodied
+
+    role = options["embodied"]
+    check_embodied(roles, critic, options)
+    ask_consent(role, (*(tools.tools or ()), *(tools.mcp or ())), yes=roles.yes)
+    options["embodied"] = Role(role, roles.assistant_description)
+
+
+def _choose_roles(
+    roles: RoleFlags, idea: str | None, options: Mapping[str, Any]
+) -> tuple[Role | None, Role | None]:
+    """Return the roles of assistant and user; None for an embodied assistant, and for its user if it acts alone."""
+    defaults = choose_role_names(EXAMPLE[0] if idea is None else idea)
+    embodied: Role | None = options.get("embodied")
+    if embodied is not None and roles.user is None:
+        return None, None
+    assistant, user = choose_roles(
+        roles.roles,
+        (embodied.name if embodied else roles.assistant, defaults[0], roles.assistant_description),
+        (roles.user, defaults[1], roles.user_description),
+    )
+    return (None if embodied else assistant), user
+
+
+def _read_critic(critic: Mapping[str, Any]) -> Critic | None:
+    """Return the critic; None if not given. Raises InputError for a search without a critic."""
+    if "role" in critic:
+        return Critic(**critic)
+    if "search" in critic:
+        raise InputError(
+            "A search needs a critic that ranks its lines.", where="--search", next="Give --critic ROLE, too."
+        )
+    return None
+
+
+def _check_society_flags(
+    roles: RoleFlags,
+    critic: Mapping[str, Any],
+    tools: ToolFlags,
+    models: Mapping[str, str],
+    options: Mapping[str, Any],
 ) -> None:
     """Refuse flags that contradict a society's file.
 
@@ -129,23 +157,22 @@ def check_flags(
         "--user": roles.user,
         "--roles": roles.roles,
         "--as": roles.as_,
-        "--embodied": roles.embodied,
-        "--critic": None if critic.critic == HUMAN else critic.critic,
-        "--plan": flags.plan,
+        "--embodied": options.get("embodied"),
+        "--critic": critic.get("role", HUMAN) != HUMAN,
+        "--plan": options.get("plan"),
         "--tools": tools.tools,
         "--mcp": tools.mcp,
-        "--search": critic.search,
-        "--assistant-model": models.assistant_model,
-        "--user-model": models.user_model,
+        "--search": critic.get("search"),
+        "--assistant-model": models.get("assistant"),
+        "--user-model": models.get("user"),
         "--assistant-description": roles.assistant_description,
         "--user-description": roles.user_description,
     }
     if wrong := [flag for flag, value in given.items() if value]:
-        raise refuse_flag(wrong[0])
+        raise _refuse_flag(wrong[0])
 
 
-def refuse_flag(flag: str) -> InputError:
-    """Make the error of a flag that contradicts a society's file."""
+def _refuse_flag(flag: str) -> InputError:
     return InputError(
         f"{flag} cannot be combined with --society.",
         where=flag,
@@ -153,68 +180,30 @@ def refuse_flag(flag: str) -> InputError:
     )
 
 
-def _choose_models(roles: RoleFlags, models: ModelFlags, critic: CriticFlags) -> ChosenModels:
-    """Return the model of each agent; ``human`` for a person."""
-    by_agent = models.by_agent()
-    if roles.as_ is not None:
-        by_agent[roles.as_.value] = HUMAN
-    if critic.critic == HUMAN:
-        by_agent["critic"] = HUMAN
-    agents = (*AGENTS, "critic") if critic.critic else AGENTS
-    return choose_models(agents, models.model, by_agent)
-
-
 def _play_society(
     name: str,
     idea: str | None,
-    models: ModelFlags,
-    flags: SessionFlags,
+    model: str | None,
+    models: Mapping[str, str],
+    options: Mapping[str, Any],
+    endings: str,
     output: OutputFlags,
-    *,
-    human: bool,
 ) -> NoReturn:
     """Play a society and end the command."""
-    from bactrian.api.playing.society import SocietyOptions, build_society_run
-    from bactrian.play.society.stages import name_models
-    from bactrian.recipes.society import load_society
+    from bactrian.api.society_play import order_society
 
-    society, _ = load_society(name)
-    if human and not any(stage.critic for stage in society.stages):
-        raise InputError(
-            "No stage of this society has a critic.",
-            where="--critic",
-            next="Give a stage a [stages.critic] in a file of your own: docs/societies.md.",
-        )
-    usual = models.model or LOCAL
-    names = name_models(
-        society,
-        usual,
-        task_model=models.task_model,
-        critic_model=HUMAN if human else models.critic_model,
+    settings = {name: value for name, value in options.items() if name in SocietyOptions.__annotations__}
+    society, access = order_society(
+        name, _read_idea(idea), model, models, cast("SocietyOptions", settings), endings=endings
     )
-    options, stop_control = models.open(ChosenModels(names), person=HUMAN in names.values(), idea=idea)
-    given = {usual, models.task_model, models.critic_model}
-    options = replace(options, distrusted=frozenset(names.values()) - given)
-    protocol = flags.protocol.value if flags.protocol else None
-    society_run = build_society_run(
-        name,
-        _read_idea(idea or society.task),
-        names,
-        SocietyOptions(
-            language=flags.language,
-            seed=flags.seed,
-            max_messages=flags.max_messages,
-            protocol=protocol,
-            prompts=flags.prompts,
-            endings=flags.endings,
-            **models.addresses(),
-        ),
-    )
-    keeper = output.keep(options.meter)
-    run_async(watch_society(society_run, options, keeper), resume=keeper, stop_control=stop_control)
+    access, stop_control = show_model_progress(access), StopControl()
+    if HUMAN in society.given.models.values():
+        access = add_person(access, stop_control, idea)
+    keeper = output.keep(access.meter)
+    run_async(watch_society(society, access, keeper), resume=keeper, stop_control=stop_control)
 
 
-def _read_idea(given: str) -> str:
+def _read_idea(given: str | None) -> str | None:
     """Return the idea; a dash reads it from standard input."""
     if given != "-":
         return given

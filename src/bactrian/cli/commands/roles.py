@@ -11,40 +11,35 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
-import typer
-
+from bactrian.cli.flags import Argument, SamplingFlags
 from bactrian.cli.model_options import read_model_options
-from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
-from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.errors import InputError
-from bactrian.language.escape import to_json, to_line
 from bactrian.models.model import Model
-from bactrian.models.registry import ModelOptions
-from bactrian.play.open_models import open_models
-from bactrian.play.society.role_assignment import RoleSuggestions, SuggestedRole, find_roles
-from bactrian.prompts.values import check_idea, check_name
+from bactrian.models.open import ModelOptions
+from bactrian.options import BaseUrl, Option, Seed, Timeout
+from bactrian.protocol.words import check_idea, check_name
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.session import Role
+from bactrian.records.text import to_json, to_line
+from bactrian.roleplay.role_assignment import RoleSuggestions, SuggestedRole, find_roles
+from bactrian.roleplay.start import open_models
 
 _LARGEST = 1 << 20
 
 
-@add_sampling_flags()
 def roles(
-    task: Annotated[str, typer.Argument(help="The task; - reads it from standard input.")],
-    count: Annotated[int, declare_option("--count", "Number of roles.", min=1, max=1000)] = 2,
-    model: Annotated[str, declare_option("--model", "Model to ask; see `bactrian models`.")] = "local",
-    base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None,
-    language: Annotated[str | None, declare_option("--language", "Language of the answer.")] = None,
-    seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None,
-    timeout: Annotated[
-        float, declare_option("--timeout", "Longest wait for a reply, in seconds.", min=0.001)
-    ] = 600.0,
-    sampling: Mapping[str, Any] = MappingProxyType({}),
-    names: Annotated[bool, declare_option("--names", "Write names only, for a recipe's axis.")] = False,
-    json: Annotated[bool, declare_option("--json", "Write JSON lines, for `play --roles`.")] = False,
+    task: Annotated[str, Argument("The task; - reads it from standard input.")],
+    count: Annotated[int, Option("--count", "Number of roles.", min=1, max=1000)] = 2,
+    model: Annotated[str, Option("--model", "Model to ask; see `bactrian models`.")] = "local",
+    base_url: BaseUrl = None,
+    language: Annotated[str | None, Option("--language", "Language of the answer.")] = None,
+    seed: Seed = None,
+    timeout: Timeout = 600.0,
+    sampling: Annotated[Mapping[str, Any], SamplingFlags()] = MappingProxyType({}),
+    names: Annotated[bool, Option("--names", "Write names only, for a recipe's axis.")] = False,
+    json: Annotated[bool, Option("--json", "Write JSON lines, for `play --roles`.")] = False,
 ) -> None:
     """Ask a model for the roles that a task needs."""
 

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from bactrian.language.escape import to_printable
+from bactrian.records.text import to_printable
 
 if TYPE_CHECKING:
     from rich.table import Table

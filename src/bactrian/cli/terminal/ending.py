@@ -10,8 +10,10 @@ from contextlib import suppress
 from time import monotonic
 from typing import NoReturn
 
-from bactrian.threads import CALL_THREAD, WRITER_THREAD
-
+CALL_THREAD = "bactrian-call"
+"""How the names of the threads for blocking calls begin."""
+_WRITER_THREAD = "bactrian-store"
+"""The thread that ``store/write.py`` names so. Not imported: the store would be loaded at every start."""
 _LAST_WRITE = 60.0
 """Seconds that a slow disk, or another process that writes the same run, may hold up the last replies."""
 _LAST_WAIT = 1.0
@@ -24,7 +26,7 @@ def end_process(code: int) -> NoReturn:
     First, what a run still has to write is written; a signal ends the process at once here, and loses it.
     """
     with suppress(KeyboardInterrupt):
-        writers = _find_threads(WRITER_THREAD)
+        writers = _find_threads(_WRITER_THREAD)
         if _outlive(writers, _LAST_WAIT):
             from bactrian.cli.terminal.console import say
 

@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from bactrian.cli.terminal.console import open_output, open_progress
-from bactrian.cli.view.conversation import ConversationView
-from bactrian.language.escape import to_json
-from bactrian.play.agent import Listener
-from bactrian.records.event_json import write_event
-from bactrian.records.events import Event, Spoke, Started
+from bactrian.cli.view.conversation_view import ConversationView
+from bactrian.records.events import Event, Spoke, Started, write_event
+from bactrian.records.text import to_json
+from bactrian.roleplay.agent import Listener
 
 
 class Viewer(Protocol):

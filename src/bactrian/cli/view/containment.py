@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from bactrian.cli.terminal.console import to_printable
 from bactrian.errors import SandboxError
 from bactrian.sandbox.probes import Bait, Probe, ProbeResult, load_probes, provide_bait, run_probe
-from bactrian.sandbox.run import try_tier
+from bactrian.sandbox.programs import try_tier
 from bactrian.sandbox.tiers import TIERS, Tier
 
 _WORKERS = 2

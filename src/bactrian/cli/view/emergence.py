@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from rich.table import Table
 
 from bactrian.cli.terminal.console import open_output, to_printable
-from bactrian.evaluate.emergence.lm_eval import BENCHMARKS, TABLE_7, HarnessResult, HarnessScore
 
 
 def show_matrix(report: Mapping[str, Any]) -> None:
@@ -125,26 +123,3 @@ def _list_cells(row: Mapping[str, Any]) -> Sequence[str]:
         f"{row['draws']['good']}/{row['draws']['bad']}",
         f"{_write_share(rate)} [{_write_interval(rate)}]",
     )
-
-
-def show_harness(results: Sequence[HarnessResult]) -> None:
-    """Print results of lm-evaluation-harness beside table 7, and warnings on standard error."""
-    heads = ("", *(one.title for one in BENCHMARKS), "mean")
-    table = Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, row in TABLE_7.items():
-        table.add_row(f"paper: {name}", *(f"{value:.1f}" for value in (*row, fmean(row))))
-    for one in results:
-        cells = (_write_score(one.scores.get(benchmark.task)) for benchmark in BENCHMARKS)
-        table.add_row(one.model, *cells, "–" if one.mean is None else f"{100 * one.mean:.1f}")
-    open_output().print_table(table)
-    for one in results:
-        for warning in one.warnings:
-            print(to_printable(f"bactrian: warning: {warning}"), file=sys.stderr)
-
-
-def _write_score(score: HarnessScore | None) -> str:
-    if score is None:
-        return "–"
-    return f"{100 * score.value:.1f}" + ("" if score.error is None else f" ± {196 * score.error:.1f}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
 
-from bactrian.analyze.text_table import join_facts
+from bactrian.analyze.report_tables import join_facts
 from bactrian.cli.terminal.console import PrintableConsole, split_command, wrap_words
 from bactrian.records.text import to_printable
 

@@ -9,18 +9,24 @@ from pathlib import Path
 
 from rich.status import Status
 
-from bactrian.analyze.judging.confirm import Key, confirm_findings, list_unasked
-from bactrian.analyze.judging.judge import ANSWER_TOKENS, QUESTION_TOKENS, SAMPLING, TURNS_SHOWN
+from bactrian.analyze.judge import (
+    ANSWER_TOKENS,
+    QUESTION_TOKENS,
+    SAMPLING,
+    TURNS_SHOWN,
+    Key,
+    confirm_findings,
+    list_unasked,
+)
 from bactrian.cli.terminal.console import open_progress
-from bactrian.models.registry import ModelOptions, open_model
-from bactrian.models.wrappers.budget import Budget, Price, UsageMeter
-from bactrian.models.wrappers.concurrency import ConcurrencyLimit
-from bactrian.models.wrappers.refusals import RefusalCheck
-from bactrian.models.wrappers.retry import Retry
-from bactrian.recipes.parameters import SamplingSpec
-from bactrian.records.finding import Confirmation, Finding
+from bactrian.models.budget import Budget, Price, UsageMeter
+from bactrian.models.limits import ConcurrencyLimit
+from bactrian.models.open import ModelOptions, open_model
+from bactrian.models.retry import RefusalCheck, Retry
+from bactrian.options import SamplingSpec
+from bactrian.records.run import Confirmation, Finding
 from bactrian.records.text import write_count, write_dollars
-from bactrian.records.usage import Usage
+from bactrian.records.turn import Usage
 from bactrian.store import open_store
 
 

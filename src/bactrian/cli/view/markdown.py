@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from bactrian.language.markers import MARKERS, NOTHING, Marker
+from bactrian.protocol.markers import MARKERS, NOTHING, Marker
 from bactrian.records.text import to_printable
 
 if TYPE_CHECKING:

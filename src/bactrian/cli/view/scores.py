@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bactrian.cli.terminal.console import open_progress, say
-from bactrian.evaluate.code_checks.verdict import KINDS, Verdict
-from bactrian.evaluate.pass_at_k import PassAtK
-from bactrian.evaluate.scoring import Score
+from bactrian.evaluate.code_judge import KINDS, Verdict
+from bactrian.evaluate.code_scoring import PassAtK, Score
 from bactrian.records.text import write_count
 
 
 class JudgingView:
-    """Shows how many solutions have been judged, and how many pass. Only on a terminal."""
+    """Shows how many solutions have been judged, and how many pass. Only on a terminal.
+
+    Its context gives the function that counts a verdict.
+    """
 
     def __init__(self, total: int, *, quiet: bool) -> None:
         columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
@@ -27,9 +29,9 @@ class JudgingView:
         self._task = self._progress.add_task("", total=total)
         self._passed = 0
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Callable[[Verdict], None]:
         self._progress.start()
-        return self
+        return self.add
 
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bactrian.cli.terminal.console import open_progress
-from bactrian.models.discovery import find_servers
+from bactrian.models.open import find_servers
 
 
 async def suggest_servers() -> None:

@@ -8,23 +8,23 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bactrian.api.playing.collector import SessionCollector, raise_failure
+from bactrian.api.collector import SessionCollector, raise_failure
 from bactrian.cli.terminal.console import open_progress
 from bactrian.cli.view.audience import choose_viewer
 from bactrian.errors import BudgetReached
 from bactrian.files.atomic import write_atomically
-from bactrian.models.registry import ModelOptions
-from bactrian.models.wrappers.budget import UsageMeter
-from bactrian.play.agent import Listener
-from bactrian.play.human import HUMAN
-from bactrian.play.run_session import SessionOrder, play_one
-from bactrian.records.ending import Ending
+from bactrian.models.budget import UsageMeter
+from bactrian.models.open import ModelOptions
 from bactrian.records.events import Ended, Event, Started
+from bactrian.records.session import Ending
 from bactrian.records.text import write_count, write_dollars
-from bactrian.store import Store, name_run, open_kept_run
+from bactrian.roleplay.agent import Listener
+from bactrian.roleplay.human import HUMAN
+from bactrian.roleplay.start import SessionOrder, play_one
+from bactrian.store import RunStore, name_run, open_kept_run
 
 if TYPE_CHECKING:
-    from bactrian.play.society.stages import SocietyRun
+    from bactrian.roleplay.society import SocietyRun
 
 
 class PlayKeeper:
@@ -56,7 +56,7 @@ class PlayKeeper:
         self._ending: Ending | None = None
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Store | None]:
+    async def open(self) -> AsyncGenerator[RunStore | None]:
         """Open the run in the data folder; None if the session goes elsewhere, or is not kept."""
         if not self._keep:
             yield None
@@ -137,7 +137,7 @@ class PlayKeeper:
 
     def _write(self, out: Path) -> None:
         """Write the conversation to ``out`` in the form of its suffix."""
-        from bactrian.api.reading.transcript import write_sessions
+        from bactrian.api.selection import write_sessions
 
         sessions = [one.session for one in self._sessions if one.session is not None]
         with write_atomically(out, overwrite=True) as stage:
@@ -171,7 +171,7 @@ async def watch_session(order: SessionOrder, keeper: PlayKeeper, *, suggest: boo
 
 
 async def watch_events(
-    play: Callable[[Listener | None, Store | None], AsyncGenerator[Event]], keeper: PlayKeeper
+    play: Callable[[Listener | None, RunStore | None], AsyncGenerator[Event]], keeper: PlayKeeper
 ) -> int:
     """Show the events of a session and return the exit code."""
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
@@ -196,7 +196,7 @@ async def watch_events(
 
 async def watch_society(society_run: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
     """Play the society's stages and return the exit code."""
-    from bactrian.play.society.stages import play_one_society
+    from bactrian.roleplay.society import play_one_society
 
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
     stages = [stage.name for stage in society_run.society.stages]

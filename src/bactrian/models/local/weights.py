@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib.util
 import os
@@ -16,6 +17,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from threading import Event
 
 from platformdirs import user_cache_dir
 
@@ -235,3 +237,30 @@ def _make_write_error(folder: Path, error: OSError) -> InputError:
         where=str(folder),
         next="Set BACTRIAN_CACHE to a folder that can be written.",
     )
+
+
+# Downloads in a thread that end when nobody waits for them any more.
+
+
+class _NoLongerWanted(Exception):
+    """The caller was cancelled."""
+
+
+async def fetch_in_thread(fetch: Callable[[Progress], Path], progress: Progress | None) -> Path:
+    """Return the path of the weights that ``fetch`` downloads; it runs in a thread and reports its progress.
+
+    A thread cannot be cancelled: once the caller is, the next report of progress raises an exception in it.
+    """
+    cancelled = Event()
+
+    def pass_on(done: int, total: int) -> None:
+        if cancelled.is_set():
+            raise _NoLongerWanted
+        if progress is not None:
+            progress(done, total)
+
+    try:
+        return await asyncio.to_thread(fetch, pass_on)
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise

@@ -38,7 +38,7 @@ def encode_value(value: object, depth: int = 0) -> object:
     for base, letter in _LETTERS.items():
         if isinstance(value, base):
             # The methods of the base class: a subclass may have its own.
-            return [letter, *(encode_value(one, depth + 1) for one in base.__iter__(value))]
+            return [letter, *(encode_value(item, depth + 1) for item in base.__iter__(value))]
     match value:
         case int():
             number = int.__index__(value)
@@ -55,7 +55,7 @@ def encode_value(value: object, depth: int = 0) -> object:
             pairs = dict.items(value)
             return [
                 "d",
-                *([encode_value(key, depth + 1), encode_value(one, depth + 1)] for key, one in pairs),
+                *([encode_value(key, depth + 1), encode_value(item, depth + 1)] for key, item in pairs),
             ]
         case _:
             raise Unsupported(type(value).__qualname__)
@@ -99,7 +99,7 @@ def _decode_container(kind: str, rest: list[object], depth: int) -> object:
                         raise Unsupported("garbled value")
             return pairs
         case (("l" | "t" | "s" | "f"), _):
-            items = [decode_value(one, depth + 1) for one in rest]
+            items = [decode_value(item, depth + 1) for item in rest]
             make = {"l": list[object], "t": tuple[object, ...], "s": set[object], "f": frozenset[object]}[
                 kind
             ]

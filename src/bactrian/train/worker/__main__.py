@@ -15,12 +15,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from bactrian.errors import BactrianError
-from bactrian.train.folder import read_plan
-from bactrian.train.recipe import BUILT_IN_BASE
-from bactrian.train.worker.events import Emit, end_with_parent, open_events
-
-STOPPED = 75
-"""Exit code of a stage that was stopped and can be resumed."""
+from bactrian.train.training_folder import STOPPED, read_plan
+from bactrian.train.training_recipe import BUILT_IN_BASE
+from bactrian.train.worker.worker_events import Emit, end_with_parent, explain_failure, open_events
 
 
 def main() -> None:
@@ -40,11 +37,11 @@ def main() -> None:
             emit("machine", **describe_machine())
         elif task == "prepare":
             begun = time.monotonic()
-            from bactrian.train.worker.prepare import prepare
+            from bactrian.train.worker.prepare_training import prepare
 
             prepare(root, emit, time.monotonic() - begun)
         else:
-            from bactrian.train.worker.stage import train_stage
+            from bactrian.train.worker.train_stage import train_stage
 
             if not train_stage(root, int(sys.argv[3]), emit):
                 os._exit(STOPPED)
@@ -53,8 +50,6 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001  a library failed, and the parent must hear of it
         with suppress(OSError):  # the disk of the log may be full
             traceback.print_exc()
-        from bactrian.train.worker.failures import explain_failure
-
         _emit_error(emit, explain_failure(error))
     emit("done")
     _exit(0)

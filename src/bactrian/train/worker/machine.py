@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from bactrian.errors import InputError
-from bactrian.train.recipe import Training
+from bactrian.train.training_recipe import Training
 
 _BF16 = ("amx_bf16", "avx512_bf16")
 """Flags of processors that compute in bf16; others emulate it, slower than fp32."""
@@ -73,10 +73,10 @@ def describe_machine() -> dict[str, Any]:
 def _read_free_memory() -> int | None:
     """Return the bytes that programs can take; None where the system does not say."""
     try:
-        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text("utf-8"))
+        match = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text("utf-8"))
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(match[1]) * 1024 if match else None
 
 
 def measure_peak() -> int:

@@ -1,0 +1,405 @@
+"""The judge: a model that confirms or rejects findings of the detectors.
+
+Its prompts are the templates ``judge_…`` of ``protocol/engine.toml``, with the definition of the behaviour, which the
+detector uses, too (:func:`~bactrian.analyze.behaviours.load_definitions`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from heapq import nsmallest
+from itertools import groupby
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from bactrian.analyze.behaviours import (
+    DETECTORS,
+    LIKELY,
+    OwnBehaviour,
+    find_behaviours,
+    find_installed,
+    load_definitions,
+)
+from bactrian.analyze.learned import PAPER
+from bactrian.analyze.report import to_object
+from bactrian.errors import InputError, ModelError
+from bactrian.files.json_text import parse_json, read_lines
+from bactrian.models.model import Model, Request, ResponseFormat, get_traits
+from bactrian.protocol.pack import render_prompt
+from bactrian.records.run import BEHAVIOURS, Behaviour, Confirmation, Finding
+from bactrian.records.session import Session, find_kind
+from bactrian.records.text import Text
+from bactrian.records.turn import Message, Sampling, Turn, Usage
+from bactrian.stats.intervals import Proportion, Stratum, estimate_prevalence
+from bactrian.store import RunStore
+
+JUDGE = "judge"
+TURNS_SHOWN = 5
+"""The turn in question and those before it."""
+QUESTION_TOKENS = 400
+"""Tokens of a question besides these turns, mostly for the definition. An estimate, for forecasts."""
+ANSWER_TOKENS = 40
+"""Estimated tokens of an answer."""
+_LONGEST = 3000
+"""Maximum characters of a turn in a question; of a longer turn, both ends are included."""
+_ANSWER = re.compile(r"[*_#>\"' \t]*(yes|no)\b", re.IGNORECASE)
+SAMPLING = Sampling(temperature=0.0, max_tokens=120)
+"""The judge's default sampling parameters."""
+
+
+# The format is enforced only by grammar: other models' answers are parsed well enough without it.
+_FORM = ResponseFormat(
+    name="judgement",
+    schema={"type": "string"},
+    grammar='root ::= ("Yes" | "No") ". " [A-Z] [^\\n]{1,160} "."\n',
+    read=str,
+)
+
+
+async def judge(
+    model: Model, name: str, session: Session, finding: Finding, sampling: Sampling = SAMPLING
+) -> Confirmation:
+    """Ask ``model`` about ``finding``. Raises the model's errors."""
+    request = Request(
+        messages=(
+            Message("system", Text(render_prompt("judge_system", definition=_definition(finding)))),
+            Message("user", Text(_question(session.turns, finding))),
+        ),
+        sampling=sampling,
+        response_format=_FORM if get_traits(model).constrained_by == "grammar" else None,
+        session=session.id,
+        agent=JUDGE,
+        call_index=finding.turn,
+    )
+    begun = perf_counter()
+    reply = await model.reply(request)
+    return Confirmation(
+        session=session.id,
+        turn=finding.turn,
+        behaviour=finding.behaviour,
+        judge=name,
+        holds=read_answer(reply.text),
+        text=reply.text,
+        usage=reply.usage,
+        seconds=perf_counter() - begun,
+        model=reply.model,
+    )
+
+
+def read_answer(text: str) -> bool | None:
+    """Return True if an answer begins with yes, False if with no, else None."""
+    match = _ANSWER.match(text)
+    return None if match is None else match[1].lower() == "yes"
+
+
+def _definition(finding: Finding) -> str:
+    if finding.behaviour not in DETECTORS:
+        known = {behaviour.code: behaviour.description for behaviour in find_installed()}
+        return known.get(finding.behaviour, finding.behaviour.replace("_", " "))
+    return load_definitions()[finding.behaviour].strip()
+
+
+def _question(turns: Sequence[Turn], finding: Finding) -> str:
+    """Return the previous turns, then the turn in question."""
+    shown = [turn for turn in turns if finding.turn - TURNS_SHOWN < turn.number <= finding.turn]
+    shown_turns = [
+        render_prompt("judge_turn", turn=turn.number, speaker=_name_speaker(turn), text=_cut(turn.text))
+        for turn in shown
+    ]
+    fault = finding.behaviour.replace("_", " ")
+    return render_prompt(
+        "judge_question",
+        turns="\n\n".join(shown_turns),
+        turn=finding.turn,
+        speaker=_name_speaker(shown[-1]),
+        fault=fault,
+    )
+
+
+def _name_speaker(turn: Turn) -> str:
+    return render_prompt("judge_speaker", speaker=turn.speaker, role=turn.role)
+
+
+def _cut(text: str) -> str:
+    text = text.strip() or render_prompt("judge_nothing")
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half]}\n[…]\n{text[-half:]}"
+
+
+# Asks a judge about the findings of a run, and stores each answer before the next question.
+
+
+Key = tuple[str, int, Behaviour]
+"""Session, turn and behaviour of a finding."""
+
+
+async def confirm_findings(
+    store: RunStore,
+    findings: Sequence[Finding],
+    model: Model,
+    name: str,
+    *,
+    sampling: Sampling = SAMPLING,
+    at_once: int = 8,
+    on_answer: Callable[[Confirmation], None] | None = None,
+) -> dict[Key, Confirmation]:
+    """Ask the judge ``model``, named ``name``, about every finding that it has not answered before.
+
+    Args:
+        store: Opened for writing; an answer is on disk before ``on_answer`` is called.
+        findings: In the order of their sessions.
+        model: Its errors about every question stop the work: a reached budget, an endpoint that is down.
+        name: Identifies stored answers when the work is resumed.
+        sampling: Sampling parameters of the judge.
+        at_once: Number of sessions that are judged concurrently.
+        on_answer: Called with each new answer.
+    """
+    answers = {make_key(answer): answer for answer in await store.confirmations(name)}
+    waiting = _open(findings, answers)
+
+    async def work() -> None:
+        for session_id, some in waiting:
+            session = await store.session(session_id)
+            if session is None:
+                continue
+            for finding in some:
+                try:
+                    answer = await judge(model, name, session, finding, sampling)
+                except ModelError as error:
+                    if error.endpoint_wide:
+                        raise
+                    # A refusal is stored as an answer, so that it is not requested again.
+                    where = (session_id, finding.turn, finding.behaviour)
+                    answer = Confirmation(*where, name, None, str(error), Usage(), 0.0, name)
+                await store.add_confirmation(answer)
+                answers[make_key(answer)] = answer
+                if on_answer is not None:
+                    on_answer(answer)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(work())
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group
+    return answers
+
+
+def make_key(of: Finding | Confirmation) -> Key:
+    """Return the key shared by a finding and the answer to it."""
+    return of.session, of.turn, of.behaviour
+
+
+def list_unasked(findings: Sequence[Finding], answers: Sequence[Confirmation]) -> int:
+    """Return the number of findings without an answer."""
+    return len({make_key(item) for item in findings} - {make_key(item) for item in answers})
+
+
+def list_judged(
+    name: str, findings: Sequence[Finding], answers: dict[Key, Confirmation], sessions: int
+) -> dict[str, Any]:
+    """Return the report's part on the judge: the share of confirmed findings, and of sessions with any."""
+    behaviours: dict[str, Any] = {}
+    others = {finding.behaviour: None for finding in findings if finding.behaviour not in BEHAVIOURS}
+    for behaviour in (*BEHAVIOURS, *others):
+        keys = [make_key(finding) for finding in findings if finding.behaviour == behaviour]
+        asked = [answers[key] for key in keys if key in answers]
+        read = [answer for answer in asked if answer.holds is not None]
+        upheld = [answer for answer in read if answer.holds]
+        behaviours[behaviour] = {
+            "asked": len(asked),
+            "unreadable": len(asked) - len(read),
+            "confirmed": to_object(Proportion(len(upheld), len(read))),
+            **to_object(Proportion(len({answer.session for answer in upheld}), sessions), "sessions"),
+        }
+    used = sum((answer.usage for answer in answers.values()), Usage())
+    return {"judge": name, "tokens": used.total, "behaviours": behaviours}
+
+
+def _open(
+    findings: Sequence[Finding], answers: dict[Key, Confirmation]
+) -> Iterator[tuple[str, list[Finding]]]:
+    """Yield findings without an answer, by session, for several workers."""
+    for session, some in groupby(findings, key=lambda finding: finding.session):
+        left = {make_key(finding): finding for finding in some if make_key(finding) not in answers}
+        if left:
+            yield session, list(left.values())
+
+
+# A sample of turns for a judge, found and not found, and what its answers say of the whole run.
+#
+# Findings alone show how many of them are wrong, but not what the detector misses. A random sample of the
+# other turns does, so that the corrected rate is right even where the detector is not.
+
+
+_OF_ASSISTANT: tuple[Behaviour, ...] = ("repeats_instruction", "flake_reply")
+"""Behaviours that only the AI assistant can show."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSample:
+    """Turns to ask about, for one behaviour."""
+
+    found: tuple[Finding, ...]
+    other: tuple[Finding, ...]
+    """Turns without a finding, as findings with confidence 0."""
+    found_turns: int
+    """Turns of the run with a finding."""
+    other_turns: int
+
+
+async def sample_turns(
+    store: RunStore, findings: Iterable[Finding], size: int
+) -> dict[Behaviour, JudgeSample]:
+    """Choose at most ``size`` turns with a finding and ``size`` without, for each of the paper's behaviours.
+
+    The choice is by hash, so that a resumed analysis asks about the same turns.
+    """
+    found = {make_key(finding): finding for finding in findings if finding.behaviour in PAPER}
+    other: dict[Behaviour, list[Finding]] = {behaviour: [] for behaviour in PAPER}
+    counts = dict.fromkeys(PAPER, 0)
+    async for session in store.sessions():
+        if find_kind(session) == "talk":
+            continue
+        for turn in session.turns:
+            for behaviour in PAPER:
+                if behaviour in _OF_ASSISTANT and turn.speaker != "assistant":
+                    continue
+                if (session.id, turn.number, behaviour) not in found:
+                    counts[behaviour] += 1
+                    other[behaviour].append(Finding(session.id, turn.number, behaviour, 0.0, ""))
+        for behaviour, turns in other.items():
+            if len(turns) > 2 * size:
+                other[behaviour] = nsmallest(size, turns, key=_hash)
+    sample: dict[Behaviour, JudgeSample] = {}
+    for behaviour in PAPER:
+        mine = [finding for finding in found.values() if finding.behaviour == behaviour]
+        sample[behaviour] = JudgeSample(
+            tuple(nsmallest(size, mine, key=_hash)),
+            tuple(nsmallest(size, other[behaviour], key=_hash)),
+            len(mine),
+            counts[behaviour],
+        )
+    return sample
+
+
+def list_questions(sample: Mapping[Behaviour, JudgeSample]) -> list[Finding]:
+    """Return all sampled turns in the order of their sessions."""
+    every = [finding for part in sample.values() for finding in (*part.found, *part.other)]
+    return sorted(every, key=lambda finding: (finding.session, finding.turn, finding.behaviour))
+
+
+def correct_rates(
+    sample: Mapping[Behaviour, JudgeSample], answers: Mapping[Key, Confirmation]
+) -> dict[str, Any]:
+    """Return, for each behaviour, the corrected share of turns, and precision and recall of the detector.
+
+    Each has the ends of its 95 % interval. The judge's answers count as the truth; unreadable ones are left out.
+    """
+    corrected: dict[str, Any] = {}
+    for behaviour, part in sample.items():
+        confirmed = _count_answers(part.found, part.found_turns, answers)
+        other = _count_answers(part.other, part.other_turns, answers)
+        if not other.checked or (part.found_turns and not confirmed.checked):
+            continue
+        corrected[behaviour] = {
+            "found": {"turns": confirmed.items, "asked": confirmed.checked, "confirmed": confirmed.held},
+            "other": {"turns": other.items, "asked": other.checked, "confirmed": other.held},
+            "detected_rate": confirmed.items / max(1, confirmed.items + other.items),
+            **asdict(estimate_prevalence(confirmed, other)),
+        }
+    return corrected
+
+
+def _count_answers(asked: Sequence[Finding], turns: int, answers: Mapping[Key, Confirmation]) -> Stratum:
+    holds = [answers[make_key(answer)].holds for answer in asked if make_key(answer) in answers]
+    read = [answer for answer in holds if answer is not None]
+    return Stratum(turns, len(read), sum(read))
+
+
+def _hash(finding: Finding) -> bytes:
+    return blake2b(f"{finding.session}\0{finding.turn}\0{finding.behaviour}".encode(), digest_size=8).digest()
+
+
+# Labels of a person on turns of a run: which turns to ask about, where the labels are kept, what they say.
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A person's answer to whether a turn shows a behaviour."""
+
+    session: str
+    turn: int
+    behaviour: Behaviour
+    confidence: float
+    """The detector's, when the person was asked."""
+    shown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A turn to ask about."""
+
+    session: Session
+    turn: int
+    confidence: float
+
+    @property
+    def doubt(self) -> float:
+        """From 0, sure, to 0.5: the detector could as well toss a coin."""
+        return 0.5 - abs(self.confidence - LIKELY)
+
+
+async def list_candidates(
+    store: RunStore, behaviour: Behaviour, own: Sequence[OwnBehaviour], labels: Iterable[Label], most: int
+) -> list[Candidate]:
+    """Return the turns of a run that the detector is least sure about, and that have no label yet."""
+    known = {(label.session, label.turn) for label in labels if label.behaviour == behaviour}
+    chosen: list[Candidate] = []
+    codes = () if any(custom.code == behaviour for custom in own) else (behaviour,)
+    async for session in store.sessions():
+        chosen += [
+            Candidate(session, finding.turn, finding.confidence)
+            for finding in find_behaviours(session, codes, least=0.0, own=own)
+            if finding.behaviour == behaviour and (session.id, finding.turn) not in known
+        ]
+        chosen = sorted(chosen, key=lambda turn: (-turn.doubt, turn.session.id, turn.turn))[:most]
+    return chosen
+
+
+def read_labels(path: Path) -> list[Label]:
+    """Read the labels that were kept; none if the file does not exist.
+
+    Raises:
+        InputError: a line is not a label.
+    """
+    if not path.exists():
+        return []
+    labels: list[Label] = []
+    for number, line in read_lines(path):
+        try:
+            labels.append(Label(**parse_json(line)))
+        except (ValueError, TypeError) as error:
+            raise InputError(
+                "The line is not a label.", where=f"{path}:{number}", next="Remove the line, or the file."
+            ) from error
+    return labels
+
+
+def append_label(path: Path, label: Label) -> None:
+    """Keep a label."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(label), ensure_ascii=False) + "\n")
+
+
+def compare_labels(labels: Sequence[Label]) -> tuple[Proportion, Proportion]:
+    """Return how many findings the person confirms, and how many of the other doubtful turns show the behaviour."""
+    found = [label.shown for label in labels if label.confidence >= LIKELY]
+    other = [label.shown for label in labels if label.confidence < LIKELY]
+    return Proportion(sum(found), len(found)), Proportion(sum(other), len(other))

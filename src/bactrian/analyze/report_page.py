@@ -1,0 +1,331 @@
+"""The report as one self-contained HTML file: no scripts, no fonts, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from bactrian.analyze.aggregate import UNFINISHED
+from bactrian.analyze.excerpts import (
+    ALL_CONVERSATIONS,
+    AnnotatedSession,
+    Excerpt,
+    choose_quotations,
+    fit_conversations,
+)
+from bactrian.analyze.learned import PAPER
+from bactrian.analyze.report import COOPERATION, Json, is_sure
+from bactrian.charts import build_curve, build_histogram
+from bactrian.records.text import to_line, to_printable, write_dollars
+from bactrian.stats.intervals import Proportion
+
+# What a report says in two sentences.
+
+
+def write_verdict(report: Json) -> str:
+    """Return two sentences about one run: how conversations end and fail, the most frequent failure, and the cost."""
+    sessions = report["sessions"]
+    failed = report[COOPERATION]
+    open_ = report["endings"].get(UNFINISHED, {}).get("count", 0)
+    done = report["endings"].get("task_done", {}).get("count", 0)
+    ended = sessions - open_
+    if done:
+        begin = f"{done:,} of {ended:,} conversations that ended completed the task ({done / ended:.0%})"
+    else:
+        code, of = next(iter(report["endings"].items()))
+        most = f"{write_words(code)} ({of['count']:,}, {of['rate']:.0%})"
+        begin = f"The most frequent ending of the {sessions:,} conversations is {most}"
+    if not failed["sessions"]:
+        end = f"none shows a failure of cooperation, so at most {failed['high']:.0%} of such conversations would"
+        return f"{begin}, and {end}. {_write_cost(report)}"
+    end = f"{failed['sessions']:,} ({failed['rate']:.0%}, 95 % interval {failed['low']:.0%} to {failed['high']:.0%})"
+    code = max(PAPER, key=lambda behaviour: report["behaviours"][behaviour]["sessions"])
+    of = report["behaviours"][code]
+    most = f"The most frequent failure is {write_words(code)}, in {of['sessions']:,} ({of['rate']:.0%})"
+    cost = _write_cost(report)
+    return f"{begin}, and cooperation failed in {end}. {most}; {cost[0].lower()}{cost[1:]}"
+
+
+def write_comparison_verdict(reports: Sequence[Json], changes: Sequence[Json]) -> str:
+    """Return two sentences about several runs: the tasks done, and the failures of cooperation."""
+    names = [report["run"] for report in reports]
+    if len(changes) > 1:
+        rates = {report["run"]: report[COOPERATION]["rate"] for report in reports}
+        least, most = min(rates, key=lambda name: rates[name]), max(rates, key=lambda name: rates[name])
+        pairs = zip(names[1:], changes, strict=True)
+        sure = [name for name, change in pairs if is_sure(find_change(change, COOPERATION))]
+        intro = f"Of {len(names)} runs, cooperation fails least often in {least} ({rates[least]:.0%}) and most often "
+        if not sure:
+            differ = "no run differs"
+        else:
+            differ = f"only {sure[0]} differs" if len(sure) == 1 else f"{' and '.join(sure)} differ"
+        return (
+            f"{intro}in {most} ({rates[most]:.0%}). From {names[0]}, {differ} by more than chance explains."
+        )
+    change = changes[0]
+    paired = change["paired"]
+    where = f"On the same {paired['pairs']:,} jobs" if paired else "On different conversations"
+    done = _compare(names, find_change(change, "task_done"), "completes", "tasks")
+    failed = _compare(names, find_change(change, COOPERATION), "fails in", "conversations")
+    return f"{where}, {done}. As for cooperation, {failed}."
+
+
+def find_change(change: Json, code: str) -> Json:
+    """Return the difference of an ending, a behaviour or all failures, pair by pair if there are pairs."""
+    of = change["paired"] or change
+    if code == COOPERATION:
+        return of[COOPERATION]
+    nothing = {"before": 0.0, "after": 0.0, "difference": 0.0, "low": None, "high": None}
+    return of["endings"].get(code) or of["behaviours"].get(code) or nothing
+
+
+def write_words(code: str) -> str:
+    """Return a code in words."""
+    return code.replace("_", " ")
+
+
+def write_points(value: float) -> str:
+    """Return a difference of shares in percentage points, with its sign; with a decimal if it is less than one."""
+    return f"{100 * value:+.{int(0 < abs(value) < 0.01)}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _compare(names: Sequence[str], change: Json, verb: str, what: str) -> str:
+    rates = f"{change['after']:.0%} against {change['before']:.0%}"
+    if change["low"] is None:
+        return f"{names[1]} {verb} {change['after']:.0%} of {what}, and {names[0]} {change['before']:.0%}"
+    points, low, high = (write_points(change[name]) for name in ("difference", "low", "high"))
+    size = f"{points} points, 95 % interval {low} to {high}"
+    if not is_sure(change):
+        return f"{names[1]} {verb} {rates} of {what} for {names[0]}, which may be chance ({size})"
+    more = "more" if change["difference"] > 0 else "fewer"
+    return f"{names[1]} {verb} {more} {what} than {names[0]}: {rates} ({size})"
+
+
+def _write_cost(report: Json) -> str:
+    each = report["usage"]["usd_per_finished"]
+    if each is None:
+        return "The cost is unknown."
+    return f"A finished conversation cost {write_dollars(each)}."
+
+
+LARGEST_MAP = 20
+"""Most roles on an axis of the heat map; those with the most sessions are shown."""
+LEAST_CELL = 3
+"""Without a pair of so many sessions there is no heat map: each cell would be all or nothing."""
+LONGEST_TABLE = 100
+"""Most roles in a table."""
+_LONGEST_NAME = 120
+"""Characters of a name."""
+
+
+def render_report(
+    reports: Sequence[Json],
+    changes: Sequence[Json],
+    conversations: Sequence[Sequence[AnnotatedSession]] = (),
+    definitions: Mapping[str, str] | None = None,
+) -> str:
+    """Return the page on one run, or on several and the differences of all others from the first.
+
+    Args:
+        reports: The reports on the runs.
+        changes: The differences of each run but the first from the first.
+        conversations: The sessions of each run to show as a whole, as far as they fit; the first ones first.
+        definitions: Definitions of behaviours, by code.
+    """
+    shared = {
+        "cooperation": COOPERATION,
+        "paper": PAPER,
+        "definitions": {code: _split_definition(text) for code, text in (definitions or {}).items()},
+    }
+    room = ALL_CONVERSATIONS // max(len(reports), 1)
+    shown = [fit_conversations(some, f"c{run}", room) for run, some in enumerate(conversations, start=1)]
+    if not changes:
+        report = reports[0]
+        return _render(
+            "run.html.j2",
+            report=report,
+            charts=_draw(report),
+            verdict=write_verdict(report),
+            shown=shown[0] if shown else (),
+            groups=_group(report, shown[0] if shown else ()),
+            quotations=choose_quotations(shown[0]) if shown else {},
+            roles={side: _sort_roles(report["roles"][side]) for side in ("assistant", "user")},
+            **shared,
+        )
+    return _render(
+        "comparison.html.j2",
+        reports=reports,
+        changes=changes,
+        verdict=write_comparison_verdict(reports, changes),
+        is_sure=is_sure,
+        rows=_list_rows(reports, changes),
+        examples=_match_conversations(shown),
+        shown=shown,
+        **shared,
+    )
+
+
+def _render(template: str, **context: Any) -> str:
+    environment = Environment(
+        loader=PackageLoader("bactrian.analyze"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        percent=_write_percent,
+        short=_write_short,
+        dollars=write_dollars,
+        points=write_points,
+        spell=write_words,
+        brief=_shorten,
+        text=_keep_lines,
+    )
+    return environment.get_template(template).render(**context)
+
+
+def _finalize(value: object) -> object:
+    """Return a value as the page shows it: direction marks in a name would turn what follows around."""
+    return to_line(value) if type(value) is str else value
+
+
+def _keep_lines(text: str) -> Markup:
+    """Return printable text of several lines."""
+    return escape(to_printable(text))
+
+
+def _shorten(name: str) -> str:
+    line = to_line(name)
+    return line if len(line) <= _LONGEST_NAME else f"{line[:_LONGEST_NAME]}…"
+
+
+def _split_definition(text: str) -> tuple[str, ...]:
+    """Return the paragraphs of a definition."""
+    return tuple(" ".join(part.split()) for part in text.strip().split("\n\n"))
+
+
+def _draw(report: Json) -> dict[str, Any]:
+    rounds = [
+        (each["round"], each["behaviours"].get(COOPERATION) or _count(0, each["sessions"]))
+        for each in report["rounds"]
+    ]
+    counts = {int(messages): count for messages, count in report["length"]["sessions_by_messages"].items()}
+    return {
+        "growth": build_curve(
+            [(turn["turn"], turn["prompt_tokens"], turn["low"], turn["high"]) for turn in report["growth"]]
+        ),
+        "rounds": build_curve([(number, of["rate"], of["low"], of["high"]) for number, of in rounds]),
+        "lengths": build_histogram(counts),
+        "map": _map(report),
+    }
+
+
+def _count(count: int, sessions: int) -> Json:
+    """Return ``count`` of ``sessions`` as a share with its interval."""
+    share = Proportion(count, sessions)
+    low, high = share.interval
+    return {"rate": share.rate, "low": low, "high": high}
+
+
+def _sort_roles(roles: Json) -> list[tuple[str, Json]]:
+    """Return roles by how often their cooperation fails, the worst first; of equals, those with more sessions."""
+    return sorted(
+        roles.items(), key=lambda item: (-item[1][COOPERATION]["rate"], -item[1]["sessions"], item[0])
+    )[:LONGEST_TABLE]
+
+
+def _map(report: Json) -> dict[str, Any] | None:
+    """Return the share of failed cooperations for each role pair, the worst first; None for one pair, or for pairs
+    of one or two sessions."""
+    if len(report["pairs"]) < 2:
+        return None
+    sides: list[list[str]] = []
+    for roles in (report["roles"]["assistant"], report["roles"]["user"]):
+        most = sorted(roles, key=lambda role, of=roles: (-of[role]["sessions"], role))[:LARGEST_MAP]
+        sides.append([role for role, _ in _sort_roles({role: roles[role] for role in most})])
+    cells = {(pair["assistant"], pair["user"]): pair for pair in report["pairs"]}
+    if max(pair["sessions"] for pair in report["pairs"]) < LEAST_CELL:
+        return None
+    left_out = sum(
+        len(report["roles"][side]) - len(chosen)
+        for side, chosen in zip(("assistant", "user"), sides, strict=True)
+    )
+    return {
+        "users": sides[1],
+        "rows": [(role, [cells.get((role, user)) for user in sides[1]]) for role in sides[0]],
+        "left_out": left_out,
+    }
+
+
+def _group(report: Json, shown: Sequence[Excerpt]) -> list[tuple[str, str, list[Excerpt]]]:
+    """Return the conversations under titles, each once."""
+    left = {excerpt.session.id: excerpt for excerpt in shown}
+    groups: list[tuple[str, str, list[Excerpt]]] = []
+    for title, note, name in (
+        ("Worst", "the largest share of turns that show a behaviour", "worst"),
+        ("Best", "the task done, no behaviour shown, most instructions solved", "best"),
+        ("At random", "ten by the hash of their id, without those above", "random"),
+    ):
+        listed = [each["session"] for each in report[name]]
+        if excerpts := [left.pop(session) for session in listed if session in left]:
+            groups.append((title, note, excerpts))
+    if left:
+        groups.append(("Quoted above", "further conversations with a quoted turn", list(left.values())))
+    return groups
+
+
+def _list_rows(reports: Sequence[Json], changes: Sequence[Json]) -> list[tuple[str, list[tuple[str, Json]]]]:
+    """Return the rows of the comparison under titles: for each name, the rate in each run and the differences."""
+    rows: list[tuple[str, str, Json]] = []
+    for kind in ("endings", "behaviours"):
+        codes = list(dict.fromkeys(code for report in reports for code in report[kind]))
+        if kind == "behaviours":
+            rows.append((kind, COOPERATION, _make_row(reports, changes, COOPERATION, None)))
+        made = [(kind, code, _make_row(reports, changes, code, kind)) for code in codes]
+        rows += sorted(
+            (row for row in made if any(share["rate"] for share in row[2]["runs"])),
+            key=lambda row: -max(share["rate"] for share in row[2]["runs"]),
+        )
+    return [(kind, [row[1:] for row in some]) for kind, some in groupby(rows, key=lambda row: row[0])]
+
+
+def _make_row(reports: Sequence[Json], changes: Sequence[Json], code: str, kind: str | None) -> Json:
+    differences = [find_change(change, code) for change in changes]
+    if len(changes) == 1 and (paired := changes[0]["paired"]):
+        pairs: int = paired["pairs"]
+        rates = (differences[0]["before"], differences[0]["after"])
+        return {"runs": [_count(round(rate * pairs), pairs) for rate in rates], "changes": differences}
+    nothing = [_count(0, report["sessions"]) for report in reports]
+    shares = [
+        (report if kind is None else report[kind]).get(code) or empty
+        for report, empty in zip(reports, nothing, strict=True)
+    ]
+    return {"runs": shares, "changes": differences}
+
+
+def _match_conversations(
+    shown: Sequence[Sequence[Excerpt]],
+) -> list[tuple[str, list[Excerpt | None]]]:
+    """Return the conversations with the same id side by side: one column for each run."""
+    columns = [{excerpt.session.id: excerpt for excerpt in excerpts} for excerpts in shown]
+    ids = dict.fromkeys(name for column in columns for name in column)
+    return [(name, [column.get(name) for column in columns]) for name in ids]
+
+
+def _write_percent(rate: float | None) -> str:
+    if rate is None:
+        return "–"
+    return f"{rate:.0%}" if rate in (0.0, 1.0) else f"{rate:.1%}"
+
+
+def _write_short(value: float | None) -> str:
+    """Return a number with three significant digits."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,333 @@
+"""The behaviours that rules find; ``behaviours.toml`` says what each is, ``rule_checks.toml`` has their words."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import SequenceMatcher
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+from bactrian.analyze.learned import SessionReading, TurnView, is_failure
+from bactrian.detect.detector import LIKELY
+from bactrian.protocol.fences import is_blank
+from bactrian.protocol.markers import DONE, find_instruction, strip_code
+from bactrian.protocol.words import detect_other_language, identify_language, strip_quotations
+from bactrian.records.run import Finding
+from bactrian.records.turn import Instruction
+
+
+@cache
+def _load_words() -> Mapping[str, Any]:
+    return tomllib.loads(resources.files("bactrian.analyze").joinpath("rule_checks.toml").read_text("utf-8"))
+
+
+@cache
+def _load_pattern(name: str) -> re.Pattern[str]:
+    return re.compile("".join(line.strip() for line in _load_words()[name].splitlines()))
+
+
+# Empty turn.
+
+
+def detect_empty_turns(reading: SessionReading) -> Iterator[Finding]:
+    """Yield turns that say nothing."""
+    for view in reading.views:
+        if _is_empty(view):
+            yield reading.make_finding(view, "empty_turn", 1.0, view.turn.text)
+
+
+def _is_empty(view: TurnView) -> bool:
+    return not view.is_done and is_blank(view.body, by_user=view.by_user)
+
+
+# Missing marker.
+
+
+def detect_missing_markers(reading: SessionReading) -> Iterator[Finding]:
+    """Yield turns of a role-play that the protocol cannot read."""
+    if not reading.role_play:
+        return
+    for view in reading.views:
+        if view.turn.said is None and not view.is_done and not _is_empty(view):
+            form = _load_pattern("instruction_form" if view.by_user else "solution_form")
+            confidence = 0.4 if form.search(view.plain) else 1.0
+            yield reading.make_finding(view, "missing_marker", confidence, view.turn.text)
+
+
+# Refusal.
+
+
+_OPENING = 400
+"""Characters in which a refusal must begin."""
+_LONGEST_REST = 500
+"""Characters after which the rest is taken for work."""
+_PRAISES = re.compile(r"\b(?:enough|stress|overstate|ignore|forget|help (?:but|\w+ing))\b")
+"""Praise such as "I cannot recommend it enough", which is no refusal."""
+
+
+def detect_refusals(reading: SessionReading) -> Iterator[Finding]:
+    """Yield turns that decline."""
+    for view in reading.views:
+        if refusal := _find_refusal(view):
+            yield reading.make_finding(view, "refusal", *refusal)
+
+
+def _find_refusal(view: TurnView) -> tuple[float, str] | None:
+    """Return the confidence that a turn declines, and the words that show it."""
+    if view.turn.finish == "content_filter":
+        return 1.0, view.turn.text
+    if isinstance(view.turn.said, Instruction):
+        return None
+    opening = view.body[:_OPENING].lower()
+    if not any(hint in opening for hint in _load_words()["refusal_hints"]):
+        return None
+    prose = strip_quotations(opening)
+    match = _load_pattern("refusal").search(prose)
+    if match is None or _PRAISES.search(prose, match.start()) or prose.count(". ", 0, match.start()) > 1:
+        return None
+    rest = view.body[match.end() :]
+    goes_on = len(rest) > _LONGEST_REST or any(
+        _load_pattern(name).search(rest.lower()) for name in ("asks_for_material", "still_works")
+    )
+    return 0.4 if goes_on else 0.9, view.body[match.start() :]
+
+
+# Truncated turn.
+
+
+_SHORTEST = 60
+"""Characters; no text that is shorter was cut at a limit."""
+_ENDED = ".!?…。！？।؟:\"'”’»」)]}>`*_|~$%;"
+_OPEN = re.compile(r"(?:[(\[{,，、=+]|[–—-])\Z")
+_FENCE_LINE = re.compile(r"^[ \t]*(```|~~~)", re.MULTILINE)
+_NUMBER = re.compile(r"(\d{1,2})[.)]")
+_SENTENCES = re.compile(r"[a-zà-ÿ)\"”][.!?]\s+[A-ZÀ-Þ\"“]")
+_LIST_ITEM = re.compile(r"\s*(?:[-*•#>|]|\d+[.)])")
+_FEWEST_WORDS = 4
+
+
+def detect_truncated_turns(reading: SessionReading) -> Iterator[Finding]:
+    """Yield turns that are cut off."""
+    for view in reading.views:
+        if confidence := _measure_truncation(view):
+            yield reading.make_finding(view, "truncated_turn", confidence, view.turn.text.rstrip()[-60:])
+
+
+def _measure_truncation(view: TurnView) -> float:
+    """Return the confidence that a turn is cut off."""
+    if view.turn.finish == "length":
+        return 1.0
+    text = view.turn.text.rstrip()
+    if len(text) < _SHORTEST or view.is_done:
+        return 0.0
+    if "```" in text and len(_FENCE_LINE.findall(text)) % 2:
+        return 0.8
+    if text[-1] in _ENDED:
+        return 0.8 if _ends_with_number(text) else 0.0
+    last = text[text.rfind("\n") + 1 :]
+    # Code, and text after the marker of the input, end in other ways than prose.
+    if view.plain.rstrip() != text or "=" in last[:-1]:
+        return 0.0
+    words = last.split()
+    if len(words) < _FEWEST_WORDS:
+        return 0.0
+    if _OPEN.search(last) or words[-1].lower() in _load_words_in_need():
+        return 0.8
+    return 0.6 if _is_cut_prose(last) else 0.0
+
+
+@cache
+def _load_words_in_need() -> frozenset[str]:
+    return frozenset(_load_words()["needs_another"].split())
+
+
+def _is_cut_prose(line: str) -> bool:
+    """Return True if a line contains whole sentences and then one without an end."""
+    if not line[-1].isalpha() or _LIST_ITEM.match(line) or "://" in line:
+        return False
+    ends = [match.end() - 1 for match in _SENTENCES.finditer(line)]
+    return bool(ends) and len(line[ends[-1] :].split()) >= _FEWEST_WORDS
+
+
+def _ends_with_number(text: str) -> bool:
+    """Return True if the last line is a number of a list that lacks its item."""
+    before, _, last = text.rpartition("\n")
+    number = _NUMBER.fullmatch(last.strip())
+    if number is None or not before:
+        return False
+    return re.search(rf"^\s*{int(number[1]) - 1}[.)] ", before, re.MULTILINE) is not None
+
+
+# Near-duplicate turn.
+
+
+_FEWEST_REPEATED = 6
+"""Words."""
+_ALIKE = 0.9
+"""Least similarity in order, from 0 to 1 (difflib's ratio, over words)."""
+_LONGEST = 400
+"""Words; of longer turns the different words are compared, in any order: that takes no longer than reading."""
+_DIGIT = re.compile(r"\d")
+_SHARED = 0.8
+"""Share of different words in common, below which the order is not compared."""
+
+
+class _TurnWords(NamedTuple):
+    """The words of a turn, in order and as a set."""
+
+    listed: list[str]
+    different: set[str]
+
+
+def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
+    """Yield turns that their speaker has almost said before."""
+    # Most turns have new words, so comparing with the words of all earlier turns is usually enough.
+    earlier: defaultdict[tuple[bool, frozenset[str]], tuple[list[_TurnWords], set[str]]]
+    earlier = defaultdict(lambda: ([], set()))
+    for view in reading.views:
+        listed = view.body.lower().split()
+        if len(listed) < _FEWEST_REPEATED:
+            continue
+        words = _TurnWords(listed, set(listed))
+        turns, known = earlier[view.by_user, _find_numbers(words.different)]
+        if len(words.different & known) >= _SHARED * len(words.different):
+            likeness = max((_measure_likeness(words, other) for other in turns), default=0.0)
+            if likeness >= _ALIKE:
+                yield reading.make_finding(view, "near_duplicate", round(likeness, 2), view.body)
+        turns.append(words)
+        known |= words.different
+
+
+def _find_numbers(words: Iterable[str]) -> frozenset[str]:
+    """Return the words that contain a digit. Turns that differ in one are no duplicates."""
+    return frozenset([word for word in words if not word.isalpha() and _DIGIT.search(word)])
+
+
+def _measure_likeness(turn: _TurnWords, other: _TurnWords) -> float:
+    """Return the similarity, from 0 to 1, of two turns with the same numbers; 0 as soon as they are known to differ."""
+    left, right = turn.different, other.different
+    if not _SHARED * len(left) <= len(right) <= len(left) / _SHARED:
+        return 0.0
+    shared = len(left & right)
+    if shared < _SHARED * (len(left) + len(right) - shared):
+        return 0.0
+    if turn.listed == other.listed:
+        return 1.0
+    if max(len(turn.listed), len(other.listed)) > _LONGEST:
+        return shared / len(left | right)
+    return SequenceMatcher(None, turn.listed, other.listed, autojunk=False).ratio()
+
+
+# Done too early.
+
+
+def detect_early_done(reading: SessionReading) -> Iterator[Finding]:
+    """Yield done tokens before which nothing was solved."""
+    for place, view in enumerate(reading.views):
+        if view.by_user and DONE in view.turn.text:
+            answers = (earlier for earlier in reading.views[:place] if not earlier.by_user)
+            if view.is_done and not any(_is_work(reading, answer) for answer in answers):
+                yield reading.make_finding(view, "early_done", 0.9, view.turn.text)
+            elif _goes_on(view):
+                yield reading.make_finding(view, "early_done", 0.7, view.turn.text)
+
+
+def _is_work(reading: SessionReading, view: TurnView) -> bool:
+    refusal = _find_refusal(view)
+    return not (
+        _is_empty(view)
+        or find_instruction(view.turn.text)
+        or (refusal is not None and refusal[0] >= LIKELY)
+        or is_failure(reading, view)
+        or not reading.detected.describe(view.turn.number - 1)["work_sentences"]
+    )
+
+
+def _goes_on(view: TurnView) -> bool:
+    """Return True if the token ends a turn that instructs, not merely quoted in the middle of a sentence or in code."""
+    if not isinstance(view.turn.said, Instruction):
+        return False
+    return any(line.strip(" *_`.") == DONE for line in strip_code(view.turn.text).splitlines())
+
+
+# No code.
+
+
+_FENCED = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*\n(?=[^\n]*\S)(?![ \t]*(?:```|~~~))", re.MULTILINE)
+_CODE_IN_LINE = re.compile(r"`[^`\n]*[=(;{<>$][^`\n]*`")
+_EXPLAINS = re.compile(
+    r"\b(?:explain|describe|discuss|why|what is|what are|list|name|tell|summari[sz]e|compare)\b"
+)
+_ASKS_FOR_CODE = re.compile(
+    r"\b(?:code|program|function|script|class|method|implement\w*|quer(?:y|ies)|algorithm|snippet)\b"
+)
+
+
+def detect_missing_code(reading: SessionReading) -> Iterator[Finding]:
+    """Yield solutions without code."""
+    if not reading.session.provenance.needs_code:
+        return
+    patterns = (_FENCED, _load_pattern("code_line"), _CODE_IN_LINE)
+    for view in reading.views:
+        if view.by_user or _is_empty(view) or any(pattern.search(view.body) for pattern in patterns):
+            continue
+        asked = view.asked.lower()
+        confidence = 0.6 if _EXPLAINS.search(asked) and not _ASKS_FOR_CODE.search(asked) else 0.9
+        yield reading.make_finding(view, "no_code", confidence, view.body)
+
+
+# Self-answer.
+
+
+_ANSWER = re.compile(r"\n[ \t>#*_-]*(?:solution|answer|response)[*_]*[ ]?:(?!\s*\n*\s*$)", re.IGNORECASE)
+_ANSWER_INLINE = re.compile(r"input:[ \t*_]*none[.]?[ \t*_]+(?:solution|answer)[*_]*:", re.IGNORECASE)
+_NEXT = re.compile(r"\bnext request\.?[*_\s]*\Z", re.IGNORECASE)
+_INPUT = re.compile(r"^[ \t>#*_]*input[*_]*:[*_ \t]*(\S+)?", re.IGNORECASE | re.MULTILINE)
+_ANSWER_HINTS = ("solution", "answer", "response", "next request", "assistant")
+"""A turn without any of these does not answer itself: a quick look."""
+
+
+def detect_self_answers(reading: SessionReading) -> Iterator[Finding]:
+    """Yield turns of the AI user that answer themselves."""
+    name = reading.session.assistant.name.lower()
+    for view in reading.views:
+        hinted = any(hint in view.lower for hint in _ANSWER_HINTS)
+        if not view.by_user or not (hinted or (len(name) > 2 and f"{name}:" in view.lower)):
+            continue
+        instruction = find_instruction(view.turn.text)
+        if instruction and (answer := _find_answer(view.plain[instruction.end() :], name)):
+            yield reading.make_finding(view, "self_answer", *answer)
+
+
+def _find_answer(rest: str, name: str) -> tuple[float, str] | None:
+    """Return the confidence that an answer follows an instruction, and the answer; None if not found."""
+    answer = _ANSWER.search(rest) or _ANSWER_INLINE.search(rest)
+    if answer is not None:
+        # An input of its own lines, between the instruction that is about it and the end, may contain the word.
+        input_line = _INPUT.search(rest[: answer.start() + 1])
+        handed_over = (
+            input_line is not None
+            and (input_line[1] or "").strip("*_.").lower() not in ("none", "n/a")
+            and _load_pattern("about_solution").search(rest[: input_line.start()]) is not None
+        )
+        return 0.4 if handed_over else 0.9, rest[answer.start() :]
+    speaker = re.search(rf"\n[ \t>#*_-]*(?:(?:ai )?assistant|{re.escape(name)})[*_]*:", rest, re.IGNORECASE)
+    request = speaker or _NEXT.search(rest)
+    return None if request is None else (0.8, rest[request.start() :])
+
+
+# Wrong language.
+
+
+def detect_wrong_language(reading: SessionReading) -> Iterator[Finding]:
+    """Yield turns in another language."""
+    language = identify_language(reading.session.provenance.language)
+    for view in reading.views:
+        if detect_other_language(view.lower, language):
+            asked = view.lower if view.by_user else view.asked.lower()
+            if not _load_pattern("about_language").search(asked):
+                yield reading.make_finding(view, "wrong_language", 0.9, view.turn.text)

@@ -1,1 +1,0 @@
-"""Runs the code of solutions in a sandbox; only if requested."""

@@ -1,0 +1,339 @@
+"""Generating many conversations from Python: recipes, and :func:`generate`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import warnings
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+from bactrian.api.arguments import check_acknowledged, check_base_url, check_unattended, describe_run
+from bactrian.api.bridge import run_sync
+from bactrian.api.embodied_play import check_runs_code
+from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
+from bactrian.api.notebook import open_display
+from bactrian.api.stored_run import Run
+from bactrian.errors import BactrianWarning, BudgetReached, InputError
+from bactrian.files.toml import suggest_name
+from bactrian.models.budget import UsageMeter
+from bactrian.models.pricing import choose_prices
+from bactrian.options import GenerateArguments, GenerateOptions, check_names, check_values, fill_defaults
+from bactrian.protocol.argument_names import use_python_words
+from bactrian.recipes.job_specs import RolePlay
+from bactrian.recipes.job_table import apply_job_table, build_job_table, read_job_table
+from bactrian.recipes.load import load_recipe
+from bactrian.recipes.schema import Recipe
+from bactrian.records.text import write_count
+from bactrian.roleplay.endings import EndingLike, read_endings
+from bactrian.runs.jobs import ModelChoice
+from bactrian.runs.kinds import choose_models as choose_run_models
+from bactrian.runs.kinds import find_job_kind, make_plan
+from bactrian.runs.lists import ListFunction, ListSource
+from bactrian.runs.progress import ProgressSnapshot, RunProgress
+from bactrian.runs.scheduler import DIFFERENT_ROLES, read_spread
+from bactrian.runs.wiring import PreparedRun, RunLimits, RunOrder, prepare_run
+
+_DEFAULT = ""
+"""The key for all agents without a model of their own."""
+ListSourceLike = ListSource | ListFunction
+"""An object with ``list_items``, or a function of a request that returns the items."""
+
+
+_OF_RECIPE = ("max_messages", "specify", "plan", "protocol", "critic", "tools", "language", "prompts")
+_IN_RECIPE = "Set it in the recipe: bt.recipe(NAME, role_play={'max_messages': 10}); see docs/recipes.md."
+
+
+def recipe(name: str | Path, **settings: object) -> Recipe:
+    """Load a recipe by its built-in name or from a .toml file, and change its ``settings``.
+
+    For an axis, a number is the count and a list the items; a dict changes a table. The result is validated like a
+    file.
+
+    Example:
+        >>> import bactrian as bt
+        >>> bt.recipe("ai-society", assistant_role=2, user_role=["Pilot", "Nurse"], task=3).size
+        12
+        >>> bt.recipe("ai-society", role_play={"max_messages": 10}).job.max_messages
+        10
+
+    Raises:
+        RecipeError: the file cannot be read, or is not a valid recipe.
+        InputError: a setting does not exist, or its value is not valid.
+    """
+    with use_python_words():
+        axes = {axis.name for axis in load_recipe(str(name)).axes}
+        return load_recipe(str(name), list(_write_settings(settings, axes)))
+
+
+def generate(
+    recipe: str | Path | Recipe,
+    *,
+    run: str | Path,
+    model: ModelLike | None = None,
+    models: Mapping[str, ModelLike] | None = None,
+    limit: int | None = None,
+    budget: float | None = None,
+    endings: EndingLike | Iterable[EndingLike] = (),
+    sources: Mapping[str, ListSourceLike] | None = None,
+    on_progress: Callable[[ProgressSnapshot], object] | None = None,
+    **options: Unpack[GenerateOptions],
+) -> Run:
+    """Generate the conversations of a recipe, or the remaining ones, and return the run.
+
+    Each turn is on disk before the next request. The same call resumes a run that was interrupted or that reached
+    its budget; ``limit=0`` generates nothing, for a forecast.
+
+    Example:
+        >>> import bactrian as bt
+        >>> script = bt.Scripted({"task_specifier": ["Name a green tea."], "user": ["<CAMEL_TASK_DONE>"]})
+        >>> small = bt.recipe("ai-society", assistant_role=["Tea merchant"], user_role=["Guest"], task=["Teas"])
+        >>> run = bt.generate(small, run="teas.db", model=script)
+        >>> run.endings
+        {'task_done': 1}
+
+    Args:
+        recipe: A built-in name, a .toml file, or a result of :func:`recipe`.
+        run: File of the run.
+        model: Model of every agent: a name, an object with ``reply``, or a function of messages that returns a text;
+            default is the recipe's, or ``"local"``.
+        models: Models by agent: ``user``, ``assistant``, ``critic``, ``lister``, ``task`` (specifier and planner).
+        limit: Only the first ``limit`` jobs of the recipe.
+        budget: Stop before the run costs more than this many US dollars, earlier calls included.
+        endings: User-defined endings besides the recipe's; for recipes of role-plays.
+        sources: User-defined list sources, by the name of an axis or by the value of its ``source``.
+        on_progress: Called once a second with the progress of the run. By default, a notebook shows it below the cell.
+        options: See :class:`GenerateOptions`.
+
+    Raises:
+        InputError: an argument cannot be used, or the run was begun with another plan.
+        BactrianError: the run cannot continue; its results so far are stored. A reached budget is a warning instead.
+        KeyboardInterrupt: Ctrl-C, after turns in flight are stored; a second Ctrl-C does not wait for them.
+    """
+    check_names(generate, options, GenerateOptions, **dict.fromkeys(_OF_RECIPE, _IN_RECIPE))
+    with use_python_words():
+        arguments = {"run": run, "limit": limit, "budget": budget, "on_progress": on_progress}
+        check_values({**arguments, **options}, GenerateArguments)
+        order = build_run_order(
+            recipe,
+            run,
+            model,
+            models,
+            limit=limit,
+            budget=budget,
+            endings=endings,
+            sources=sources,
+            options=options,
+        )
+    running: list[PreparedRun] = []
+
+    async def stop() -> None:
+        for one in running:
+            await one.runner.stop()
+
+    try:
+        progress = run_sync(
+            run_order(order, running.append, watch_progress(on_progress or open_display())),
+            stop,
+        )
+        if problem := _explain_rest(progress):
+            warnings.warn(f"The run {order.run} is not complete: {problem}", BactrianWarning, 2)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"The run {order.run} was interrupted; the same call resumes it.") from None
+    except BudgetReached as reached:
+        warnings.warn(f"The run is not complete: {reached}", BactrianWarning, 2)
+    return Run(order.run)
+
+
+def _explain_rest(progress: RunProgress) -> str:
+    """Return what failed or is missing, with the next action; empty if the run is complete."""
+    parts = [
+        (progress.failed, "job", "failed"),
+        (len(progress.short), "list", "stayed short"),
+        (progress.open, "job", "was left open" if progress.open == 1 else "were left open"),
+    ]
+    listed = ", ".join(f"{write_count(count, noun)} {what}" for count, noun, what in parts if count)
+    if not listed:
+        return ""
+    reasons = f" ({progress.reasons.most_common(1)[0][0]})" if progress.reasons else ""
+    again = "The same call with retry_failed=True" if progress.failed or progress.short else "The same call"
+    return f"{listed}{reasons}. {again} tries again; run.failures() gives the reasons."
+
+
+async def run_order(
+    order: RunOrder,
+    on_ready: Callable[[PreparedRun], object],
+    watch: Callable[[PreparedRun], Coroutine[Any, Any, None]],
+) -> RunProgress:
+    """Run the remaining jobs, and return the progress. ``watch`` runs concurrently until the run ends.
+
+    Raises:
+        BactrianError: the run cannot continue; its results so far are stored.
+    """
+    async with prepare_run(order) as work:
+        on_ready(work)
+        watching = asyncio.create_task(watch(work))
+        try:
+            await work.runner.run()
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+        return work.progress
+
+
+def watch_progress(
+    tell: Callable[[ProgressSnapshot], object] | None,
+) -> Callable[[PreparedRun], Coroutine[Any, Any, None]]:
+    """Return the ``watch`` argument of :func:`run_order` that calls ``tell`` once a second, and at the end."""
+
+    async def watch(work: PreparedRun) -> None:
+        if tell is None:
+            return
+        try:
+            while True:
+                await asyncio.sleep(1)
+                tell(work.progress.snapshot())
+        finally:
+            tell(work.progress.snapshot(whole=True))
+
+    return watch
+
+
+def build_run_order(
+    recipe: str | Path | Recipe,
+    run: str | Path,
+    model: ModelLike | None,
+    models: Mapping[str, ModelLike] | None,
+    *,
+    limit: int | None,
+    budget: float | None,
+    endings: EndingLike | Iterable[EndingLike] = (),
+    sources: Mapping[str, ListSourceLike] | None = None,
+    options: GenerateOptions,
+) -> RunOrder:
+    """Combine the arguments of :func:`generate` into one order.
+
+    Raises:
+        InputError: an argument cannot be used.
+    """
+    filled = fill_defaults(options, GenerateOptions)
+    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(str(recipe))
+    loaded = _with_jobs(loaded, filled["jobs"])
+    rules, paper = read_endings(endings)
+    if (rules or paper) and not isinstance(loaded.job, RolePlay):
+        raise InputError(
+            "Only a recipe of role-plays takes endings.", where="endings", next="Leave them out."
+        )
+    if paper:
+        raise InputError(
+            "The paper's endings are a setting of the recipe.",
+            where="endings",
+            next='For example recipe("ai-society", role_play={"endings": "paper"}).',
+        )
+    loaded = loaded.with_parameters(options.get("parameters", {}), "parameters")
+    _check_sources(loaded, sources or {})
+    axes = [axis.name for axis in loaded.axes if axis.name in (sources or {}) and axis.source is None]
+    loaded = loaded.with_list_sources(dict(zip(axes, axes, strict=True)))
+    agents = find_job_kind(loaded).name_models(loaded, ModelChoice(""))
+    chosen = choose_models((_DEFAULT, "lister", *agents), "" if model is None else model, models)
+    by_agent = {agent: name for agent, name in chosen.names.items() if agent in chosen.given}
+    choice = choose_run_models(loaded, chosen.names[_DEFAULT] or None, by_agent)
+    plan = replace(make_plan(loaded, choice, filled["seed"]), endings=rules)
+    check_base_url(filled["base_url"], plan.models.values())
+    check_unattended(loaded.critic and loaded.critic.role, plan.models)
+    check_acknowledged(loaded, acknowledged=filled["acknowledge_misuse"])
+    check_runs_code(loaded, allowed=filled["run_code"])
+    access = build_model_options(options)
+    known = choose_prices(
+        plan.models.values(), filled["price"], access.base_url, budget=budget, own=chosen.objects
+    )
+    origin = options.get("origin")
+    if filled["keep_tasks"] and origin is None:
+        raise InputError(
+            "There are no tasks to keep without a fork.", where="--keep-tasks", next="Give --fork NEW, too."
+        )
+    limit = _choose_limit(limit, filled["sample"])
+    return RunOrder(
+        plan,
+        Path(run),
+        replace(access, objects=limit_time(chosen.objects, access.timeout)),
+        UsageMeter(filled["max_tokens"], budget, known),
+        RunLimits(filled["concurrency"], filled["requests_per_minute"], filled["tokens_per_minute"]),
+        limit,
+        filled["retry_failed"],
+        None if origin is None else Path(origin),
+        sources or {},
+        describe_run(
+            {**options, DIFFERENT_ROLES: True},
+            limit=limit,
+            budget=budget,
+            sources=list(sources or {}),
+            base_url=access.base_url,
+        ),
+        spread=read_spread({**options, DIFFERENT_ROLES: True}, filled["seed"]),
+        keep_tasks=filled["keep_tasks"],
+    )
+
+
+def _choose_limit(limit: int | None, sample: int | None) -> int | None:
+    """Return the number of jobs. Raises InputError if both numbers are given."""
+    if limit is not None and sample is not None:
+        raise InputError("A sample has its own number of jobs.", where="sample", next="Leave the limit out.")
+    return limit if sample is None else sample
+
+
+def _with_jobs(recipe: Recipe, jobs: str | Path | Sequence[Mapping[str, str]] | None) -> Recipe:
+    """Return ``recipe`` with the jobs of a table.
+
+    Raises:
+        InputError: the table cannot be read, or does not fit the recipe.
+    """
+    if jobs is None:
+        return recipe
+    if isinstance(jobs, str | Path):
+        return apply_job_table(recipe, read_job_table(Path(jobs)))
+    return apply_job_table(recipe, build_job_table(jobs, "jobs", "job"))
+
+
+def _check_sources(recipe: Recipe, sources: Mapping[str, ListSourceLike]) -> None:
+    """Raise InputError if a source is for no axis of the recipe."""
+    known = [name for axis in recipe.axes for name in (axis.name, axis.source) if name is not None]
+    for name in sources:
+        if name not in known:
+            raise InputError(
+                f"The recipe has no axis {name!r}.{suggest_name(name, known)}",
+                where="sources",
+                next=f"Its axes are {', '.join(axis.name for axis in recipe.axes)}.",
+            )
+
+
+def _write_settings(settings: Mapping[str, object], axes: set[str], prefix: str = "") -> Iterable[str]:
+    """Yield ``settings`` as ``key=value``, the value in TOML."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _write_settings(cast("Mapping[str, object]", value), axes, f"{prefix}{key}.")
+        elif not prefix and key in axes and isinstance(value, (list, tuple)):
+            items = cast("list[object] | tuple[object, ...]", value)
+            yield f"{key}.given={_to_toml(items)}"
+            yield f"{key}.count={len(items)}"
+        elif not prefix and key in axes:
+            yield f"{key}.count={_to_toml(value)}"
+        else:
+            yield f"{prefix}{key}={_to_toml(value)}"
+
+
+def _to_toml(value: object) -> str:
+    """Write a value as TOML: a text, a number, a boolean or a list of them.
+
+    Raises:
+        InputError: the value is of another type.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    except TypeError as error:
+        what = f"{value!r} cannot be a setting of a recipe."
+        raise InputError(what, where="recipe", next="Give texts, numbers or lists.") from error

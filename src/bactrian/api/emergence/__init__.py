@@ -1,1 +1,0 @@
-"""Experiments on the emergence of knowledge: trainings composed with evaluations."""

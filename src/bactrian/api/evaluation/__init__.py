@@ -1,1 +1,0 @@
-"""Evaluations from Python: code, and comparisons of solutions."""

@@ -1,0 +1,261 @@
+"""Exports for the Python API and the command line: formats by name or object, and filters by code."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypedDict
+
+from bactrian.analyze.behaviours import BehaviourLike, OwnBehaviour, find_behaviours
+from bactrian.analyze.code_runs import CODE_FAILS, check_runs
+from bactrian.api.selection import SelectOptions, Words, merge_installed, read_selection
+from bactrian.errors import InputError
+from bactrian.export.exporter import ExportOptions, OnProgress, export_lists, export_run
+from bactrian.export.format import Format
+from bactrian.export.formats import LISTS, find_format
+from bactrian.export.manifest import Tool as TrainingTool
+from bactrian.export.session_filters import Benchmark, Filters, Predicate, read_benchmark, read_split
+from bactrian.files.plugins import list_plugins
+from bactrian.files.toml import suggest_name
+from bactrian.options import Option
+from bactrian.protocol.pack import load_pack
+from bactrian.records.run import BEHAVIOURS
+from bactrian.records.session import ENDING_CODES, Session
+from bactrian.roleplay.endings import GROUP as ENDINGS_GROUP
+from bactrian.store import open_store
+
+RUNS = "runs"
+"""Filter of sessions whose solutions contain Python that runs, and none that fails."""
+
+
+class ExportFlags(TypedDict, total=False):
+    """The choices of an export that the command line has, too."""
+
+    id: Annotated[
+        Words,
+        Option(
+            "--id",
+            "Only sessions with this id; * stands for any characters. Can be repeated.",
+            kind=list[str],
+        ),
+    ]
+    role: Annotated[Words, Option("--role", "Only sessions with this role. Can be repeated.", kind=list[str])]
+    pair: Annotated[
+        Words,
+        Option("--pair", "Only this pair of roles: 'ASSISTANT x USER'. Can be repeated.", kind=list[str]),
+    ]
+    task: Annotated[Words, Option("--task", "Only tasks with these words. Can be repeated.", kind=list[str])]
+    mark: Annotated[Words, Option("--mark", "Only sessions with this mark. Can be repeated.", kind=list[str])]
+    min_rounds: Annotated[int, Option("--min-rounds", "Minimum rounds of a session.", min=0, default=0)]
+    unfinished: Annotated[bool, Option("--unfinished", "Include unfinished sessions.")]
+    dedup: Annotated[bool, Option("--dedup", "Keep only the first of identical sessions.")]
+    decontaminate: Annotated[
+        str | Path | None,
+        Option(
+            "--decontaminate",
+            "Leave out sessions that quote this benchmark file (HumanEval's format).",
+            kind=Path,
+        ),
+    ]
+    side: Annotated[
+        Literal["assistant", "user"],
+        Option("--side", "Agent whose messages a model learns to write.", default="assistant"),
+    ]
+    redact: Annotated[
+        bool, Option("--redact", "Remove secrets, e-mail addresses, telephone, card and account numbers.")
+    ]
+    thoughts: Annotated[
+        bool, Option("--thoughts", "Include thoughts of reasoning models, if the format supports it.")
+    ]
+    plain: Annotated[bool, Option("--plain", "Leave out the system prompts and the words of the protocol.")]
+    split: Annotated[
+        Sequence[str],
+        Option(
+            "--split",
+            "Fraction of the role pairs to put into another split: validation=0.05. Can be repeated.",
+            kind=list[str],
+        ),
+    ]
+    tool: Annotated[TrainingTool | None, Option("--for", "Also write this tool's configuration.")]
+    license: Annotated[str, Option("--license", "Licence of the data, for its card.")]
+    prompts: Annotated[str | None, Option("--prompts", "Prompt pack of the run, if it is your own.")]
+
+
+class ExportChoices(ExportFlags, total=False):
+    """Keyword options of :meth:`bactrian.Run.export`."""
+
+    behaviours: Iterable[BehaviourLike]
+    """User-defined behaviours, for ``drop`` and for formats with findings."""
+
+
+async def export_session_data(
+    run: Path,
+    format: str | Format,  # noqa: A002  as on the command line
+    out: Path,
+    *,
+    only: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    overwrite: bool = False,
+    more: ExportChoices,
+    on_progress: OnProgress | None = None,
+) -> dict[str, Any]:
+    """Export the run at ``run`` and return the manifest. Raises what :meth:`bactrian.Run.export` raises."""
+    if format == LISTS:
+        _check_lists(only or drop, more)
+        async with open_store(run, read_only=True) as store:
+            return await export_lists(store, out, overwrite=overwrite)
+    chosen = format if isinstance(format, Format) else find_format(format)
+    asked = (CODE_FAILS,) if any(text.rpartition("=")[2] == CODE_FAILS for text in (*only, *drop)) else ()
+    own = merge_installed((*more.get("behaviours", ()), *asked))
+    benchmark, prompts = more.get("decontaminate"), more.get("prompts")
+    filters = read_filters(
+        only,
+        drop,
+        endings=await list_ending_codes(run) if only or drop else (),
+        marks=await _list_marks(run) if drop else {},
+        own=own,
+        min_rounds=more.get("min_rounds", 0),
+        unfinished=more.get("unfinished", False),
+        dedup=more.get("dedup", False),
+        benchmark=read_benchmark(Path(benchmark)) if benchmark else None,
+        require={**await _read_required(run, more), **({RUNS: check_runs} if RUNS in only else {})},
+    )
+    options = ExportOptions(
+        format=chosen,
+        out=out,
+        filters=filters,
+        split=read_split(list(more.get("split", ()))),
+        side=more.get("side", "assistant"),
+        findings=(lambda session: find_behaviours(session, own=own)) if "findings" in chosen.needs else None,
+        tool=more.get("tool"),
+        redact=more.get("redact", False),
+        thoughts=more.get("thoughts", False),
+        plain=more.get("plain", False),
+        overwrite=overwrite,
+        license=more.get("license", ""),
+        pack=load_pack(prompts) if prompts else None,
+    )
+    async with open_store(run, read_only=True) as store:
+        return await export_run(store, options, on_progress)
+
+
+def _check_lists(filters: Sequence[str], more: ExportChoices) -> None:
+    """Refuse choices that are about sessions."""
+    usual: tuple[object, ...] = (None, False, 0, "", "assistant", [], ())
+    given = [
+        *(["a filter"] if filters else []),
+        *(name for name, value in more.items() if value not in usual),
+    ]
+    if given:
+        raise InputError(
+            f"{LISTS} contains lists and no sessions: {given[0]} does not apply.",
+            where="--format",
+            next="Leave it out.",
+        )
+
+
+async def list_ending_codes(run: Path) -> tuple[str, ...]:
+    """Return the codes of the endings in the run at ``run``."""
+    async with open_store(run, read_only=True) as store:
+        codes = {one.ending: None async for one in store.progress() if one.ending is not None}
+    return tuple(codes)
+
+
+async def _list_marks(run: Path) -> dict[str, set[str]]:
+    """Return the sessions by the marks that people gave them."""
+    marks = defaultdict[str, set[str]](set)
+    async with open_store(run, read_only=True) as store:
+        for one in await store.marks():
+            marks[one.mark].add(one.session)
+    return marks
+
+
+def read_filters(
+    only: Sequence[str],
+    drop: Sequence[str],
+    *,
+    endings: Collection[str],
+    marks: Mapping[str, Collection[str]] | None = None,
+    own: Sequence[OwnBehaviour] = (),
+    min_rounds: int = 0,
+    unfinished: bool = False,
+    dedup: bool = False,
+    benchmark: Benchmark | None = None,
+    require: Mapping[str, Predicate] | None = None,
+) -> Filters:
+    """Parse ``ending=CODE``, ``finding=CODE`` and, to drop, ``mark=NAME``.
+
+    Of several endings to keep one is enough; all findings to keep must be there. The codes of ``endings`` and ``own``
+    are valid, too; ``marks`` are the ids of sessions by mark. ``runs`` is not a code, but a predicate of ``require``.
+
+    Raises:
+        InputError: a filter is not valid, or its code is unknown.
+    """
+    known = {
+        "ending": tuple(dict.fromkeys((*ENDING_CODES, *list_plugins(ENDINGS_GROUP), *endings))),
+        "finding": (*BEHAVIOURS, *(one.code for one in own)),
+        "mark": tuple(marks or ()),
+    }
+
+    def test(kind: str, code: str) -> Predicate:
+        if kind == "ending":
+            return lambda session: session.ending is not None and session.ending.code == code
+        if kind == "mark":
+            return lambda session: session.id in (marks or {})[code]
+        return lambda session: _shows(session, code, own)
+
+    kept = [_read_code(text, "--only", ("ending", "finding"), known) for text in only if text != RUNS]
+    dropped = {text: _read_code(text, "--drop", ("finding", "ending", "mark"), known) for text in drop}
+    found = {f"{kind}={code}": test(kind, code) for kind, code in kept if kind == "finding"}
+    return Filters(
+        endings=frozenset(code for kind, code in kept if kind == "ending"),
+        reject={text: test(*parts) for text, parts in dropped.items()},
+        min_rounds=min_rounds,
+        unfinished=unfinished,
+        dedup=dedup,
+        benchmark=benchmark,
+        # Expensive tests come last: a session of another pair is not searched for behaviours.
+        require={**(require or {}), **found},
+    )
+
+
+async def _read_required(run: Path, more: ExportChoices) -> Mapping[str, Predicate]:
+    """Return what the exported sessions must pass: their ids, roles, tasks and marks."""
+    options = SelectOptions(
+        id=more.get("id", ()),
+        role=more.get("role", ()),
+        pair=more.get("pair", ()),
+        task=more.get("task", ()),
+        mark=more.get("mark", ()),
+    )
+    async with open_store(run, read_only=True) as store:
+        return (await read_selection(store, options)).tests
+
+
+def _shows(session: Session, code: str, own: Sequence[OwnBehaviour]) -> bool:
+    built_in = [code] if code in BEHAVIOURS else []
+    return bool(find_behaviours(session, built_in, own=[one for one in own if one.code == code]))
+
+
+def _read_code(
+    text: str, flag: str, kinds: tuple[str, ...], known: dict[str, tuple[str, ...]]
+) -> tuple[str, str]:
+    """Split ``ending=task_done`` at the equals sign and check both sides; ``task_done`` alone is enough."""
+    kind, equals, code = text.partition("=")
+    if not equals:
+        # A code alone determines its kind: no ending and behaviour have the same code.
+        kind, code = next(((one, text) for one in kinds if text in known[one]), (kind, code))
+    if kind not in kinds or not code:
+        raise InputError(
+            f"{text!r} is not a valid filter.",
+            where=flag,
+            next=f"Write {' or '.join('mark=NAME' if one == 'mark' else f'{one}=CODE' for one in kinds)}.",
+        )
+    if code not in known[kind]:
+        raise InputError(
+            f"There is no {kind} {code!r}.{suggest_name(code, known[kind])}",
+            where=flag,
+            next=f"There are {', '.join(known[kind])}." if known[kind] else f"The run has no {kind}s.",
+        )
+    return kind, code

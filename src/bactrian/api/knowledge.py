@@ -1,0 +1,237 @@
+"""What the stages of a training know: by exact answers to invented facts, and by judges of pairs of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bactrian.api.arguments import choose_base_url
+from bactrian.api.dataset import build_run_order
+from bactrian.api.model_arguments import ModelLike
+from bactrian.api.solution_comparison import (
+    Comparison,
+    RunFunction,
+    RunSeries,
+    SolutionPlan,
+    run_comparison,
+    run_quietly,
+)
+from bactrian.errors import InputError
+from bactrian.evaluate.comparison_report import ComparedRuns
+from bactrian.evaluate.known_answers import (
+    NOTHING,
+    RECIPE,
+    FactSize,
+    KnownAnswers,
+    build_answer_recipe,
+    draw_facts,
+    load_domains,
+    read_answers,
+    write_study,
+)
+from bactrian.evaluate.question_sets import draw_tasks, load_questions
+from bactrian.evaluate.stages import (
+    EmergenceMatrix,
+    StageAnswers,
+    StageModel,
+    build_stage_recipe,
+    build_stage_report,
+    compute_matrix,
+    pair_stages,
+    read_stages,
+)
+from bactrian.models.open import ModelOptions
+from bactrian.options import GenerateOptions
+from bactrian.runs.wiring import RunOrder
+from bactrian.train.training import OnEvent, TrainOrder, train_recipe
+from bactrian.train.training_folder import TrainedModels, read_training
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswerOrder:
+    """The options of a known-answer experiment."""
+
+    out: Path
+    """Folder of the experiment; it contains a folder for each seed."""
+    seeds: tuple[int, ...]
+    size: FactSize = field(default_factory=FactSize)
+    base: str = NOTHING
+    """What is trained."""
+    steps: int | None = None
+    """Steps of each stage of a training; None for the usual length."""
+    stages: tuple[StageModel, ...] = ()
+    """Existing models to ask instead of training new ones, the base first."""
+    options: GenerateOptions = field(default_factory=GenerateOptions)
+    """How the stages are asked."""
+    on_training: OnEvent | None = None
+    """Receives the events of the trainings."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswerResult:
+    """The matrix, with what is missing from it."""
+
+    matrix: EmergenceMatrix
+    size: FactSize
+    unanswered: int
+    """Questions that a stage gave no answer to, because the model failed."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON content."""
+        domains = load_domains().domains
+        warnings = [f"{self.unanswered} questions have no answer; --retry-failed asks them again."]
+        return {
+            **self.matrix.to_json(),
+            "titles": {domain.key: domain.title for domain in domains},
+            "facts": self.size.facts,
+            "asked": len(domains[0].asked),
+            "warnings": warnings if self.unanswered else [],
+        }
+
+
+def prepare_studies(order: KnownAnswerOrder) -> list[KnownAnswers]:
+    """Write the facts, the conversations and the recipe of each seed, and return the facts.
+
+    Raises:
+        InputError: the folder contains another experiment, or cannot be written.
+    """
+    studies: list[KnownAnswers] = []
+    for seed in order.seeds:
+        known = draw_facts(seed, order.size)
+        folder = name_study(order.out, seed)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"The folder cannot be made: {error.strerror}.", where=str(folder), next="Name another --out."
+            ) from error
+        write_study(folder, known, order.base, order.steps)
+        studies.append(known)
+    return studies
+
+
+def name_study(out: Path, seed: int) -> Path:
+    """Return the folder of one seed."""
+    return out / f"seed-{seed}"
+
+
+async def measure_known_answers(order: KnownAnswerOrder, run: RunFunction = run_quietly) -> KnownAnswerResult:
+    """Train the stages of each seed, ask each stage, and return the matrix.
+
+    Args:
+        order: The experiment.
+        run: Runs the remaining jobs of an order.
+
+    Raises:
+        InputError: the folder contains another experiment, or a model cannot be used.
+        BactrianError: a training, a model or a run fails; all stages and answers so far are stored.
+    """
+    answers: list[StageAnswers] = []
+    missing = 0
+    names: Sequence[str] = ()
+    for known in prepare_studies(order):
+        stages = order.stages or await _train(name_study(order.out, known.seed), order.on_training)
+        names = [stage.name for stage in stages]
+        for number, stage in enumerate(stages):
+            questions = known.list_questions()
+            folder = name_study(order.out, known.seed) / "answers"
+            folder.mkdir(exist_ok=True)
+            path = folder / f"{number:02}-{stage.name}.db"
+            await run(_order_answers(known, stage, path, order.options))
+            graded = await read_answers(path, questions)
+            missing += len(questions) - len(graded)
+            answers.append(StageAnswers(known.seed, number, graded))
+    return KnownAnswerResult(compute_matrix(names, answers), order.size, missing)
+
+
+async def _train(folder: Path, on_event: OnEvent | None) -> tuple[StageModel, ...]:
+    trained = await train_recipe(TrainOrder(str(folder / RECIPE), out=folder / "training"), on_event)
+    return _list_models(trained)
+
+
+async def compare_stages(
+    stages: Sequence[StageModel],
+    sets: Sequence[str],
+    judges: Sequence[ModelLike],
+    series: RunSeries,
+    *,
+    out: Path,
+    limit: int | None = None,
+    longest: int = 1024,
+    tell: Callable[[str], object] = lambda _: None,
+) -> Comparison:
+    """Let all stages answer sets of questions, and judges compare them.
+
+    Args:
+        stages: The base first.
+        sets: Names of sets of questions, or files.
+        judges: Models; without one, the answers are only written.
+        series: Limits for all runs together.
+        out: Holds a folder for each set.
+        limit: Questions of each set, drawn at random; None for all.
+        longest: Tokens of an answer.
+        tell: Receives the name of each set before its runs begin.
+
+    Raises:
+        InputError: a set or a model cannot be used.
+        BudgetReached: a limit is used up; what was paid for is stored.
+    """
+    runs: dict[str, ComparedRuns] = {}
+    for questions in [load_questions(name) for name in sets]:
+        asked = draw_tasks(questions.questions, limit, series.options.get("seed") or 0)
+        plan = SolutionPlan(
+            out / questions.name,
+            build_stage_recipe(stages, questions.name, asked, longest),
+            {stage.name: stage.model for stage in stages},
+            pair_stages(stages),
+            len(asked),
+            one_answer=questions.has_one_answer,
+        )
+        tell(questions.name)
+        runs[questions.name] = await run_comparison(plan, judges, series)
+    report = await build_stage_report(runs) if judges and series.forecast is None else None
+    return Comparison(out, out, report)
+
+
+def find_stages(given: Sequence[str], options: ModelOptions) -> tuple[StageModel, ...]:
+    """Return the stages that a user gives: models, the base first, or the folder of a training.
+
+    Raises:
+        InputError: there are fewer than two, or one of them is missing or is not a model.
+    """
+    if len(given) == 1 and Path(given[0]).expanduser().is_dir():
+        return _list_models(read_training(Path(given[0]).expanduser()))
+    return read_stages(given, options)
+
+
+def _list_models(trained: TrainedModels) -> tuple[StageModel, ...]:
+    """Return the stages of a training. Raises InputError if one is missing, or has no GGUF."""
+    names = ["base", *(str(stage["name"]) for stage in trained.plan["recipe"]["stages"])]
+    found = {stage.name: stage for stage in trained.stages}
+    stages: list[StageModel] = []
+    for number, name in enumerate(names):
+        stage = found.get(name)
+        if stage is not None and stage.gguf is None:
+            raise InputError(
+                f"The stage {name!r} has no GGUF: the program runs no sequence-to-sequence models.",
+                where=str(stage.folder),
+                next="Serve its folder `model` at an endpoint, and give the stages as PROVIDER:NAME@ADDRESS.",
+            )
+        if stage is None or stage.gguf is None or not stage.gguf.is_file():
+            raise InputError(
+                f"The stage {name!r} of the training is not finished, or its model was removed.",
+                where=str(trained.folder / f"{number:02}-{name}"),
+                next="`bactrian train` with the same recipe and folder resumes; or give the models one by one.",
+            )
+        stages.append(StageModel(name, f"local:{stage.gguf}"))
+    return tuple(stages)
+
+
+def _order_answers(known: KnownAnswers, stage: StageModel, path: Path, options: GenerateOptions) -> RunOrder:
+    recipe = build_answer_recipe(known.list_questions(), stage.model)
+    address = choose_base_url(options.get("base_url"), (stage.model,))
+    return build_run_order(
+        recipe, path, stage.model, None, limit=None, budget=None, options={**options, "base_url": address}
+    )

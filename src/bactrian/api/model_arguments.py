@@ -1,0 +1,293 @@
+"""Models as arguments: a name, an object with ``reply``, or a function of messages."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, cast
+
+from bactrian.errors import BactrianError, BactrianWarning, InputError, ModelError
+from bactrian.models.budget import UsageMeter
+from bactrian.models.model import Model, Reply, ReplyChoice, Request, Traits, get_traits
+from bactrian.models.open import ModelOptions, open_model
+from bactrian.models.pricing import choose_prices
+from bactrian.models.scripted import Scripted
+from bactrian.models.text_tools import add_tools_as_text
+from bactrian.options import EndpointOptions, fill_defaults
+from bactrian.protocol.argument_names import use_python_words
+from bactrian.protocol.fences import split_thought
+from bactrian.records.text import Text, clean_text
+from bactrian.records.turn import Usage
+from bactrian.roleplay.human import HUMAN
+from bactrian.roleplay.recorded import Recorded
+
+LOCAL = "local"
+"""The built-in model."""
+UNCONSTRAINED = Traits(constrained_by="none")
+"""The traits of an unknown model: its output cannot be constrained."""
+Messages = list[dict[str, str]]
+"""A conversation in the usual form: ``[{"role": "system", "content": "…"}, …]``."""
+ModelFunction = Callable[[Messages], str | Awaitable[str]]
+"""A function, synchronous or not, that returns the reply to a conversation."""
+
+
+class Replying(Protocol):
+    """Any object with ``reply``: it returns a text or a :class:`~bactrian.models.model.Reply`."""
+
+    def reply(self, request: Request, /) -> Any:
+        """Answer ``request``, asynchronously or not."""
+        ...
+
+
+USUAL_AGENTS = ("task_specifier", "task_planner", "user", "assistant", "critic", "lister")
+"""Agents that are accepted in ``models`` even if they do not take part."""
+ModelLike = str | Replying | ModelFunction
+"""A model's name, an object with ``reply``, or a function of messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """Adapts a user's object or function to :class:`Model`. The user opens and closes its resources."""
+
+    name: str
+    answer: Callable[[Request], Any]
+    """Returns a text or a :class:`~bactrian.models.model.Reply`, or an awaitable of one."""
+    threaded: bool = True
+    """True if a call may block, so that it runs in a thread."""
+    traits: Traits = UNCONSTRAINED
+    timeout: float | None = None
+    """Seconds for an answer. A call in a thread cannot be interrupted: its answer is ignored."""
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``.
+
+        Raises:
+            ModelError: the user's code failed, or did not return a reply.
+        """
+        return await add_tools_as_text(self._reply, request)
+
+    async def _reply(self, request: Request) -> Reply:
+        found = [await self._ask(request) for _ in range(request.n)]
+        if isinstance(found[0], Reply):
+            return found[0]
+        texts = [one if isinstance(one, str) else one.text for one in found]
+        choices = tuple(_read_choice(text) for text in texts)
+        if request.on_text is not None:
+            request.on_text(choices[0].text)
+        prompt = sum(_count_tokens(message.text) for message in request.messages)
+        usage = Usage(prompt, sum(map(_count_tokens, texts)), estimated=True)
+        return Reply(choices, usage, self.name, raw=texts[0].encode(errors="replace"))
+
+    async def _ask(self, request: Request) -> str | Reply:
+        limit = asyncio.timeout(self.timeout)
+        try:
+            async with limit:
+                given = (
+                    await asyncio.to_thread(self.answer, request) if self.threaded else self.answer(request)
+                )
+                found: object = await given if inspect.isawaitable(given) else given
+        except BactrianError:
+            raise
+        except Exception as error:
+            if limit.expired():
+                raise ModelError(
+                    f"The model gave no answer within {self.timeout:g} seconds.",
+                    where=self.name,
+                    next="Make it faster, or give a longer timeout.",
+                ) from error
+            raise ModelError(
+                f"The model failed: {type(error).__name__}: {error}",
+                where=self.name,
+                next="Fix it, and make the same call again to resume.",
+            ) from error
+        if not isinstance(found, (str, Reply)):
+            raise ModelError(
+                f"The model returned {type(found).__name__} and not a text.",
+                where=self.name,
+                next="Return a str, or a bactrian.models.model.Reply.",
+            )
+        return found
+
+    async def close(self) -> None:
+        """Do nothing: the user closes the object."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenModels:
+    """The model names of the agents, and the user's objects behind some of the names."""
+
+    names: Mapping[str, str]
+    """Model name by agent."""
+    objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    """Model by name."""
+    given: frozenset[str] = frozenset()
+    """The agents given in ``models``."""
+
+
+@use_python_words()
+def load_model(model: ModelLike, *, base_url: str | None = None) -> Model:
+    """Return the model of a name, of an object with ``reply``, or of a function.
+
+    It connects at its first call. Close a model opened by name: ``await model.close()``.
+
+    Example:
+        >>> import bactrian as bt
+        >>> bt.load_model("scripted:replies.json")
+        Traceback (most recent call last):
+        ...
+        bactrian.errors.InputError: replies.json: The script cannot be read: No such file or directory.
+        Check the path.
+        >>> bt.load_model(lambda messages: "Solution: Sencha.").name
+        'python:<lambda>'
+
+    Raises:
+        InputError: the name is unknown, or its file cannot be used.
+    """
+    if isinstance(model, str):
+        return open_model(model, build_model_options({"base_url": base_url}))
+    return _wrap(model)
+
+
+def choose_models(
+    agents: Iterable[str], model: ModelLike | None, by_agent: Mapping[str, ModelLike] | None = None
+) -> ChosenModels:
+    """Return the model of each agent: from ``by_agent``, or ``model``. ``task`` is the task specifier and the planner.
+
+    Without ``model``, it is the built-in model, or the assistant's if both sides have a model of their own: a small
+    model must not specify the task of two large ones.
+
+    Raises:
+        InputError: ``by_agent`` names an agent that does not take part.
+    """
+    agents = tuple(agents)
+    given = dict(by_agent or {})
+    if "task" in given:
+        both = given.pop("task")
+        given = {"task_specifier": both, "task_planner": both, **given}
+    if strange := [name for name in given if name not in agents and name not in USUAL_AGENTS]:
+        raise InputError(
+            f"There is no agent {strange[0]!r} to give a model to.",
+            where="models",
+            next=f"Agents: {', '.join(sorted({*filter(None, agents), *USUAL_AGENTS, 'task'}))}.",
+        )
+    follows = _find_followed(given) if model is None else None
+    names: dict[str, str] = {}
+    objects: dict[str, Model] = {}
+    wrapped: dict[int, str] = {}
+    for agent in agents:
+        if follows is not None and agent not in given:
+            continue
+        one = given.get(agent, LOCAL if model is None else model)
+        if isinstance(one, str):
+            names[agent] = one
+            continue
+        if isinstance(one, Scripted) and agent in given:
+            one = one.for_agent(agent)
+        key = id(one)
+        if key not in wrapped:
+            opened = _wrap(one)
+            name, number = opened.name, 1
+            while name in objects or name in names.values():
+                number += 1
+                name = f"{opened.name} {number}"
+            wrapped[key] = name
+            objects[name] = opened if name == opened.name else replace(_as_own(opened), name=name)
+        names[agent] = wrapped[key]
+    own = frozenset(given) & names.keys()
+    if follows is None:
+        return ChosenModels(names, objects, own)
+    return ChosenModels({agent: names.get(agent, names[follows]) for agent in agents}, objects, own)
+
+
+def _find_followed(given: Mapping[str, ModelLike]) -> str | None:
+    """Return the side whose model other agents share, if both have one; None if not found. A person is not shared."""
+    if not {"user", "assistant"} <= given.keys():
+        return None
+    return next((side for side in ("assistant", "user") if given[side] != HUMAN), None)
+
+
+def build_model_options(options: Mapping[str, Any]) -> ModelOptions:
+    """Return the options for opening models, from :class:`EndpointOptions`. Keys are read when used."""
+    filled = fill_defaults(options, EndpointOptions)
+    return ModelOptions(
+        base_url=filled["base_url"] or os.environ.get("OPENAI_BASE_URL") or None,
+        window=filled["window"],
+        timeout=filled["timeout"],
+        max_wait=filled["max_wait"],
+        notice=_warn,
+        report=_warn,
+        recorded=Recorded,
+    )
+
+
+def open_access(options: Mapping[str, Any], models: ChosenModels) -> ModelOptions:
+    """Return the options for opening the models of a session, with what counts its tokens and its cost.
+
+    Raises:
+        InputError: ``price`` is not a price, or there is a ``budget`` and a price is unknown.
+    """
+    access = build_model_options(options)
+    budget = options.get("budget")
+    prices = choose_prices(
+        models.names.values(), options.get("price"), access.base_url, budget=budget, own=models.objects
+    )
+    return replace(access, meter=UsageMeter(None, budget, prices))
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, BactrianWarning, stacklevel=2)
+
+
+def _wrap(model: Replying | ModelFunction) -> Model:
+    if isinstance(model, (OwnModel, Scripted)):
+        return model
+    if hasattr(model, "reply"):
+        replying = cast("Replying", model)
+        name = getattr(model, "name", None) or f"python:{type(model).__name__}"
+        given = get_traits(cast("Model", model))
+        traits = given if hasattr(model, "traits") else UNCONSTRAINED
+        return OwnModel(str(name), replying.reply, not _is_async(replying.reply), traits)
+    if not callable(model):
+        raise InputError(
+            f"{model!r} is not a model.",
+            where="model",
+            next="Pass a name, an object with reply, or a function of messages.",
+        )
+    function = model
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return OwnModel(f"python:{name}", lambda request: function(_messages(request)), not _is_async(function))
+
+
+def _read_choice(text: str) -> ReplyChoice:
+    """Split off what a reasoning model thinks, as for an endpoint."""
+    thought, said = split_thought(text)
+    return ReplyChoice(Text(clean_text(said)), thought=clean_text(thought))
+
+
+def limit_time(objects: Mapping[str, Model], timeout: float) -> dict[str, Model]:
+    """Return the user's models with ``timeout`` seconds for each answer."""
+    return {
+        name: replace(model, timeout=timeout) if isinstance(model, OwnModel) else model
+        for name, model in objects.items()
+    }
+
+
+def _as_own(model: Model) -> OwnModel:
+    return model if isinstance(model, OwnModel) else OwnModel(model.name, model.reply, threaded=False)
+
+
+def _is_async(function: object) -> bool:
+    called = getattr(function, "__call__", None)  # noqa: B004  an object whose call is asynchronous
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _messages(request: Request) -> Messages:
+    return [{"role": message.role, "content": str(message.text)} for message in request.messages]
+
+
+def _count_tokens(text: str) -> int:
+    return len(text.encode(errors="replace")) // 4 + 1

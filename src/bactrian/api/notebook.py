@@ -1,0 +1,96 @@
+"""The progress of a run in a notebook."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from html import escape
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bactrian.api.progress_rows import list_rows, write_line
+from bactrian.errors import MissingExtra
+from bactrian.records.session import Session
+from bactrian.records.text import to_printable
+from bactrian.runs.progress import ProgressSnapshot
+from bactrian.store import open_store
+from bactrian.tables.tables import Row, Table, build_schema
+
+if TYPE_CHECKING:
+    import polars
+
+
+_BEGIN = "The run begins."
+
+
+class ShownProgress:
+    """The progress of a run at one moment, as a notebook shows it."""
+
+    def __init__(self, now: ProgressSnapshot | None) -> None:
+        self._now = now
+
+    def __repr__(self) -> str:
+        return _BEGIN if self._now is None else write_line(self._now)
+
+    def _repr_html_(self) -> str:
+        now = self._now
+        if now is None:
+            return f"<div>{_BEGIN}</div>"
+        left = ' style="text-align:left"'
+        rows = "".join(
+            f"<tr><th{left}>{row.label}</th><td{left}>{escape(to_printable(' · '.join(row.facts)))}</td></tr>"
+            for row in list_rows(now, ended=now.done >= now.total)
+        )
+        bar = f'<progress value="{now.share_done:.4f}" aria-label="share of the run"></progress>'
+        return f"<div>{now.done:,} of {now.total:,} {bar} {now.share_done:.0%}</div><table>{rows}</table>"
+
+
+def open_display() -> Callable[[ProgressSnapshot], object] | None:
+    """Return a function that shows the progress below the running cell, always in the same place.
+
+    Returns:
+        None if this is not a notebook.
+    """
+    if "IPython" not in sys.modules:
+        return None
+    shell: Any = import_module("IPython").get_ipython()
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    # Made in the thread of the cell: what another thread shows first may appear below another cell.
+    handle: Any = import_module("IPython.display").display(ShownProgress(None), display_id=True)
+    return lambda now: handle.update(ShownProgress(now))
+
+
+# Data frames of a run, for a notebook.
+
+
+async def read_frame(path: Path, table: Table, rows: Callable[[Session], Iterable[Row]]) -> polars.DataFrame:
+    """Return the rows of all sessions in the current state of the run as one data frame.
+
+    Raises:
+        MissingExtra: the optional part ``analysis`` is not installed.
+        StoreError: the run cannot be read.
+    """
+    if find_spec("polars") is None:
+        raise MissingExtra("analysis", "A run as data frames")
+    import polars as pl
+
+    columns = build_schema(table)
+    pieces = [pl.DataFrame(schema=columns)]
+    async with open_store(path, read_only=True) as store, store.snapshot() as run:
+        async for some in _batches(run.sessions()):
+            read = [row for session in some for row in rows(session)]
+            pieces.append(pl.DataFrame(read, schema=columns, orient="row"))
+    return pl.concat(pieces)
+
+
+async def _batches(sessions: AsyncIterator[Session]) -> AsyncIterator[list[Session]]:
+    some: list[Session] = []
+    async for session in sessions:
+        some.append(session)
+        if len(some) == 1000:
+            yield some
+            some = []
+    yield some

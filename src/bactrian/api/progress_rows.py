@@ -1,0 +1,144 @@
+"""The progress of a run as labelled rows of text, for terminals and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from bactrian.records.text import to_line, write_count, write_dollars
+from bactrian.runs.cost import Estimate
+from bactrian.runs.progress import ProgressSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressRow:
+    """One row: its label, and facts that may be put on one line or on several."""
+
+    label: str
+    facts: tuple[str, ...]
+    alarm: bool = False
+    """True if something is wrong."""
+
+
+def list_rows(now: ProgressSnapshot, *, ended: bool = False) -> Iterator[ProgressRow]:
+    """Yield the rows; ``ended`` if the command has ended, so that nothing is expected of it."""
+    yield ProgressRow("time", tuple(_list_times(now, ended=ended)))
+    if costs := tuple(_list_costs(now, ended=ended)):
+        yield ProgressRow("cost", tuple(fact.removeprefix("cost ") for fact in costs))
+    if now.usage.total:
+        about = "about " if now.usage.estimated else ""
+        cached = f" ({now.cached_share:.0%} cached)" if now.usage.cached else ""
+        prompt = f"{about}{now.usage.prompt:,} prompt{cached}"
+        yield ProgressRow("tokens", (prompt, f"{now.usage.completion:,} completion"))
+    calls = (f"{now.calls:,}", f"{now.calls_per_second:,.1f}/s")
+    running = () if ended else (f"{write_count(now.in_flight, 'conversation')} in flight",)
+    yield ProgressRow("calls", calls + running)
+    if now.endings:
+        yield ProgressRow("endings", list_counts(now.endings))
+    if now.last and not ended:
+        yield ProgressRow("last", (to_line(now.last),))
+    if not ended:
+        yield from _list_waits(now)
+    if now.failed or now.failed_calls:
+        failed = (
+            f"{now.failed:,} {'conversation' if now.failed == 1 else 'conversations'} failed",
+            write_count(now.failed_calls, "call") + " failed and repeated",
+        )
+        yield ProgressRow("faults", failed[not now.failed :] if now.failed_calls else failed[:1], alarm=True)
+
+
+def write_line(now: ProgressSnapshot) -> str:
+    """Return the progress on one line, for logs and terminals that cannot redraw."""
+    facts = [f"{now.done:,}/{now.total:,} done"]
+    for row in list_rows(now):
+        if row.label == "calls":
+            facts += f"{now.calls:,} calls", *row.facts[1:]
+        elif row.label == "cost":
+            facts += _list_costs(now, ended=False)
+        elif row.label not in ("last", "tokens"):
+            facts += row.facts
+    return " · ".join(facts)
+
+
+def list_counts(endings: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the endings with their numbers, the most frequent first."""
+    return tuple(f"{code} {count:,}" for code, count in sorted(endings.items(), key=lambda pair: -pair[1]))
+
+
+def write_duration(seconds: float) -> str:
+    """Return a duration in its two largest units."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days:,} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
+
+
+def _list_times(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
+    yield f"{write_duration(now.seconds)} so far" if not ended else write_duration(now.seconds)
+    if ended:
+        return
+    if now.seconds_left is not None and now.done < now.total:
+        yield f"about {_round_duration(now.seconds_left)} left"
+    if not now.done and now.seconds_to_first is not None:
+        yield f"first conversation in about {_round_duration(now.seconds_to_first)}"
+    elif not now.calls and now.slow_start:
+        yield now.slow_start
+
+
+def _round_duration(seconds: float) -> str:
+    """Return an estimated duration, no more exact than it is."""
+    if seconds < 10:
+        return f"{max(1, round(seconds))} s"
+    step = 5 if seconds < 60 else 10 if seconds < 600 else 60
+    rounded = round(seconds / step) * step
+    return write_duration(rounded).removesuffix(" 0 s")
+
+
+def _list_costs(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
+    if now.max_tokens is not None and now.run_tokens is not None:
+        yield f"{now.run_tokens:,} of {now.max_tokens:,} tokens"
+        if not ended and now.tokens_expected:
+            yield from _compare_tokens(now.tokens_expected, now)
+    usd = now.usd if now.run_usd is None else now.run_usd
+    if usd is None:
+        yield f"cost unknown (no price of {now.unpriced})" if now.unpriced else "cost unknown"
+        return
+    if now.free and not usd:
+        return
+    yield write_dollars(usd) + (f" of ${now.max_usd:,.2f}" if now.max_usd is not None else "")
+    if ended or now.usd_expected is None or now.done >= now.total:
+        return
+    if now.max_usd is not None and now.usd_expected.value > now.max_usd:
+        yield f"enough for about {now.affordable:,} of {now.total:,}"
+    else:
+        yield f"about {_round_usd(now.usd_expected.value)} in the end ({_write_range(now.usd_expected)})"
+
+
+def _compare_tokens(expected: Estimate, now: ProgressSnapshot) -> Iterator[str]:
+    if now.max_tokens is not None and expected.value > now.max_tokens:
+        yield f"enough for about {now.affordable:,} of {now.total:,}"
+    else:
+        yield f"about {expected.value:,.0f} in the end"
+
+
+def _write_range(money: Estimate) -> str:
+    return f"{_round_usd(money.low)} to {_round_usd(money.high)}"
+
+
+def _round_usd(usd: float) -> str:
+    """Return an expected amount of money, no more exact than it is."""
+    return write_dollars(usd) if usd < 100 else f"${usd:,.0f}"
+
+
+def _list_waits(now: ProgressSnapshot) -> Iterator[ProgressRow]:
+    if now.closed_for:
+        why = "the endpoint does not answer" if now.silent else "the endpoint asks to wait"
+        yield ProgressRow("waits", (why, f"next try in {now.closed_for:.0f} s"), alarm=True)
+    if now.open:
+        yield ProgressRow(
+            "paused", (f"{write_count(now.open, 'conversation')}, until the budget pays for them",)
+        )

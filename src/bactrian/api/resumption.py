@@ -1,0 +1,336 @@
+"""Resumes a stored run or session; its recipe and its options need not be given again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from bactrian.api.arguments import OWN, ToolLike, describe_run
+from bactrian.api.conversation import build_session_order
+from bactrian.api.embodied_play import ALONE, build_embodied_order, check_runs_code
+from bactrian.api.model_arguments import ChosenModels, build_model_options, open_access
+from bactrian.api.selection import find_session
+from bactrian.api.society_play import build_society_run
+from bactrian.errors import InputError
+from bactrian.models.budget import UsageMeter
+from bactrian.models.http import is_loopback, read_address
+from bactrian.models.open import ModelOptions
+from bactrian.models.pricing import choose_prices
+from bactrian.models.providers import load_providers, split_name
+from bactrian.options import Critic, PlayOptions, ResumeOptions, SocietyOptions, read_fields
+from bactrian.recipes.load import read_recipe_content
+from bactrian.recipes.schema import Recipe
+from bactrian.records.run import Command
+from bactrian.records.session import Role
+from bactrian.roleplay.alone import EmbodiedOrder
+from bactrian.roleplay.society import SocietyRun
+from bactrian.roleplay.start import SessionOrder
+from bactrian.runs.plan import Plan
+from bactrian.runs.scheduler import read_spread
+from bactrian.runs.wiring import RunLimits, RunOrder
+from bactrian.store import RunStore, name_run, open_store
+
+# Rebuilds the order of a stored run, so that it resumes without its recipe and options being named.
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """What a run stores about how it is made."""
+
+    plan: Plan
+    options: Mapping[str, Any]
+    """The options of the last command; empty if it was killed before it stored them."""
+    content: Mapping[str, Any]
+    """What was frozen."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the run."""
+        return self.plan.recipe
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """Python objects that the run was made with, and that a file cannot store."""
+        models = [name for name in self.plan.models.values() if name.startswith("python:")]
+        return tuple(
+            dict.fromkeys((*models, *self.content.get("endings", ()), *self.options.get("sources", ())))
+        )
+
+    @property
+    def needs_limit(self) -> bool:
+        """True if nothing says how many of the recipe's jobs are wanted."""
+        return "limit" not in self.options
+
+
+async def is_generated(store: RunStore) -> bool:
+    """Return True if the run was made from a recipe."""
+    return "recipe" in (await store.recipe() or {})
+
+
+async def read_stored_run(store: RunStore) -> StoredRun:
+    """Return how the run is made. No name of a model in a file is trusted: an address in it receives a key only if a
+    person names the address.
+
+    Raises:
+        InputError: it was not made from a recipe.
+    """
+    content = await store.recipe()
+    if content is None or "recipe" not in content:
+        raise InputError(
+            "This run was not made from a recipe.",
+            where=str(store.path),
+            next="`bactrian generate` makes runs from recipes.",
+        )
+    options = [command.options for command in await store.commands() if command.verb == "generate"]
+    models: Mapping[str, str] = content["models"]
+    recipe = read_recipe_content(content["recipe"])
+    plan = Plan(recipe, models, content.get("seed"), distrusted=frozenset(models.values()))
+    return StoredRun(plan, options[-1] if options else {}, content)
+
+
+async def read_resumable(run: Path, session: str | None = None) -> StoredRun | Command:
+    """Return what can be resumed: a run of a recipe, or the command that made a session.
+
+    Without ``session``, it is the only session that has not ended.
+
+    Raises:
+        InputError: there is no such session, there are several, or the run does not store how it was made.
+    """
+    async with open_store(run, read_only=True) as store:
+        if await is_generated(store):
+            return await read_stored_run(store)
+        name = await _find_open(store) if session is None else (await find_session(store, session)).id
+        command = find_command(await store.commands(), name)
+    if command is None:
+        raise InputError(
+            f"The run does not say how session {name} was made.",
+            where=str(run),
+            next="Run the command of `bactrian play` again with this --run; it resumes.",
+        )
+    return command
+
+
+async def _find_open(store: RunStore) -> str:
+    imported = await store.list_imported()
+    begun = [
+        session.id
+        async for session in store.progress()
+        if session.ending is None and session.id not in imported
+    ]
+    if len(begun) == 1:
+        return begun[0]
+    raise InputError(
+        f"{len(begun):,} sessions of the run have not ended." if begun else "Every session has ended.",
+        where=str(store.path),
+        next=f"Name one: {', '.join(begun[:5])}"
+        if begun
+        else "Its ID and --max-messages resume one that reached its limit.",
+    )
+
+
+def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> RunOrder:
+    """Return the order that continues a run of a recipe.
+
+    Raises:
+        InputError: an option must be given, because the run does not store it.
+    """
+    options = _merge(stored.options, given)
+    if stored.objects:
+        raise InputError(
+            f"The run was made with {stored.objects[0]!r} from Python, which a run cannot store.",
+            where=str(run),
+            next="Make the same call of bactrian.generate again; it resumes.",
+        )
+    if stored.needs_limit and given.get("limit") is None:
+        raise InputError(
+            f"The run does not say how many of its {stored.recipe.size:,} jobs you want.",
+            where=str(run),
+            next="Say it with --limit.",
+        )
+    if stored.recipe.tools is not None:
+        raise InputError(
+            "The agents of this run have tools, and a run never loads code by itself.",
+            where=str(run),
+            next=f"Name its recipe: bactrian generate RECIPE --run {shlex.quote(str(run))}",
+        )
+    check_runs_code(stored.recipe, allowed=given.get("run_code", False), flag="--yes")
+    trusted = _confirm_addresses(stored.plan.models.values(), options, given, str(run))
+    access = build_model_options(options)
+    plan = replace(stored.plan, distrusted=stored.plan.distrusted - trusted)
+    prices = choose_prices(
+        plan.models.values(), options.get("price"), access.base_url, budget=options.get("budget")
+    )
+    return RunOrder(
+        plan,
+        run,
+        access,
+        UsageMeter(options.get("max_tokens"), options.get("budget"), prices),
+        RunLimits(
+            options.get("concurrency"),
+            options.get("requests_per_minute"),
+            options.get("tokens_per_minute"),
+        ),
+        options.get("limit"),
+        given.get("retry_failed", False),
+        command=describe_run(options),
+        spread=read_spread(options, plan.seed),
+    )
+
+
+def build_resume_session(
+    command: Command, run: Path, given: ResumeOptions
+) -> SessionOrder | EmbodiedOrder | tuple[SocietyRun, ModelOptions]:
+    """Return the order that continues a session of ``play``; for one of a society, the society with its models.
+
+    The order of an embodied agent, alone or not, runs code of a model: ask before it is played.
+
+    Raises:
+        InputError: the session used what a file cannot store.
+    """
+    stored_options: Mapping[str, Any] = command.options
+    if not is_resumable(command):
+        raise InputError(
+            "The session was made with objects from Python, which a run cannot store.",
+            where=str(run),
+            next="Make the same call of bactrian.play again; it resumes.",
+        )
+    models: Mapping[str, str] = stored_options["models"]
+    options = _merge(stored_options, given)
+    trusted = _confirm_addresses(models.values(), options, given, str(run))
+    access = replace(
+        open_access(options, ChosenModels(models)), distrusted=frozenset(models.values()) - trusted
+    )
+    limit = options.get("max_messages")
+    if "society" in stored_options:
+        kept = _select(stored_options, SocietyOptions)
+        return build_society_run(
+            stored_options["society"],
+            stored_options["idea"],
+            models,
+            cast("SocietyOptions", {**kept, "max_messages": limit}),
+            endings=stored_options.get("endings", "default"),
+            name=stored_options.get("name"),
+        ), access
+    kept = _select(stored_options, PlayOptions)
+    if stored_options.get(ALONE):
+        return build_embodied_order(
+            stored_options["idea"],
+            Role(**stored_options["assistant"]),
+            ChosenModels(models),
+            access,
+            cast("PlayOptions", kept),
+            tools=_find_tools(stored_options, given, str(run)),
+            run=run,
+            name=command.session,
+        )
+    critic: dict[str, Any] | None = stored_options.get("critic")
+    return build_session_order(
+        stored_options["idea"],
+        (Role(**stored_options["assistant"]), Role(**stored_options["user"])),
+        ChosenModels(models),
+        access,
+        cast("PlayOptions", {**kept, "max_messages": limit}),
+        critic=Critic(**critic) if critic else None,
+        tools=_find_tools(stored_options, given, str(run)),
+        endings=stored_options["endings"],
+        run=run,
+        name=command.session,
+    )
+
+
+def _select(stored: Mapping[str, Any], declaration: type) -> dict[str, Any]:
+    return {name: stored[name] for name in stored.keys() & read_fields(declaration).keys()}
+
+
+def _merge(stored: Mapping[str, Any], given: ResumeOptions) -> dict[str, Any]:
+    """Return the stored options, with those that are given now."""
+    return {**stored, **{name: value for name, value in given.items() if value is not None}}
+
+
+def find_command(commands: Iterable[Command], session: str) -> Command | None:
+    """Return the call of ``play`` that made a session; None if the run does not store it."""
+    made = {command.session: command for command in commands if command.verb == "play"}
+    # The stages of a society share its command: their ids differ in what follows the last hyphen.
+    stages = (
+        command for command in made.values() if session.startswith(f"{command.session.rpartition('-')[0]}-")
+    )
+    return made.get(session) or next(stages, None)
+
+
+def is_resumable(command: Command | None) -> bool:
+    """Return True if the run stores all that a session was made with, so that it can be resumed by its name."""
+    return command is not None and bool(command.options) and not command.options.get(OWN)
+
+
+def write_resume_command(run: Path, stored: StoredRun) -> str | None:
+    """Return the command that resumes it with the run, quoted for the shell; None if only what made it can."""
+    if stored.objects or stored.recipe.tools is not None:
+        return None
+    parts = ["bactrian", "resume", name_run(run)]
+    if stored.needs_limit:
+        parts += ["--limit", str(stored.recipe.size)]
+    base_url = stored.options.get("base_url")
+    for address in _find_foreign(stored.plan.models.values(), base_url):
+        parts += ["--send-keys-to", address]
+    return shlex.join(parts)
+
+
+def _confirm_addresses(
+    names: Iterable[str], options: Mapping[str, Any], given: ResumeOptions, where: str
+) -> frozenset[str]:
+    """Return the names of models whose addresses a person confirmed.
+
+    Raises:
+        InputError: a key would go to an address that nobody confirmed.
+    """
+    names = tuple(names)
+    confirmed = {*given.get("send_keys_to", ()), given.get("base_url"), os.environ.get("OPENAI_BASE_URL")}
+    foreign = _find_foreign(names, options.get("base_url"))
+    if unconfirmed := [address for address in foreign if address not in confirmed]:
+        raise InputError(
+            f"The run names the address {unconfirmed[0]}, and your key goes there only if you say so.",
+            where=where,
+            next=f"If you trust it: --send-keys-to {shlex.quote(unconfirmed[0])}",
+        )
+    parts = ((name, split_name(name)) for name in names)
+    return frozenset(name for name, part in parts if part is not None and part.address in confirmed)
+
+
+def _find_foreign(names: Iterable[str], base_url: str | None) -> list[str]:
+    """Return the addresses that a stored run names, that are not of their provider, and that a key would go to."""
+    providers = load_providers()
+    foreign: list[str] = []
+    for name in dict.fromkeys(names):
+        parts = split_name(name)
+        row = None if parts is None else providers.get(parts.provider)
+        if parts is None or row is None:
+            continue
+        address = parts.address or (base_url if row.name == "openai" else None)
+        key = os.environ.get(row.key or "", "")
+        if address is None or not key or row.is_at(address) or is_loopback(read_address(address).host):
+            continue
+        foreign.append(address)
+    return list(dict.fromkeys(foreign))
+
+
+def _find_tools(
+    stored_options: Mapping[str, Any], given: ResumeOptions, where: str
+) -> dict[str, Sequence[ToolLike]]:
+    """Return the tools by agent: those that the person names, as a run never loads code by itself."""
+    agents: list[str] = [*stored_options.get("tools", ()), *stored_options.get("servers", ())]
+    if not agents:
+        return {}
+    if not (tools := given.get("tools", ())):
+        files = [file for listed in stored_options.get("tools", {}).values() for file in listed]
+        flags = [f"--tools {shlex.quote(file)}" for file in files]
+        flags += ["--mcp COMMAND"] * sum(stored_options.get("servers", {}).values())
+        raise InputError(
+            "The session has tools, and a run never loads code by itself.",
+            where=where,
+            next=f"Name them: {' '.join(flags)}",
+        )
+    return {agents[0]: tools}

@@ -1,0 +1,303 @@
+"""Reports on a run, and on the differences between runs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from html import escape
+from io import StringIO
+from pathlib import Path
+from typing import Any, cast
+
+from rich.console import Console
+
+from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.behaviours import OwnBehaviour, find_installed, load_definitions
+from bactrian.analyze.excerpts import AnnotatedSession, choose_sessions, read_annotated
+from bactrian.analyze.measure import measure
+from bactrian.analyze.report import Prices, build_report, compare_reports
+from bactrian.analyze.report_page import render_report
+from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
+from bactrian.api.status import read_common_price
+from bactrian.files.atomic import write_atomically
+from bactrian.models.pricing import make_pricing
+from bactrian.protocol.argument_names import use_python_words
+from bactrian.recipes.load import list_recipes, load_recipe
+from bactrian.records.run import Command
+from bactrian.records.text import show
+from bactrian.runs.scheduler import DIFFERENT_ROLES
+from bactrian.store import RunStore, open_store
+
+# Where a run comes from, for the head of a report: recipe, models, prompts, seed, version, command and dates.
+
+
+Json = dict[str, Any]
+_DEFAULTS: Mapping[str, object] = {"timeout": 600.0, "max_wait": 600.0, "order": "depth"}
+"""Options that are left out of a command while they have their usual value."""
+
+
+async def read_provenance(store: RunStore, run: Path, part: Aggregate) -> dict[str, Any]:
+    """Return where a run comes from, as a JSON object; what the run does not store is null.
+
+    ``command`` is the last one, rebuilt from its stored options.
+    """
+    content = await store.recipe() or {}
+    commands = await store.commands()
+    begun = sorted((await store.list_created()).values())
+    recipe: Mapping[str, Any] = content.get("recipe") or {}
+    return {
+        "recipe": recipe.get("name"),
+        "models": sorted({model for _, model in part.usage if model}),
+        "prompts": list(part.prompts),
+        "seed": content.get("seed"),
+        "versions": list(dict.fromkeys(command.version for command in commands)),
+        "command": _write_command(commands[-1], run, content) if commands else None,
+        "first": _write_date(begun[0]) if begun else None,
+        "last": _write_date(begun[-1]) if begun else None,
+    }
+
+
+def _write_date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="minutes")
+
+
+def _write_command(command: Command, run: Path, content: Mapping[str, Any]) -> str:
+    recipe: Mapping[str, Any] = content.get("recipe") or {}
+    subject = recipe.get("name") if command.verb == "generate" else command.options.get("idea")
+    parts = ["bactrian", command.verb, *([str(subject)] if subject else []), "--run", run.name]
+    models: Mapping[str, str] = content.get("models") or command.options.get("models") or {}
+    if len(names := set(models.values())) == 1:
+        parts += ["--model", *names]
+    if content.get("seed") is not None:
+        parts += ["--seed", str(content["seed"])]
+    if command.verb == "generate":
+        parts += [part for setting in list_settings(recipe) for part in ("--set", setting)]
+    return shlex.join([*parts, *_write_flags(command.options)])
+
+
+def list_settings(recipe: Mapping[str, Any]) -> list[str]:
+    """Return the settings, as ``--set`` takes them, that make ``recipe`` of the built-in recipe of its name.
+
+    Only numbers, words and booleans are compared, since nobody types a longer text as a setting. The list is
+    empty for a recipe of another name.
+    """
+    if recipe.get("name") not in list_recipes():
+        return []
+    base = load_recipe(recipe["name"]).content()
+    pairs: list[tuple[str, Any, Any]] = [("", base.get(key), of) for key, of in recipe.items()]
+    axes = {axis["name"]: axis for axis in base.get("axes", ())}
+    pairs += [(f"{axis['name']}.", axes.get(axis["name"]), axis) for axis in recipe.get("axes", ())]
+    return [
+        f"{prefix}{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for prefix, before, after in pairs
+        if isinstance(before, dict) and isinstance(after, dict)
+        for key, value in _find_new(cast("Json", before), cast("Json", after)).items()
+    ]
+
+
+def _find_new(before: Json, after: Json) -> Json:
+    """Return the short values of ``after`` that ``before`` does not have."""
+    short = {key: value for key, value in after.items() if isinstance(value, (bool, int, float, str))}
+    return {key: value for key, value in short.items() if value != before.get(key) and "\n" not in str(value)}
+
+
+def _write_flags(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the options that are a number or a short text; the others have no flag."""
+    for name, value in options.items():
+        if name in ("idea", "own", "endings", DIFFERENT_ROLES) or value == _DEFAULTS.get(name):
+            continue
+        if name == "limit" and value == options.get("sample"):
+            continue  # A sample of so many jobs is limited to them.
+        if value is True:
+            yield f"--{name.replace('_', '-')}"
+        elif isinstance(value, (int, float, str)) and value is not False:
+            yield from (f"--{name.replace('_', '-')}", str(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Mapping[str, Any]):
+    """A report on runs: a mapping with the fields of ``bactrian analyze --json``, which can be shown and saved.
+
+    Example:
+        >>> import bactrian as bt
+        >>> script = ["Instruction: Name one.\\nInput: None", "Solution: Sencha.\\nNext request.", "<CAMEL_TASK_DONE>"]
+        >>> _ = bt.play("Choose a tea", model=bt.Scripted(script), specify=False, run="report.db")
+        >>> run = bt.open_run("report.db")
+        >>> report = run.report()
+        >>> report["sessions"], report["endings"]["task_done"]["count"]
+        (1, 1)
+    """
+
+    runs: tuple[Json, ...]
+    """The report on each run: one, or several to compare."""
+    differences: tuple[Json, ...] = ()
+    """The differences of each run but the first from the first."""
+    conversations: tuple[tuple[AnnotatedSession, ...], ...] = ()
+    """The sessions of each run that the page shows as a whole, the most important first."""
+    definitions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Definitions of the behaviours, by code."""
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """All fields: those of one run, or ``runs`` and ``differences`` (a list for more than two runs).
+
+        Example:
+            >>> report.data == report.runs[0]
+            True
+        """
+        if not self.differences:
+            return self.runs[0]
+        several = len(self.differences) > 1
+        return {
+            "runs": list(self.runs),
+            "differences": list(self.differences) if several else self.differences[0],
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self.data[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def show(self) -> None:
+        """Display the report in a notebook, or print it elsewhere.
+
+        Example:
+            >>> report.show()
+            report: 1 session (1 role-play)
+            3 messages; ...
+        """
+        show(self)
+
+    @use_python_words()
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the report as one self-contained HTML page, or as JSON if the name ends with ``.json``.
+
+        Example:
+            >>> from pathlib import Path
+            >>> report.save("report.html")
+            >>> Path("report.html").stat().st_size > 10_000
+            True
+
+        Raises:
+            InputError: the file exists or cannot be written.
+        """
+        path = Path(path)
+        with write_atomically(path, overwrite=overwrite) as stage:
+            text = json.dumps(self.data) if path.suffix == ".json" else self.render_page()
+            (stage / path.name).write_text(text, "utf-8")
+
+    def render_page(self) -> str:
+        """Return the report as one HTML page.
+
+        Example:
+            >>> report.render_page()[:15]
+            '<!doctype html>'
+        """
+        return render_report(self.runs, self.differences, self.conversations, self.definitions)
+
+    def write(self, console: Console) -> None:
+        """Write the report to ``console`` as tables.
+
+        Example:
+            >>> from rich.console import Console
+            >>> report.write(Console())
+            report: 1 session (1 role-play)
+            3 messages; ...
+        """
+        if not self.differences:
+            write_report(console, self.runs[0])
+        elif len(self.differences) == 1:
+            write_differences(console, self.runs, self.differences[0])
+        else:
+            write_comparison(console, self.runs, self.differences)
+
+    def __str__(self) -> str:
+        text = StringIO()
+        plain = Console(
+            file=text,
+            width=WIDE,
+            color_system=None,
+            force_jupyter=False,  # True would display the tables instead of returning them
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+        self.write(plain)
+        return text.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        # Inherit the page's colours; escape all text.
+        return f'<pre style="line-height:1.3;overflow-x:auto">{escape(str(self))}</pre>'
+
+
+def make_report(parts: Sequence[tuple[str, Aggregate]], prices: Prices) -> Report:
+    """Make the report on the named runs. Raises MissingExtra if the optional part ``analysis`` is not installed."""
+    runs = tuple(build_report(name, part, prices) for name, part in parts)
+    changes = tuple(compare_reports(parts[0][1], part) for _, part in parts[1:])
+    return Report(runs, changes, definitions=load_definitions())
+
+
+def add_judgements(report: Report, judged: Mapping[str, Any]) -> Report:
+    """Return the report with a judge's decisions on the findings of its first run."""
+    first, *others = report.runs
+    return replace(report, runs=({**first, "judged": judged}, *others))
+
+
+async def report_runs(
+    paths: Sequence[Path], own: Sequence[OwnBehaviour], price: str | None, base_url: str | None
+) -> Report:
+    """Measure the runs, and make the report on them. Raises what :func:`read_report` raises."""
+    prices = make_pricing(price or await read_common_price(*paths), base_url)
+    parts: list[tuple[Path, Aggregate]] = []
+    for path in paths:
+        async with open_store(path, read_only=True) as store:
+            parts.append((path, await measure(store, own=own, processes=1)))
+    return await read_report(parts, prices, own)
+
+
+async def read_report(
+    runs: Sequence[tuple[Path, Aggregate]],
+    prices: Prices,
+    own: Sequence[OwnBehaviour] | None = None,
+    *,
+    conversations: bool = True,
+) -> Report:
+    """Make the report on measured runs, with where they come from, and with the conversations that its page shows.
+
+    Args:
+        runs: The file of each run, and its numbers. A run is named by its file, or by the whole path if two would be
+            named alike.
+        prices: Returns the price of a model; None if unknown.
+        own: User-defined behaviours; those of installed packages if None.
+        conversations: False to leave them out, for a report that is not made into a page.
+
+    Raises:
+        MissingExtra: the optional part ``analysis`` is not installed.
+        StoreError: a run cannot be read.
+    """
+    alike = len({path.stem for path, _ in runs}) < len(runs)
+    report = make_report([(str(path) if alike else path.stem, part) for path, part in runs], prices)
+    own = find_installed() if own is None else own
+    paired = [change["paired"] for change in report.differences if change["paired"]]
+    examples: list[str] = [session for pairs in paired for session in pairs["examples"]]
+    described: list[Json] = []
+    shown: list[tuple[AnnotatedSession, ...]] = []
+    for (path, part), described_run in zip(runs, report.runs, strict=True):
+        async with open_store(path, read_only=True) as store:
+            described.append({**described_run, "provenance": await read_provenance(store, path, part)})
+            if conversations:
+                ids = dict.fromkeys(examples) or choose_sessions(part.facts, part.behaviours)
+                shown.append(await read_annotated(store, ids, own))
+    return replace(
+        report,
+        runs=tuple(described),
+        conversations=tuple(shown),
+        definitions={**report.definitions, **{behaviour.code: behaviour.description for behaviour in own}},
+    )

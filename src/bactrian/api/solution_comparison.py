@@ -1,0 +1,512 @@
+"""Comparisons of solutions from Python: role-plays beside single answers, two models, and extraction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, TypedDict, Unpack, cast
+
+from bactrian.api.arguments import check_base_url, choose_base_url
+from bactrian.api.bridge import run_sync
+from bactrian.api.dataset import build_run_order, run_order, watch_progress
+from bactrian.api.model_arguments import ModelLike
+from bactrian.errors import BudgetReached, InputError
+from bactrian.evaluate.comparison_jobs import Solutions, Way, build_solution_recipe, build_verdict_recipe
+from bactrian.evaluate.comparison_report import ComparedRuns, build_comparison_report
+from bactrian.evaluate.question_sets import (
+    QuestionSet,
+    draw_tasks,
+    find_usual_model,
+    list_conversations,
+    load_questions,
+    read_stored_draw,
+    read_task_file,
+)
+from bactrian.evaluate.verdicts import Style, read_solutions
+from bactrian.evaluate.votes import name_folder
+from bactrian.models.budget import RAISE_LIMIT
+from bactrian.options import GenerateOptions, check_names
+from bactrian.protocol.argument_names import use_python_words
+from bactrian.recipes.schema import Recipe
+from bactrian.runs.wiring import RunOrder
+from bactrian.store import find_run, open_store
+
+Json = dict[str, Any]
+RunFunction = Callable[[RunOrder], Awaitable[int]]
+"""Runs the jobs of an order that are left, and returns the exit code."""
+ForecastFunction = Callable[[RunOrder, str], Awaitable[None]]
+"""Shows what an order will cost, under a title."""
+
+
+class ComparisonOptions(TypedDict, total=False):
+    """Keyword options of :func:`evaluate_agents` and :func:`compare_models`."""
+
+    math: bool
+    """Judges solve the problem first, for tasks with one answer."""
+    repeats: int
+    """Judgements in each of the two orders; default 1."""
+    by_roles: bool
+    """Intervals by resampling pairs of roles instead of tasks."""
+    only: str | Path | None
+    """Instead of a draw: a file of session ids, one a line."""
+    seed: int | None
+    """Seed of the draw and of the sampling."""
+    max_tokens: int | None
+    """Stop before all runs together use this many tokens."""
+    concurrency: int | None
+    """Concurrent requests."""
+    price: str | None
+    """US dollars per million tokens, ``"prompt/completion[/cached]"``."""
+    base_url: str | None
+    """Address of the endpoint; default ``OPENAI_BASE_URL``."""
+    timeout: float
+    """Maximum wait for a reply, or that an endpoint may request, in seconds; default 600."""
+    retry_failed: bool
+    """Ask again where a model failed."""
+
+
+_OF_RUNS = ("seed", "concurrency", "price", "base_url", "timeout", "retry_failed")
+
+
+async def run_quietly(order: RunOrder) -> int:
+    """Run the jobs of ``order`` that are left, and show nothing."""
+    await run_order(order, lambda _: None, watch_progress(None))
+    return 0
+
+
+class RunSeries:
+    """The runs of an evaluation, one after another. Its limits apply to all of them together."""
+
+    def __init__(
+        self,
+        options: ComparisonOptions,
+        budget: float | None = None,
+        run: RunFunction = run_quietly,
+        forecast: ForecastFunction | None = None,
+    ) -> None:
+        """Make a series; with ``forecast``, nothing is run, and the cost of each run is shown instead."""
+        self.options = options
+        self.forecast = forecast
+        self.code = 0
+        """The highest exit code of the runs so far."""
+        self._budget = None if forecast else budget
+        self._tokens = options.get("max_tokens")
+        self._run = run
+        self._last: RunOrder | None = None
+
+    async def run(self, title: str, recipe: Recipe, path: Path, models: Mapping[str, ModelLike]) -> None:
+        """Run what is left of ``recipe`` in the file ``path``, within the limits that earlier runs left.
+
+        Raises:
+            InputError: a model or an option cannot be used.
+            BudgetReached: a limit is used up; what was paid for is stored.
+        """
+        self._subtract()
+        # One address is given for all runs; this one may have no model that takes it.
+        base_url = choose_base_url(self.options.get("base_url"), map(name_model, models.values()))
+        options = {name: self.options[name] for name in _OF_RUNS if name in self.options}  # type: ignore[literal-required]
+        if "timeout" in options:
+            options["max_wait"] = options["timeout"]
+        order = build_run_order(
+            recipe,
+            path,
+            next(iter(models.values())),
+            models,
+            limit=None,
+            budget=self._budget,
+            options=cast("GenerateOptions", {**options, "max_tokens": self._tokens, "base_url": base_url}),
+        )
+        if self.forecast is not None:
+            await self.forecast(order, title)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._last = order
+        self.code = max(self.code, await self._run(order))
+
+    def _subtract(self) -> None:
+        """Subtract from the limits what the last run used, earlier commands included."""
+        if self._last is None:
+            return
+        meter, order, self._last = self._last.meter, self._last, None
+        if self._budget is not None:
+            self._budget -= meter.usd
+        if self._tokens is not None:
+            self._tokens -= meter.used.total
+        if (self._budget is not None and self._budget < 0) or (self._tokens is not None and self._tokens < 1):
+            raise BudgetReached(
+                "The runs so far have used up the limit; nothing more was asked.",
+                where=str(order.run),
+                next=RAISE_LIMIT,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SolutionPlan:
+    """What to solve, with what, and which solutions to compare."""
+
+    folder: Path
+    """Holds the runs of solutions and verdicts."""
+    recipe: Recipe
+    models: Mapping[str, ModelLike]
+    """By way."""
+    pairs: Sequence[tuple[Way, Way]]
+    tasks: int
+    one_answer: bool = False
+    """True if each task has one right answer, so that judges solve it first."""
+
+    @property
+    def solutions(self) -> Path:
+        """The run of the solutions."""
+        return self.folder / "solutions.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The runs of a comparison, and the report on them."""
+
+    folder: Path
+    solutions: Path
+    report: Json | None
+    """None without a judge, and for a forecast."""
+
+
+async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series: RunSeries) -> ComparedRuns:
+    """Write the solutions of ``plan``, and ask the judges.
+
+    Raises:
+        InputError: a model or an option cannot be used.
+        BudgetReached: a limit is used up; what was paid for is stored.
+    """
+    options = series.options
+    check_base_url(options.get("base_url"), map(name_model, (*plan.models.values(), *judges)))
+    await series.run("Solutions", plan.recipe, plan.solutions, plan.models)
+    style: Style = "math" if options.get("math") or plan.one_answer else "general"
+    repeats = options.get("repeats", 1)
+    verdicts: dict[str, Path] = {}
+    for judge in judges:
+        name = name_model(judge)
+        recipe = build_verdict_recipe(plan.solutions, plan.pairs, plan.tasks, style, repeats)
+        verdicts[name] = name_verdicts(plan.folder, name, style)
+        await series.run(f"Verdicts of {name}", recipe, verdicts[name], {"judge": judge})
+    return ComparedRuns(plan.solutions, verdicts)
+
+
+async def _compare(plan: SolutionPlan, judges: Sequence[ModelLike], series: RunSeries) -> Comparison:
+    runs = await run_comparison(plan, judges, series)
+    report = None
+    if judges and series.forecast is None:
+        report = await build_comparison_report(runs, by_roles=series.options.get("by_roles", False))
+    return Comparison(plan.folder, plan.solutions, report)
+
+
+async def compare_role_plays(
+    run: str | Path,
+    judges: Sequence[ModelLike],
+    series: RunSeries,
+    *,
+    tasks: int = 100,
+    model: ModelLike | None = None,
+    extractor: ModelLike | None = None,
+    chain_of_thought: bool = False,
+    against: str | Path | None = None,
+    out: str | Path | None = None,
+) -> Comparison:
+    """Compare the solutions of role-plays with single answers; see :func:`evaluate_agents`."""
+    ways = ["extraction", "against" if against else "single_shot"]
+    if chain_of_thought:
+        ways.append("chain_of_thought")
+    source = find_run(Path(run))
+    folder = name_folder(source, out)
+    other = None if against is None else find_run(Path(against))
+    plan = await _plan_role_plays(source, folder, ways, series.options, tasks, model, extractor, other)
+    return await _compare(plan, judges, series)
+
+
+async def compare_answers(
+    models: tuple[ModelLike, ModelLike],
+    questions: str,
+    judges: Sequence[ModelLike],
+    series: RunSeries,
+    *,
+    limit: int | None = None,
+    out: str | Path | None = None,
+) -> Comparison:
+    """Compare the answers of two models to a set of questions; see :func:`compare_models`."""
+    plan = _plan_answers(models, load_questions(questions), series.options.get("seed") or 0, limit, out)
+    return await _compare(plan, judges, series)
+
+
+def _plan_answers(
+    models: tuple[ModelLike, ModelLike],
+    questions: QuestionSet,
+    seed: int,
+    limit: int | None,
+    out: str | Path | None,
+) -> SolutionPlan:
+    asked = draw_tasks(questions.questions, limit, seed)
+    names = _write_words("-".join(map(name_model, models)))[:100]
+    spec = Solutions(ways=("first", "second"), question_set=questions.name, task_label="question")
+    return SolutionPlan(
+        Path(out or f"{names}.{questions.name}.pairwise").absolute(),
+        build_solution_recipe(asked, spec),
+        {"first": models[0], "second": models[1]},
+        [("first", "second")],
+        len(asked),
+        one_answer=questions.has_one_answer,
+    )
+
+
+async def extract_role_plays(
+    run: str | Path,
+    series: RunSeries,
+    *,
+    tasks: int = 100,
+    model: ModelLike | None = None,
+    out: str | Path | None = None,
+) -> Path:
+    """Write the solutions of role-plays, and return the run that contains them; see :func:`extract_solutions`."""
+    source = find_run(Path(run))
+    folder = name_folder(source, out, "extraction")
+    plan = await _plan_role_plays(source, folder, ["extraction"], series.options, tasks, model)
+    return (await run_comparison(plan, (), series)).solutions
+
+
+async def _plan_role_plays(
+    run: Path,
+    folder: Path,
+    ways: Sequence[Way],
+    options: ComparisonOptions,
+    tasks: int,
+    model: ModelLike | None,
+    extractor: ModelLike | None = None,
+    against: Path | None = None,
+) -> SolutionPlan:
+    """Draw the tasks of a run, and return how they are solved and compared.
+
+    Raises:
+        InputError: the run has no conversations to draw from.
+        StoreError: a run cannot be read.
+    """
+    sessions = await list_conversations(run)
+    if against is not None:
+        others = set(await list_conversations(against))
+        sessions = [session for session in sessions if session in others]
+        if not sessions:
+            raise InputError(
+                "The two runs have no finished session in common.",
+                where=str(against),
+                next="`bactrian generate --fork NEW --keep-tasks` makes a second run on the same tasks.",
+            )
+    only = options.get("only")
+    spec = _make_spec(run, ways, options, None if only else tasks, against)
+    if only is not None:
+        drawn = read_task_file(Path(only), sessions)
+    else:
+        stored = await read_stored_draw(folder / "solutions.db", spec)
+        drawn = stored or draw_tasks(sessions, tasks, spec.seed)
+    model = model or await find_usual_model(run, drawn[0])
+    extractor = extractor or model
+    return SolutionPlan(
+        folder,
+        build_solution_recipe(drawn, spec),
+        {way: extractor if way in ("extraction", "against") else model for way in ways},
+        list(combinations(ways, 2)),
+        len(drawn),
+    )
+
+
+def _make_spec(
+    run: Path, ways: Sequence[Way], options: ComparisonOptions, drawn: int | None, against: Path | None
+) -> Solutions:
+    return Solutions(
+        ways=tuple(ways),
+        source=str(run.absolute()),
+        against=str(against.absolute()) if against else "",
+        seed=options.get("seed") or 0,
+        drawn=drawn,
+    )
+
+
+def name_model(model: ModelLike) -> str:
+    """Return the name of a model, or the type of one that is an object."""
+    if isinstance(model, str):
+        return model
+    return str(getattr(model, "__name__", type(model).__name__)).lower()
+
+
+def name_verdicts(folder: Path, judge: str, style: Style) -> Path:
+    """Return the run of the verdicts of a judge."""
+    return folder / f"verdicts.{_write_words(judge)[:80]}{'.math' if style == 'math' else ''}.db"
+
+
+def _write_words(name: str) -> str:
+    """Return the name of a model with hyphens for characters that a file's name should not have."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")
+
+
+@use_python_words()
+def evaluate_agents(
+    run: str | Path,
+    *,
+    judge: ModelLike | Sequence[ModelLike],
+    tasks: int = 100,
+    model: ModelLike | None = None,
+    extractor: ModelLike | None = None,
+    chain_of_thought: bool = False,
+    against: str | Path | None = None,
+    out: str | Path | None = None,
+    budget: float | None = None,
+    **options: Unpack[ComparisonOptions],
+) -> Json:
+    """Compare the solutions of role-plays with single answers, by judges, as ``bactrian evaluate agents`` does.
+
+    The same call resumes it.
+
+    Example:
+        >>> import bactrian as bt
+        >>> script = {"user": ["Instruction: Name one.\\nInput: None", "<CAMEL_TASK_DONE>"], "assistant": ["Sencha."]}
+        >>> _ = bt.play("Choose a tea", model=bt.Scripted(script), specify=False, run="tea.db")
+        >>> judge, model = bt.Scripted(["9 2", "2 9"]), bt.Scripted(["Take sencha.", "Any."])
+        >>> report = bt.evaluate_agents("tea.db", judge=judge, model=model)
+        >>> report["comparisons"][0]["counts"]["win"]
+        1
+
+    Args:
+        run: A run of role-plays.
+        judge: The model that judges, or several for a panel.
+        tasks: Tasks to draw at random.
+        model: Writes the single answers; default the run's assistant.
+        extractor: Extracts solutions from conversations; default ``model``.
+        chain_of_thought: Also compare with answers that think step by step.
+        against: Another run, whose role-plays on the same tasks take the place of single answers.
+        out: Folder of solutions and verdicts; default ``RUN.agents``.
+        budget: US dollars for all runs together.
+        options: See :class:`ComparisonOptions`.
+
+    Returns:
+        The report, as ``--json`` writes it.
+
+    Raises:
+        InputError: an argument cannot be used, or the run has no finished role-play.
+        BudgetReached: a limit is reached; what was paid for is stored.
+    """
+    check_names(evaluate_agents, options, ComparisonOptions)
+    work = compare_role_plays(
+        run,
+        _list_judges(judge),
+        RunSeries(options, budget),
+        tasks=tasks,
+        model=model,
+        extractor=extractor,
+        chain_of_thought=chain_of_thought,
+        against=against,
+        out=out,
+    )
+    return run_sync(work).report or {}
+
+
+@use_python_words()
+def compare_models(
+    first: ModelLike,
+    second: ModelLike,
+    *,
+    questions: str | Path,
+    judge: ModelLike | Sequence[ModelLike],
+    limit: int | None = None,
+    out: str | Path | None = None,
+    budget: float | None = None,
+    **options: Unpack[ComparisonOptions],
+) -> Json:
+    """Compare two models on a set of questions, by judges, as ``bactrian evaluate pairwise`` does.
+
+    The same call resumes it.
+
+    Example:
+        >>> import bactrian as bt
+        >>> verdict = bt.Scripted({"judge": ["9 2", "2 9"]})
+        >>> one, other = bt.Scripted(["Sencha."]), bt.Scripted(["No idea."])
+        >>> report = bt.compare_models(one, other, questions="code", judge=verdict, limit=2, out="compared")
+        >>> report["tasks"]
+        2
+
+    Args:
+        first: A model.
+        second: Another model.
+        questions: A set (``ai-society``, ``code``, ``math``, ``science``), or a file of JSON lines with ``text``.
+        judge: The model that judges, or several for a panel.
+        limit: Only so many questions, drawn at random.
+        out: Folder of answers and verdicts.
+        budget: US dollars for all runs together.
+        options: See :class:`ComparisonOptions`.
+
+    Returns:
+        The report, as ``--json`` writes it.
+
+    Raises:
+        InputError: an argument cannot be used.
+        BudgetReached: a limit is reached; what was paid for is stored.
+    """
+    check_names(compare_models, options, ComparisonOptions)
+    series = RunSeries(options, budget)
+    models = (first, second)
+    work = compare_answers(models, str(questions), _list_judges(judge), series, limit=limit, out=out)
+    return run_sync(work).report or {}
+
+
+@use_python_words()
+def extract_solutions(
+    run: str | Path,
+    *,
+    tasks: int = 100,
+    model: ModelLike | None = None,
+    out: str | Path | None = None,
+    budget: float | None = None,
+    **options: Unpack[ComparisonOptions],
+) -> list[dict[str, str]]:
+    """Write the solution of each conversation as one text in the solver's own voice, and return them.
+
+    Each has ``session``, ``task`` and ``solution``. The same call resumes it.
+
+    Example:
+        >>> import bactrian as bt
+        >>> script = {"user": ["Instruction: Name one.\\nInput: None", "<CAMEL_TASK_DONE>"], "assistant": ["Sencha."]}
+        >>> _ = bt.play("Choose a tea", model=bt.Scripted(script), specify=False, run="tea.db")
+        >>> bt.extract_solutions("tea.db", model=bt.Scripted(["Take sencha."]))[0]["solution"]
+        'Take sencha.'
+
+    Raises:
+        InputError: an argument cannot be used, or the run has no finished role-play.
+        BudgetReached: a limit is reached; what was paid for is stored.
+    """
+    check_names(extract_solutions, options, ComparisonOptions)
+
+    async def extract() -> list[dict[str, str]]:
+        series = RunSeries(options, budget)
+        return await read_extracted(await extract_role_plays(run, series, tasks=tasks, model=model, out=out))
+
+    return run_sync(extract())
+
+
+async def read_extracted(solutions: Path) -> list[dict[str, str]]:
+    """Return the extracted solutions of a run, in the order of its sessions. Raises StoreError."""
+    async with open_store(solutions, read_only=True) as store:
+        solved = [session async for session in store.sessions() if session.turns]
+    return [
+        {
+            "session": session.values["task"],
+            "task": str(session.task.text),
+            "solution": read_solutions(session)["extraction"],
+        }
+        for session in sorted(solved, key=lambda session: session.id)
+    ]
+
+
+def _list_judges(judge: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
+    if not isinstance(judge, (list, tuple)):
+        return [cast("ModelLike", judge)]
+    if not judge:
+        raise InputError("There is no judge.", where="judge", next="Give one or more models.")
+    return list(cast("Sequence[ModelLike]", judge))

@@ -1,0 +1,92 @@
+"""A text laid out for reading: paragraphs and blocks of code, cut where a quotation or another mark begins or ends.
+
+It stays text: every view renders the blocks its own way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, TypeVar
+
+from bactrian.protocol.fences import find_quotation
+
+LabelT = TypeVar("LabelT")
+
+_FENCE = re.compile(r"^[ \t]*(```|~~~)[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$\n?|\Z)", re.M | re.S)
+_CONTROL = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\r\t"} | {0x7F: 0x2421}
+_BIDI = {code: f"⟨U+{code:04X}⟩" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)}
+_VISIBLE = {**_CONTROL, **_BIDI}
+"""Characters that could mislead a reader, or stay unseen, and what is shown in their place."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedSpan(Generic[LabelT]):
+    """A stretch of a text that means something, such as the evidence of a behaviour."""
+
+    begin: int
+    end: int
+    label: LabelT
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Generic[LabelT]):
+    """A stretch of a block under the same marks."""
+
+    text: str
+    labels: tuple[LabelT, ...] = ()
+    """Those of its marks, each once."""
+    token: str = ""
+    """The class of a piece of code (``k`` for a keyword …), as Pygments names it; empty if code is not coloured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block(Generic[LabelT]):
+    """A paragraph or a block of code."""
+
+    pieces: tuple[Piece[LabelT], ...]
+    is_code: bool = False
+    language: str = ""
+
+
+def make_visible(text: str) -> str:
+    """Return ``text`` with control characters and direction overrides replaced by visible signs."""
+    return text if text.isascii() and text.isprintable() else text.translate(_VISIBLE)
+
+
+def mark_quotations(text: str, quotations: Iterable[tuple[LabelT, str]]) -> list[MarkedSpan[LabelT]]:
+    """Return the marks of those quotations that ``text`` contains."""
+    return [MarkedSpan(*span, label) for label, quote in quotations if (span := find_quotation(text, quote))]
+
+
+def split_blocks(
+    text: str, marks: Sequence[MarkedSpan[LabelT]] = (), begin: int = 0, end: int | None = None
+) -> Iterator[Block[LabelT]]:
+    """Yield the paragraphs and the blocks of code of ``text[begin:end]``; the fences of code are left out."""
+    at, end = begin, len(text) if end is None else end
+    for fence in _FENCE.finditer(text[begin:end]):
+        first = begin + fence.start()
+        if make_visible(text[at:first]).strip():
+            yield Block(tuple(_cut(text, at, first, marks)))
+        pieces = _cut(text, begin + fence.start(3), begin + fence.end(3), marks)
+        yield Block(tuple(pieces), is_code=True, language=fence[2])
+        at = begin + fence.end()
+    if make_visible(text[at:end]).strip():
+        yield Block(tuple(_cut(text, at, end, marks)))
+
+
+def _cut(text: str, begin: int, end: int, marks: Sequence[MarkedSpan[LabelT]]) -> Iterator[Piece[LabelT]]:
+    """Cut ``text[begin:end]`` where a mark begins or ends."""
+    while begin < end and text[begin] in "\n\r":
+        begin += 1
+    here = [mark for mark in marks if mark.begin < end and mark.end > begin]
+    cuts = sorted({begin, end, *(min(max(at, begin), end) for mark in here for at in (mark.begin, mark.end))})
+    for first, last in pairwise(cuts):
+        labels = dict.fromkeys(mark.label for mark in here if mark.begin <= first and mark.end >= last)
+        shown = make_visible(text[first:last])
+        if last == end:
+            shown = shown.rstrip()
+        if shown:
+            yield Piece(shown, tuple(labels))

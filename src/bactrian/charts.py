@@ -1,0 +1,188 @@
+"""The coordinates of SVG charts: a curve with its interval, lines over common axes, and a histogram."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+WIDTH, HEIGHT = 600.0, 220.0
+"""Size of the plot area, in units of the chart."""
+
+Point = tuple[float, float, float | None, float | None]
+"""Position, value, and the ends of the interval (None if unknown)."""
+Pair = tuple[float, float]
+"""Position and value, or two coordinates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The axes of a chart: the lower one from the first to the last position, the left one from 0 to the top value."""
+
+    first: float
+    last: float
+    top: float
+
+    def x(self, position: float) -> float:
+        """Return the coordinate of a position."""
+        share = (position - self.first) / (self.last - self.first) if self.last > self.first else 0.5
+        return round(WIDTH * share, 1)
+
+    def y(self, value: float) -> float:
+        """Return the coordinate of a value."""
+        return round(HEIGHT * (1 - min(max(value, 0.0), self.top) / self.top), 1)
+
+    @property
+    def across(self) -> tuple[Pair, ...]:
+        """Ticks of the lower axis: coordinate and whole number."""
+        ticks = _list_ticks(self.first, self.last, whole=True)
+        return tuple((self.x(position), position) for position in ticks)
+
+    @property
+    def up(self) -> tuple[Pair, ...]:
+        """Ticks of the left axis."""
+        return tuple((self.y(value), value) for value in _list_ticks(0.0, self.top))
+
+    def join(self, points: Iterable[Pair]) -> str:
+        """Return the points of a line, in SVG syntax."""
+        return " ".join(f"{self.x(position):g},{self.y(value):g}" for position, value in points)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The coordinates of a curve."""
+
+    line: str
+    """Points of the curve, in SVG syntax."""
+    band: str
+    """Outline of the interval, in SVG syntax."""
+    dots: tuple[Pair, ...]
+    across: tuple[Pair, ...]
+    up: tuple[Pair, ...]
+
+
+def build_curve(points: Sequence[Point]) -> Curve | None:
+    """Return the curve through ``points``, ordered from left to right; None if there is nothing to draw."""
+    if not points:
+        return None
+    top = max(max(value, high or 0.0) for _, value, _, high in points) or 1.0
+    axes = Axes(points[0][0], points[-1][0], top)
+    line = [(position, value) for position, value, _, _ in points]
+    above = [(position, value if high is None else high) for position, value, _, high in points]
+    below = [(position, value if low is None else low) for position, value, low, _ in points]
+    return Curve(
+        axes.join(line),
+        axes.join([*above, *reversed(below)]),
+        tuple((axes.x(position), axes.y(value)) for position, value in line),
+        axes.across,
+        axes.up,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlotLine:
+    """A line of a plot, which may have gaps."""
+
+    name: str
+    style: str
+    parts: Sequence[str]
+    """Points of each part, in SVG syntax."""
+    first: float
+    """The first value."""
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Lines over common axes."""
+
+    title: str
+    lines: Sequence[PlotLine]
+    across: Sequence[Pair]
+    up: Sequence[Pair]
+    ends: Sequence[tuple[float, str]]
+    """Where sections end, and their names."""
+
+
+def draw_plot(
+    title: str,
+    lines: Mapping[tuple[str, str], Sequence[Sequence[Pair]]],
+    ends: Sequence[tuple[float, str]] = (),
+) -> Plot | None:
+    """Return a plot of lines, by name and style; None if there is nothing to draw. A line without points is left out.
+
+    Args:
+        title: The title.
+        lines: The parts of each line, none of which is empty.
+        ends: The positions at which sections end, and their names.
+    """
+    drawn = {key: parts for key, parts in lines.items() if parts}
+    points = [point for parts in drawn.values() for part in parts for point in part]
+    if not points:
+        return None
+    positions = [position for position, _ in points]
+    axes = Axes(min(positions), max(positions), max(value for _, value in points) or 1.0)
+    return Plot(
+        title,
+        [
+            PlotLine(name, style, [axes.join(part) for part in parts], parts[0][0][1], parts[-1][-1][1])
+            for (name, style), parts in drawn.items()
+        ],
+        axes.across,
+        axes.up,
+        [(axes.x(position), name) for position, name in ends],
+    )
+
+
+_BARS = 16
+"""Most bars of a histogram."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramBar:
+    """A bar of a histogram, with the numbers to write at it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    label: str
+    """A value, or the first and the last of several."""
+    count: int
+
+    @property
+    def middle(self) -> float:
+        """Where its labels stand."""
+        return round(self.x + self.width / 2, 1)
+
+
+def build_histogram(counts: Mapping[int, int]) -> tuple[HistogramBar, ...]:
+    """Return the bars for how often each value occurs; several values share a bar if there are more than 16."""
+    if not counts:
+        return ()
+    first, last = min(counts), max(counts)
+    size = max(ceil((last - first + 1) / _BARS), 1)
+    begins = range(first, last + 1, size)
+    sums = [sum(counts.get(value, 0) for value in range(begin, begin + size)) for begin in begins]
+    step, top = WIDTH / len(sums), max(sums)
+    bars: list[HistogramBar] = []
+    for position, (begin, count) in enumerate(zip(begins, sums, strict=True)):
+        height = round(HEIGHT * count / top, 1)
+        end = min(begin + size - 1, last)
+        label = str(begin) if begin == end else f"{begin}–{end}"
+        width = min(round(0.84 * step, 1), 90.0)
+        x = round(step * (position + 0.5) - width / 2, 1)
+        bars.append(HistogramBar(x, round(HEIGHT - height, 1), width, height, label, count))
+    return tuple(bars)
+
+
+def _list_ticks(first: float, last: float, *, whole: bool = False) -> list[float]:
+    """Return four to ten round numbers from ``first`` to ``last``; only ``whole`` ones if requested."""
+    span = last - first
+    if span <= 0:
+        return [first]
+    step = 10.0 ** floor(log10(span))
+    step = next(step * part for part in (1.0, 0.5, 0.2, 0.1) if span / (step * part) >= 4)
+    if whole:
+        step = max(ceil(step), 1)
+    return [round(step * number, 10) for number in range(ceil(first / step), floor(last / step + 1e-9) + 1)]

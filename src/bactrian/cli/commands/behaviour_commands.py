@@ -1,0 +1,197 @@
+"""``bactrian behaviours``: the behaviours that analyses detect, and those that are learned from labels."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import textwrap
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Annotated
+
+from bactrian.analyze.behaviours import (
+    DETECTORS,
+    check_code,
+    find_installed,
+    load_definitions,
+    read_behaviours,
+)
+from bactrian.analyze.code_runs import CODE_FAILS
+from bactrian.analyze.judge import (
+    Candidate,
+    Label,
+    append_label,
+    compare_labels,
+    list_candidates,
+    read_labels,
+)
+from bactrian.analyze.learned import LearnedBehaviour, check_unregistered, register_learned
+from bactrian.cli.flags import Argument, RunArgument
+from bactrian.cli.terminal.console import open_progress
+from bactrian.detect.fit import LearnedModel, learn_behaviour, list_codes, read_labelled
+from bactrian.errors import InputError
+from bactrian.options import Option
+from bactrian.records.text import to_line, to_printable
+from bactrian.stats.intervals import Proportion
+from bactrian.store import open_store
+
+
+def behaviours() -> None:
+    """List the behaviours: the built-in ones, and those of packages and of your own."""
+    for code, definition in load_definitions().items():
+        print(f"{code:<20} {to_line(_shorten(definition))}")
+    for one in (*read_behaviours([CODE_FAILS]), *find_installed()):
+        print(f"{one.code:<20} {to_line(_shorten(one.description))}")
+
+
+def show_behaviour(name: Annotated[str, Argument("Code of a behaviour.")]) -> None:
+    """Print the definition of a behaviour."""
+    definition = load_definitions().get(name)
+    if definition is None:
+        (own,) = read_behaviours([name])
+        definition = own.description
+    print(to_printable(definition.strip()))
+
+
+def train_behaviour(
+    data: Annotated[Path, Argument(metavar="DATA.jsonl", help="Labelled conversations.")],
+    name: Annotated[
+        str | None, Option("--name", "The behaviour to learn, if the labels name several.")
+    ] = None,
+    description: Annotated[
+        str | None, Option("--description", "One sentence that defines it, for a judge.")
+    ] = None,
+    overwrite: Annotated[
+        bool, Option("--overwrite", "Replace a learned behaviour of the same name.")
+    ] = False,
+) -> None:
+    """Learn a behaviour of your own from labelled conversations, and register it by name.
+
+    Analyses, exports and the Python API detect it from then on. The figures are measured on conversations that were
+    left out: one author at a time, or a fifth of the data if fewer than three authors are named.
+    """
+    conversations = read_labelled(data)
+    code = check_code(name or _find_only_code(list_codes(conversations), data))
+    if not overwrite:
+        check_unregistered(code)
+    said = open_progress()
+    learned = learn_behaviour(
+        conversations, code, lambda done, parts: said.say(f"{done} of {parts} parts left out in turn")
+    )
+    place = register_learned(
+        LearnedBehaviour(code, description or code.replace("_", " "), learned.model), overwrite=overwrite
+    )
+    _write_learned(code, learned)
+    said.say(to_line(f"Registered as {code}: {place}"))
+
+
+def _write_learned(code: str, learned: LearnedModel) -> None:
+    precision, recall = learned.precision, learned.recall
+    print(f"{code}: {learned.conversations:,} conversations, {learned.groups} parts left out in turn")
+    print(f"precision {_write_share(precision)}, recall {_write_share(recall)}")
+
+
+def _write_share(of: Proportion) -> str:
+    low, high = of.interval
+    return f"{of.rate:.0%} ({low:.0%}–{high:.0%}; {of.count} of {of.total})"
+
+
+def _shorten(definition: str) -> str:
+    """Return the first sentence, without the name."""
+    first = definition.strip().partition("\n\n")[0].replace("\n", " ")
+    return first.partition(": ")[2] or first
+
+
+def _find_only_code(codes: list[str], data: Path) -> str:
+    if len(codes) == 1:
+        return codes[0]
+    found = ", ".join(codes) or "no behaviour"
+    raise InputError(f"The labels name {found}.", where=str(data), next="Choose one with --name.")
+
+
+_ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
+
+
+def label(
+    run_file: RunArgument,
+    behaviour: Annotated[
+        str, Option("--behaviour", "The behaviour to label: a built-in one or your own.")
+    ] = "flake_reply",
+    limit: Annotated[int, Option("--limit", "Maximum number of turns to ask about.", short="-n", min=1)] = 20,
+    out: Annotated[
+        Path | None,
+        Option("--out", "File of the labels.", shown="RUN with .labels.jsonl"),
+    ] = None,
+) -> None:
+    """Label turns of a run in the terminal, the most uncertain first.
+
+    Answer y (shows it), n (does not), Enter (skip) or q (stop). Each answer is stored at once, and no turn is asked
+    about twice.
+    """
+    if not sys.stdin.isatty():
+        raise InputError(
+            "Labelling needs a terminal.", where="standard input", next="Run the command in a terminal."
+        )
+    own = () if behaviour in DETECTORS else read_behaviours([behaviour])
+    path = out or run_file.with_suffix(".labels.jsonl")
+    labels = read_labels(path)
+
+    async def find() -> list[Candidate]:
+        async with open_store(run_file, read_only=True) as store:
+            return await list_candidates(store, behaviour, own, labels, limit)
+
+    candidates = asyncio.run(find())
+    definition = own[0].description if own else load_definitions()[behaviour]
+    print("\n".join(_wrap(" ".join(part.split())) for part in to_printable(definition.strip()).split("\n\n")))
+    for place, candidate in enumerate(candidates, 1):
+        print(f"\n── {place} of {len(candidates)} · session {to_line(candidate.session.id)} ──")
+        _show_turns(candidate)
+        answer = _ask(f"Does turn {candidate.turn} show {behaviour}? [y/n/Enter/q] ")
+        if answer == "q":
+            break
+        if answer in _ANSWERS:
+            one = Label(
+                candidate.session.id, candidate.turn, behaviour, candidate.confidence, _ANSWERS[answer]
+            )
+            append_label(path, one)
+            labels.append(one)
+    if not candidates:
+        print(f"No turn of this run is in doubt for {behaviour}.")
+    _write_figures(behaviour, [one for one in labels if one.behaviour == behaviour], path)
+
+
+def _show_turns(candidate: Candidate) -> None:
+    for turn in candidate.session.turns[max(0, candidate.turn - 2) : candidate.turn]:
+        print(f"[{turn.number}] {to_line(turn.role)} (AI {to_line(turn.speaker)}):")
+        lines = to_printable(turn.text.strip()).split("\n")
+        print("\n".join(map(_wrap, lines)) or "(nothing)")
+
+
+def _wrap(line: str) -> str:
+    """Break a long line between words, where the terminal would break it within one."""
+    width = get_terminal_size().columns
+    return line if len(line) < width else textwrap.fill(line, width - 1)
+
+
+def _ask(question: str) -> str:
+    """Return an answer that is known; end of input is ``q``."""
+    while True:
+        try:
+            answer = input(question).strip().lower()
+        except EOFError:
+            print()
+            return "q"
+        if answer in ("", "q", *_ANSWERS):
+            return answer
+        print("Answer y (shows it), n (does not), Enter (skip) or q (stop).")
+
+
+def _write_figures(behaviour: str, labels: list[Label], path: Path) -> None:
+    if not labels:
+        print(f"No label on {behaviour} is kept.")
+        return
+    found, other = compare_labels(labels)
+    print(f"\n{len(labels)} labels on {behaviour} in {to_line(str(path))}. Of these doubtful turns:")
+    print(f"  found:     {found.count} of {found.total} show it by your labels")
+    print(f"  not found: {other.count} of {other.total} show it by your labels")
+    print("They are the hardest turns; for the rate of the run, use analyze --judge MODEL --sample N.")

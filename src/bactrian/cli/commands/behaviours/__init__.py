@@ -1,1 +1,0 @@
-"""``bactrian behaviours``: list, define, train and label behaviours."""

@@ -1,0 +1,721 @@
+"""``bactrian evaluate``: measure models and conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+from bactrian.api.code_evaluation import (
+    WORKERS,
+    ScoreOptions,
+    ask_samples,
+    choose_problems,
+    find_verdict_file,
+    judge_samples,
+    order_samples,
+    read_file,
+)
+from bactrian.api.knowledge import (
+    KnownAnswerOrder,
+    compare_stages,
+    find_stages,
+    measure_known_answers,
+    prepare_studies,
+)
+from bactrian.api.solution_comparison import (
+    ComparisonOptions,
+    RunSeries,
+    compare_answers,
+    compare_role_plays,
+    extract_role_plays,
+    read_extracted,
+)
+from bactrian.cli.commands.generate import SOME_FAILED, watch_run
+from bactrian.cli.flags import Argument
+from bactrian.cli.model_options import read_model_options, show_model_progress
+from bactrian.cli.run_async import StopControl, run_async
+from bactrian.cli.terminal.console import open_output, say
+from bactrian.cli.view.comparison_view import show_comparison, show_paper
+from bactrian.cli.view.emergence import show_matrix, show_stages
+from bactrian.cli.view.forecast_view import show_forecast
+from bactrian.cli.view.progress_view import choose_progress_view
+from bactrian.cli.view.scores import JudgingView, show_score
+from bactrian.cli.view.training_progress import TrainingView
+from bactrian.cli.view.votes_view import show_tally
+from bactrian.errors import InputError
+from bactrian.evaluate.comparison import write_dilemma
+from bactrian.evaluate.comparison_report import write_page
+from bactrian.evaluate.invitations import (
+    invite_voters,
+    name_voters,
+    read_invitations,
+    withdraw_invitation,
+)
+from bactrian.evaluate.known_answers import NOTHING, choose_size
+from bactrian.evaluate.question_sets import SETS, ask_questions, load_questions, write_questions
+from bactrian.evaluate.votes import find_study, read_tally, read_votes
+from bactrian.models.open import ModelOptions, open_model
+from bactrian.models.retry import Retry
+from bactrian.options import BaseUrl, GenerateOptions, MaxTokens, Option, RunBudget, Seed, Timeout, TokenPrice
+from bactrian.records.text import to_json
+from bactrian.runs.forecast import forecast_run
+from bactrian.runs.wiring import RunOrder
+from bactrian.store import find_run
+
+Number = TypeVar("Number", int, float)
+_RetryFailed = Annotated[bool, Option("--retry-failed", "Ask again where a model failed.")]
+_RESUME = "All results so far are stored; the same command resumes."
+
+
+def evaluate() -> None:
+    """Measure models and conversations."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingFlags:
+    """Where samples are asked for, and how much that may cost."""
+
+    base_url: BaseUrl = None
+    concurrency: Annotated[
+        int | None, Option("--concurrency", "Maximum number of concurrent requests.", min=1)
+    ] = None
+    budget: RunBudget = None
+    max_tokens: MaxTokens = None
+    price: TokenPrice = None
+    seed: Seed = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonFlags:
+    """Who judges, and how."""
+
+    judge: Annotated[
+        list[str] | None,
+        Option(
+            "--judge",
+            "Model that judges. Without one, solutions are only written. Can be repeated, for a panel.",
+        ),
+    ] = None
+    math: Annotated[
+        bool, Option("--math", "Ask the judge to solve the problem first, for tasks with one answer.")
+    ] = False
+    repeats: Annotated[int, Option("--repeats", "Judgements in each of the two orders.", min=1)] = 1
+    by_roles: Annotated[
+        bool, Option("--by-roles", "Intervals by resampling pairs of roles instead of tasks.")
+    ] = False
+    report: Annotated[Path | None, Option("--report", "Write the report as a page: FILE.html.")] = None
+    timeout: Timeout = 600.0
+    forecast: Annotated[bool, Option("--forecast", "Estimate the cost, without any request.")] = False
+    retry_failed: _RetryFailed = False
+    as_json: Annotated[bool, Option("--json", "Write the report as JSON.")] = False
+
+
+_JUDGING, _SPENDING = ComparisonFlags(), SpendingFlags()
+
+
+async def _run_order(order: RunOrder, stop_control: StopControl, *, quiet: bool, noun: str = "task") -> int:
+    """Run the jobs of an order, show the progress, and return the exit code."""
+    order = replace(order, access=show_model_progress(order.access))
+    code = await watch_run(order, choose_progress_view(json=False, quiet=quiet, noun=noun), stop_control)
+    stop_control.stop = None
+    return code
+
+
+async def _forecast(order: RunOrder, title: str = "", *, as_json: bool) -> None:
+    order = replace(order, access=show_model_progress(order.access))
+    show_forecast(await forecast_run(order), json=as_json, title=title)
+
+
+def _make_series(
+    judging: ComparisonFlags, spending: SpendingFlags, stop_control: StopControl, only: Path | None = None
+) -> RunSeries:
+    options = ComparisonOptions(
+        math=judging.math,
+        repeats=judging.repeats,
+        by_roles=judging.by_roles,
+        only=only,
+        seed=spending.seed,
+        max_tokens=spending.max_tokens,
+        concurrency=spending.concurrency,
+        price=spending.price,
+        base_url=spending.base_url,
+        timeout=judging.timeout,
+        retry_failed=judging.retry_failed,
+    )
+    run = partial(_run_order, stop_control=stop_control, quiet=judging.as_json)
+    forecast = partial(_forecast, as_json=judging.as_json) if judging.forecast else None
+    return RunSeries(options, spending.budget, run, forecast)
+
+
+def _write_report(
+    report: dict[str, Any], judging: ComparisonFlags, template: str, show: Callable[[dict[str, Any]], None]
+) -> None:
+    if judging.report is not None:
+        write_page(judging.report, template, report)
+    if judging.as_json:
+        print(to_json(report))
+    else:
+        show(report)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawFlags:
+    """Which tasks are evaluated."""
+
+    tasks: Annotated[int, Option("--tasks", "Tasks to draw at random.", short="-n", min=1)] = 100
+    only: Annotated[
+        Path | None,
+        Option("--only", "Instead of a draw: a file of session ids, one a line.", metavar="FILE"),
+    ] = None
+
+
+def agents(
+    run_file: Annotated[Path | None, Argument(metavar="RUN", help="A run of role-plays.")] = None,
+    model: Annotated[
+        str | None,
+        Option("--model", "Model of the single answers. Default: the run's assistant."),
+    ] = None,
+    extractor: Annotated[
+        str | None,
+        Option("--extractor", "Model that extracts the solutions. Default: that of --model."),
+    ] = None,
+    chain_of_thought: Annotated[
+        bool, Option("--chain-of-thought", "Also compare with answers that think step by step.")
+    ] = False,
+    against: Annotated[
+        Path | None,
+        Option("--against", "Compare with the role-plays of another run on the same tasks."),
+    ] = None,
+    draw: DrawFlags = DrawFlags(),
+    judging: ComparisonFlags = _JUDGING,
+    spending: SpendingFlags = _SPENDING,
+    out: Annotated[
+        Path | None, Option("--out", "Folder of solutions and verdicts. Default: RUN.agents.")
+    ] = None,
+    dilemma: Annotated[
+        Path | None, Option("--dilemma", "Also write the solutions for CAMEL's voting app: FILE.zip.")
+    ] = None,
+    paper: Annotated[
+        bool, Option("--paper", "Show the paper's figures, and what each is compared with.")
+    ] = False,
+) -> None:
+    """Compare the solutions of role-plays with single answers, by judges (tables 1, 8 and 9 of the paper)."""
+    if paper:
+        show_paper(as_json=judging.as_json)
+        raise SystemExit(0)
+    if run_file is None:
+        raise InputError("There is no run to evaluate.", where="RUN", next="bactrian evaluate agents RUN")
+    stop_control = StopControl()
+    series = _make_series(judging, spending, stop_control, draw.only)
+
+    async def compare() -> int:
+        compared = await compare_role_plays(
+            run_file,
+            judging.judge or (),
+            series,
+            tasks=draw.tasks,
+            model=model,
+            extractor=extractor,
+            chain_of_thought=chain_of_thought,
+            against=against,
+            out=out,
+        )
+        if compared.report is not None:
+            _write_report(compared.report, judging, "comparison.html.j2", show_comparison)
+        if judging.forecast:
+            return series.code
+        if dilemma is not None:
+            count = await write_dilemma(compared.solutions, dilemma)
+            click.echo(f"{count} solutions for the voting app: {dilemma}", err=True)
+        click.echo(
+            f"Solutions: {compared.solutions}\n"
+            f"To vote on them: bactrian explore {shlex.quote(str(run_file))} --edit",
+            err=True,
+        )
+        return series.code
+
+    run_async(compare(), resume=_RESUME, stop_control=stop_control)
+
+
+def extract(
+    run_file: Annotated[Path, Argument(metavar="RUN", help="A run of role-plays.")],
+    model: Annotated[
+        str | None, Option("--model", "Model that extracts. Default: the run's assistant.")
+    ] = None,
+    draw: DrawFlags = DrawFlags(),
+    spending: SpendingFlags = _SPENDING,
+    out: Annotated[Path | None, Option("--out", "Folder of the solutions. Default: RUN.extraction.")] = None,
+    forecast: Annotated[bool, Option("--forecast", "Estimate the cost, without any request.")] = False,
+    retry_failed: _RetryFailed = False,
+    as_json: Annotated[bool, Option("--json", "Write the solutions as JSON lines.")] = False,
+) -> None:
+    """Write the solution of each conversation as one text, in the solver's own voice."""
+    stop_control = StopControl()
+    judging = ComparisonFlags(forecast=forecast, retry_failed=retry_failed, as_json=as_json)
+    series = _make_series(judging, spending, stop_control, draw.only)
+
+    async def write() -> int:
+        solutions = await extract_role_plays(run_file, series, tasks=draw.tasks, model=model, out=out)
+        if forecast:
+            return series.code
+        if as_json:
+            for row in await read_extracted(solutions):
+                click.echo(to_json(row))
+        click.echo(
+            f"Solutions: {solutions}\nTo read them: bactrian show {shlex.quote(str(solutions))}", err=True
+        )
+        return series.code
+
+    run_async(write(), resume=_RESUME, stop_control=stop_control)
+
+
+def pairwise(
+    first: Annotated[str, Argument(metavar="A", help="The first model.")],
+    second: Annotated[str, Argument(metavar="B", help="The second model.")],
+    questions: Annotated[
+        str, Option("--questions", f"A set ({', '.join(SETS)}), or a file of JSON lines with `text`.")
+    ],
+    limit: Annotated[int | None, Option("--limit", "Only so many questions, drawn at random.", min=1)] = None,
+    judging: ComparisonFlags = _JUDGING,
+    spending: SpendingFlags = _SPENDING,
+    out: Annotated[
+        Path | None, Option("--out", "Folder of answers and verdicts. Default: A-B.SET.pairwise.")
+    ] = None,
+) -> None:
+    """Compare two models on a set of questions, by judges (table 2 of the paper)."""
+    stop_control = StopControl()
+    series = _make_series(judging, spending, stop_control)
+
+    async def compare() -> int:
+        models, judges = (first, second), judging.judge or ()
+        compared = await compare_answers(models, questions, judges, series, limit=limit, out=out)
+        if compared.report is not None:
+            _write_report(compared.report, judging, "comparison.html.j2", show_comparison)
+        return series.code
+
+    run_async(compare(), resume=_RESUME, stop_control=stop_control)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswerFlags:
+    """The known-answer experiment."""
+
+    known_answers: Annotated[
+        bool,
+        Option("--known-answers", "Train on invented facts, and ask for them: answers are exact."),
+    ] = False
+    base: Annotated[
+        str,
+        Option(
+            "--base", "What is trained: `nothing` (made from nothing), `built-in`, a GGUF file, a folder."
+        ),
+    ] = NOTHING
+    seeds: Annotated[
+        int,
+        Option(
+            "--seeds", "Repetitions, each with facts and a training of its own; --seed is the first.", min=1
+        ),
+    ] = 1
+    facts: Annotated[
+        int | None,
+        Option("--facts", "Facts taught in each domain. Default: 12; 10 for other bases.", min=2),
+    ] = None
+    wordings: Annotated[
+        int | None,
+        Option(
+            "--wordings",
+            "Wordings in which each fact is taught. Default: 6; 4 for other bases.",
+            min=1,
+            max=6,
+        ),
+    ] = None
+    steps: Annotated[
+        int | None, Option("--steps", "Steps of each stage, instead of the usual length.", min=1)
+    ] = None
+    write_only: Annotated[
+        bool,
+        Option("--write-only", "Only write facts, conversations and recipes; train and ask nothing."),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionFlags:
+    """What judges compare."""
+
+    questions: Annotated[
+        list[str] | None,
+        Option(
+            "--questions", f"A set ({', '.join(SETS)}) or a file; can be repeated. Default: all four sets."
+        ),
+    ] = None
+    limit: Annotated[
+        int | None, Option("--limit", "Only N questions of each set, drawn at random.", min=1)
+    ] = None
+    longest: Annotated[int, Option("--longest", "Longest answer, in tokens.", min=1)] = 1024
+
+
+def emergence(
+    stages: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[STAGES]...",
+            help="The stages, as MODEL or NAME=MODEL, the base first; or the folder of a training.",
+        ),
+    ] = None,
+    known: KnownAnswerFlags = KnownAnswerFlags(),
+    asked: QuestionFlags = QuestionFlags(),
+    judging: ComparisonFlags = _JUDGING,
+    spending: SpendingFlags = _SPENDING,
+    out: Annotated[Path, Option("--out", "Folder of the experiment; the same command resumes it.")] = Path(
+        "emergence"
+    ),
+) -> None:
+    """Measure what each stage of a training adds (tables 2 and 6 of the paper)."""
+    if judging.by_roles:
+        raise InputError(
+            "Questions to stages have no pairs of roles.", where="--by-roles", next="Leave it out."
+        )
+    stop_control = StopControl()
+    if known.known_answers:
+        order = _order_known_answers(stages or (), known, judging, spending, out)
+        if known.write_only:
+            for study in prepare_studies(order):
+                click.echo(shlex.quote(str(out / f"seed-{study.seed}")))
+            return
+        run_async(_measure(order, judging, stop_control), resume=_RESUME, stop_control=stop_control)
+    models = find_stages(stages or (), ModelOptions(base_url=spending.base_url))
+    series = _make_series(judging, spending, stop_control)
+
+    async def compare() -> int:
+        compared = await compare_stages(
+            models,
+            asked.questions or SETS,
+            judging.judge or (),
+            series,
+            out=out.absolute(),
+            limit=asked.limit,
+            longest=asked.longest,
+            tell=lambda name: print(f"Questions: {name}", file=sys.stderr),
+        )
+        if compared.report is not None:
+            _write_report(compared.report, judging, "stages.html.j2", show_stages)
+        return series.code
+
+    run_async(compare(), resume=_RESUME, stop_control=stop_control)
+
+
+def _order_known_answers(
+    stages: Sequence[str],
+    known: KnownAnswerFlags,
+    judging: ComparisonFlags,
+    spending: SpendingFlags,
+    out: Path,
+) -> KnownAnswerOrder:
+    for flag, value in (
+        ("--judge", judging.judge),
+        ("--forecast", judging.forecast),
+        ("--budget", spending.budget),
+    ):
+        if value:
+            raise InputError(
+                "Known answers are graded without a judge, and asked of models on this computer.",
+                where=flag,
+                next="Leave it out, or leave --known-answers out.",
+            )
+    seed = 1 if spending.seed is None else spending.seed
+    return KnownAnswerOrder(
+        out.absolute(),
+        tuple(range(seed, seed + (1 if stages else known.seeds))),
+        choose_size(known.base, known.facts, known.wordings),
+        str(Path(known.base).absolute()) if Path(known.base).exists() else known.base,
+        known.steps,
+        find_stages(stages, ModelOptions(base_url=spending.base_url)) if stages else (),
+        GenerateOptions(
+            base_url=spending.base_url,
+            concurrency=spending.concurrency,
+            max_tokens=spending.max_tokens,
+            price=spending.price,
+            timeout=judging.timeout,
+            max_wait=judging.timeout,
+            retry_failed=judging.retry_failed,
+        ),
+        TrainingView(quiet=judging.as_json).show_event,
+    )
+
+
+async def _measure(order: KnownAnswerOrder, judging: ComparisonFlags, stop_control: StopControl) -> int:
+    async def ask(asked: RunOrder) -> int:
+        print(f"Asking {asked.run.stem}, {asked.run.parent.parent.name}.", file=sys.stderr)
+        return await watch_run(asked, choose_progress_view(json=False, quiet=True), stop_control)
+
+    result = await measure_known_answers(order, ask)
+    stop_control.stop = None
+    _write_report(result.to_json(), judging, "matrix.html.j2", show_matrix)
+    return SOME_FAILED if result.unanswered else 0
+
+
+def questions(
+    category: Annotated[str, Argument(f"A category, such as {', '.join(SETS)}, or any other in words.")],
+    model: Annotated[str, Option("--model", "Model that writes the questions.")] = "local",
+    count: Annotated[int, Option("--count", "Number of questions.", min=1)] = 20,
+    examples: Annotated[
+        str | None,
+        Option("--examples", "A set or file whose first three questions are shown. Default: the category's."),
+    ] = None,
+    seed: Seed = None,
+    base_url: BaseUrl = None,
+    out: Annotated[Path | None, Option("--out", "The file. Default: CATEGORY.questions.jsonl.")] = None,
+) -> None:
+    """Let a model write questions of a category, with examples; the file can be edited and given to --questions."""
+    path = out or Path(f"{'-'.join(category.split())}.questions.jsonl")
+    if path.exists():
+        raise InputError("This file exists already.", where=str(path), next="Name another --out.")
+    shown = load_questions(examples or (category if category in SETS else SETS[0])).questions
+
+    async def ask() -> int:
+        writer = Retry(open_model(model, read_model_options(base_url, model)))
+        try:
+            written = await ask_questions(writer, category, shown, count, seed=seed)
+        finally:
+            await writer.close()
+        write_questions(path, category, written, model)
+        click.echo(f"{len(written)} of {count} questions: {path}", err=True)
+        return 0
+
+    run_async(ask(), resume="Nothing was written.")
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemFlags:
+    """Which problems are asked."""
+
+    problems: Annotated[
+        Path | None,
+        Option("--problems", "Your own problems: JSON lines in HumanEval's or MBPP's format."),
+    ] = None
+    plus: Annotated[
+        str | None,
+        Option("--plus", "HumanEval+: EvalPlus's data file, or `cache` for the one in its cache."),
+    ] = None
+    limit: Annotated[int | None, Option("--limit", "Only the first N problems.", min=1)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingFlags:
+    """How solutions are judged, and where verdicts go."""
+
+    out: Annotated[
+        Path | None,
+        Option("--out", "Verdicts as JSON lines. Default: beside the run or the solutions."),
+    ] = None
+    cpu: Annotated[
+        float, Option("--cpu", "Seconds of CPU time for a solution with all its checks.", min=0.1)
+    ] = 10.0
+    workers: Annotated[int | None, Option("--workers", "Solutions to judge at once. Default: 2.", min=1)] = (
+        None
+    )
+
+
+def humaneval(
+    model: Annotated[
+        str | None, Option("--model", "The model to measure; see `bactrian models`. Default: local.")
+    ] = None,
+    run_file: Annotated[
+        Path, Option("--run", "The run that keeps the samples; the same command resumes it.")
+    ] = Path("humaneval.db"),
+    samples: Annotated[
+        int,
+        Option("--samples", "Samples of each problem.", short="-n", min=1),
+    ] = 1,
+    ks: Annotated[str, Option("-k", "Values of k in pass@k, separated by commas.")] = "1,10,100",
+    temperature: Annotated[str, Option("--temperature", "Temperatures, separated by commas.")] = "0.2",
+    solutions: Annotated[
+        Path | None,
+        Option("--solutions", "Score the solutions of this file (JSON lines); ask no model."),
+    ] = None,
+    judging: JudgingFlags = JudgingFlags(),
+    source: ProblemFlags = ProblemFlags(),
+    spending: SpendingFlags = SpendingFlags(),
+    forecast: Annotated[bool, Option("--forecast", "Estimate the cost, without any request.")] = False,
+    retry_failed: Annotated[bool, Option("--retry-failed", "Ask again for failed samples.")] = False,
+    as_json: Annotated[bool, Option("--json", "Write the score as JSON.")] = False,
+) -> None:
+    """Measure how often a model's code passes the checks of HumanEval, or of your own problems."""
+    wanted = _read_list("-k", ks, int, 1)
+    options = ScoreOptions(
+        problems=source.problems,
+        plus=source.plus,
+        limit=source.limit,
+        cpu=judging.cpu,
+        workers=judging.workers or WORKERS,
+        verdicts=judging.out,
+        seed=spending.seed,
+        concurrency=spending.concurrency,
+        max_tokens=spending.max_tokens,
+        price=spending.price,
+        base_url=spending.base_url,
+        retry_failed=retry_failed,
+    )
+    file = solutions or run_file
+    stop_control = StopControl()
+
+    async def score() -> int:
+        if solutions is not None:
+            samples, code = read_file(solutions, options), 0
+        else:
+            run = partial(_run_order, stop_control=stop_control, quiet=as_json)
+            samples, code = await ask_samples(order, problems, options, run)
+        watch = partial(JudgingView, quiet=as_json)
+        result = await asyncio.to_thread(judge_samples, samples, file, wanted, options, watch)
+        verdicts = find_verdict_file(file, options)
+        if as_json:
+            print(json.dumps({**result.to_json(), "verdicts": str(verdicts)}))
+        else:
+            show_score(result, verdicts)
+        return code
+
+    async def show_cost() -> int:
+        await _forecast(order, as_json=as_json)
+        return 0
+
+    if solutions is not None:
+        if model is not None:
+            raise InputError(
+                "With --solutions no model is asked.", where="--model", next="Leave out one of them."
+            )
+        run_async(score(), resume="The same command resumes.")
+    problems = choose_problems(options)
+    temperatures = _read_list("--temperature", temperature, float, 0)
+    budget = None if forecast else spending.budget
+    order = order_samples(problems, run_file, model, samples, temperatures, budget, options)
+    if forecast:
+        run_async(show_cost(), resume="Nothing was spent.")
+    run_async(score(), resume=_RESUME, stop_control=stop_control)
+
+
+def _read_list(option: str, text: str, kind: type[Number], least: Number) -> list[Number]:
+    """Return the numbers of an option, each once.
+
+    Raises:
+        InputError: one is not a number, or too small.
+    """
+    try:
+        numbers = [kind(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(least <= number < 1_000_000 for number in numbers):
+        raise InputError(
+            f"{text!r} is not a list of numbers from {least}.",
+            where=option,
+            next="Write them as in 1,10,100.",
+        )
+    return list(dict.fromkeys(numbers))
+
+
+def vote(
+    run_file: Annotated[
+        Path,
+        Argument(metavar="RUN", help="The run that was evaluated, or the folder of its evaluation."),
+    ],
+    as_json: Annotated[bool, Option("--json", "Write the results as JSON.")] = False,
+) -> None:
+    """Show what people's votes on pairs of solutions say; they vote on the pages of `bactrian explore`."""
+    tally = asyncio.run(read_tally(_find_folder(run_file)))
+    if as_json:
+        print(json.dumps(tally, ensure_ascii=False))
+        return
+    show_tally(open_output(), tally)
+    run = shlex.quote(str(run_file))
+    say(f"To vote: bactrian explore {run} --edit; to invite others: bactrian evaluate invite {run}")
+
+
+def _find_folder(path: Path) -> Path:
+    """Return the folder of the evaluation that a command names.
+
+    Raises:
+        InputError: there are no solutions in it.
+    """
+    folder = find_study(path if path.is_dir() else find_run(path))
+    if folder is None:
+        raise InputError(
+            "There are no solutions to vote on.",
+            where=str(path),
+            next=f"Write them first: bactrian evaluate agents {path}",
+        )
+    return folder
+
+
+def invite(
+    run_file: Annotated[
+        Path,
+        Argument(metavar="RUN", help="The run that was evaluated, or the folder of its evaluation."),
+    ],
+    voters: Annotated[
+        list[str] | None, Argument(metavar="VOTER", help="Pseudonyms. Default: random ones.")
+    ] = None,
+    count: Annotated[
+        int, Option("--voters", "Invite this many voters with random pseudonyms.", short="-n", min=1)
+    ] = 1,
+    address: Annotated[
+        str, Option("--address", "Where the voters reach `bactrian explore`.")
+    ] = "http://127.0.0.1:8642",
+    withdraw: Annotated[
+        str | None, Option("--withdraw", "Make the link of this voter invalid; the votes stay.")
+    ] = None,
+    show: Annotated[bool, Option("--list", "List the voters and the number of their votes.")] = False,
+    as_json: Annotated[bool, Option("--json", "Write JSON.")] = False,
+) -> None:
+    """Make a link for each voter, to vote in the browser. A new link of a voter replaces the old one."""
+    folder = _find_folder(run_file)
+    if withdraw is not None:
+        withdraw_invitation(folder, withdraw)
+        print(f"The link of {withdraw} is not valid any more.", file=sys.stderr)
+        return
+    if show:
+        _list_voters(folder, as_json=as_json)
+        return
+    base = _check_address(address)
+    tokens = invite_voters(folder, voters or name_voters(count))
+    links = {voter: f"{base}/vote?invite={token}" for voter, token in tokens.items()}
+    if as_json:
+        print(json.dumps([{"voter": voter, "link": link} for voter, link in links.items()]))
+        return
+    for voter, link in links.items():
+        print(f"{voter}\t{link}")
+    print(
+        f"Send each voter one link. They work while this runs: bactrian explore {run_file} --edit\n"
+        "(with --host 0.0.0.0 for voters on other computers; they see the votes and no other page).",
+        file=sys.stderr,
+    )
+
+
+def _list_voters(folder: Path, *, as_json: bool) -> None:
+    votes = Counter(vote.voter for vote in asyncio.run(read_votes(folder)))
+    invited = [invitation.voter for invitation in read_invitations(folder)]
+    names = list(dict.fromkeys((*invited, *sorted(votes))))
+    if as_json:
+        rows = [{"voter": name, "votes": votes[name], "invited": name in invited} for name in names]
+        print(json.dumps(rows, ensure_ascii=False))
+        return
+    for name in names:
+        print(f"{name}\t{votes[name]}\t{'invited' if name in invited else 'not invited'}")
+
+
+def _check_address(address: str) -> str:
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query:
+        raise InputError(
+            f"{address!r} is not the address of a server.", next="Give it like http://lab-machine:8642."
+        )
+    return address.rstrip("/")

@@ -1,0 +1,93 @@
+"""``bactrian explore``: shows runs and their conversations as local web pages."""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Annotated, NoReturn
+
+from bactrian.cli.flags import Argument, find_run_files
+from bactrian.cli.run_async import run_async
+from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.errors import MissingExtra
+from bactrian.options import Option
+from bactrian.records.text import write_count
+
+_NEEDED = ("starlette", "uvicorn")
+
+
+def explore(
+    paths: Annotated[
+        list[Path],
+        Argument(
+            metavar="RUN",
+            help="Runs; exports, archives of chats and folders of trainings, too.",
+            check=find_run_files,
+        ),
+    ],
+    host: Annotated[
+        str,
+        Option("--host", "Address to listen on. Any other than loopback needs a token, which is printed."),
+    ] = "127.0.0.1",
+    port: Annotated[int, Option("--port", "Port to listen on.", min=1, max=65_535)] = 8642,
+    show: Annotated[bool, Option("--open", "Open the page in the browser.")] = False,
+    edit: Annotated[bool, Option("--edit", "Let the pages write marks and play sessions.")] = False,
+    models: Annotated[
+        list[str] | None,
+        Option("--model", "A model that the pages may play with. Can be repeated. Default: local."),
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        Option("--bundle", "Write a static copy into this folder, to open from a disk or to publish."),
+    ] = None,
+    query: Annotated[
+        str,
+        Option(
+            "--filter",
+            "Conversations in the copy: what follows the question mark in the address of a list.",
+        ),
+    ] = "",
+    limit: Annotated[int, Option("--limit", "Maximum number of conversations in a copy.", min=1)] = 1000,
+) -> None:
+    """Look at runs and conversations in the browser: filter, search, read."""
+    if any(find_spec(name) is None for name in _NEEDED):
+        raise MissingExtra("explore", "The explorer")
+    if bundle is not None:
+        _write_copy(paths, bundle, query, limit)
+    # Imported here, so that the event loop does not wait for it.
+    from bactrian.explore.security import is_loopback
+    from bactrian.explore.server import ServerOptions, run_server
+
+    options = ServerOptions(
+        host,
+        port,
+        "" if is_loopback(host) else token_urlsafe(24),
+        edit=edit,
+        models=tuple(models or ("local",)),
+    )
+
+    def tell() -> None:
+        open_output().print(to_printable(f"{options.address}\nPress Ctrl-C to stop."))
+        if show:
+            webbrowser.open(options.address)
+
+    run_async(run_server(paths, options, tell), resume="The runs are as they were.")
+
+
+def _write_copy(paths: Sequence[Path], folder: Path, query: str, limit: int) -> NoReturn:
+    """Write the static copy and exit."""
+    from bactrian.explore.bundle import BundleOrder, write_bundle
+
+    progress = open_progress()
+
+    async def write() -> int:
+        with progress.status("reading the index") as line:
+            order = BundleOrder(paths, folder, query, limit)
+            count = await write_bundle(order, lambda text: line.update(to_printable(text)))
+        progress.print(f"{write_count(count, 'conversation')} copied; open {folder / 'index.html'}")
+        return 0
+
+    run_async(write(), resume="No copy was written.")

@@ -1,0 +1,77 @@
+"""``bactrian resume``: resumes a run or a session without repeating its command."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Unpack
+
+from bactrian.api.resumption import (
+    StoredRun,
+    build_resume_order,
+    build_resume_session,
+    read_resumable,
+)
+from bactrian.cli.commands.generate import watch_run
+from bactrian.cli.consent import ask_consent, watch_embodied
+from bactrian.cli.flags import Argument, RunArgument
+from bactrian.cli.model_options import show_model_progress
+from bactrian.cli.run_async import StopControl, run_async
+from bactrian.cli.terminal.keyboard import add_person
+from bactrian.cli.view.progress_view import choose_progress_view
+from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
+from bactrian.options import Option, ResumeOptions
+from bactrian.roleplay.alone import EmbodiedOrder
+from bactrian.roleplay.human import HUMAN
+from bactrian.roleplay.start import SessionOrder
+from bactrian.store import name_run
+
+
+def resume(
+    run_file: RunArgument,
+    session: Annotated[
+        str | None,
+        Argument("A session of `bactrian play`. Default: the only unfinished one.", metavar="[ID]"),
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        Option("--mcp", "Command line of an MCP server of the session. Can be repeated."),
+    ] = None,
+    json: Annotated[bool, Option("--json", "Write JSON lines.")] = False,
+    **options: Unpack[ResumeOptions],
+) -> None:
+    """Resume an interrupted run or session. The run stores all its options; keys come from the environment."""
+    options["tools"] = (*options.get("tools", ()), *(f"mcp:{command}" for command in mcp or ()))
+    stop_control = StopControl()
+    again = f"All results so far are stored. To resume: bactrian resume {shlex.quote(name_run(run_file))}"
+    work = _resume(run_file, session, options, stop_control, json=json)
+    run_async(work, resume=again, stop_control=stop_control)
+
+
+async def _resume(
+    run: Path, session: str | None, given: ResumeOptions, stop_control: StopControl, *, json: bool
+) -> int:
+    stored = await read_resumable(run, session)
+    if isinstance(stored, StoredRun):
+        order = build_resume_order(stored, run, given)
+        order = replace(order, access=show_model_progress(order.access))
+        return await watch_run(order, choose_progress_view(json=json), stop_control)
+    made = build_resume_session(stored, run, given)
+    society, access = made if isinstance(made, tuple) else (None, made.options)
+    options = show_model_progress(access)
+    keeper = PlayKeeper(run, keep=False, json=json, meter=options.meter)
+    if isinstance(made, EmbodiedOrder) or (isinstance(made, SessionOrder) and made.embodied):
+        role = made.role if isinstance(made, EmbodiedOrder) else made.setup.assistant
+        await asyncio.to_thread(
+            ask_consent, role.name, given.get("tools", ()), yes=given.get("run_code", False)
+        )
+    if society is not None:
+        return await watch_society(society, options, keeper)
+    if isinstance(made, EmbodiedOrder):
+        return await watch_embodied(replace(made, options=options), keeper)
+    assert isinstance(made, SessionOrder)
+    if HUMAN in made.setup.models.values():
+        options = add_person(options, stop_control, None)
+    return await watch_session(replace(made, options=options), keeper)

@@ -1,0 +1,202 @@
+"""``bactrian runs``, ``status``, ``failures``, ``verify`` and ``recover``: what the files of runs contain."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+from rich.table import Table
+
+from bactrian.api.status import RunSummary, list_runs, read_status
+from bactrian.cli.flags import Argument, RunArgument, find_run_file
+from bactrian.cli.run_async import run_async
+from bactrian.cli.terminal.bar import show_bar
+from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.cli.view.facts import LEAST_TABLE, fit_facts, write_labelled
+from bactrian.errors import StoreError
+from bactrian.options import Option
+from bactrian.records.run import Failure
+from bactrian.records.text import to_json, to_line, write_dollars
+from bactrian.store import find_data_folder, name_run, open_store
+from bactrian.store.care import recover as recovered
+from bactrian.store.care import verify as verified
+
+_ENDINGS = 3
+"""Endings that a line names."""
+
+
+def runs(
+    folders: Annotated[
+        list[Path] | None,
+        Argument(metavar="[FOLDER]...", help="Folders. Default: the data folder and this one."),
+    ] = None,
+    json: Annotated[bool, Option("--json", "Write one JSON object a line.")] = False,
+) -> None:
+    """List runs: recipe, size, endings, state, cost and age."""
+    run_async(_list_runs(folders or [], json=json), resume="Nothing was changed.")
+
+
+async def _list_runs(folders: list[Path], *, json: bool) -> int:
+    found = await list_runs(folders)
+    if json:
+        for run in found:
+            print(to_json(run.describe()))
+        return 0
+    if not found:
+        where = ", ".join(map(str, folders)) or f"{find_data_folder()} or here"
+        open_progress().say(f"There is no run in {where}. `bactrian play` makes one.")
+        return 0
+    console = open_output()
+    if console.is_terminal and console.width < LEAST_TABLE:
+        for run in found:
+            name, recipe, ended, state, endings, cost, age = map(to_printable, _write_row(run))
+            console.print(name, style="bold")
+            facts = filter(None, (recipe, f"{ended} ended" if ended else "", state, endings, cost, age))
+            for line in fit_facts(facts, console.width - 2):
+                console.print(f"  {line}")
+        _suggest()
+        return 0
+    table = Table("run", "recipe", "ended", "state", "endings", "cost", "changed", box=None, pad_edge=False)
+    table.columns[2].justify = "right"
+    for run in found:
+        table.add_row(*map(to_printable, _write_row(run)))
+    console.print_table(table)
+    _suggest()
+    return 0
+
+
+def _suggest() -> None:
+    open_progress().say(
+        "`bactrian status RUN` says more; `bactrian show RUN` reads its conversations.", style="dim"
+    )
+
+
+def _write_row(run: RunSummary) -> tuple[str, ...]:
+    name, age, status = name_run(run.run), write_age(time.time() - run.changed), run.status
+    if status is None:
+        return name, "", "", "unreadable", run.problem, "", age
+    total = status.sessions if status.jobs is None else status.jobs
+    ended = f"{status.sessions - status.open:,}/{total:,}" if status.sessions or total else ""
+    endings = ", ".join(f"{code} {share.count:,}" for code, share in list(status.endings.items())[:_ENDINGS])
+    if (more := len(status.endings) - _ENDINGS) > 0:
+        endings += f" and {more} more"
+    return name, run.recipe, ended, status.state, endings, write_dollars(status.usd), age
+
+
+def write_age(seconds: float) -> str:
+    """Return how long ago something was, in the largest fitting unit."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit} ago"
+    return "now"
+
+
+def status(
+    run_file: RunArgument,
+    json: Annotated[bool, Option("--json", "Write one JSON object.")] = False,
+) -> None:
+    """Show the progress and the cost of a run, and the command that resumes it."""
+    run_async(_show_status(run_file, json=json), resume="The run is unchanged.")
+
+
+async def _show_status(run: Path, *, json: bool) -> int:
+    found = await read_status(run)
+    if json:
+        print(to_json(found.describe()))
+    else:
+        write_labelled(open_output(), found.list_facts(), 10)
+    return 0
+
+
+_SHOWN = 200
+"""Characters of a response that are printed; ``--json`` has all that is stored."""
+
+
+def failures(
+    run_file: RunArgument,
+    json: Annotated[bool, Option("--json", "Write one JSON object a line.")] = False,
+) -> None:
+    """List the jobs that failed, with the reason and the response received."""
+    run_async(_list_failures(run_file, json=json), resume="The run is unchanged.")
+
+
+async def _list_failures(run_file: Path, *, json: bool) -> int:
+
+    count = 0
+    async with open_store(run_file, read_only=True) as store:
+        async for failure in store.failures():
+            count += 1
+            _write_failure(failure, json=json)
+    if not json:
+        print(
+            f"{count:,} failed; `bactrian generate` with --retry-failed retries them."
+            if count
+            else "None failed."
+        )
+    return 0
+
+
+def _write_failure(failure: Failure, *, json: bool) -> None:
+
+    raw = failure.raw.decode(errors="replace")
+    if json:
+        fields = {
+            "session": failure.session,
+            "turns": failure.turns,
+            "reason": failure.reason,
+            "error": failure.error,
+            "raw": raw,
+        }
+        print(to_json(fields))
+        return
+    print(to_line(f"{failure.session} after {failure.turns} turns: {failure.reason}"))
+    if raw:
+        print(f"  response: {to_line(raw)[:_SHOWN]}")
+
+
+def verify(
+    run_file: RunArgument,
+    json: Annotated[bool, Option("--json", "Write one JSON object.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "Write only faults.")] = False,
+) -> None:
+    """Check all data of a run against its checksums and counts. Changes nothing."""
+
+    with show_bar("Checking", "sessions", quiet=quiet) as tell:
+        verdict = verified(run_file, tell)
+    if json:
+        found = {"sessions": verdict.sessions, "turns": verdict.turns, "faults": verdict.faults}
+        print(to_json(found))
+    elif verdict.faults:
+        print("\n".join(map(to_line, verdict.faults)))
+    elif not quiet:
+        print(f"{verdict.sessions:,} sessions and {verdict.turns:,} turns, no damage found.")
+    if count := len(verdict.faults):
+        raise StoreError(
+            f"{count:,} {'fault' if count == 1 else 'faults'} in {verdict.sessions:,} sessions.",
+            where=str(run_file),
+            next=f"Save what is readable: bactrian recover {run_file} --out NEW.db",
+        )
+
+
+def recover(
+    run_file: Annotated[
+        Path,
+        Argument(metavar="RUN", help="The damaged run. It is not changed.", check=find_run_file),
+    ],
+    out: Annotated[Path, Option("--out", "The new run.")],
+    json: Annotated[bool, Option("--json", "Write one JSON object.")] = False,
+) -> None:
+    """Write a new run with everything readable from a damaged one."""
+
+    found = recovered(run_file, out)
+    if json:
+        print(dumps({"run": str(out), **asdict(found)}))
+        return
+    print(f"{found.sessions:,} sessions with {found.turns:,} turns are in {out}.")
+    if found.opened:
+        print(
+            f"{found.opened:,} of them lack turns and are open again: the command that made the run finishes them."
+        )

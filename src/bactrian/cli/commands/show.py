@@ -1,0 +1,289 @@
+"""``bactrian show``: the conversations of a run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+
+from bactrian.analyze.behaviours import find_behaviours
+from bactrian.api.selection import (
+    SelectedSession,
+    SelectOptions,
+    explain_nothing,
+    find_session,
+    iterate_selected,
+    read_selection,
+    render_page,
+    write_findings,
+    write_markdown,
+    write_session,
+)
+from bactrian.api.stored_run import mark_session
+from bactrian.cli.flags import Argument, RunArgument
+from bactrian.cli.run_async import run_async
+from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.cli.terminal.spinner import show_spinner
+from bactrian.cli.view.conversation_view import ConversationView
+from bactrian.cli.view.facts import LEAST_TABLE
+from bactrian.errors import InputError
+from bactrian.options import Option
+from bactrian.records.events import Ended, Spoke, Started
+from bactrian.records.run import Mark
+from bactrian.records.session import Session
+from bactrian.records.text import to_json, to_line, write_count
+from bactrian.store import RunStore, name_run, open_store
+
+
+class ShowFormat(StrEnum):
+    """The form of a conversation."""
+
+    text = "text"
+    markdown = "markdown"
+    html = "html"
+    json = "json"
+
+
+def show(
+    run_file: RunArgument,
+    session: Annotated[
+        str | None,
+        Argument(metavar="[ID]", help="A session's id, or the beginning of one. Default: a list of all."),
+    ] = None,
+    grep: Annotated[
+        str | None, Option("--grep", "Only sessions in which a turn matches this regular expression.")
+    ] = None,
+    role: Annotated[
+        list[str] | None,
+        Option("--role", "Only sessions with this role; * stands for any letters. Can be repeated."),
+    ] = None,
+    pair: Annotated[
+        list[str] | None,
+        Option("--pair", "Only this pair of roles: 'ASSISTANT x USER'. Can be repeated."),
+    ] = None,
+    task: Annotated[
+        list[str] | None, Option("--task", "Only tasks with these words. Can be repeated.")
+    ] = None,
+    ending: Annotated[
+        list[str] | None, Option("--ending", "Only this ending, or unfinished. Can be repeated.")
+    ] = None,
+    behaviour: Annotated[
+        list[str] | None,
+        Option("--behaviour", "Only sessions that show this behaviour. Can be repeated."),
+    ] = None,
+    marked: Annotated[
+        list[str] | None, Option("--marked", "Only sessions with this mark. Can be repeated.")
+    ] = None,
+    sample: Annotated[int | None, Option("--sample", "Choose N at random.", short="-n", min=1)] = None,
+    seed: Annotated[int, Option("--seed", "Seed of --sample.")] = 0,
+    full: Annotated[bool, Option("--full", "Show whole conversations instead of a list.")] = False,
+    form: Annotated[ShowFormat, Option("--format", "Format of whole conversations.")] = ShowFormat.text,
+    mark: Annotated[str | None, Option("--mark", "Give the session ID this mark.")] = None,
+    note: Annotated[str, Option("--note", "A note for --mark.")] = "",
+    pager: Annotated[bool, Option("--pager/--no-pager", "Page long output on a terminal.")] = True,
+    json: Annotated[bool, Option("--json", "Write one JSON object per session.")] = False,
+) -> None:
+    """Show the conversations of a run: a list of them, or one in full."""
+    run = run_file
+    if mark is not None:
+        if session is None:
+            raise InputError("A mark is given to one session.", where="--mark", next="Name its ID.")
+        run_async(_mark(run, session, mark, note), resume="The run is unchanged.")
+    options = SelectOptions(
+        role=role or (),
+        pair=pair or (),
+        task=task or (),
+        ending=ending or (),
+        behaviour=behaviour or (),
+        mark=marked or (),
+    )
+    if grep:
+        options["grep"] = grep
+    whole = full or form is not ShowFormat.text or session is not None
+    form = ShowFormat.json if json else form
+    out = open_output()
+    page = _open_pager(out) if pager and out.is_terminal and form is not ShowFormat.json else nullcontext()
+    work = _show(run, session, options, _Writer(out, form, whole=whole, page=page), sample=sample, seed=seed)
+    run_async(work, resume="The run is unchanged.")
+
+
+async def _mark(run: Path, session: str, mark: str, note: str) -> int:
+    made = await mark_session(run, session, mark, note)
+    open_progress().say(f"Session {made.session} has the mark {made.mark!r}.")
+    return 0
+
+
+async def _show(
+    run: Path,
+    session: str | None,
+    options: SelectOptions,
+    writer: _Writer,
+    *,
+    sample: int | None,
+    seed: int,
+) -> int:
+    async with open_store(run, read_only=True) as opened, opened.snapshot() as store:
+        writer.marks = _group(await store.marks())
+        if session is not None:
+            found = await find_session(store, session)
+            selection = await read_selection(store, options)
+            writer.show([selection.match(found) or SelectedSession(found)])
+            return 0
+        await _list(store, options, writer, sample, seed)
+    return 0
+
+
+async def _list(
+    store: RunStore, options: SelectOptions, writer: _Writer, sample: int | None, seed: int
+) -> None:
+    selection = await read_selection(store, options)
+    chosen = iterate_selected(store, selection, sample=sample, seed=seed)
+    if writer.streams:
+        count = 0
+        async for one in chosen:
+            writer.write(one)
+            count += 1
+    else:
+        with show_spinner(open_progress(), "Reading the run …"):
+            every = [one async for one in chosen]
+        count = len(every)
+        if every:
+            writer.show(every)
+    if not count:
+        raise await explain_nothing(store, options)
+    if not writer.whole and writer.form is not ShowFormat.json:
+        sessions = "1 session" if count == 1 else f"{count:,} sessions"
+        run = shlex.quote(name_run(store.path))
+        few = ", and --sample 3 a few" if sample is None and count > 3 else ""
+        open_progress().say(
+            f"{sessions}. --full shows them whole{few}.\nTo read one: bactrian show {run} ID",
+            style="dim",
+        )
+
+
+_ONE_LINE: dict[str, Any] = {"overflow": "ellipsis", "no_wrap": True, "soft_wrap": False}
+"""A line that the terminal's width cuts."""
+
+
+class _Writer:
+    """Writes sessions in one form."""
+
+    def __init__(
+        self, out: Console, form: ShowFormat, *, whole: bool, page: AbstractContextManager[object]
+    ) -> None:
+        self.form = form
+        self.whole = whole
+        self.marks: Mapping[str, list[Mark]] = {}
+        self._out = out
+        self._page = page
+        self.streams = isinstance(page, nullcontext) and form is not ShowFormat.html
+        """True if each session is written before the next one is read."""
+
+    def show(self, found: list[SelectedSession]) -> None:
+        """Write these sessions, through the pager if there is one."""
+        with self._page:
+            if self.form is ShowFormat.html:
+                pages = [(one.session, find_behaviours(one.session)) for one in found]
+                print(render_page(pages, found[0].session.task.original), end="")
+                return
+            for one in found:
+                self.write(one)
+
+    def write(self, found: SelectedSession) -> None:
+        """Write one session."""
+        session = found.session
+        marks = self.marks.get(session.id, [])
+        if self.form is ShowFormat.json:
+            line = (
+                write_session(session, find_behaviours(session), marks)
+                if self.whole
+                else _list_facts(found, marks)
+            )
+            print(to_json(line))
+        elif self.form is ShowFormat.markdown:
+            print(write_markdown(session, find_behaviours(session), marks))
+        elif self.whole:
+            self._write_conversation(session, marks)
+        else:
+            begin, about, why = self._write_line(found, marks)
+            if not self._out.is_terminal:
+                print(f"{begin}  {about}: {why}")
+            elif self._out.width < LEAST_TABLE:
+                self._out.print(" ".join(begin.split()), style="bold", **_ONE_LINE)
+                self._out.print(f"  {about}: {why}", **_ONE_LINE)
+            elif found.findings or found.matches:
+                self._out.print(f"{begin}  {about}", **_ONE_LINE)
+                self._out.print(f"  {why}", style="dim", **_ONE_LINE)
+            else:
+                self._out.print(f"{begin}  {about}: {why}", **_ONE_LINE)
+
+    def _write_conversation(self, session: Session, marks: list[Mark]) -> None:
+        view = ConversationView(self._out, self._out)
+        view.show(Started(replace(session, turns=())))
+        findings = find_behaviours(session)
+        for turn in session.turns:
+            view.show(Spoke(turn))
+            for line in write_findings(findings, turn.number):
+                view.remark(line)
+        if session.ending is not None:
+            view.show(Ended(session.ending))
+        for one in marks:
+            self._out.print(to_printable(f"mark {one.mark} {one.note}"), style="dim")
+
+    def _write_line(self, found: SelectedSession, marks: list[Mark]) -> tuple[str, str, str]:
+        """Return how a session ended, its roles and marks, and why it is in the list."""
+        session = found.session
+        code = session.ending.code if session.ending else "unfinished"
+        cast = session.provenance.cast.values() or (session.assistant, session.user)
+        roles = " × ".join(role.name for role in cast)
+        tags = "".join(f" [{one.mark}]" for one in marks)
+        begin = f"{to_line(session.id)}  {code:<18}{write_count(len(session.turns), 'turn'):>9}"
+        return begin, to_line(f"{roles}{tags}"), to_line(_explain(found))
+
+
+def _explain(found: SelectedSession) -> str:
+    """Return why a session is in the list, or else its task."""
+    if found.findings:
+        one = found.findings[0]
+        quote = f": “{one.quote}”" if one.quote else ""
+        return f"{one.behaviour} at turn {one.turn}{quote}"
+    if found.matches:
+        turn, line = found.matches[0]
+        return f"turn {turn}: {line}"
+    return found.session.task.original
+
+
+def _list_facts(found: SelectedSession, marks: list[Mark]) -> dict[str, object]:
+    session = found.session
+    return {
+        "session": session.id,
+        "assistant_role": session.assistant.name,
+        "user_role": session.user.name,
+        "original_task": session.task.original,
+        "ending": session.ending and session.ending.code,
+        "turns": len(session.turns),
+        "findings": [
+            {"turn": one.turn, "behaviour": one.behaviour, "quote": one.quote} for one in found.findings
+        ],
+        "matches": [{"turn": turn, "line": line} for turn, line in found.matches],
+        "marks": [one.mark for one in marks],
+    }
+
+
+def _group(marks: list[Mark]) -> dict[str, list[Mark]]:
+    by_session: dict[str, list[Mark]] = {}
+    for one in marks:
+        by_session.setdefault(one.session, []).append(one)
+    return by_session
+
+
+def _open_pager(out: Console) -> AbstractContextManager[object]:
+    os.environ.setdefault("LESS", "-FRX")  # colours, and no page for what fits the screen
+    return out.pager(styles=not out.no_color)

@@ -1,0 +1,300 @@
+"""A live conversation on a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.text import Text
+
+from bactrian.cli.terminal.console import to_printable
+from bactrian.cli.terminal.spinner import show_spinner
+from bactrian.cli.view.markdown import MarkdownWriter, hide_protocol, mark_differences
+from bactrian.protocol.fences import RESULTS, is_embodied
+from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
+from bactrian.records.session import Ending, Session
+from bactrian.records.text import to_line, write_count
+from bactrian.records.turn import Decision, Proposal, Speaker, ToolCall, ToolResult, Turn, Usage
+from bactrian.roleplay.agent import BROKE_OFF, Listener
+from bactrian.roleplay.human import HUMAN
+
+_STYLE: dict[Speaker, str] = {"user": "bold cyan", "assistant": "bold green"}
+_MORE = ("bold cyan", "bold green", "bold yellow", "bold magenta", "bold blue", "bold red")
+_WORDS = re.compile(r"\n|[^ \n]* *")
+_SHOWN = 300
+"""Characters of a tool's arguments or result that are shown; the stored record is complete."""
+_PART: dict[Speaker, str] = {"user": "AI user", "assistant": "AI assistant"}
+_NAMED: dict[Speaker, str] = {speaker: f"the {part}" for speaker, part in _PART.items()}
+
+
+class ConversationView:
+    """Shows speakers, their text while it is generated, and the usage.
+
+    The conversation is written to ``out``. If that is not a terminal, each turn is written as a whole.
+    """
+
+    def __init__(self, out: Console, progress: Console, *, raw: bool = False) -> None:
+        self._markdown = (
+            MarkdownWriter(out) if out.is_terminal and not out.is_dumb_terminal and not raw else None
+        )
+        self.listener: Listener | None = self if out.is_terminal else None
+        self._out = out
+        self._progress = progress
+        self._roles: dict[Speaker, str] = {}
+        self._embodied: set[str] = set()
+        self._speaking: Speaker | None = None
+        self._proposed: list[Proposal] = []
+        """The proposals of this round for the turn; later ones are compared with the first."""
+        self._held = ""
+        self._column = 0
+        self._turns = 0
+        self._seconds = 0.0
+        self._usage = Usage()
+
+    def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
+        """Show a spinner on standard error."""
+        return show_spinner(self._progress, f"{for_what} …")
+
+    def show_stage(self, name: str, number: int, count: int) -> None:
+        """Show that a stage of a society begins; ``number`` counts from 1."""
+        self._out.print()
+        place = "Stage" if count == 1 else f"Stage {number} of {count}"
+        self._out.print(f"{place}: {to_printable(name)}", style="bold")
+
+    def remark(self, text: str) -> None:
+        """Show a remark on the turn above."""
+        self._out.print(to_printable(text), style="yellow", soft_wrap=not self._out.is_terminal)
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case Started(session):
+                self._begin(session)
+                for turn in session.turns:
+                    self._turn(turn)
+            case Spoke(turn):
+                self._turn(turn)
+            case Ended(ending):
+                self._end(ending)
+            case Proposed(proposal):
+                self._propose(proposal)
+            case Chose(verdict):
+                self._choose(verdict)
+            case Called(call):
+                self._call(call)
+            case Returned(result):
+                self._return(result)
+
+    def hear(self, speaker: Speaker, piece: str) -> None:
+        """Show the next piece of a turn, word by word, so that lines break between words."""
+        if self._speaking is None:
+            self._announce(speaker)
+        if self._markdown is not None:
+            self._markdown.write(piece)
+            return
+        text = self._held + piece
+        end = max(text.rfind(" "), text.rfind("\n")) + 1
+        self._held = text[end:]
+        self._write(text[:end])
+
+    def restart(self, speaker: Speaker, why: str = BROKE_OFF) -> None:
+        """Announce that the turn starts again."""
+        if self._speaking is not None:
+            self._finish_text()
+            self._out.print(
+                f"\n[the reply of {_NAMED.get(speaker, self._roles[speaker])} {why}; asking again]",
+                style="dim",
+            )
+            self._speaking = None
+
+    def _begin(self, session: Session) -> None:
+        cast = {name: role.name for name, role in session.provenance.cast.items()}
+        names = cast or {"assistant": session.assistant.name, "user": session.user.name}
+        self._roles = {agent: to_line(name) for agent, name in names.items()}
+        self._embodied = {agent for agent, kit in session.provenance.tools.items() if is_embodied(kit)}
+        self._turns, self._seconds, self._usage = 0, 0.0, Usage()
+        title = " × ".join(map(to_printable, self._roles.values()))
+        self._out.print(Rule(Text(title), style="dim"))
+        steps = {
+            "idea": session.task.original,
+            "task": session.task.specified,
+            "plan": session.task.planned,
+        }
+        for label, text in steps.items():
+            if text is not None:
+                self._labelled(label, text)
+        models = _name_models(session.provenance.models)
+        taken_up = f" · {len(session.turns)} turns already stored" if session.turns else ""
+        self._dim(f"{models} · {session.provenance.protocol} protocol · session {session.id}{taken_up}")
+        self._usage += session.preparation
+
+    def _turn(self, turn: Turn) -> None:
+        if self._speaking is None:
+            self._announce(turn.speaker)
+            self._write(turn.text)
+        self._finish_text()
+        self._speaking = None
+        self._turns += 1
+        self._seconds += turn.seconds
+        self._usage += turn.usage
+        if self._markdown is None:
+            self._out.print()
+        facts = _count(turn.usage, turn.seconds)
+        if turn.finish == "length":
+            facts.append("cut off at its token limit")
+        if facts:
+            self._dim(" · ".join(facts))
+
+    def _propose(self, proposal: Proposal) -> None:
+        again = f", round {proposal.round}" if proposal.round > 1 else ""
+        after = f", after {proposal.parent}" if proposal.parent is not None else ""
+        head = f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}{after})"
+        round_ = proposal.speaker, proposal.number, proposal.round
+        self._proposed = [one for one in self._proposed if (one.speaker, one.number, one.round) == round_]
+        same = next((one for one in self._proposed if one.text.strip() == proposal.text.strip()), None)
+        if same is not None:
+            self._dim(f"{head}: the same as {same.place}.")
+            return
+        self._proposed.append(proposal)
+        self._dim(f"{head}:")
+        text, first = map(self._prepare, (proposal, self._proposed[0]))
+        shown = Text(text, style="dim") if text == first else mark_differences(text, first)
+        if self._out.is_terminal:
+            self._out.print(Padding(shown, (0, 0, 0, 2)), soft_wrap=False)
+        else:
+            self._out.print(Text(_indented(text)))
+
+    def _prepare(self, proposal: Proposal) -> str:
+        """Return what is shown of a proposal: without the words of the protocol where turns are."""
+        text = proposal.text if self._markdown is None else hide_protocol(proposal.text) or proposal.text
+        return to_printable(text.strip())
+
+    def _choose(self, verdict: Decision) -> None:
+        if verdict.problem:
+            self._dim(f"\n{verdict.chooser} gave an unreadable answer: {verdict.problem}")
+            return
+        who, end, own = (
+            ("You", "", "your own message")
+            if verdict.chooser == HUMAN
+            else (verdict.chooser, "s", "its own message")
+        )
+        taken = str(verdict.place) if verdict.instead is None else own
+        does = f"keep{end} {', '.join(map(str, verdict.kept))}" if verdict.kept else f"take{end} {taken}"
+        self._dim(f"\n{who} {does}. {verdict.reason}".rstrip())
+        if verdict.feedback:
+            self._dim(f"{who} want{end} it better: {verdict.feedback}")
+
+    def _call(self, call: ToolCall) -> None:
+        if self._speaking is not None:  # The text beside its calls was streamed already.
+            self._finish_text()
+            self._speaking = None
+        elif call.text and call.speaker not in self._embodied:
+            self._announce(call.speaker)
+            self._write(call.text)
+            self._finish_text()
+            self._speaking = None
+        if call.speaker in self._embodied:
+            return
+        self._out.print() if call.place == 1 else None
+        self._dim(f"{self._roles[call.speaker]} calls {call.wanted.name} {_short(call.wanted.arguments)}")
+
+    def _return(self, result: ToolResult) -> None:
+        if result.speaker in self._embodied:
+            # Without a terminal the turn is written as a whole, and contains its results.
+            self._dim(f"\n{RESULTS}\n{result.text}") if self.listener is not None else None
+            return
+        wrong = " (wrong)" if result.problem else ""
+        self._dim(f"{result.name} says{wrong}, after {result.seconds:.1f} s: {_short(result.text)}")
+
+    def _end(self, ending: Ending) -> None:
+        self._out.print()
+        self._out.print(Rule(f"{ending.code} · turn {ending.turn}", style="dim"))
+        messages = write_count(self._turns, "message")
+        if ending.evidence != messages:  # The next line says it.
+            self._labelled("why", ending.evidence)
+        self._dim(" · ".join([messages, *_count(self._usage, self._seconds)]))
+
+    def _announce(self, speaker: Speaker) -> None:
+        self._speaking = speaker
+        self._column = 0
+        self._out.print()
+        part = f" ({_PART[speaker]})" if speaker in _PART else ""
+        style = _STYLE.get(speaker) or _MORE[list(self._roles).index(speaker) % len(_MORE)]
+        self._out.print(f"{to_printable(self._roles[speaker])}{part}", style=style)
+
+    def _finish_text(self) -> None:
+        """Write what is left of the turn's text."""
+        if self._markdown is not None:
+            self._markdown.finish()
+        else:
+            self._write(self._held)
+            self._held = ""
+
+    def _write(self, text: str) -> None:
+        """Write ``text`` after the last piece; on a terminal, a word that does not fit starts a new line."""
+        if self._markdown is not None:
+            self._markdown.write(text, draw=False)
+            return
+        text = to_printable(text)
+        if self._out.is_terminal:
+            text = "".join([self._placed(word) for word in _WORDS.findall(text)])
+        self._out.print(text, end="")
+
+    def _placed(self, word: str) -> str:
+        if word == "\n":
+            self._column = 0
+            return word
+        wide = cell_len(word.rstrip(" "))
+        breaks = self._column > 0 and self._column + wide > self._out.width
+        self._column = (0 if breaks else self._column) + cell_len(word)
+        if wide > self._out.width:  # The terminal breaks a word that is longer than a line.
+            self._column %= self._out.width
+            return f"\n{word}" if breaks else word
+        if self._column > self._out.width:  # a space beyond the edge would start a line of its own
+            word = word.rstrip(" ")
+        return f"\n{word}" if breaks else word
+
+    def _labelled(self, label: str, text: str) -> None:
+        line = Text.assemble((f"{label} ", "dim"), to_printable(text))
+        self._out.print(line, soft_wrap=not self._out.is_terminal, overflow="fold")
+
+    def _dim(self, text: str) -> None:
+        self._out.print(to_printable(text), style="dim", soft_wrap=not self._out.is_terminal)
+
+
+def _name_models(models: Mapping[str, str]) -> str:
+    """Return the name of the model; of several, also who plays with each."""
+    agents: dict[str, list[str]] = {}
+    for agent, name in models.items():
+        agents.setdefault(name, []).append(agent.replace("_", " "))
+    if len(agents) == 1:
+        return next(iter(agents))
+    return ", ".join(f"{name} ({', '.join(who)})" for name, who in agents.items())
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.strip().splitlines())
+
+
+def _short(text: str) -> str:
+    """Return a text on one line, shortened."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
+
+
+def _count(usage: Usage, seconds: float) -> list[str]:
+    """Return tokens and time; nothing where neither is known, as of what another program made."""
+    if not usage.total and not seconds:
+        return []
+    return [_tokens(usage), f"{seconds:.1f} s"]
+
+
+def _tokens(usage: Usage) -> str:
+    about = "about " if usage.estimated else ""
+    cached = f", {usage.cached:,} cached" if usage.cached else ""
+    return f"{about}{usage.prompt:,} + {usage.completion:,} tokens{cached}"

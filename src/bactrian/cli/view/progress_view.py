@@ -1,0 +1,229 @@
+"""The progress of a run: a display that redraws itself, plain lines, JSON lines, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from bactrian.api.progress_rows import ProgressRow, list_rows, write_line
+from bactrian.cli.terminal.console import open_output, open_progress
+from bactrian.cli.view.facts import fit_facts
+from bactrian.cli.view.forecast_view import write_estimate
+from bactrian.records.text import to_json, write_count, write_dollars
+from bactrian.runs.progress import ProgressSnapshot, RunProgress
+from bactrian.store import name_run
+
+_REDRAWN = 0.5
+"""Seconds between two drawings."""
+_LINES = 10.0, 60.0
+"""Seconds between two plain lines, in the first minutes and later."""
+
+
+class ProgressView(Protocol):
+    """Shows the progress of a run."""
+
+    async def watch(self, progress: RunProgress) -> None:
+        """Show the progress repeatedly, until cancelled."""
+        ...
+
+    def close(self, progress: RunProgress, run: Path) -> None:
+        """Show the final state when the command ends."""
+        ...
+
+
+def choose_progress_view(*, json: bool, quiet: bool = False, noun: str = "") -> ProgressView:
+    """Return the view for these flags and this terminal.
+
+    ``noun`` is what the run contains if it is a step of a longer command, which says itself what comes next.
+    """
+    return _JsonProgress() if json else _Silence() if quiet else _Person(noun)
+
+
+class _Silence:
+    async def watch(self, progress: RunProgress) -> None:
+        """Show nothing."""
+
+    def close(self, progress: RunProgress, run: Path) -> None:
+        """Show nothing."""
+
+
+class _JsonProgress:
+    async def watch(self, progress: RunProgress) -> None:
+        while True:
+            await asyncio.sleep(1)
+            _write({"event": "progress", **_fields(progress.snapshot())})
+
+    def close(self, progress: RunProgress, run: Path) -> None:
+        _write(
+            {
+                "event": "ended",
+                "run": str(run),
+                **_fields(progress.snapshot(whole=True)),
+                "open": progress.open,
+                "short_lists": {
+                    name: {"has": short.has, "wanted": short.wanted, "why": short.why}
+                    for name, short in progress.short.items()
+                },
+                "reasons": dict(progress.reasons),
+                "refused": progress.refused,
+            }
+        )
+
+
+class _Person:
+    def __init__(self, noun: str) -> None:
+        self._console = open_progress()
+        self._noun = noun
+
+    async def watch(self, progress: RunProgress) -> None:
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
+            while True:
+                now = progress.snapshot()
+                await asyncio.sleep(_LINES[now.seconds > 120])
+                self._console.print(write_line(progress.snapshot()))
+        with (
+            _fixed_width(self._console),
+            Live(console=self._console, transient=True, auto_refresh=False, redirect_stdout=False) as live,
+        ):
+            while True:
+                live.update(draw_progress(progress.snapshot(), self._console.width), refresh=True)
+                await asyncio.sleep(_REDRAWN)
+
+    def close(self, progress: RunProgress, run: Path) -> None:
+        now = progress.snapshot(whole=True)
+        out = open_output()
+        with _fixed_width(out):
+            out.print(
+                Text(
+                    f"{now.done:,} of {write_count(now.total, self._noun or 'conversation')} are in {_shorten(run)}.",
+                    style="bold",
+                )
+            )
+            out.print(_tabulate(list_rows(now, ended=True), out.width))
+        notes = [*_list_notes(progress, now, shlex.quote(name_run(run)))]
+        if not self._noun:
+            notes += _list_next(now, shlex.quote(name_run(run)))
+        for line in notes:
+            self._console.say(line.replace("\n", " "))
+
+
+def _shorten(run: Path) -> Path:
+    """Return a path as a person in this folder writes it."""
+    return run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
+
+
+@contextmanager
+def _fixed_width(console: Console) -> Generator[None]:
+    """Let ``console`` break lines itself, since a display has to know its number of lines."""
+    console.soft_wrap = False
+    try:
+        yield
+    finally:
+        console.soft_wrap = True
+
+
+def draw_progress(now: ProgressSnapshot, width: int) -> RenderableType:
+    """Return the display of a run for a terminal of ``width`` columns."""
+    count = f"{now.done:,} of {now.total:,}"
+    share = f"{now.share_done:.0%}"
+    bar = ProgressBar(
+        total=1.0,
+        completed=now.share_done,
+        width=max(8, min(width, 100) - len(count) - len(share) - 3),
+        style="bright_black",
+        complete_style="cyan",
+        finished_style="green",
+    )
+    head = Table.grid(padding=(0, 1))
+    head.add_row(Text(count, style="bold"), bar, Text(share, style="bold"))
+    return Group(head, _tabulate(list_rows(now), width))
+
+
+def _tabulate(rows: Iterator[ProgressRow], width: int) -> Table:
+    """Return rows with their labels, each fact whole on a line if it fits."""
+    table = Table.grid(padding=(0, 1))
+    for row in rows:
+        lines = fit_facts(row.facts, width - 9)
+        style = "yellow" if row.alarm else ""
+        table.add_row(
+            Text(row.label.rjust(7), style="bright_black" if not row.alarm else style),
+            Text("\n".join(lines), style=style, no_wrap=True, overflow="ellipsis"),
+        )
+    return table
+
+
+def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Iterator[str]:
+    """Yield what the person should know of at the end."""
+    for name, short in list(progress.short.items())[:5]:
+        yield f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"
+    if len(progress.short) > 5:
+        yield f"And {len(progress.short) - 5:,} more lists."
+    for refused in progress.refused[:5]:
+        yield f"Could not start {refused}"
+    for change in progress.changes[:5]:
+        yield f"Warning: the answering model changed during the run: {change}"
+    for reason, count in progress.reasons.most_common(5):
+        yield f"{count:,} times: {reason}"
+    if now.open:
+        cost = f" To finish them takes about {write_dollars(now.usd_open)}." if now.usd_open else ""
+        are = "is" if now.open == 1 else "are"
+        yield f"{write_count(now.open, 'conversation')} {are} unfinished; the same command resumes them.{cost}"
+    if now.failed:
+        yield f"{now.failed:,} failed; --retry-failed tries them again{', and short lists' if progress.short else ''}."
+        yield f"Reasons and responses: bactrian failures {run}"
+    elif progress.short:
+        yield "--retry-failed asks for the rest of short lists."
+
+
+def _list_next(now: ProgressSnapshot, run: str) -> Iterator[str]:
+    """Yield what to do next."""
+    if now.done > now.failed:
+        yield f"Next: bactrian analyze {run}"
+        yield f"Or:   bactrian export {run} --format messages --out train.jsonl"
+
+
+def _fields(now: ProgressSnapshot) -> dict[str, object]:
+    return {
+        "total": now.total,
+        "done": now.done,
+        "failed": now.failed,
+        "in_flight": now.in_flight,
+        "endings": dict(now.endings),
+        "calls": now.calls,
+        "failed_calls": now.failed_calls,
+        "prompt_tokens": now.usage.prompt,
+        "completion_tokens": now.usage.completion,
+        "cached_tokens": now.usage.cached,
+        "cached_share": round(now.cached_share, 4),
+        "usd": now.usd,
+        "run_tokens": now.run_tokens,
+        "run_usd": now.run_usd,
+        "seconds": round(now.seconds, 3),
+        "calls_per_second": round(now.calls_per_second, 3),
+        "tokens_per_second": round(now.tokens_per_second, 3),
+        "seconds_left": None if now.seconds_left is None else round(now.seconds_left, 1),
+        "requests_at_once": now.limit,
+        "closed_for": round(now.closed_for, 1),
+        "silent": now.silent,
+        "left_open": now.open,
+        "usd_expected": write_estimate(now.usd_expected),
+        "tokens_expected": write_estimate(now.tokens_expected),
+        "usd_open": now.usd_open,
+        "changes": list(now.changes),
+    }
+
+
+def _write(fields: Mapping[str, object]) -> None:
+    sys.stdout.write(to_json(fields) + "\n")
+    sys.stdout.flush()

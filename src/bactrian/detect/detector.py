@@ -1,0 +1,449 @@
+"""A trained detector: scores of sentences by their wording, then trees over all features of a turn.
+
+Each behaviour of each speaker has a head of its own. A head first scores every sentence by its n-grams (a linear
+model); its trees see the summary of these scores, the features of the turn (:mod:`.features`) and the most important
+ones of its neighbours. The result is a calibrated confidence.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import resources
+from math import exp
+from operator import itemgetter
+from typing import Any
+
+from bactrian.detect.features import Features, Gram, LinearWeights, WordingScorer, list_names
+from bactrian.detect.turn_text import ReadTurn
+from bactrian.files.json_text import parse_json
+
+# Boosted decision trees (Friedman 2001), evaluated in plain Python.
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A tree in flat lists, one entry for each node; node 0 is the root."""
+
+    features: list[int]
+    """Column that a node compares; -1 for a leaf."""
+    thresholds: list[float]
+    """A value up to it goes left."""
+    left: list[int]
+    right: list[int]
+    values: list[float]
+    """Log odds that the node adds. Those of inner nodes explain a score."""
+
+
+# Not slotted: a cached property needs a place to be kept in.
+@dataclass(frozen=True)
+class Forest:
+    """A sum of trees."""
+
+    base: float
+    trees: tuple[Tree, ...]
+    checks: tuple[tuple[int, float], ...]
+    """Numbers of trees after which a turn may be given up, and the log odds below which it is hopeless by then:
+    hardly any turn that is found in the end is."""
+
+    @cached_property
+    def _parts(self) -> list[tuple[list[Any], float]]:
+        """The trees between two checks, nested for speed, and the log odds below which a turn is given up."""
+        parts: list[tuple[list[Any], float]] = []
+        begin = 0
+        for end, hopeless in (*self.checks, (len(self.trees), float("-inf"))):
+            parts.append(([_nest_tree(tree) for tree in self.trees[begin:end]], hopeless))
+            begin = end
+        return parts
+
+    def score(self, row: Sequence[float]) -> float:
+        """Return the log odds of a row; those so far if they are hopeless at a check."""
+        total = self.base
+        for trees, hopeless in self._parts:
+            total = _add_trees(trees, row, total)
+            if total < hopeless:
+                return total
+        return total
+
+    def add_up(self, row: Sequence[float]) -> list[float]:
+        """Return the log odds of a row at each check, and at the end."""
+        total = self.base
+        return [total := _add_trees(trees, row, total) for trees, _ in self._parts]
+
+    @cached_property
+    def _steps(self) -> list[Any]:
+        return [_nest_steps(tree) for tree in self.trees]
+
+    def explain(self, row: Sequence[float]) -> dict[int, float]:
+        """Return what each column adds to the score: the change of value along the path (Saabas 2014)."""
+        added: defaultdict[int, float] = defaultdict(float)
+        for node in self._steps:
+            while node is not None:
+                feature, threshold, change, left, other_change, right = node
+                if row[feature] <= threshold:
+                    added[feature] += change
+                    node = left  # noqa: PLW2901
+                else:
+                    added[feature] += other_change
+                    node = right  # noqa: PLW2901
+        return added
+
+
+def _add_trees(trees: Sequence[Any], row: Sequence[float], total: float) -> float:
+    for node in trees:
+        while node.__class__ is tuple:
+            feature, threshold, left, right = node
+            node = left if row[feature] <= threshold else right  # noqa: PLW2901
+        total += node
+    return total
+
+
+def _nest_tree(tree: Tree, node: int = 0) -> Any:
+    """Return a node as ``(feature, threshold, left, right)``; a leaf as its value."""
+    feature = tree.features[node]
+    if feature < 0:
+        return tree.values[node]
+    left, right = tree.left[node], tree.right[node]
+    return feature, tree.thresholds[node], _nest_tree(tree, left), _nest_tree(tree, right)
+
+
+def _nest_steps(tree: Tree, node: int = 0) -> Any:
+    """Return a node as ``(feature, threshold, change, left, change, right)``, the changes of value; a leaf as None."""
+    feature = tree.features[node]
+    if feature < 0:
+        return None
+    left, right = tree.left[node], tree.right[node]
+    return (
+        feature,
+        tree.thresholds[node],
+        tree.values[left] - tree.values[node],
+        _nest_steps(tree, left),
+        tree.values[right] - tree.values[node],
+        _nest_steps(tree, right),
+    )
+
+
+def read_forest(data: Any) -> Forest:
+    """Read a forest from JSON."""
+    checks = tuple((count, hopeless) for count, hopeless in data.get("checks", ()))
+    return Forest(data["base"], tuple(Tree(*tree) for tree in data["trees"]), checks)
+
+
+def write_forest(forest: Forest) -> dict[str, Any]:
+    """Return a forest as JSON."""
+    return {
+        "base": round(forest.base, 5),
+        "checks": [[count, round(hopeless, 4)] for count, hopeless in forest.checks],
+        "trees": [
+            [
+                tree.features,
+                [round(value, 5) for value in tree.thresholds],
+                tree.left,
+                tree.right,
+                [round(value, 5) for value in tree.values],
+            ]
+            for tree in forest.trees
+        ],
+    }
+
+
+SUMMARIES = ("mean", "highest", "lowest", "first", "last", "positive")
+"""Summaries of the scores of a turn's sentences."""
+OF_NEIGHBOURS = tuple(
+    """length sentences questions_share instructs solves asks_next is_done code numbers bare_share work_sentences
+    said_before said_before_jaccard new_words like_own news_share news promise_share accept_share delay_share
+    thanks_share leave_share serve_share""".split()
+)
+"""Features of a neighbouring turn that a head sees."""
+_NO_SUMMARY = (0.0,) * len(SUMMARIES)
+LIKELY = 0.5
+"""Confidence from which a turn is found."""
+_DOUBTFUL = 0.49
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Head:
+    """The model of one behaviour of one speaker."""
+
+    behaviour: str
+    speaker: str | None
+    """``user`` or ``assistant``; None for both."""
+    neighbours: tuple[int, ...]
+    """Offsets of the neighbouring turns that it sees."""
+    linear: LinearWeights
+    forest: Forest
+    calibration: tuple[float, float]
+    """Slope and intercept of the confidence's log odds (Platt 1999)."""
+    threshold: float
+    """Log odds from which a finding is reported."""
+
+    @cached_property
+    def name(self) -> str:
+        """The name of its sentence scores."""
+        return f"{self.behaviour}_{self.speaker or 'any'}"
+
+    def applies_to(self, turn: ReadTurn) -> bool:
+        """Return True if it is about the turn's speaker."""
+        return self.speaker is None or (self.speaker == "user") == turn.by_user
+
+    def calibrate(self, score: float) -> float:
+        """Return the confidence of a score; below the threshold it is less than one half."""
+        slope, intercept = self.calibration
+        confidence = round(1 / (1 + exp(-(slope * score + intercept))), 2)
+        return max(confidence, LIKELY) if score >= self.threshold else min(confidence, _DOUBTFUL)
+
+
+# Not slotted: a cached property needs a place to be kept in.
+@dataclass(frozen=True, eq=False, repr=False)
+class DetectorModel:
+    """Heads over one vocabulary."""
+
+    vocabulary: Mapping[Gram, int]
+    """n-grams of sentences, by their place in the heads' weights."""
+    heads: tuple[Head, ...]
+    about: Mapping[str, Any]
+    """How it was made: hash of the data, counts, figures."""
+
+    @cached_property
+    def summaries(self) -> tuple[str, ...]:
+        """Names of the sentence scores' summaries."""
+        return tuple(f"{head.name}_{summary}" for head in self.heads for summary in SUMMARIES)
+
+    @cached_property
+    def shared(self) -> tuple[str, ...]:
+        """Names of the features that neighbours share."""
+        return (*self.summaries, *OF_NEIGHBOURS)
+
+    def get_head(self, behaviour: str) -> Head:
+        """Return the head of a behaviour that both speakers share. Raises KeyError if not found."""
+        for head in self.heads:
+            if head.behaviour == behaviour and head.speaker is None:
+                return head
+        raise KeyError(behaviour)
+
+    @cached_property
+    def select_shared(self) -> Callable[[Sequence[float]], tuple[float, ...]]:
+        """Selects the columns of :attr:`shared` from those of a turn alone."""
+        places = {name: place for place, name in enumerate((*self.summaries, *list_names()))}
+        return itemgetter(*(places[name] for name in self.shared))
+
+    @cached_property
+    def no_neighbour(self) -> tuple[float, ...]:
+        """The columns of a neighbour that does not exist."""
+        return (0.0,) * (len(self.shared) + 1)
+
+    def list_columns(self, head: Head) -> list[str]:
+        """Return the names of a row's columns; those of neighbours begin with their offset."""
+        if head.neighbours not in self._columns:
+            columns = [*self.summaries, *list_names()]
+            self._columns[head.neighbours] = columns + [
+                f"{offset} {name}" for offset in head.neighbours for name in (*self.shared, "there")
+            ]
+        return self._columns[head.neighbours]
+
+    @cached_property
+    def _columns(self) -> dict[tuple[int, ...], list[str]]:
+        """The columns of a row, kept by the neighbours that it shows."""
+        return {}
+
+    @cached_property
+    def _scorers(self) -> dict[bool, WordingScorer]:
+        """Scorers of the user's sentences and of the assistant's: by ``by_user``."""
+        return {by_user: self._make_scorer("user" if by_user else "assistant") for by_user in (True, False)}
+
+    def _make_scorer(self, speaker: str) -> WordingScorer:
+        heads = [head for head in self.heads if head.speaker in (None, speaker)]
+        return WordingScorer(self.vocabulary, {head.name: head.linear for head in heads})
+
+    def score_sentences(self, turn: ReadTurn) -> dict[str, list[float]]:
+        """Return the scores of the turn's sentences, by head; of the heads that are about its speaker only."""
+        return self._scorers[turn.by_user].score(turn.sentences)
+
+    def summarize(self, scores: Mapping[str, Sequence[float]]) -> list[float]:
+        """Return the summaries of all heads; zeros for a head that is not about the speaker."""
+        values: list[float] = []
+        for head in self.heads:
+            if of := scores.get(head.name):
+                count = len(of)
+                positive = sum([score > 0 for score in of])
+                values += (sum(of) / count, max(of), min(of), of[0], of[-1], positive / count)
+            else:
+                values += _NO_SUMMARY
+        return values
+
+
+@cache
+def load_model() -> DetectorModel:
+    """Load the built-in model."""
+    return read_model(resources.files("bactrian.detect").joinpath("weights.json").read_text("utf-8"))
+
+
+def read_model(text: str) -> DetectorModel:
+    """Read a model from JSON.
+
+    Raises:
+        ValueError: it is not a model, or one that was trained on other features.
+    """
+    data = parse_json(text)
+    if data["features"] != [*list_names(), *OF_NEIGHBOURS]:
+        raise ValueError("the model was trained on other features")
+    return DetectorModel(
+        vocabulary={_read_gram(gram): place for place, gram in enumerate(data["vocabulary"])},
+        heads=tuple(
+            Head(
+                behaviour=head["behaviour"],
+                speaker=head["speaker"],
+                neighbours=tuple(head["neighbours"]),
+                linear=LinearWeights(head["bias"], head["scale"], head["weights"]),
+                forest=read_forest(head["forest"]),
+                calibration=(head["calibration"][0], head["calibration"][1]),
+                threshold=head["threshold"],
+            )
+            for head in data["heads"]
+        ),
+        about=data["about"],
+    )
+
+
+def _read_gram(text: str) -> Gram:
+    word, space, other = text.partition(" ")
+    return (word, other) if space else text
+
+
+def write_model(model: DetectorModel) -> str:
+    """Return a model as JSON."""
+    return json.dumps(
+        {
+            "about": model.about,
+            "features": [*list_names(), *OF_NEIGHBOURS],
+            "vocabulary": [gram if isinstance(gram, str) else " ".join(gram) for gram in model.vocabulary],
+            "heads": [
+                {
+                    "behaviour": head.behaviour,
+                    "speaker": head.speaker,
+                    "neighbours": head.neighbours,
+                    "bias": round(head.linear.bias, 5),
+                    "scale": head.linear.scale,
+                    "weights": head.linear.weights,
+                    "forest": write_forest(head.forest),
+                    "calibration": [round(value, 4) for value in head.calibration],
+                    "threshold": round(head.threshold, 5),
+                }
+                for head in model.heads
+            ],
+        },
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )
+
+
+# A conversation as a model sees it: a row of numbers for each turn, its scores, and what they come from.
+
+
+@cache
+def _load_reasons() -> list[tuple[str, float, float, str]]:
+    text = resources.files("bactrian.detect").joinpath("reasons.toml").read_text("utf-8")
+    return [(name, least, most, words) for name, least, most, words in tomllib.loads(text)["reasons"]]
+
+
+_MOST_REASONS = 3
+"""Reasons given for a finding."""
+
+
+class DetectedConversation:
+    """A conversation with the scores of a model. Each turn is scored when first asked for."""
+
+    def __init__(
+        self,
+        model: DetectorModel,
+        turns: Sequence[ReadTurn],
+        sentences: Sequence[Mapping[str, Sequence[float]]] = (),
+        features: Features | None = None,
+    ) -> None:
+        """Take the turns, and if they are known their sentences' scores by head and their features."""
+        self.model = model
+        self.turns = turns
+        self._features = features or Features(turns)
+        self._sentences = dict(enumerate(sentences))
+        self._own: dict[int, list[float]] = {}
+        self._joined: dict[tuple[int, tuple[int, ...]], list[float]] = {}
+        self._scores: dict[tuple[str, int], float] = {}
+
+    def describe(self, index: int) -> Mapping[str, float]:
+        """Return the features of the turn at ``index``."""
+        return self._features.describe(index)
+
+    def make_row(self, index: int, head: Head) -> list[float]:
+        """Return the columns of :meth:`DetectorModel.list_columns` for the turn at ``index``."""
+        key = index, head.neighbours
+        if key not in self._joined:
+            row = list(self._make_own(index))
+            for offset in head.neighbours:
+                other = index + offset
+                if 0 <= other < len(self.turns):
+                    row += self.model.select_shared(self._make_own(other))
+                    row.append(1.0)
+                else:
+                    row += self.model.no_neighbour
+            self._joined[key] = row
+        return self._joined[key]
+
+    def _make_own(self, index: int) -> list[float]:
+        """Return the columns of the turn alone."""
+        if index not in self._own:
+            scores = self.score_sentences(index)
+            self._own[index] = [*self.model.summarize(scores), *self.describe(index).values()]
+        return self._own[index]
+
+    def score_sentences(self, index: int) -> Mapping[str, Sequence[float]]:
+        """Return the scores of the sentences of the turn at ``index``, by head."""
+        if index not in self._sentences:
+            self._sentences[index] = self.model.score_sentences(self.turns[index])
+        return self._sentences[index]
+
+    def score(self, head: Head, index: int) -> float:
+        """Return the log odds that the turn at ``index`` shows the head's behaviour."""
+        key = head.name, index
+        if key not in self._scores:
+            self._scores[key] = head.forest.score(self.make_row(index, head))
+        return self._scores[key]
+
+    def is_shown(self, head: Head, index: int) -> bool:
+        """Return True if the score reaches the head's threshold."""
+        return self.score(head, index) >= head.threshold
+
+    def explain(self, head: Head, index: int) -> tuple[str, str]:
+        """Return why the turn at ``index`` is found, in words, and the sentence that shows it most."""
+        columns = self.model.list_columns(head)
+        reasons: dict[str, None] = {}
+        row = self.make_row(index, head)
+        added = [(more, column) for column, more in head.forest.explain(row).items() if more > 0]
+        for _, column in sorted(added, key=itemgetter(0), reverse=True):
+            if len(reasons) == _MOST_REASONS:
+                break
+            if reason := _explain_column(columns[column], row[column], head):
+                reasons[reason] = None
+        scores = self.score_sentences(index).get(head.name, [])
+        sentences = self.turns[index].sentences
+        quote = sentences[scores.index(max(scores))].text if scores else ""
+        return "; ".join(reasons), quote
+
+
+def _explain_column(column: str, value: float, head: Head) -> str | None:
+    """Return in words what a column says; None if it says little to a reader."""
+    if " " in column:
+        return None
+    if column.startswith(head.name):
+        return "worded like other cases" if value > 0 else None
+    return next(
+        (
+            words
+            for beginning, least, most, words in _load_reasons()
+            if column.startswith(beginning) and least <= value <= most
+        ),
+        None,
+    )

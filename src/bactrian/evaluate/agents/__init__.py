@@ -1,1 +1,0 @@
-"""Compares the solutions of role-plays with single answers (paper, section 5.1)."""

@@ -1,0 +1,176 @@
+"""Scores solutions of programming problems: asks for samples, and estimates pass@k of them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import prod
+from typing import Any, ClassVar
+
+from bactrian.evaluate.code_judge import KINDS, Verdict
+from bactrian.evaluate.problems import Problem, SolutionSet
+from bactrian.protocol.pack import render_prompt
+from bactrian.recipes.job_specs import Answer, find_recipe_model
+from bactrian.recipes.schema import Recipe
+from bactrian.records.session import Session
+from bactrian.runs.jobs import JobContext
+from bactrian.runs.questions import AnswerJobs, AnswerPlayer
+from bactrian.runs.scheduler import Job
+from bactrian.stats.bootstrap import resample
+from bactrian.stats.intervals import Proportion
+
+# The unbiased estimator of pass@k (Chen et al. 2021, section 2.1), with intervals over problems.
+
+
+@dataclass(frozen=True, slots=True)
+class PassAtK:
+    """The mean over problems of the chance that one of ``k`` samples passes."""
+
+    k: int
+    value: float
+    low: float
+    high: float
+    problems: int
+
+
+def estimate_pass(samples: int, passed: int, k: int) -> float:
+    """Return the chance that at least one of ``k`` samples, drawn from ``samples`` of which ``passed`` pass, passes.
+
+    Raises:
+        ValueError: there are fewer than ``k`` samples.
+    """
+    if not 0 <= passed <= samples or not 1 <= k <= samples:
+        raise ValueError(f"pass@{k} cannot be estimated from {samples} samples of which {passed} pass")
+    if samples - passed < k:
+        return 1.0
+    return 1.0 - prod(1.0 - k / number for number in range(samples - passed + 1, samples + 1))
+
+
+def summarize_pass(counts: Sequence[tuple[int, int]], k: int) -> PassAtK | None:
+    """Return pass@k of problems, each with its numbers of samples and of passing ones.
+
+    The 95 % interval is a percentile bootstrap over problems. Where all problems have the same value, resampling says
+    nothing, and the interval is Wilson's. None if a problem has fewer than ``k`` samples, or there is none.
+    """
+    if not counts or any(samples < k for samples, _ in counts):
+        return None
+    values = [estimate_pass(samples, passed, k) for samples, passed in counts]
+    mean = sum(values) / len(values)
+    interval = resample([(value, 1.0) for value in values], ("value", "one")).interval("value", "one")
+    if interval is None or min(values) == max(values):
+        interval = Proportion(round(mean * len(values)), len(values)).interval
+    return PassAtK(k, mean, *interval, len(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The verdicts on a set of solutions, and their statistics."""
+
+    problems: int
+    samples: int
+    missing: int
+    kinds: dict[str, int]
+    passes: tuple[PassAtK, ...]
+    by_temperature: dict[str, tuple[PassAtK, ...]]
+    left_out: tuple[int, ...]
+    """Values of k that need more samples of each problem than there are."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the score as JSON content."""
+
+        def write(passes: Sequence[PassAtK]) -> dict[str, Any]:
+            return {
+                str(figure.k): {key: value for key, value in asdict(figure).items() if key != "k"}
+                for figure in passes
+            }
+
+        return {
+            "problems": self.problems,
+            "samples": self.samples,
+            "missing": self.missing,
+            "kinds": self.kinds,
+            "pass_at": write(self.passes),
+            "by_temperature": {name: write(passes) for name, passes in self.by_temperature.items()},
+            "left_out": list(self.left_out),
+        }
+
+
+def compute_score(samples: SolutionSet, verdicts: Sequence[Verdict], ks: Sequence[int]) -> Score:
+    """Return the score of ``samples``, whose verdicts are given in the same order."""
+    kinds = Counter(verdict.kind for verdict in verdicts)
+    groups: defaultdict[str, dict[str, list[bool]]] = defaultdict(dict)
+    for solution, verdict in zip(samples.solutions, verdicts, strict=True):
+        for name in dict.fromkeys(("", solution.temperature)):
+            groups[name].setdefault(solution.problem.id, []).append(verdict.passed)
+
+    def summarize(name: str) -> tuple[PassAtK, ...]:
+        counts = [(len(passed), sum(passed)) for passed in groups[name].values()]
+        return tuple(figure for k in ks if (figure := summarize_pass(counts, k)) is not None)
+
+    temperatures = sorted((name for name in groups if name), key=float)
+    passes = summarize("")
+    return Score(
+        problems=len(groups[""]),
+        samples=len(verdicts),
+        missing=samples.missing,
+        kinds={kind: kinds[kind] for kind in KINDS if kinds[kind]},
+        passes=passes,
+        by_temperature={name: summarize(name) for name in temperatures} if len(temperatures) > 1 else {},
+        left_out=tuple(k for k in ks if k not in {figure.k for figure in passes}),
+    )
+
+
+# Runs jobs that ask a model for one solution of a programming problem.
+
+
+class Completion(Answer):
+    """Each job is one solution of a problem. The axes are problem, temperature and sample."""
+
+    key: ClassVar[str] = "completion"
+
+
+class CompletionJobs(AnswerJobs):
+    """Runs jobs that ask for one solution."""
+
+    spec = Completion
+
+    async def open(self, context: JobContext) -> AnswerPlayer:
+        """Return the player of the problems."""
+        return CompletionPlayer(self.plan, self.job, context)
+
+
+class CompletionPlayer(AnswerPlayer):
+    """Asks for one solution, at the temperature of its job."""
+
+    def _session(self, job: Job) -> Session:
+        session = super()._session(job)
+        sampling = session.provenance.sampling["assistant"]
+        temperature = float(job.values["temperature"])
+        asked = {"assistant": replace(sampling, temperature=temperature)}
+        return replace(session, provenance=replace(session.provenance, sampling=asked))
+
+
+def build_recipe(
+    name: str, problems: Sequence[Problem], temperatures: Sequence[float], samples: int
+) -> Recipe:
+    """Return the recipe that asks for ``samples`` solutions of each problem at each temperature."""
+    completes = all(problem.completes for problem in problems)
+    axes = {
+        "problem": [problem.prompt for problem in problems],
+        "temperature": [f"{temperature:g}" for temperature in temperatures],
+        "sample": [str(number) for number in range(1, samples + 1)],
+    }
+    template = "completion_question" if completes else "solution_question"
+    content = {
+        "name": name,
+        "description": name,
+        "axes": [{"name": key, "given": items, "count": len(items)} for key, items in axes.items()],
+        Completion.key: {
+            "role": "Programmer",
+            "system": render_prompt("completion_system"),
+            "question": render_prompt(template, problem="{{ problem }}").strip(),
+            "max_tokens": 1024,
+        },
+    }
+    return find_recipe_model([Completion.key]).model_validate(content)

@@ -1,0 +1,475 @@
+"""The jobs of a comparison: the solutions of a task, and a judge's scores for two of them in both orders."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, ClassVar, cast
+
+from pydantic import Field
+
+from bactrian.errors import BadReply, EmptyReply, Filtered, InputError, ModelError
+from bactrian.evaluate.verdicts import (
+    SMALL_LONGEST,
+    ScoreRequest,
+    Style,
+    join_pair,
+    read_solutions,
+    split_pair,
+)
+from bactrian.models.model import Model, Request, ResponseFormat, get_traits
+from bactrian.models.seeds import derive_sampling
+from bactrian.protocol.fences import read_body
+from bactrian.protocol.pack import load_engine_prompts, render_prompt
+from bactrian.recipes.job_specs import find_recipe_model
+from bactrian.recipes.parameters import apply_parameters
+from bactrian.recipes.schema import Filled, JobSpec, Recipe
+from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.session import Ending, Provenance, Role, Session, Task
+from bactrian.records.text import Text, clean_text
+from bactrian.records.turn import Message, Sampling, Turn, Usage
+from bactrian.roleplay.start import begin_session, end_as_failed
+from bactrian.runs.cost import SessionCost
+from bactrian.runs.jobs import JobContext, JobCost, JobKind, ModelChoice
+from bactrian.runs.plan import Plan
+from bactrian.runs.scheduler import Job
+from bactrian.store import RunStore, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One question of a session."""
+
+    agent: str
+    """The agent that answers: the speaker of the turn."""
+    model: Model
+    system: str
+    question: str
+    form: ResponseFormat | None = None
+    """The format of the answer; None for free text."""
+    index: int = 0
+    """Position among the agent's answers in the session, from 0, for a replayed model."""
+
+
+async def ask_steps(
+    session: Session, steps: Sequence[Step], store: RunStore, *, keeps_unreadable: bool = False
+) -> AsyncGenerator[Event]:
+    """Ask the questions that the session has no turn for yet, store each answer, and end the session.
+
+    A model failure ends the session as ``failed``; an endpoint fault leaves it open.
+
+    Args:
+        session: As stored.
+        steps: All questions of the session; the first one is turn 1.
+        store: Opened for writing.
+        keeps_unreadable: Store a reply that is malformed or filtered as a turn, instead of a failure.
+    """
+    yield Started(session)
+    used = session.usage
+    try:
+        for number, step in enumerate(steps[len(session.turns) :], start=len(session.turns) + 1):
+            try:
+                turn = await _ask(step, session, number)
+            except (BadReply, Filtered) as error:
+                if not keeps_unreadable or error.endpoint_wide:
+                    raise
+                turn = _keep(error, step, session, number)
+            used += turn.usage
+            await store.add_turn(session.id, turn)
+            yield Spoke(turn)
+    except ModelError as error:
+        yield await end_as_failed(replace(session, preparation=used, turns=()), error, store)
+        return
+    ending = Ending("answered", len(steps), steps[-1].agent, "")
+    await store.end(session.id, ending, used)
+    yield Ended(ending)
+
+
+async def _ask(step: Step, session: Session, number: int) -> Turn:
+    begun = perf_counter()
+    reply = await step.model.reply(
+        Request(
+            messages=(Message("system", Text(step.system)), Message("user", Text(step.question))),
+            sampling=derive_sampling(session.provenance.sampling[step.agent], step.agent, number),
+            response_format=step.form,
+            session=session.id,
+            agent=step.agent,
+            call_index=number - 1,
+            replay_index=step.index,
+        )
+    )
+    if not reply.text.strip():
+        raise EmptyReply("The answer is empty.", where=step.model.name)
+    return Turn(
+        number=number,
+        speaker=step.agent,
+        role=session.provenance.cast[step.agent].name,
+        text=reply.text,
+        said=None,
+        usage=reply.usage,
+        seconds=perf_counter() - begun,
+        first_token=reply.first_token,
+        model=reply.model,
+        finish=reply.finish,
+        lossy=reply.choices[0].lossy,
+        fingerprint=reply.fingerprint,
+        thought=reply.choices[0].thought,
+    )
+
+
+def _keep(error: ModelError, step: Step, session: Session, number: int) -> Turn:
+    """Return a reply that could not be used as a turn: what came, or else the error."""
+    prompt, completion = error.spent
+    text = clean_text(error.sample.decode("utf-8", "replace")).strip() or f"({error.what})"
+    return Turn(
+        number=number,
+        speaker=step.agent,
+        role=session.provenance.cast[step.agent].name,
+        text=Text(text),
+        said=None,
+        usage=Usage(prompt, completion),
+        seconds=0.0,
+        first_token=None,
+        model=step.model.name,
+        finish="other",
+    )
+
+
+# The solutions of one task, which are compared with each other.
+
+
+Way = str
+"""How a solution comes about. ``extraction`` and ``against``: extracted from the conversation, or from that of another
+run on the same task. ``single_shot`` and ``chain_of_thought``: one answer, plain or thought out step by step. Any other
+name is that of a model that answers questions, such as ``first``, ``second`` or the name of a stage."""
+TITLES: Mapping[Way, str] = {
+    "extraction": "Role-play",
+    "against": "Other role-play",
+    "single_shot": "Single answer",
+    "chain_of_thought": "Zero-shot chain of thought",
+    "first": "First model",
+    "second": "Second model",
+}
+_TOKENS: Mapping[Way, tuple[int, int]] = {"extraction": (6500, 900), "against": (6500, 900)}
+"""Assumed tokens of prompt and completion; other ways have those of a single answer."""
+_USUAL_TOKENS = (150, 500)
+_SMALL_LONGEST = 400
+_TEMPERATURE = 0.2
+
+
+class Solutions(JobSpec):
+    """Each job is a task or question with its solutions, one for each way."""
+
+    key: ClassVar[str] = "solutions"
+
+    ways: Annotated[tuple[Way, ...], Field(min_length=1, description="How the solutions come about.")]
+    titles: Annotated[
+        dict[Way, str] | None, Field(description="What reports call them. Default: names of their own.")
+    ] = None
+    weights: Annotated[
+        dict[Way, str] | None, Field(description="Hashes of the weights of local models, by way.")
+    ] = None
+    source: Annotated[str, Field(description="Run of the conversations; empty for questions.")] = ""
+    against: Annotated[str, Field(description="Another run on the same tasks.")] = ""
+    seed: Annotated[int, Field(description="Seed by which the tasks were drawn.")] = 0
+    drawn: Annotated[int | None, Field(description="Tasks to draw; None if they were named.")] = None
+    question_set: Annotated[str, Field(description="Name of the set of questions.")] = ""
+    task_label: Filled = "task"
+    max_tokens: Annotated[int, Field(gt=0, strict=True)] = 2048
+
+    def name(self, way: Way) -> str:
+        """Return what a report calls ``way``."""
+        return (self.titles or TITLES).get(way, way)
+
+
+class SolutionJobs(JobKind[Solutions]):
+    """Runs jobs that write solutions."""
+
+    spec = Solutions
+
+    @classmethod
+    def name_models(cls, recipe: Recipe, choice: ModelChoice) -> dict[str, str]:
+        """Return the model of each way."""
+        return {way: choice.find(way) for way in cast("Solutions", recipe.job).ways}
+
+    def list_inputs(self) -> Sequence[Path]:
+        """Return the runs of the conversations."""
+        return tuple(Path(run) for run in (self.job.source, self.job.against) if run)
+
+    async def estimate(self) -> JobCost:
+        """Estimate one call for each way, with a range from a third of the assumed tokens to three times as many."""
+        sizes = [_TOKENS.get(way, _USUAL_TOKENS) for way in self.job.ways]
+        prompt, completion = (sum(size) for size in zip(*sizes, strict=True))
+        calls = len(sizes)
+        task = f"a {self.job.task_label} with {calls} solutions"
+        assumed = f"{prompt:,} prompt tokens and {completion:,} of answers for {task}"
+        return JobCost(SessionCost.guess(calls, prompt, completion, assumed), self.job.ways)
+
+    async def open(self, context: JobContext) -> SolutionPlayer:
+        """Return the player of the tasks."""
+        runs = {
+            way: await context.stack.enter_async_context(open_store(Path(run), read_only=True))
+            for way, run in (("extraction", self.job.source), ("against", self.job.against))
+            if run
+        }
+        return SolutionPlayer(self.plan, self.job, context, runs)
+
+
+class SolutionPlayer:
+    """Writes the solutions of a task one after another."""
+
+    def __init__(
+        self, plan: Plan, spec: Solutions, context: JobContext, runs: Mapping[str, RunStore]
+    ) -> None:
+        self._plan = plan
+        self._spec = spec
+        self._context = context
+        self._runs = runs
+
+    async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
+        """Ask for the solutions that are missing."""
+        item = job.values["task"]
+        conversations = {way: await _find_conversation(run, item) for way, run in self._runs.items()}
+        session = self._make_session(job, next(iter(conversations.values()), None))
+        session = await begin_session(session, store)
+        task = session.task.text
+        steps = [self._make_step(way, task, conversations.get(way)) for way in self._spec.ways]
+        async with aclosing(ask_steps(session, steps, store)) as events:
+            async for event in events:
+                yield event
+
+    def _make_session(self, job: Job, conversation: Session | None) -> Session:
+        spec, seed = self._spec, self._context.seeds.find_job(job.number)
+        cast = {way: Role(spec.name(way)) for way in spec.ways}
+        if conversation is None:
+            task, values = Task(clean_text(job.values["task"])), dict[str, str]()
+        else:
+            task = Task(conversation.task.original, conversation.task.specified)
+            values = {"assistant_role": conversation.assistant.name, "user_role": conversation.user.name}
+        return Session(
+            id=job.id,
+            assistant=cast[spec.ways[0]],
+            user=cast[spec.ways[-1]],
+            task=task,
+            provenance=Provenance(
+                prompts="evaluation",
+                prompts_hash=load_engine_prompts().hash,
+                protocol="free",
+                models={way: self._context.models[way].name for way in spec.ways},
+                sampling={way: self._sample(way, seed) for way in spec.ways},
+                cast=cast,
+                engine_hash=load_engine_prompts().hash,
+            ),
+            preparation=Usage(),
+            values={**values, **job.values},
+            mark=None if conversation is None else conversation.mark,
+        )
+
+    def _sample(self, way: Way, seed: int | None) -> Sampling:
+        small = get_traits(self._context.models[way]).small
+        longest = min(self._spec.max_tokens, _SMALL_LONGEST) if small else self._spec.max_tokens
+        usual = Sampling(_TEMPERATURE, max_tokens=longest, seed=seed)
+        return apply_parameters(usual, self._plan.parameters.get(way, ()))
+
+    def _make_step(self, way: Way, task: str, conversation: Session | None) -> Step:
+        model = self._context.models[way]
+        system = render_prompt("single_shot_system")
+        match way:
+            case "extraction" | "against":
+                assert conversation is not None
+                return Step(way, model, *write_extraction(conversation, small=get_traits(model).small))
+            case "single_shot":
+                return Step(way, model, system, render_prompt("single_shot_question", task=task))
+            case "chain_of_thought":
+                return Step(way, model, system, render_prompt("chain_of_thought_question", task=task))
+            case _:
+                return Step(way, model, system, task)
+
+
+async def _find_conversation(run: RunStore, session_id: str) -> Session:
+    conversation = await run.session(session_id)
+    if conversation is None:
+        raise InputError(f"Session {session_id} is not there.", where=str(run.path))
+    return conversation
+
+
+def write_extraction(conversation: Session, *, small: bool = False) -> tuple[str, str]:
+    """Return the system prompt and the question that ask for the solution of ``conversation``.
+
+    Turns are shown without the markers of the protocol. The built-in model is shown the assistant's turns only.
+    """
+    shown = [
+        (turn.role, read_body(turn))
+        for turn in conversation.turns
+        if not small or turn.speaker == "assistant"
+    ]
+    texts = [
+        text if small else render_prompt("extraction_turn", speaker=role, text=text)
+        for role, text in shown
+        if text
+    ]
+    values: dict[str, Any] = {"task": conversation.task.text, "conversation": "\n\n".join(texts)}
+    if small:
+        question = render_prompt("extraction_question_small", **values)
+        return render_prompt("extraction_system_small"), question.strip()
+    return render_prompt("extraction_system").strip(), render_prompt("extraction_question", **values).strip()
+
+
+# The scores of a judge for the two solutions of one task, in both orders.
+
+
+JUDGE = "judge"
+_PROMPT_TOKENS, _ANSWER_TOKENS = 1700, 150
+"""Assumed tokens of one judgement."""
+
+
+class Verdicts(JobSpec):
+    """Each job is a judge's comparison of two solutions of a task."""
+
+    key: ClassVar[str] = "verdicts"
+
+    source: Annotated[Filled, Field(description="Run of the solutions.")]
+    style: Annotated[Style, Field(description="How the judge is asked.")] = "general"
+    repeats: Annotated[int, Field(gt=0, strict=True, description="Judgements in each order.")] = 1
+    max_tokens: Annotated[int, Field(gt=0, strict=True)] = 1024
+    longest: Annotated[int | None, Field(description="Characters of a solution that are shown.")] = None
+
+
+class VerdictJobs(JobKind[Verdicts]):
+    """Runs jobs of a judge. The axes are the pair of solutions and the task."""
+
+    spec = Verdicts
+    agents = (JUDGE,)
+
+    def list_inputs(self) -> Sequence[Path]:
+        """Return the run of the solutions."""
+        return (Path(self.job.source),)
+
+    async def estimate(self) -> JobCost:
+        """Estimate two calls for each repetition, from a third of the assumed tokens to three times as many."""
+        calls = 2 * self.job.repeats
+        prompt, answer = calls * _PROMPT_TOKENS, calls * _ANSWER_TOKENS
+        each = f"{_PROMPT_TOKENS:,} prompt tokens and {_ANSWER_TOKENS} of answer"
+        assumed = f"{calls} judgements of a pair, each with {each}"
+        return JobCost(SessionCost.guess(calls, prompt, answer, assumed), (JUDGE,))
+
+    async def open(self, context: JobContext) -> VerdictPlayer:
+        """Return the player of the comparisons."""
+        source = await context.stack.enter_async_context(open_store(Path(self.job.source), read_only=True))
+        return VerdictPlayer(self.plan, self.job, context, source)
+
+
+class VerdictPlayer:
+    """Asks the judge about a pair: an odd turn shows the first solution first, an even one the second."""
+
+    def __init__(self, plan: Plan, spec: Verdicts, context: JobContext, source: RunStore) -> None:
+        self._spec = spec
+        self._model = context.models[JUDGE]
+        self._seeds = context.seeds
+        self._source = source
+        self._request = ScoreRequest.of_model(spec.style, self._model)
+        self._parameters = plan.parameters.get(JUDGE, ())
+        small = get_traits(self._model).small
+        self._longest = spec.longest or (SMALL_LONGEST if small else None)
+        self._max_tokens = min(spec.max_tokens, 200) if small else spec.max_tokens
+
+    async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
+        """Ask for the judgements that are missing. A reply that cannot be read is kept."""
+        solved = await self._source.session(job.values["task"])
+        if solved is None:
+            raise InputError(f"Solution {job.values['task']} is missing.", where=str(self._source.path))
+        pair = split_pair(job.values["pair"])
+        texts = read_solutions(solved)
+        if not texts.keys() >= set(pair):
+            raise InputError(f"A solution of task {solved.id} is missing.", where=str(self._source.path))
+        first, second = (shorten_solution(texts[way], self._longest) for way in pair)
+        session = await begin_session(self._make_session(job, solved), store)
+        system = render_prompt("compare_system")
+        steps = [
+            Step(
+                JUDGE,
+                self._model,
+                system,
+                self._request.write(
+                    solved.task.text, *((first, second) if number % 2 == 0 else (second, first))
+                ),
+                self._request.form,
+                number,
+            )
+            for number in range(2 * self._spec.repeats)
+        ]
+        async with aclosing(ask_steps(session, steps, store, keeps_unreadable=True)) as events:
+            async for event in events:
+                yield event
+
+    def _make_session(self, job: Job, solved: Session) -> Session:
+        role = Role("Judge")
+        usual = Sampling(0.0, max_tokens=self._max_tokens, seed=self._seeds.find_job(job.number))
+        return Session(
+            id=job.id,
+            assistant=role,
+            user=role,
+            task=solved.task,
+            provenance=Provenance(
+                prompts="evaluation",
+                prompts_hash=load_engine_prompts().hash,
+                protocol="free" if self._request.form is None else "enforced",
+                models={JUDGE: self._model.name},
+                sampling={JUDGE: apply_parameters(usual, self._parameters)},
+                cast={JUDGE: role},
+                engine_hash=load_engine_prompts().hash,
+            ),
+            values={**solved.values, **job.values},
+            mark=solved.mark,
+        )
+
+
+def shorten_solution(text: str, longest: int | None) -> str:
+    """Return at most ``longest`` characters of a solution, with a note instead of the rest."""
+    if longest is None or len(text) <= longest:
+        return text
+    return f"{text[:longest]}\n{render_prompt('compare_cut')}"
+
+
+# The recipes of the two runs.
+
+
+def build_solution_recipe(tasks: Sequence[str], spec: Solutions) -> Recipe:
+    """Return the recipe that writes the solutions of ``tasks``: session ids, or questions."""
+    return _build_recipe(
+        "solutions",
+        "Solutions that are compared with each other.",
+        {"task": tasks},
+        {Solutions.key: spec.model_dump(mode="json")},
+    )
+
+
+def build_verdict_recipe(
+    solutions: Path, pairs: Sequence[tuple[Way, Way]], tasks: int, style: Style, repeats: int
+) -> Recipe:
+    """Return the recipe in which a judge compares ``pairs`` of solutions of each of so many tasks."""
+    return _build_recipe(
+        "verdicts",
+        "Verdicts of a judge on pairs of solutions.",
+        {"pair": [join_pair(*pair) for pair in pairs], "task": list_solution_ids(tasks)},
+        {Verdicts.key: {"source": str(solutions), "style": style, "repeats": repeats}},
+    )
+
+
+def list_solution_ids(tasks: int) -> list[str]:
+    """Return the session ids of a run of solutions with so many tasks."""
+    width = max(3, len(str(tasks)))
+    return [f"{number:0{width}}" for number in range(1, tasks + 1)]
+
+
+def _build_recipe(name: str, description: str, axes: dict[str, Sequence[str]], job: dict[str, Any]) -> Recipe:
+    content: dict[str, Any] = {
+        "name": name,
+        "description": description,
+        "axes": [{"name": key, "given": list(items), "count": len(items)} for key, items in axes.items()],
+        **job,
+    }
+    return find_recipe_model(list(job)).model_validate(content)

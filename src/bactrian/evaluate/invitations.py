@@ -1,0 +1,126 @@
+"""Invitations to vote: a link for each voter. A voter is a pseudonym, and a link contains a token instead.
+
+The file ``invitations.json`` beside the solutions keeps a hash of each token: a reader of the file cannot vote with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from bactrian.errors import InputError
+from bactrian.files.atomic import write_atomically
+from bactrian.files.json_text import parse_json
+from bactrian.records.text import clean_text
+
+_FILE = "invitations.json"
+_LONGEST_NAME = 64
+_BYTES = 18
+"""Random bytes of a token: 24 characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A voter and the hash of the voter's token."""
+
+    voter: str
+    """A pseudonym."""
+    digest: str
+    """SHA-256 of the token, hexadecimal."""
+    created: float
+    """Seconds since 1970."""
+
+
+def read_invitations(folder: Path) -> list[Invitation]:
+    """Return the invitations of an evaluation, oldest first.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    path = folder / _FILE
+    try:
+        content = parse_json(path.read_text("utf-8"))
+        return [
+            Invitation(str(row["voter"]), str(row["digest"]), float(row["created"]))
+            for row in content["invitations"]
+        ]
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "The file of invitations cannot be read.",
+            where=str(path),
+            next="Move it away and invite the voters again; their votes are kept under their pseudonyms.",
+        ) from error
+
+
+def invite_voters(folder: Path, names: Sequence[str]) -> Mapping[str, str]:
+    """Store an invitation for each pseudonym and return the tokens by pseudonym. A new token replaces an old one.
+
+    Raises:
+        InputError: a name is not a pseudonym of 1 to 64 characters, or occurs twice.
+    """
+    voters = [_check_name(name) for name in names]
+    if len(set(voters)) < len(voters):
+        raise InputError("A pseudonym occurs twice.", next="Give each voter a pseudonym of their own.")
+    tokens = {voter: secrets.token_urlsafe(_BYTES) for voter in voters}
+    new = [Invitation(voter, _hash_token(token), time.time()) for voter, token in tokens.items()]
+    with FileLock(folder / f".{_FILE}.lock"):
+        kept = [entry for entry in read_invitations(folder) if entry.voter not in tokens]
+        _write(folder, (*kept, *new))
+    return tokens
+
+
+def withdraw_invitation(folder: Path, voter: str) -> None:
+    """Make a voter's link invalid. The voter's votes stay.
+
+    Raises:
+        InputError: no voter of this name is invited.
+    """
+    with FileLock(folder / f".{_FILE}.lock"):
+        have = read_invitations(folder)
+        kept = [entry for entry in have if entry.voter != voter]
+        if len(kept) == len(have):
+            known = ", ".join(entry.voter for entry in have) or "nobody is invited"
+            raise InputError(f"No voter is named {voter!r}.", where=str(folder), next=f"Voters: {known}.")
+        _write(folder, kept)
+
+
+def find_voter(folder: Path, token: str) -> str | None:
+    """Return the pseudonym that ``token`` was made for; None if it is not valid."""
+    digest = _hash_token(token)
+    return next((entry.voter for entry in read_invitations(folder) if entry.digest == digest), None)
+
+
+def name_voters(count: int) -> list[str]:
+    """Return ``count`` random pseudonyms."""
+    return [f"voter-{secrets.token_hex(3)}" for _ in range(count)]
+
+
+def _check_name(name: str) -> str:
+    voter = " ".join(clean_text(name).split())
+    if not 0 < len(voter) <= _LONGEST_NAME:
+        raise InputError("A voter's name has 1 to 64 characters.", where=name[:80])
+    if "@" in voter:
+        raise InputError(
+            f"{voter!r} looks like an address; votes carry only a pseudonym.",
+            next="Invent a name, such as heron.",
+        )
+    return voter
+
+
+def _hash_token(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def _write(folder: Path, invitations: Iterable[Invitation]) -> None:
+    content = {"invitations": [asdict(entry) for entry in invitations]}
+    with write_atomically(folder / _FILE, overwrite=True) as stage:
+        (stage / _FILE).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", "utf-8")

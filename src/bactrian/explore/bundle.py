@@ -1,0 +1,438 @@
+"""Writes the static copy: the list, the conversations of a filter and their statistics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape, unescape
+from importlib.resources import files
+from itertools import chain, count
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urljoin, urlsplit
+
+from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
+from starlette.types import ASGIApp
+
+from bactrian._version import __version__
+from bactrian.errors import InputError
+from bactrian.explore.library import Library, open_library
+from bactrian.explore.rendering import Explorer
+from bactrian.explore.server import build_app
+from bactrian.explore.session_lists import ListFilter, count_total
+from bactrian.explore.side_file import IMPORT_DONE, read_side_file, read_signature
+from bactrian.files.atomic import MANIFEST, write_atomically
+from bactrian.files.json_text import parse_json
+from bactrian.records.text import to_json
+
+# Rewrites pages for a disk: links lead to files, and what needs a server is taken out.
+
+
+# In pages of ours an attribute contains neither quotes nor brackets of a text: those are escaped.
+_LINK = re.compile(r'(<(?:a|img|link|script)\b[^>]*?\s)(href|src)="([^"]*)"')
+_FORM = re.compile(r"<form\b.*?</form>", re.S)
+_ANCHOR = re.compile(r'<a\b[^>]*?\shref="([^"]*)"')
+_HEAD = '<meta charset="utf-8">'
+_POLICY = (
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'self' file:; "
+    "style-src 'self' file:; img-src 'self' file:; base-uri 'none'; form-action 'none'\">"
+)
+"""In a page from a disk, ``'self'`` matches no file."""
+
+
+def list_links(page: str, address: str) -> Iterator[str]:
+    """Yield the addresses that ``page``, which is at ``address``, links to on the same server."""
+    for match in _ANCHOR.finditer(page):
+        target = urljoin(address, unescape(match[1]))
+        if target.startswith("/") and not target.startswith("//"):
+            yield target
+
+
+def rewrite_page(page: str, address: str, file: str, find_file: Callable[[str], str | None]) -> str:
+    """Return ``page`` with links to files; a link to what the copy does not contain becomes plain text.
+
+    Args:
+        page: HTML of the application.
+        address: Its address there.
+        file: Its file in the copy.
+        find_file: Returns the file of an address, with a fragment if need be; None if the copy does not contain it.
+    """
+
+    def lead(match: re.Match[str]) -> str:
+        before, name, link = match[1], match[2], unescape(match[3])
+        if link.startswith("#"):
+            return match[0]
+        target = urljoin(address, link)
+        found = find_file(target)
+        if found is None:
+            return before.rstrip()
+        found, _, fragment = found.partition("#")
+        way = quote(posixpath.relpath(found, posixpath.dirname(file) or "."))
+        fragment = fragment or quote(urlsplit(target).fragment)
+        return f'{before}{name}="{escape(way)}{f"#{escape(fragment)}" if fragment else ""}"'
+
+    page = _FORM.sub("", page)
+    # Modules are not loaded from a disk.
+    page = _LINK.sub(lead, page).replace('<script type="module"', "<script defer")
+    return page.replace(_HEAD, f"{_HEAD}\n{_POLICY}", 1)
+
+
+def read_query(address: str) -> dict[str, str]:
+    """Return the parameters of an address."""
+    return dict(parse_qsl(urlsplit(address).query))
+
+
+# Which maps a static copy contains.
+
+
+def list_maps(library: Library, list_filter: ListFilter) -> Iterator[tuple[str, str]]:
+    """Yield names and addresses of the maps that are drawn.
+
+    A data set with conversations that were made to study misuse has none: topics are named by words of all texts.
+    """
+    for name, path in library.list_sides(list_filter.data).items():
+        with read_side_file(path) as side:
+            marked = side.execute("SELECT EXISTS (SELECT 1 FROM facts WHERE mark IS NOT NULL)").fetchone()[0]
+            drawn = side.execute(
+                "SELECT what FROM maps WHERE topics IS NOT NULL ORDER BY what DESC"
+            ).fetchall()
+        for (what,) in () if marked else drawn:
+            of = f" of {name}" if len(library.sets) > 1 else ""
+            title = "Map of tasks" if what == "task" else "Map of first instructions"
+            yield f"{title}{of}", f"/map?{urlencode({'data': name, 'what': what})}"
+
+
+# Requests pages from the application in this process, without a network.
+
+
+_HOST = b"127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPage:
+    """What the application answered."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+    """By name, in small letters."""
+
+
+async def fetch_page(app: ASGIApp, address: str) -> FetchedPage:
+    """Return the page at ``address``, which begins with a slash."""
+    parts = urlsplit(address)
+    scope: dict[str, Any] = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": unquote(parts.path),
+        "raw_path": parts.path.encode(),
+        "query_string": parts.query.encode(),
+        "root_path": "",
+        "headers": [(b"host", _HOST)],
+        "client": None,
+        "server": None,
+    }
+    status = 0
+    headers: dict[str, str] = {}
+    body = bytearray()
+
+    requests = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        # A response that is sent from a file waits meanwhile for the client to leave, which this one never does.
+        return requests.pop() if requests else await asyncio.get_running_loop().create_future()
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        nonlocal status
+        status = message.get("status", status)
+        headers.update((name.decode().lower(), value.decode()) for name, value in message.get("headers", ()))
+        body.extend(message.get("body", b""))
+
+    await app(scope, receive, send)
+    return FetchedPage(status, bytes(body), headers)
+
+
+MOST = 1000
+"""Conversations of a copy, unless a limit is given."""
+NOT_RED = "-red-team"
+"""The filter that leaves out what was made to study misuse."""
+_MADE_BY = "bactrian explore --bundle"
+_ASSETS = ("style.css", "page.js", "bundle.js", "icon.svg")
+_VIEWS = ("from", "whole")
+"""Parameters of a conversation's address that show another part of it."""
+_SAID = frozenset(("ending", "behaviour", "assistant", "user", "mark", "data"))
+"""Conditions that the search of a copy can say in words."""
+_PICTURES = frozenset((".png", ".jpg", ".jpeg", ".gif", ".webp"))
+"""Files of agents that are copied: in a published folder, others could run scripts."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 80
+_PAUSE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class BundleOrder:
+    """What to copy, and where to."""
+
+    paths: Sequence[Path]
+    """Runs, exports and archives."""
+    folder: Path
+    query: str = ""
+    """The filter, as in the address of a list."""
+    most: int = MOST
+
+
+async def write_bundle(order: BundleOrder, tell: Callable[[str], None] = lambda _: None) -> int:
+    """Write a static copy and return the number of its conversations. ``tell`` receives the progress.
+
+    Raises:
+        InputError: the filter is wrong, nothing or too much fits, or the folder contains something else.
+        StoreError: a run cannot be read.
+    """
+    _check_folder(order.folder)
+    list_filter = replace(ListFilter.read(QueryParams(order.query.removeprefix("?"))), after="")
+    if list_filter.mark == "red-team":
+        raise InputError("Conversations that were made to study misuse are not copied.", where="mark")
+    async with open_library(order.paths) as library:
+        await _wait_for_index(library, tell)
+        if count_total(library.list_sides().values(), ListFilter(mark="red-team")):
+            list_filter = replace(list_filter, mark=list_filter.mark or NOT_RED)
+        explorer = Explorer(
+            library, static=list_filter.write() or "?", maps=tuple(list_maps(library, list_filter))
+        )
+        copy = _BundleCopy(build_app(explorer, host="127.0.0.1"), list_filter, explorer.maps)
+        rows = await copy.read_rows(order.most)
+        with write_atomically(order.folder, overwrite=True, protect=order.paths) as stage:
+            # Checked again: the folder may have changed while the index was built.
+            _check_folder(order.folder)
+            target = stage / order.folder.absolute().name
+            target.mkdir()
+            await copy.write(target, rows, tell)
+    return len(rows)
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise InputError unless ``folder`` does not exist, is empty, or contains a copy and nothing else."""
+    if not folder.exists() and not folder.is_symlink():
+        return
+    where = str(folder)
+    if folder.is_symlink() or not folder.is_dir():
+        raise InputError("This is not a folder.", where=where, next="Name a new folder.")
+    if not any(folder.iterdir()):
+        return
+    try:
+        content = parse_json((folder / MANIFEST).read_text("utf-8"))
+        known = {MANIFEST, *content["files"]} if content["made_by"] == _MADE_BY else None
+    except (OSError, ValueError, KeyError, TypeError):
+        known = None
+    if known is None:
+        raise InputError(
+            "This folder contains something other than a copy of the explorer.",
+            where=where,
+            next="Name a new folder.",
+        )
+    for one in folder.rglob("*"):
+        if not one.is_dir() and one.relative_to(folder).as_posix() not in known:
+            raise InputError(
+                "This file is not part of the copy, and would be lost.",
+                where=str(one),
+                next="Move it away, or name a new folder.",
+            )
+
+
+async def _wait_for_index(library: Library, tell: Callable[[str], None]) -> None:
+    """Wait until everything is imported and searched for behaviours."""
+    for one in library.sets.values():
+        while one.upkeep is not None:
+            state = await asyncio.to_thread(one.read_state)
+            if one.upkeep.has_failed:
+                raise InputError("The index could not be built.", where=str(one.source), next="Try again.")
+            imported = not one.is_imported or (state.get("import") or "").startswith(IMPORT_DONE)
+            complete = state["sessions"] and state["seen"] == state["sessions"] == state["texts"]
+            # An index of before may be complete, and not know the marks and turns that came since.
+            current = state.get("signature") == read_signature(one.store.path)
+            if imported and complete and current and not await one.store.outlines(state["last"], 1):
+                break
+            tell(f"{one.name}: {state['seen']:,} of {state['sessions']:,} conversations indexed")
+            await asyncio.sleep(_PAUSE)
+
+
+@dataclass(slots=True)
+class _BundleCopy:
+    """The pages of a copy: which addresses it contains, and in which files."""
+
+    app: Starlette
+    list_filter: ListFilter
+    maps: Sequence[tuple[str, str]] = ()
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    """File by the key of an address, in the order of discovery."""
+    _taken: set[str] = field(default_factory=set[str])
+    _chosen: set[str] = field(default_factory=set[str])
+    """Paths of the conversations."""
+
+    async def read_rows(self, most: int) -> list[dict[str, Any]]:
+        """Return all conversations that fit. Raises InputError if these are none, or more than ``most``."""
+        rows: list[dict[str, Any]] = []
+        after: str | None = ""
+        while after is not None:
+            page = json.loads(await self._get(f"/conversations.json{self.list_filter.write(after=after)}"))
+            if page["count"] > most:
+                raise InputError(
+                    f"{page['count']:,} conversations fit, and a copy contains at most {most:,}.",
+                    next="Narrow it with --filter, or raise --limit.",
+                )
+            rows += page["sessions"]
+            after = page["next"]
+        if not rows:
+            raise InputError(
+                "No conversation fits the filter.", next="Copy the filter from the address of a list."
+            )
+        return rows
+
+    async def write(self, target: Path, rows: Sequence[dict[str, Any]], tell: Callable[[str], None]) -> None:
+        """Write all files of the copy into the empty folder ``target``."""
+        self._chosen = {_name_path(one) for one in rows}
+        queue = [
+            f"/conversations{self.list_filter.write()}",
+            f"/statistics{self.list_filter.write()}",
+            "/help",
+        ]
+        queue += [address for _, address in self.maps]
+        for address in queue:
+            self._name(address)
+        for done, address in enumerate(queue):
+            page = await self._get(address)
+            file = self.files[self._find_key(address)]
+            if file.endswith(".html"):
+                text = page.decode()
+                for link in list_links(text, address):
+                    if (key := self._find_key(link)) and key not in self.files:
+                        self._name(link)
+                        queue.append(link)
+                page = rewrite_page(text, address, file, self._find_file).encode()
+            path = target / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(page)
+            if done % 100 == 0:
+                tell(f"{done:,} of {len(queue):,} files")
+        self._write_assets(target, rows)
+        self._write_manifest(target, len(rows))
+
+    async def _get(self, address: str) -> bytes:
+        page = await fetch_page(self.app, address)
+        if page.status != 200:
+            raise InputError("A page could not be copied.", where=address, next="Try again.")
+        return page.body
+
+    def _find_key(self, address: str) -> str:
+        """Return what tells the pages of the copy apart; empty for a page that is none of them."""
+        path, query = urlsplit(address).path, read_query(address)
+        if path in ("/conversations", "/statistics"):
+            same = replace(ListFilter.read(_read_parameters(address)), after="") == self.list_filter
+            return f"{path} {query.get('after', '')}" if same and "by" not in query else ""
+        if path.startswith("/c/") and "/".join(path.split("/")[:4]) in self._chosen:
+            if "/files/" in path and PurePosixPath(path).suffix.lower() not in _PICTURES:
+                return ""
+            return " ".join((path, *(f"{name}={query[name]}" for name in _VIEWS if name in query)))
+        if path in ("/map", "/map.svg") and any(read_query(one) == query for _, one in self.maps):
+            return f"{path} {query['data']} {query['what']}"
+        return path if path == "/help" else ""
+
+    def _find_file(self, address: str) -> str | None:
+        path = urlsplit(address).path
+        if path.startswith("/static/"):
+            return path.removeprefix("/")
+        if found := self.files.get(self._find_key(address)):
+            return found
+        return self._find_search(address) if path == "/conversations" else None
+
+    def _find_search(self, address: str) -> str | None:
+        """Return the list with a search instead of a narrower filter; None if words cannot say it."""
+        narrow = ListFilter.read(_read_parameters(address))
+        own = self.list_filter.conditions
+        more = {name: value for name, value in narrow.conditions.items() if own.get(name) != value}
+        if not more or not more.keys() <= _SAID or narrow.q != self.list_filter.q:
+            return None
+        words: list[str] = []
+        for value in more.values():
+            words += value if isinstance(value, tuple) else [value]
+        return f"index.html#{quote(', '.join(word.replace('_', ' ') for word in words))}"
+
+    def _name(self, address: str) -> None:
+        base = self._make_name(address)
+        stem, dot, ending = base.rpartition(".")
+        names = chain([base], (f"{stem}-{number}{dot}{ending}" for number in count(2)))
+        # Some disks do not tell capitals from small letters.
+        name = next(name for name in names if name.lower() not in self._taken)
+        self.files[self._find_key(address)] = name
+        self._taken.add(name.lower())
+
+    def _make_name(self, address: str) -> str:
+        path, query = urlsplit(address).path, read_query(address)
+        if path == "/conversations":
+            return "list.html" if self.files else "index.html"
+        if path.startswith("/map"):
+            kind = path.removeprefix("/map") or ".html"
+            return f"map-{_make_slug(query['data'])}-{_make_slug(query['what'])}{kind}"
+        if not path.startswith("/c/"):
+            return f"{path.strip('/')}.html"
+        _, _, data, name, *more = path.split("/")
+        view = "".join(f"-{part}-{_make_slug(query[part])}" for part in _VIEWS if part in query)
+        if more and more[0] == "files":
+            return f"c/{_make_slug(unquote(data))}/{_make_slug(unquote(name))}-files/{_make_slug(unquote(more[1]))}"
+        ending = {"markdown": ".md", "json": ".json"}.get(more[0], f"-{more[0]}.html") if more else ".html"
+        return f"c/{_make_slug(unquote(data))}/{_make_slug(unquote(name))}{view}{ending}"
+
+    def _write_assets(self, target: Path, rows: Sequence[dict[str, Any]]) -> None:
+        (target / "static").mkdir()
+        for name in _ASSETS:
+            content = files("bactrian.explore").joinpath("static", name).read_bytes()
+            (target / "static" / name).write_bytes(content)
+        found = [
+            [
+                self.files[_name_path(one)],
+                f"{one['assistant']} × {one['user']}",
+                one["task"] or "",
+                ", ".join(
+                    code.replace("_", " ") for code in (one["ending"], *one["behaviours"], *one["marks"])
+                ),
+            ]
+            for one in rows
+            if _name_path(one) in self.files  # An id such as ``..`` has no address.
+        ]
+        # A script, because a page on a disk may not read another file. No text can end it.
+        text = (
+            to_json(found).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+        )
+        (target / "static" / "rows.js").write_text(f"const ROWS = {text};\n", "utf-8")
+
+    def _write_manifest(self, target: Path, count: int) -> None:
+        written = sorted(one.relative_to(target).as_posix() for one in target.rglob("*") if one.is_file())
+        content = {
+            "made_by": _MADE_BY,
+            "version": __version__,
+            "filter": self.list_filter.write(),
+            "conversations": count,
+            "files": written,
+        }
+        (target / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+
+
+def _name_path(row: dict[str, Any]) -> str:
+    """Return the path of a conversation's page, as pages link to it."""
+    return f"/c/{quote(row['data'], safe='')}/{quote(row['id'], safe='')}"
+
+
+def _read_parameters(address: str) -> QueryParams:
+    return QueryParams(urlsplit(address).query)
+
+
+def _make_slug(text: str) -> str:
+    return _UNSAFE.sub("_", text).strip("_.")[:_LONGEST_NAME] or "x"

@@ -1,1 +1,0 @@
-"""A static copy of the pages, which opens from a disk and can be published."""

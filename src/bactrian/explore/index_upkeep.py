@@ -1,0 +1,113 @@
+"""Decides in which process the side file of a run is kept up to date, and begins and ends the work.
+
+``python -m bactrian.explore.index_upkeep RUN SIDE [SOURCE]`` is the process for a large run: pages stay fast while it
+works. Conversations in ``SOURCE`` are imported into the run. It ends with its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_SMALL = 1_000_000
+"""Bytes of a run that are indexed in less time than a process takes to start."""
+
+
+@dataclass(slots=True)
+class IndexUpkeep:
+    """Keeps one side file up to date: in this process while its run is small, and then in a process of its own."""
+
+    run: Path
+    side: Path
+    source: Path | None = None
+    """Conversations that are imported into the run, always by a process of its own."""
+    _task: asyncio.Task[None] | None = None
+    _process: asyncio.subprocess.Process | None = None
+
+    def start(self) -> None:
+        """Begin; needs a running event loop."""
+        self._task = asyncio.create_task(self._keep_up())
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the work ended before its time."""
+        if self._process is not None:
+            return bool(self._process.returncode)
+        task = self._task
+        return task is not None and task.done() and not task.cancelled() and task.exception() is not None
+
+    async def stop(self) -> None:
+        """End the work; the next start continues from there."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await end_process(self._process)
+
+    async def _keep_up(self) -> None:
+        if self.source is None and self._is_small():
+            # Imported in a thread: the first page does not wait for it.
+            follow_run = await asyncio.to_thread(_import_follower)
+            if not await follow_run(self.run, self.side, self._is_small):
+                return
+        source = [] if self.source is None else [str(self.source)]
+        self._process = await start_process(__name__, str(self.run), str(self.side), *source)
+
+    def _is_small(self) -> bool:
+        log = self.run.with_name(f"{self.run.name}-wal")
+        size = sum(path.stat().st_size for path in (self.run, log) if path.exists())
+        return size < _SMALL or _count_bytes(self.run, size) < _SMALL
+
+
+async def start_process(module: str, *arguments: str) -> asyncio.subprocess.Process:
+    """Start a Python process that runs a module of the explorer."""
+    # -P: no module is taken from the working folder.
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", module, *arguments, stdin=asyncio.subprocess.DEVNULL
+    )
+
+
+async def end_process(process: asyncio.subprocess.Process | None) -> None:
+    """End a process, if it runs."""
+    if process is not None and process.returncode is None:
+        process.terminate()
+        await process.wait()
+
+
+def _count_bytes(run: Path, files: int) -> int:
+    """Return the bytes of ``run`` without repetitions: the log of a run that is being written has pages many times.
+
+    It returns ``files``, the size of its files, if the run cannot be opened.
+    """
+    uri = f"{run.absolute().as_uri()}?mode=ro"
+    query = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as connection:
+        return connection.execute(query).fetchone()[0]
+    return files
+
+
+def _import_follower() -> Callable[[Path, Path, Callable[[], bool]], Awaitable[bool]]:
+    from bactrian.explore.index_builder import follow_run
+
+    return follow_run
+
+
+def main() -> None:
+    """Run until the parent ends."""
+    # Not at the top: the processes that search for behaviours import this module, too, and need less.
+    from bactrian.explore.index_builder import follow_run
+
+    os.nice(10)
+    parent = os.getppid()
+    run, side, *source = map(Path, sys.argv[1:])
+    with suppress(KeyboardInterrupt):
+        asyncio.run(follow_run(run, side, lambda: os.getppid() == parent, *source))
+
+
+if __name__ == "__main__":
+    main()

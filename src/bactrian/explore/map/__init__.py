@@ -1,1 +1,0 @@
-"""Maps of texts: vectors, places in the plane, topics."""

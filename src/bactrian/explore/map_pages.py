@@ -1,0 +1,235 @@
+"""Maps of tasks and of first instructions: a picture, the table behind it, and links from both to the list."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import sqlite3
+import struct
+from importlib.util import find_spec
+from io import StringIO
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from bactrian.errors import InputError, MissingExtra
+from bactrian.explore.index_upkeep import start_process
+from bactrian.explore.library import DataSet
+from bactrian.explore.rendering import get_explorer, read_form, render_page
+from bactrian.explore.session_lists import ListFilter, select_rows
+from bactrian.explore.side_file import read_side_file
+
+WHAT = {"task": "Tasks", "instruction": "First instructions"}
+_COLOURS = {
+    "topic": "Topic",
+    "ending": "Ending",
+    "assistant": "AI assistant",
+    "user": "AI user",
+    "findings": "Findings",
+}
+_LABELS = 12
+"""Topics that are named in a picture, the largest ones."""
+_FIRST_WORDS = 50
+"""Tenths of a second to wait for a process that draws to say how far it is."""
+_GROUPS = 8
+"""Groups with a colour of their own; further ones share the last."""
+
+
+def show_map(request: Request) -> Response:
+    """Show a map, or how far it is drawn, or the button that draws it."""
+    one, what, by = _read_choice(request)
+    progress, topics = _read_map(one, what)
+    counted = _count_topics(request, one, what, topics) if topics else []
+    drawn = bool(counted)
+    return render_page(
+        request,
+        "map.html",
+        sets=list(get_explorer(request).library.sets),
+        one=one,
+        what=what,
+        whats=WHAT,
+        by=by,
+        colours=_COLOURS,
+        progress=progress,
+        topics=counted,
+        labels=json.dumps([[name, round(x), round(y)] for _, name, _, x, y in counted[:_LABELS]]),
+        legend=_read_groups(one, what, by)[0] if drawn else [],
+        drawn=drawn,
+    )
+
+
+async def draw_map(request: Request) -> Response:
+    """Begin to draw a map in a process of its own."""
+    form = await read_form(request)
+    if find_spec("numpy") is None:
+        raise MissingExtra("analysis", "A map")
+    one = _find_set(request, form.get("data", ""))
+    what = form.get("what", "")
+    if what not in WHAT:
+        raise InputError("There is no such map.", where="what", next=f"Maps: {', '.join(WHAT)}.")
+    if one.drawing is None or one.drawing.returncode is not None:
+        one.drawing = await start_process("bactrian.explore.map_drawing", str(one.run), str(one.side), what)
+        for _ in range(_FIRST_WORDS):  # The page that follows shows how far it is.
+            if one.drawing.returncode is not None or _read_map(one, what)[0] not in ("", "it begins"):
+                break
+            await asyncio.sleep(0.1)
+    return RedirectResponse(f"/map?{urlencode({'data': one.name, 'what': what})}", 303)
+
+
+def send_points(request: Request) -> Response:
+    """Return the points as bytes: for each one its x, y (two bytes each) and its colour group (one)."""
+    one, what, by = _read_choice(request)
+    _, groups = _read_groups(one, what, by)
+    query = "SELECT x, y FROM points WHERE what = ? ORDER BY row"
+    with read_side_file(one.side) as side:
+        points = side.execute(query, (what,)).fetchall()
+    body = b"".join(
+        struct.pack("<HHB", x, y, group) for (x, y), group in zip(points, groups.values(), strict=True)
+    )
+    return Response(body, media_type="application/octet-stream")
+
+
+def write_csv(request: Request) -> Response:
+    """Return the points as a table: conversation, place and topic."""
+    one, what, _ = _read_choice(request)
+    _, topics = _read_map(one, what)
+    query = "SELECT id, x, y, topic FROM points JOIN heads USING (row) WHERE what = ? ORDER BY row"
+    with read_side_file(one.side) as side:
+        rows: list[tuple[str, float, float, int]] = side.execute(query, (what,)).fetchall()
+    table = StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(("session", "x", "y", "topic"))
+    writer.writerows((_disarm(name), x, y, _disarm(topics[topic])) for name, x, y, topic in rows)
+    return PlainTextResponse(table.getvalue(), media_type="text/csv")
+
+
+def _disarm(text: str) -> str:
+    """Return ``text`` so that a spreadsheet does not take it for a formula."""
+    return f"'{text}" if text[:1] in "=+-@\t\r" else text
+
+
+def write_svg(request: Request) -> Response:
+    """Return the map as a picture with the names of its topics."""
+    one, what, by = _read_choice(request)
+    _, topics = _read_map(one, what)
+    _, groups = _read_groups(one, what, by)
+    where, values = _select_points(request, what)
+    with read_side_file(one.side) as side:
+        found = side.execute(f"SELECT row, x, y, topic FROM points {where} ORDER BY row", values)  # noqa: S608
+        rows = [(x, y, topic, groups[row]) for row, x, y, topic in found]
+    dots = "".join(f'<circle class="g{group}" cx="{x}" cy="{10_000 - y}" r="18"/>' for x, y, _, group in rows)
+    names = "".join(
+        f'<text x="{x:.0f}" y="{10_000 - y:.0f}" text-anchor="middle" font-size="160">{_escape(name)}</text>'
+        for _, name, _, x, y in _count_topics(request, one, what, topics)[:_LABELS]
+    )
+    fills = "".join(f".g{number}{{fill:{colour}}}" for number, colour in enumerate(COLOURS))
+    body = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10000 10000"><style>{fills}text{{font-family:sans-serif;'
+        f'paint-order:stroke;stroke:#fff;stroke-width:40px}}</style><rect width="10000" height="10000" fill="#fff"/>'
+        f"{dots}{names}</svg>"
+    )
+    return Response(
+        body, media_type="image/svg+xml", headers={"content-disposition": 'attachment; filename="map.svg"'}
+    )
+
+
+COLOURS = ("#3b6fb6", "#b5541c", "#2e7d4f", "#8a3fa0", "#a88300", "#0f7f8c", "#b02a5b", "#6b7280")
+"""Of the groups, told apart by people with colour blindness in their order; the table names them, too."""
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _read_choice(request: Request) -> tuple[DataSet, str, str]:
+    query = request.query_params
+    what, by = query.get("what", "task"), query.get("by", "topic")
+    if what not in WHAT or by not in _COLOURS:
+        raise InputError("There is no such map.", next="Go back and choose one.")
+    return _find_set(request, query.get("data", "")), what, by
+
+
+def _find_set(request: Request, name: str) -> DataSet:
+    sets = get_explorer(request).library.sets
+    if name and name not in sets:
+        raise HTTPException(404, f"There is no data set {name!r}.")
+    if not sets:
+        raise InputError(
+            "There is no run to draw.", next="Start the explorer with a run: bactrian explore RUN"
+        )
+    return sets[name] if name else next(iter(sets.values()))
+
+
+def _read_map(one: DataSet, what: str) -> tuple[str, list[str]]:
+    """Return how far the map is, and its topics; empty if it is not being drawn, or was not."""
+    running = one.drawing is not None and one.drawing.returncode is None
+    try:
+        with read_side_file(one.side) as side:
+            found = side.execute("SELECT progress, topics FROM maps WHERE what = ?", (what,)).fetchone()
+    except sqlite3.OperationalError:
+        found = None
+    progress, topics = found or ("", None)
+    # A map that is stored is complete, even if its process has not ended yet.
+    return (progress if topics else progress or "it begins") if running else "", json.loads(topics or "[]")
+
+
+def _count_topics(
+    request: Request, one: DataSet, what: str, topics: list[str]
+) -> list[tuple[int, str, int, float, float]]:
+    """Return number, name, size and middle of each topic, the largest first."""
+    where, values = _select_points(request, what)
+    query = f"SELECT topic, count(*), avg(x), avg(y) FROM points {where} GROUP BY topic ORDER BY 2 DESC"  # noqa: S608
+    with read_side_file(one.side) as side:
+        return [(topic, topics[topic], *more) for topic, *more in side.execute(query, values)]
+
+
+def _select_points(request: Request, what: str) -> tuple[str, list[Any]]:
+    """Return the condition of the points that are shown: all, or in a copy those of its conversations."""
+    static = get_explorer(request).static
+    list_filter = ListFilter.read(QueryParams(static.removeprefix("?")))
+    if list_filter.is_empty:
+        return "WHERE what = ?", [what]
+    source, values = select_rows(list_filter)
+    return f"WHERE what = ? AND row IN (SELECT facts.row {source})", [what, *values]
+
+
+def _read_groups(one: DataSet, what: str, by: str) -> tuple[list[tuple[str, int, int]], dict[int, int]]:
+    """Return the legend (name, count, group), and the group of each point by its row."""
+    column = {"topic": "topic", "findings": "min(findings, 3)"}.get(by, by)
+    query = f"SELECT row, {column} FROM points JOIN facts USING (row) WHERE what = ? ORDER BY row"  # noqa: S608
+    with read_side_file(one.side) as side:
+        values: dict[int, Any] = dict(side.execute(query, (what,)).fetchall())
+    counts: dict[Any, int] = {}
+    for value in values.values():
+        counts[value] = counts.get(value, 0) + 1
+    order = sorted(counts, key=lambda value: (-counts[value], str(value)))
+    group = {value: min(place, _GROUPS - 1) for place, value in enumerate(order)}
+    _, topics = _read_map(one, what)
+    legend = [(_name_group(value, by, topics), counts[value], group[value]) for value in order[: _GROUPS - 1]]
+    if rest := order[_GROUPS - 1 :]:
+        legend.append(("others", sum(counts[value] for value in rest), _GROUPS - 1))
+    return legend, {row: group[value] for row, value in values.items()}
+
+
+def _name_group(value: int | str, by: str, topics: list[str]) -> str:
+    if by == "topic":
+        return topics[int(value)]
+    if by == "findings":
+        names: dict[int, str] = {-1: "not looked for", 0: "none", 3: "3 or more"}
+        return names.get(int(value), str(value))
+    return str(value).replace("_", " ")
+
+
+ROUTES = (
+    Route("/map", show_map, methods=["GET"]),
+    Route("/map", draw_map, methods=["POST"]),
+    Route("/map/points", send_points),
+    Route("/map.csv", write_csv),
+    Route("/map.svg", write_svg),
+)

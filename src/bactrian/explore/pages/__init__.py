@@ -1,1 +1,0 @@
-"""The pages: one module, one template and one group of addresses each."""

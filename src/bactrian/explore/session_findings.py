@@ -1,0 +1,120 @@
+"""The behaviours of conversations as the side file keeps them: where they show, and the words that show them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bactrian._version import __version__
+from bactrian.analyze.aggregate import UNFINISHED
+from bactrian.analyze.behaviours import OwnBehaviour, find_behaviours, find_installed
+from bactrian.errors import BactrianError
+from bactrian.explore.side_file import read_prices, read_side_file
+from bactrian.models.budget import Price
+from bactrian.records.run import Finding
+from bactrian.records.session import Session
+from bactrian.store import RunStore, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedSession:
+    """A conversation that was searched for behaviours."""
+
+    id: str
+    shown: tuple[tuple[str, int], ...]
+    """Each behaviour with the number of the turn."""
+    evidence: bytes
+    """The findings and what they were found in, packed; empty for a conversation that cannot be read."""
+
+
+def search_sessions(source: Path, ids: Sequence[str]) -> list[SearchedSession]:
+    """Search the conversations ``ids`` of the run at ``source`` for behaviours."""
+
+    async def search() -> list[SearchedSession]:
+        installed = find_installed()
+        async with open_store(source, read_only=True) as store:
+            return [await _search_session(store, session, installed) for session in ids]
+
+    return asyncio.run(search())
+
+
+async def _search_session(
+    store: RunStore, session_id: str, installed: Sequence[OwnBehaviour]
+) -> SearchedSession:
+    try:
+        session = await store.session(session_id)
+        if session is None:
+            return SearchedSession(session_id, (), b"")
+        findings = find_behaviours(session, own=installed)
+    except BactrianError:
+        return SearchedSession(session_id, (), b"")  # A damaged session is shown as such when it is opened.
+    shown = dict.fromkeys((finding.behaviour, finding.turn) for finding in findings)
+    return SearchedSession(session_id, tuple(shown), pack_evidence(session, findings))
+
+
+def pack_evidence(session: Session, findings: Sequence[Finding]) -> bytes:
+    """Return findings, and the state of the session that they were found in, as the side file keeps them."""
+    described = [(finding.turn, finding.behaviour, finding.quote) for finding in findings]
+    return zlib.compress(json.dumps([*_describe_state(session), described]).encode(), 1)
+
+
+def _describe_state(session: Session) -> list[str | int]:
+    """Return what the findings depend on that may still change."""
+    return [len(session.turns), session.ending.code if session.ending else UNFINISHED]
+
+
+def read_evidence(side: sqlite3.Connection, row: int, session: Session) -> tuple[Finding, ...] | None:
+    """Return the findings of ``session``; None if the side file does not know them, or knows those of an earlier state.
+
+    Their confidence and reasons are not kept.
+    """
+    stored = side.execute("SELECT packed FROM evidence WHERE row = ?", (row,)).fetchone()
+    if stored is None or not stored[0]:
+        return None
+    try:
+        content: list[Any] = json.loads(zlib.decompress(stored[0]))
+    except (zlib.error, ValueError):
+        return None
+    *state, described = content
+    if state != _describe_state(session):
+        return None
+    return tuple(Finding(session.id, turn, behaviour, 1.0, quote) for turn, behaviour, quote in described)
+
+
+def describe_detectors() -> str:
+    """Return something that changes with the detectors; the behaviours are then searched for again."""
+    return f"{__version__} {' '.join(f'{own.code}:{own.description}' for own in find_installed())}"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSession:
+    """What the side file knows about a conversation."""
+
+    findings: tuple[Finding, ...]
+    row: int | None
+    """Its number in the side file; None if it is not there yet."""
+    created: float
+    prices: Mapping[str, Price]
+    """By name of the model."""
+
+
+def read_known(path: Path, session: Session) -> KnownSession:
+    """Return what the side file at ``path`` knows about ``session``.
+
+    Its behaviours are detected now if the file does not know them, as for a conversation that is being written.
+    """
+    findings, row, created, prices = None, None, 0.0, dict[str, Price]()
+    if path.exists():  # The data set may be new.
+        with read_side_file(path) as side:
+            prices = read_prices(side)
+            stored = side.execute("SELECT row, created FROM heads WHERE id = ?", (session.id,)).fetchone()
+            if stored is not None:
+                row, created = stored
+                findings = read_evidence(side, stored[0], session)
+    return KnownSession(find_behaviours(session) if findings is None else findings, row, created, prices)

@@ -1,0 +1,223 @@
+"""Statistics of a filter: every bar is a filter, and the heat map of role pairs is the way in."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from bactrian.analyze.report import COOPERATION, PAPER
+from bactrian.explore.rendering import get_explorer, render_page
+from bactrian.explore.session_lists import ListFilter, count_pairs, count_total, count_values
+from bactrian.stats.intervals import Proportion
+from bactrian.train.curves import MEASURES, draw_plots, read_stages
+
+LARGEST_MAP = 50
+"""Most roles on an axis of the heat map, as many as the paper has; those with the most conversations are shown."""
+_LENGTHS = ((0, 1), (2, 3), (4, 7), (8, 15), (16, 23), (24, 31), (32, 39), (40, 40), (41, None))
+_SECTIONS = (
+    ("ending", "Endings"),
+    ("behaviour", "Behaviours"),
+    ("language", "Languages"),
+    ("assistant", "AI assistants"),
+    ("user", "AI users"),
+    ("mark", "Marks"),
+)
+_ROLES_SHOWN = 15
+_TOP_PAIRS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsBar:
+    """A share of the conversations, with its interval and the list behind it."""
+
+    label: str
+    share: Proportion
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    """A pair of roles."""
+
+    share: Proportion
+    address: str
+
+    @property
+    def level(self) -> int:
+        """0 to 4, the depth of its colour."""
+        return min(4, round(self.share.rate * 4 + 0.3)) if self.share.count else 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Role pairs: AI assistants down, AI users across."""
+
+    users: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[HeatCell | None]]]
+    left_out: int
+    """Roles that have no row or column."""
+    top: Sequence[tuple[str, str, HeatCell]]
+    """The pairs of all roles that most surely show it often: those with the highest lower ends of intervals."""
+
+
+def show_statistics(request: Request) -> Response:
+    """Show the shares of a filter."""
+    list_filter = ListFilter.read(request.query_params)
+    sides = get_explorer(request).library.list_sides(list_filter.data)
+    total = count_total(sides.values(), list_filter)
+    searched = count_total(sides.values(), list_filter, searched=True)
+    by = request.query_params.get("by", COOPERATION)
+    codes = sorted(code for code, _ in count_values(list(sides.values()), ListFilter(), "behaviour"))
+    sections = [
+        (name, title, bars)
+        for name, title in _SECTIONS
+        if (
+            bars := list(
+                _list_bars(sides.values(), list_filter, name, searched if name == "behaviour" else total)
+            )
+        )
+    ]
+    sections.insert(2, ("turns", "Messages", list(_list_lengths(sides.values(), list_filter, total))))
+    return render_page(
+        request,
+        "statistics.html",
+        filter=list_filter,
+        total=total,
+        searched=searched,
+        sections=sections,
+        by=by,
+        measures=[COOPERATION, *codes],
+        map=_build_map(sides, list_filter, by),
+    )
+
+
+def report_statistics(request: Request) -> Response:
+    """Return the counts of a filter as JSON."""
+    list_filter = ListFilter.read(request.query_params)
+    sides = get_explorer(request).library.list_sides(list_filter.data)
+    counts: dict[str, Any] = {"conversations": count_total(sides.values(), list_filter)}
+    for name, _ in _SECTIONS:
+        counts[name] = dict(count_values(list(sides.values()), list_filter, name))
+    return JSONResponse(counts)
+
+
+def _list_bars(
+    sides: Iterable[Path], list_filter: ListFilter, name: str, total: int
+) -> Iterator[StatisticsBar]:
+    limit = _ROLES_SHOWN if name in ("assistant", "user") else 40
+    for value, count in count_values(list(sides), list_filter, name, limit):
+        if name == "behaviour":
+            changed: Any = tuple(dict.fromkeys((*list_filter.behaviour, value)))
+        else:
+            changed = (value,) if name == "ending" else value
+        label = value.replace("_", " ") if name in ("ending", "behaviour") else value
+        yield StatisticsBar(
+            label, Proportion(count, total), f"/conversations{list_filter.write(**{name: changed})}"
+        )
+
+
+def _list_lengths(sides: Iterable[Path], list_filter: ListFilter, total: int) -> Iterator[StatisticsBar]:
+    counts: Counter[tuple[int, int | None]] = Counter()
+    for turns, count in count_values(list(sides), list_filter, "turns", 100_000):
+        number = int(turns)
+        counts[next(span for span in _LENGTHS if span[1] is None or number <= span[1])] += count
+    for span in _LENGTHS:
+        if counts[span]:
+            first, last = span
+            address = f"/conversations{list_filter.write(least=first, most=last)}"
+            yield StatisticsBar(_name_span(first, last), Proportion(counts[span], total), address)
+
+
+def _name_span(first: int, last: int | None) -> str:
+    if last is None:
+        return f"{first} or more"
+    return f"{first} to {last}" if last > first else str(first)
+
+
+def _build_map(sides: Mapping[str, Path], list_filter: ListFilter, by: str) -> HeatMap | None:
+    """Return the share of conversations that show ``by``, by role pair; None if there is only one pair."""
+    codes = PAPER if by == COOPERATION else (by,)
+    cells: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for assistant, user, shown, count in count_pairs(sides.values(), list_filter, codes):
+        if not count:  # Not searched yet.
+            continue
+        cell = cells[assistant, user]
+        cell[0] += shown
+        cell[1] += count
+    if len(cells) < 2:
+        return None
+    sums: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    for pair, (_, count) in cells.items():
+        for side, role in zip(sums, pair, strict=True):
+            side[role] += count
+    axes = [sorted(name for name, _ in side.most_common(LARGEST_MAP)) for side in sums]
+
+    def make_cell(pair: tuple[str, str]) -> HeatCell | None:
+        if pair not in cells:
+            return None
+        more: dict[str, Any] = {} if by == COOPERATION else {"behaviour": (by,)}
+        address = list_filter.write(assistant=pair[0], user=pair[1], sort="findings", **more)
+        return HeatCell(Proportion(*cells[pair]), f"/conversations{address}")
+
+    rows = [(role, [make_cell((role, user)) for user in axes[1]]) for role in axes[0]]
+    shown = [(pair, Proportion(*counts)) for pair, counts in cells.items() if counts[0]]
+    shown.sort(key=lambda one: (-one[1].interval[0], one[0]))
+    top = [(*pair, cell) for pair, _ in shown[:_TOP_PAIRS] if (cell := make_cell(pair))]
+    return HeatMap(axes[1], rows, sum(map(len, sums)) - sum(map(len, axes)), top)
+
+
+# A training: the curves of its stages, and the numbers behind them.
+
+
+_COLUMNS = ("stage", "step", *MEASURES)
+
+
+async def show_training(request: Request) -> Response:
+    """Show the curves of a training, finished or not."""
+    root = _find_training(request)
+    stages = await asyncio.to_thread(read_stages, root)
+    return render_page(
+        request,
+        "training.html",
+        name=request.path_params["name"],
+        root=root,
+        stages=stages,
+        plots=draw_plots(stages),
+    )
+
+
+async def write_csv(request: Request) -> Response:
+    """Return every logged step as a table."""
+    table = StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for stage in await asyncio.to_thread(read_stages, _find_training(request)):
+        writer.writerows([getattr(row, column) for column in _COLUMNS] for row in stage.rows)
+    return PlainTextResponse(table.getvalue(), media_type="text/csv")
+
+
+def _find_training(request: Request) -> Path:
+    name = request.path_params["name"]
+    trainings = get_explorer(request).library.trainings
+    if name not in trainings:
+        raise HTTPException(404, f"There is no training {name!r}.")
+    return trainings[name]
+
+
+ROUTES = (
+    Route("/statistics", show_statistics),
+    Route("/statistics.json", report_statistics),
+    Route("/training/{name}", show_training),
+    Route("/training/{name}/steps.csv", write_csv),
+)

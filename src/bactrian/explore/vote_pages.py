@@ -1,0 +1,328 @@
+"""Blind votes: one pair of solutions at a time for voters with an invitation, and the results for the owner."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from bactrian.errors import BactrianError, InputError
+from bactrian.evaluate.comparison_jobs import TITLES
+from bactrian.evaluate.invitations import find_voter, invite_voters, name_voters, read_invitations
+from bactrian.evaluate.votes import (
+    GUIDELINE,
+    Ballot,
+    SolutionPair,
+    cast_vote,
+    compare_voter,
+    count_votes,
+    find_next_ballot,
+    find_study,
+    name_solutions,
+    read_pairs,
+    read_tally,
+    read_votes,
+)
+from bactrian.explore.layout import FieldBlock, arrange_text
+from bactrian.explore.rendering import get_explorer, has_agreed, is_owner, read_form, render_page
+from bactrian.explore.security import set_login
+from bactrian.records.run import Vote
+
+CHOICES = (
+    ("left", "Left is better", "1"),
+    ("right", "Right is better", "2"),
+    ("equal", "Equal", "3"),
+    ("both_bad", "Both bad", "4"),
+    ("skip", "Skip", "0"),
+)
+"""Votes with their names and keys."""
+_LONGEST_TIME = 86_400.0
+"""Seconds that a pair can have been looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A person with an invitation."""
+
+    name: str
+    folder: Path
+    """Of the evaluation."""
+
+    @property
+    def solutions(self) -> Path:
+        """The run that contains the solutions and the votes."""
+        return name_solutions(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBallot:
+    """A pair as the page shows it. Nothing in it tells whose a solution is."""
+
+    ballot: Ballot
+    seen: str
+    """When the vote that a new one replaces was stored; empty for a first vote."""
+
+    @property
+    def columns(self) -> tuple[tuple[str, str, tuple[FieldBlock, ...]], ...]:
+        """Title, hash and content of the left and the right solution."""
+        texts = [self.ballot.shown.solutions[way] for way in (self.ballot.left, self.ballot.right)]
+        return tuple(
+            (title, _hash(text), arrange_text(text))
+            for title, text in zip(("Left", "Right"), texts, strict=True)
+        )
+
+
+async def show_vote(request: Request) -> Response:
+    """Show the next pair, or let a voter in who brings an invitation."""
+    token = request.query_params.get("invite")
+    if token:
+        return _let_in(request, token)
+    voter = _find_voter(request, request.cookies.get(_name_cookie(request), ""))
+    if voter is None:
+        return _ask_invitation(request)
+    return await _show_next(request, voter, change="change" in request.query_params)
+
+
+async def store_vote(request: Request) -> Response:
+    """Store a vote and go to the next pair. A vote on a changed text, or over another one, is refused."""
+    form = await read_form(request)
+    voter = _find_voter(request, request.cookies.get(_name_cookie(request), ""))
+    explorer = get_explorer(request)
+    if voter is None:
+        return _ask_invitation(request)
+    if not explorer.edit:
+        raise HTTPException(403)
+    if wait := explorer.votes.take(voter.name):
+        return await _show_next(
+            request,
+            voter,
+            429,
+            f"These are more votes than a person can give. This one was not counted; continue in {wait:.0f} seconds.",
+            form,
+        )
+    async with explorer.voting:
+        try:
+            return await _store(request, voter, form)
+        except InputError:
+            raise
+        except BactrianError as error:
+            return await _show_next(
+                request,
+                voter,
+                503,
+                f"The vote was not stored: {error.what} Wait a moment and send it again.",
+                form,
+            )
+
+
+async def _store(request: Request, voter: Voter, form: Mapping[str, str]) -> Response:
+    pairs, votes = await read_pairs(voter.solutions), await read_votes(voter.folder)
+    own = {(one.session, one.repeated): one for one in votes if one.voter == voter.name}
+    repeated = form.get("repeated") == "1"
+    pair = next((one for one in pairs if one.session == form.get("session")), None)
+    ballot = None if pair is None else _rebuild(pair, form, repeated=repeated)
+    if ballot is None:
+        what = "The solutions of this task have changed since they were shown. The vote was not counted."
+        return await _show_next(request, voter, 409, f"{what} Look at the pair again.")
+    stored = own.get((ballot.shown.session, repeated))
+    if (f"{stored.created}" if stored else "") != form.get("seen", ""):
+        what = (
+            "You voted on this pair in another window meanwhile. That vote stands; this one was not counted."
+        )
+        return await _show_next(request, voter, 409, what)
+    if repeated and (ballot.shown.session, False) not in own:
+        raise InputError("This pair was not shown before.", next="Open the page of the votes again.")
+    await cast_vote(
+        voter.solutions,
+        ballot,
+        voter.name,
+        form.get("choice", ""),
+        comment=form.get("comment", ""),
+        seconds=_read_seconds(form.get("shown", "")),
+    )
+    return RedirectResponse("/vote", 303)
+
+
+def _rebuild(pair: SolutionPair, form: Mapping[str, str], *, repeated: bool) -> Ballot | None:
+    """Return the ballot that the form answers; None if the texts are not those that were shown.
+
+    The form names the sides by hashes of their texts: so it gives no way away, and what was on the left is what the
+    voter saw there, even if the order of the pairs has changed since.
+    """
+    first, second = pair.solutions
+    for left, right in ((first, second), (second, first)):
+        if (form.get("left"), form.get("right")) == tuple(
+            _hash(pair.solutions[way]) for way in (left, right)
+        ):
+            return Ballot(pair, left, right, repeated=repeated, number=0, total=0)
+    return None
+
+
+async def _show_next(
+    request: Request,
+    voter: Voter,
+    status: int = 200,
+    problem: str = "",
+    kept: Mapping[str, str] | None = None,
+    *,
+    change: bool = False,
+) -> Response:
+    """Show the next pair, or the last one again to change the vote; at the end thanks and agreement."""
+    pairs, votes = await read_pairs(voter.solutions), await read_votes(voter.folder)
+    own = sorted((one for one in votes if one.voter == voter.name), key=lambda one: one.created)
+    last = next((one for one in pairs if own and one.session == own[-1].session), None)
+    shown: ShownBallot | None = None
+    before: Vote | None = None
+    if change and last is not None:
+        before = own[-1]
+        right = next(way for way in last.solutions if way != before.left)
+        ballot = Ballot(last, before.left, right, repeated=before.repeated, number=0, total=0)
+        shown = ShownBallot(ballot, f"{before.created}")
+    elif (ballot := find_next_ballot(pairs, votes, voter.name)) is not None:
+        shown = ShownBallot(ballot, "")
+    if shown is None:
+        return render_page(
+            request,
+            "thanks.html",
+            status,
+            voter=voter,
+            problem=problem,
+            can_change=last is not None,
+            agreement=compare_voter(pairs, votes, voter.name),
+            tally=count_votes(pairs, votes),
+        )
+    if shown.ballot.shown.mark and not has_agreed(request):
+        return render_page(request, "notice.html", next="/vote")
+    return render_page(
+        request,
+        "vote.html",
+        status,
+        voter=voter,
+        shown=shown,
+        before=before,
+        given=len(own),
+        can_change=last is not None and before is None,
+        choices=CHOICES,
+        guideline=GUIDELINE,
+        problem=problem,
+        comment=before.comment if before else (kept or {}).get("comment", ""),
+        now=time.time(),
+    )
+
+
+def _let_in(request: Request, token: str) -> Response:
+    voter = _find_voter(request, token)
+    if voter is None:
+        address = request.client.host if request.client else ""
+        wait = get_explorer(request).guesses.take(address)
+        status, what = (429, "Too many links were tried; wait a minute.") if wait else (403, "")
+        return _ask_invitation(
+            request, status, what or "This link is not valid: it was withdrawn, or replaced by a newer one."
+        )
+    # The token leaves the address at once: it stays in no history, and no picture of the page shows it.
+    answer = RedirectResponse("/vote", 303)
+    set_login(answer, _name_cookie(request), token)
+    return answer
+
+
+def _ask_invitation(request: Request, status: int = 401, problem: str = "") -> Response:
+    studies = _list_studies(request)
+    return render_page(
+        request,
+        "invitation.html",
+        status if problem or not is_owner(request) else 200,
+        problem=problem,
+        studies=list(studies),
+        pseudonym=name_voters(1)[0],
+    )
+
+
+async def begin_voting(request: Request) -> Response:
+    """Let the owner vote under a pseudonym, without a link."""
+    form = await read_form(request)
+    if not get_explorer(request).edit or not is_owner(request):
+        raise HTTPException(403)
+    folder = _list_studies(request).get(form.get("data", ""))
+    if folder is None:
+        raise InputError(
+            "There are no solutions to vote on.", next="`bactrian evaluate agents RUN` writes them."
+        )
+    name = form.get("voter", "")
+    if any(one.voter == name for one in read_invitations(folder)):
+        raise InputError(
+            f"{name} has a link already.",
+            next=f"Open it, take another name, or make a new one: bactrian evaluate invite {folder} {name}",
+        )
+    (token,) = invite_voters(folder, [name]).values()
+    answer = RedirectResponse("/vote", 303)
+    set_login(answer, _name_cookie(request), token)
+    return answer
+
+
+async def leave_voting(request: Request) -> Response:
+    """Forget on this browser who votes. The link lets the voter in again."""
+    await read_form(request)
+    answer = RedirectResponse("/vote", 303)
+    answer.delete_cookie(_name_cookie(request))
+    return answer
+
+
+async def show_votes(request: Request) -> Response:
+    """Show what the votes say, with everybody who voted, for the owner."""
+    studies = _list_studies(request)
+    tallies: list[tuple[str, str, dict[str, Any]]] = []
+    for name, folder in studies.items():
+        tally = await read_tally(folder)
+        voters = {one.voter: 0 for one in await asyncio.to_thread(read_invitations, folder)}
+        for one in await read_votes(folder):
+            voters[one.voter] = voters.get(one.voter, 0) + 1
+        tallies.append((name, f"{folder}", {**tally, "by_voter": voters}))
+    return render_page(request, "votes.html", tallies=tallies, titles=TITLES, pseudonym=name_voters(1)[0])
+
+
+def _list_studies(request: Request) -> dict[str, Path]:
+    """Return the folders of evaluations by the name of their data set."""
+    sets = get_explorer(request).library.sets.values()
+    return {one.name: folder for one in sets if (folder := find_study(one.source)) is not None}
+
+
+def _find_voter(request: Request, token: str) -> Voter | None:
+    for folder in _list_studies(request).values() if token else ():
+        if name := find_voter(folder, token):
+            return Voter(name, folder)
+    return None
+
+
+def _name_cookie(request: Request) -> str:
+    return f"bactrian_voter_{get_explorer(request).port}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _read_seconds(shown: str) -> float:
+    """Return how long a pair was looked at; 0 if the form does not tell."""
+    try:
+        seconds = time.time() - float(shown)
+    except ValueError:
+        return 0.0
+    return seconds if 0 <= seconds <= _LONGEST_TIME else 0.0
+
+
+ROUTES = (
+    Route("/vote", show_vote, methods=["GET"]),
+    Route("/vote", store_vote, methods=["POST"]),
+    Route("/vote/begin", begin_voting, methods=["POST"]),
+    Route("/vote/leave", leave_voting, methods=["POST"]),
+    Route("/votes", show_votes),
+)

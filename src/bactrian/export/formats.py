@@ -1,0 +1,394 @@
+"""The formats of an export by name: the built-in ones, and those of other packages.
+
+A package offers a format under the entry-point group ``bactrian.export_formats``; the entry point is a
+:class:`~bactrian.export.format.Format`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, get_args
+
+from bactrian.errors import InputError
+from bactrian.export.camel_formats import CHAT, INSTRUCTIONS, SCIENCE, TRANSLATED
+from bactrian.export.dialogue import (
+    THOUGHT,
+    add_message_extra,
+    add_thoughts,
+    build_dialogue,
+    list_rounds,
+    make_alternating,
+    to_plain_text,
+    view_from_side,
+)
+from bactrian.export.format import (
+    Add,
+    ExportContext,
+    Format,
+    ParquetWriter,
+    Sample,
+    open_rows,
+    require_polars,
+)
+from bactrian.export.manifest import Tool, write_card
+from bactrian.files.plugins import list_plugins, load_plugin
+from bactrian.files.toml import suggest_name
+from bactrian.models.wire import to_wire_tools
+from bactrian.records.session import Kind, Session, find_kind
+from bactrian.records.turn import Instruction, Preference, Solution
+from bactrian.tables.tables import (
+    COLUMNS,
+    FINDINGS,
+    MESSAGES,
+    SESSIONS,
+    Table,
+    add_extra,
+    build_schema,
+    list_tool_uses,
+    make_finding_row,
+    make_message_rows,
+    make_session_row,
+    name_tasks,
+    to_compact_json,
+    trace_source,
+    write_extra,
+    write_message_extras,
+)
+
+_CHATS: frozenset[Kind] = frozenset(("role-play", "translation", "answer"))
+"""The kinds of sessions between two sides."""
+_ALL_KINDS: frozenset[Kind] = frozenset(get_args(Kind))
+
+
+# ``messages``: chats as JSON lines, in the format of TRL, Axolotl and most chat templates.
+
+
+def build_row(session: Session, context: ExportContext, *, tools: bool = False) -> dict[str, Any] | None:
+    """Return the chat of a session from ``context.side``, with its source; None if that side has no turn.
+
+    With ``tools``, and unless the chat is to be plain, tool calls are included, and the column ``tools`` has the
+    available tools as JSON text, because the schemas of different tools share no columns.
+    """
+    messages = build_dialogue(session, context.side, context.prompts, tools=tools, plain=context.plain)
+    if not messages:
+        return None
+    kit = session.provenance.tools.get(context.side) if tools and not context.plain else None
+    rows = to_plain_text(messages)
+    if context.thoughts:
+        add_thoughts(rows, session, context.side)
+    origin = "as said" if context.prompts.is_known(session, context.side) else "stand-in"
+    return {
+        "messages": add_message_extra(rows, session, context.side),
+        **({"tools": to_compact_json(to_wire_tools(kit.tools))} if kit else {}),
+        **name_tasks(session),
+        "side": context.side,
+        "system_prompt": "left out" if context.plain else origin,
+        **trace_source(session, context.run),
+    }
+
+
+def _list_chats(sample: Sample, context: ExportContext) -> Iterator[dict[str, Any]]:
+    if row := build_row(sample.session, context, tools=True):
+        yield add_extra(row, sample.session)
+
+
+CHAT_MESSAGES = Format(
+    "messages", open_rows(_list_chats), kinds=_CHATS, sides=True, tools=True, thoughts=True, plain=True
+)
+
+
+# ``sharegpt``: chats as JSON lines, with the speakers called ``system``, ``human`` and ``gpt``.
+
+
+_SHAREGPT_NAMES = {"system": "system", "user": "human", "assistant": "gpt"}
+
+
+def _list_sharegpt_chats(sample: Sample, context: ExportContext) -> Iterator[dict[str, Any]]:
+    session = sample.session
+    messages = build_dialogue(session, context.side, context.prompts, plain=context.plain)
+    if not messages:
+        return
+    rows = [{"from": _SHAREGPT_NAMES[message.role], "value": str(message.text)} for message in messages]
+    row = {
+        "conversations": add_message_extra(rows, session, context.side),
+        **name_tasks(session),
+        "side": context.side,
+        **trace_source(session, context.run),
+    }
+    yield add_extra(row, session)
+
+
+SHAREGPT = Format("sharegpt", open_rows(_list_sharegpt_chats), kinds=_CHATS, sides=True, plain=True)
+
+
+# ``alpaca``: a JSON array of instructions, their inputs and the outputs, one for each round.
+
+
+def _list_alpaca_rows(sample: Sample, context: ExportContext) -> Iterator[dict[str, Any]]:
+    """Yield a row for each round in which both keep to the protocol; a question and its answer are one round."""
+    session = sample.session
+    for asked, answered in list_rounds(session):
+        if isinstance(asked.said, Instruction) and isinstance(answered.said, Solution):
+            instruction, output = asked.said.instruction, answered.said.solution
+            input_text = asked.said.input or ""
+        elif find_kind(session) == "answer":
+            instruction, input_text, output = asked.text, "", answered.text
+        else:
+            continue
+        row = {
+            "instruction": str(instruction),
+            "input": input_text,
+            "output": str(output),
+            "turn": asked.number,
+            **name_tasks(session),
+            **trace_source(session, context.run),
+        }
+        yield add_extra(add_extra(row, session, asked.number), session)
+
+
+ALPACA = Format("alpaca", open_rows(_list_alpaca_rows, array=True), ".json", _CHATS)
+
+
+# ``preference``: pairs of chosen and rejected messages, as JSON lines for preference tuning.
+
+
+def _list_pairs(sample: Sample, context: ExportContext) -> Iterator[dict[str, Any]]:
+    for choice in sample.choices:
+        yield from _build_pairs(sample.session, choice, context)
+
+
+def _build_pairs(session: Session, choice: Preference, context: ExportContext) -> Iterator[dict[str, Any]]:
+    """Yield the chosen candidate paired with each of the others, after the conversation from the speaker's side.
+
+    Candidates equal to the chosen one are left out, and so are choices that do not follow a strictly alternating
+    conversation.
+    """
+    before = make_alternating(session)[: choice.number - 1]
+    speaker = "assistant" if len(before) % 2 else "user"
+    if len(before) != choice.number - 1 or choice.speaker != speaker:
+        return
+    prompt = to_plain_text(view_from_side(session, choice.speaker, before, context.prompts))
+    chosen = choice.texts[choice.index]
+    for text in dict.fromkeys(choice.texts):
+        if text.strip() != chosen.strip():
+            yield {
+                "prompt": prompt,
+                "chosen": [{"role": "assistant", "content": chosen}],
+                "rejected": [{"role": "assistant", "content": text}],
+                "turn": choice.number,
+                "side": choice.speaker,
+                "chooser": choice.chooser,
+                "reason": choice.reason,
+                **trace_source(session, context.run),
+            }
+
+
+PREFERENCE = Format("preference", open_rows(_list_pairs), needs=frozenset(("choices",)))
+
+
+# ``hf``: a folder that ``datasets.load_dataset`` opens and that can be uploaded unchanged.
+
+
+@contextmanager
+def _open_hf(path: Path, context: ExportContext) -> Generator[Add]:
+    """Open ``data/PART-00000.parquet`` and so on for the rows of ``messages``."""
+    require_polars("hf")
+    import polars as pl
+
+    text = pl.String()
+    message = pl.Struct(dict.fromkeys(("role", "content", *([THOUGHT] if context.thoughts else [])), text))
+    columns = ("original_task", "specified_task", "side", "system_prompt", *COLUMNS, "extra", "message_extra")
+    pieces = ParquetWriter(
+        path.parent, path.name, {"messages": pl.List(message), **dict.fromkeys(columns, text)}
+    )
+
+    def add(sample: Sample) -> int:
+        session = sample.session
+        row = build_row(session, context)
+        if row is None:
+            return 0
+        row |= {"extra": write_extra(session), "message_extra": write_message_extras(session)}
+        pieces.add(row, sum(len(turn.text) + len(turn.thought) for turn in session.turns) + 4000)
+        return 1
+
+    yield add
+    pieces.flush()
+
+
+def _write_readme(folder: Path, manifest: Mapping[str, Any]) -> None:
+    (folder / "README.md").write_text(write_card(manifest), "utf-8")
+
+
+HF = Format(
+    "hf",
+    _open_hf,
+    "",
+    _CHATS,
+    sides=True,
+    thoughts=True,
+    plain=True,
+    layout="data/{part}",
+    finish=_write_readme,
+)
+
+
+# ``parquet``: a folder with the tables of a run, for notebooks and databases.
+
+
+@contextmanager
+def _open_parquet(path: Path, context: ExportContext) -> Generator[Add]:
+    """Open a folder for the tables of sessions, messages and, if detected, findings."""
+    require_polars("parquet")
+    path.mkdir()
+    thought: Table = {"thought": "text"} if context.thoughts else {}
+    schemas: dict[str, Table] = {
+        "sessions": SESSIONS,
+        "messages": {**MESSAGES, **thought},
+        "findings": FINDINGS,
+    }
+    tables = {name: ParquetWriter(path, name, build_schema(schema)) for name, schema in schemas.items()}
+    written = {"sessions", "messages"}
+
+    def add(sample: Sample) -> int:
+        session = sample.session
+        tables["sessions"].add(make_session_row(session, context.run), len(session.task.text) + 1000)
+        for turn, row in zip(session.turns, make_message_rows(session, context.run), strict=True):
+            more = {"thought": turn.thought} if context.thoughts else {}
+            tables["messages"].add(row | more, 2 * len(turn.text) + len(turn.thought) + 500)
+        if sample.findings is not None:
+            written.add("findings")
+        for finding in sample.findings or ():
+            tables["findings"].add(make_finding_row(session, finding, context.run), len(finding.quote) + 200)
+        return 1
+
+    yield add
+    for name in sorted(written):
+        tables[name].join(path / f"{name}.parquet")
+
+
+PARQUET = Format(
+    "parquet",
+    _open_parquet,
+    "",
+    _ALL_KINDS,
+    needs=frozenset(("findings",)),
+    tools=True,
+    thoughts=True,
+)
+
+
+# ``csv``: a row for each message, for spreadsheets.
+
+
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+"""How a formula begins. The last four are the full-width forms of the first four."""
+
+
+@contextmanager
+def _open_csv(path: Path, context: ExportContext) -> Generator[Add]:
+    """Open ``path`` for one table. A cell that a spreadsheet would evaluate gets an apostrophe before it."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        heads = ("turn", "speaker", "text", "original_task", "specified_task", *COLUMNS)
+        more = ("thought",) if context.thoughts else ()
+        table.writerow((*heads, "tools", "extra", "message_extra", *more))
+
+        def add(sample: Sample) -> int:
+            session = sample.session
+            shared = (*name_tasks(session).values(), *trace_source(session, context.run).values())
+            for turn in session.turns:
+                cells = (
+                    turn.speaker,
+                    turn.text,
+                    *shared,
+                    list_tool_uses(turn) or "",
+                    write_extra(session),
+                    write_extra(session, turn.number),
+                    *((turn.thought,) if context.thoughts else ()),
+                )
+                escaped = (f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in cells)
+                table.writerow((turn.number, *escaped))
+            return len(session.turns)
+
+        yield add
+
+
+CSV = Format("csv", _open_csv, ".csv", _ALL_KINDS, tools=True, thoughts=True)
+
+
+GROUP = "bactrian.export_formats"
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        built_in.name: built_in
+        for built_in in (
+            CHAT_MESSAGES,
+            SHAREGPT,
+            ALPACA,
+            PREFERENCE,
+            HF,
+            PARQUET,
+            CSV,
+            CHAT,
+            INSTRUCTIONS,
+            SCIENCE,
+            TRANSLATED,
+        )
+    }
+)
+"""The built-in formats."""
+LISTS = "camel-lists"
+"""The lists of a run and no sessions; :func:`~bactrian.export.exporter.export_lists` writes them."""
+_OTHER_NAMES = {
+    "jsonl": "messages",
+    "json": "messages",
+    "chatml": "messages",
+    "openai": "messages",
+    "dpo": "preference",
+    "huggingface": "hf",
+    "datasets": "hf",
+    "camel": "camel-chat",
+}
+"""What other programs call our formats."""
+
+
+def list_formats() -> tuple[str, ...]:
+    """Return the names of the built-in formats, ``camel-lists`` among them."""
+    return (*FORMATS, LISTS)
+
+
+def find_format(name: str) -> Format:
+    """Return the format of this name; built-in formats take precedence.
+
+    Raises:
+        InputError: no format has this name, or a package's cannot be loaded.
+    """
+    if name in FORMATS:
+        return FORMATS[name]
+    others = list_plugins(GROUP)
+    if name in others:
+        loaded = load_plugin(GROUP, name)
+        if isinstance(loaded, Format):
+            return loaded
+        raise InputError(
+            f"This is a {type(loaded).__name__}, not a bactrian.export.format.Format.",
+            where=f"the entry point {name!r} of {GROUP}",
+            next="Point the entry point to a Format.",
+        )
+    if name in get_args(Tool):
+        raise InputError(
+            f"{name} is a training tool and not a format.",
+            where="--format",
+            next=f"Write a format that it reads, and its configuration: --format messages --for {name}",
+        )
+    known = (*list_formats(), *others)
+    other = _OTHER_NAMES.get(name.lower())
+    hint = f" Did you mean {other!r}?" if other else suggest_name(name, known)
+    raise InputError(
+        f"There is no format {name!r}.{hint}",
+        where="--format",
+        next=f"Formats: {', '.join(known)}.",
+    )

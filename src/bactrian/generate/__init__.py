@@ -1,1 +1,0 @@
-"""Generates many sessions from one recipe: scheduling, execution and cost."""

@@ -1,0 +1,212 @@
+"""Limits on tokens and money."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+from bactrian.errors import BudgetReached, InputError, ModelError
+from bactrian.models.limits import estimate_request
+from bactrian.models.model import Model, Reply, Request, Wrapper
+from bactrian.records.turn import Usage
+
+_FORGETTING = 0.02
+"""Share by which one count that was odd loses its weight with each call."""
+_LEAST_PROMPT = 100
+"""Minimum prompt tokens for learning how the endpoint counts: in shorter prompts its fixed overhead dominates."""
+RAISE_LIMIT = "Raise the limit and run the same command again to continue."
+"""The next action after a limit was reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price of a model, in US dollars per million tokens."""
+
+    prompt: float
+    completion: float
+    cached: float | None = None
+    """Prompt tokens from the server's prefix cache; None if they have no special price."""
+
+    def cost(self, usage: Usage) -> float:
+        """Return the price of ``usage`` in US dollars."""
+        cached = self.prompt if self.cached is None else self.cached
+        fresh = (usage.prompt - usage.cached) * self.prompt
+        return (fresh + usage.cached * cached + usage.completion * self.completion) / 1_000_000
+
+
+@dataclass(slots=True)
+class UsageMeter:
+    """Sums the usage of several models and enforces their common limits."""
+
+    max_tokens: int | None = None
+    """Prompt and completion tokens together."""
+    max_usd: float | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
+    """By model name, as the user gives it."""
+    used: Usage = Usage()
+    usd: float = 0.0
+    calls: int = 0
+    """Number of answered calls."""
+    unknown: int = 0
+    """Number of failed calls, whose cost is unknown."""
+    largest_tokens: int = 0
+    """The most tokens that were reserved for one call."""
+    largest_usd: float = 0.0
+    """The most US dollars that were reserved for one call."""
+    _held_tokens: int = 0
+    _held_usd: float = 0.0
+    _in_flight: int = 0
+    _waiting: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
+
+    @property
+    def limited(self) -> bool:
+        """True if a limit is set."""
+        return self.max_tokens is not None or self.max_usd is not None
+
+    def hold(self, model: str, usage: Usage) -> bool:
+        """Reserve ``usage`` for a call that is about to start.
+
+        Returns False if the call has to wait: beside the most that those in flight can use there is no room for it.
+
+        Raises:
+            BudgetReached: the call would pass a limit, whatever those in flight use.
+            InputError: there is a limit in dollars, and the model has no price.
+        """
+        tokens = self.used.total + usage.total
+        self.largest_tokens = max(self.largest_tokens, usage.total)
+        if self.max_tokens is not None and tokens > self.max_tokens:
+            raise BudgetReached(
+                f"The next call could take the tokens to {tokens:,}, past the limit of {self.max_tokens:,}.",
+                next=RAISE_LIMIT,
+            )
+        price = 0.0 if self.max_usd is None else self._price(model).cost(usage)
+        self.largest_usd = max(self.largest_usd, price)
+        if self.max_usd is not None and (usd := self.usd + price) > self.max_usd:
+            raise BudgetReached(
+                f"The next call could take the cost to ${usd:.4f}, past the limit of ${self.max_usd:g}.",
+                next=RAISE_LIMIT,
+            )
+        if self._in_flight and (
+            (self.max_tokens is not None and tokens + self._held_tokens > self.max_tokens)
+            or (self.max_usd is not None and self.usd + price + self._held_usd > self.max_usd)
+        ):
+            return False
+        self._in_flight += 1
+        self._held_usd += price
+        self._held_tokens += usage.total
+        return True
+
+    async def wait(self) -> None:
+        """Wait until a call that is in flight has ended."""
+        ended = asyncio.get_running_loop().create_future()
+        self._waiting.append(ended)
+        await ended
+
+    def settle(self, model: str, held: Usage | None, used: Usage | None, *, failed: bool) -> None:
+        """Release what :meth:`hold` reserved, if anything, and count what was used; None if unknown."""
+        if held is not None:
+            self._in_flight -= 1
+            self._held_tokens -= held.total
+            if self.max_usd is not None:
+                self._held_usd -= self._price(model).cost(held)
+            for ended in self._waiting:
+                if not ended.done():
+                    ended.set_result(None)
+            self._waiting.clear()
+        if failed:
+            self.unknown += 1
+        else:
+            self.calls += 1
+        if used is None:
+            return
+        self.used += used
+        if model in self.prices:
+            self.usd += self.prices[model].cost(used)
+
+    def _price(self, model: str) -> Price:
+        if model not in self.prices:
+            raise InputError(
+                f"A limit in dollars requires the price of {model!r}.",
+                next="Give its price per million tokens, or limit the tokens instead.",
+            )
+        return self.prices[model]
+
+
+class Budget(Wrapper):
+    """Counts the usage of ``model`` on ``meter``, and refuses calls that could exceed the meter's limits.
+
+    What a call could use is estimated by :func:`~bactrian.models.limits.estimate_request`: its prompt's
+    bytes divided by four, plus its ``max_tokens``. The estimate grows as soon as the endpoint has counted more, because
+    other languages have other tokens. Calls in flight count with their estimate, so that many at once do not pass the
+    limit together; a call for which there is room only if those use less than estimated waits for them. If the replies
+    of an endpoint exceed ``max_tokens``, later ones are expected to exceed it, too. Without ``max_tokens``, a reply is
+    expected to be as long as the longest one so far.
+    """
+
+    def __init__(self, model: Model, meter: UsageMeter) -> None:
+        super().__init__(model)
+        self._meter = meter
+        self._prompt_ratio = 1.0
+        """The most prompt tokens that were counted for each one that was estimated."""
+        self._reply_ratio = 1.0
+        """The same for tokens of replies, for each one that was allowed."""
+        self._longest = 0
+        """Tokens of the longest reply."""
+        self._knows = False
+        """True once a call has shown what it used."""
+        self._asking = False
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``.
+
+        Raises:
+            BudgetReached: the call could exceed a limit; nothing was sent.
+            ModelError: an error of the wrapped model.
+        """
+        held = await self._hold(request) if self._meter.limited else None
+        used: Usage | None = None
+        failed = True
+        try:
+            reply = await self._model.reply(request)
+            used, failed = reply.usage, False
+            return reply
+        except ModelError as error:
+            used = Usage(*error.spent, estimated=True) if any(error.spent) else None
+            raise
+        finally:
+            if held is not None:
+                self._asking = False
+                if used is not None:
+                    self._learn(request, used)
+            self._meter.settle(self.name, held, used, failed=failed)
+
+    async def _hold(self, request: Request) -> Usage:
+        while True:
+            # How the endpoint counts, and whether it keeps to a longest reply, is found out by one call alone.
+            if self._knows or not self._asking:
+                most = self._most(request)
+                if self._meter.hold(self.name, most):
+                    self._asking = True
+                    return most
+            await self._meter.wait()
+
+    def _most(self, request: Request) -> Usage:
+        most = estimate_request(request)
+        longest = ceil(most.completion * self._reply_ratio) or request.n * self._longest
+        return Usage(ceil(most.prompt * self._prompt_ratio), longest)
+
+    def _learn(self, request: Request, used: Usage) -> None:
+        self._knows = True
+        self._longest = max(self._longest, used.completion)
+        most = estimate_request(request)
+        if most.prompt >= _LEAST_PROMPT:
+            self._prompt_ratio = _follow(self._prompt_ratio, used.prompt / most.prompt)
+        if most.completion:
+            self._reply_ratio = _follow(self._reply_ratio, used.completion / most.completion)
+
+
+def _follow(ratio: float, seen: float) -> float:
+    """Return the ratio after another observation: it rises at once, falls slowly, and is at least 1."""
+    return max(1.0, seen, ratio + _FORGETTING * (seen - ratio))

@@ -1,0 +1,493 @@
+"""Conversion of an endpoint's faults (status, error object, dropped connection) to our own errors."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import ssl
+from binascii import Error
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import Any, TypeGuard, cast
+
+from pydantic_core import from_json
+
+from bactrian.errors import (
+    BadReply,
+    ContextFull,
+    Denied,
+    Filtered,
+    Forbidden,
+    ModelError,
+    Oversize,
+    Refused,
+    RefusedPrompt,
+    TryAgain,
+    UnknownModel,
+    Unreachable,
+)
+from bactrian.models.http import NoConnection, NoWayThroughProxy, ProxyRefused, Timeouts
+from bactrian.models.http_response import (
+    Compressed,
+    DeadlinePassed,
+    IdleTimeout,
+    NoAnswer,
+    NotHttp,
+    TooLarge,
+    TransportFault,
+)
+from bactrian.records.text import to_line
+
+# A lenient JSON decoder for what servers send.
+
+
+def decode_json(body: bytes) -> tuple[Any, bool]:
+    """Decode ``body``; return the value, and True if bytes that are not UTF-8 were replaced.
+
+    Raises:
+        ValueError: ``body`` is not JSON.
+    """
+    try:
+        return from_json(body), False
+    except ValueError:
+        pass
+    # The fast decoder rejects byte-order marks, lone surrogates and bare newlines in strings; servers send all three.
+    try:
+        text, lossy = body.decode("utf-8-sig"), False
+    except UnicodeDecodeError:
+        text, lossy = body.decode("utf-8-sig", "replace"), True
+    try:
+        return json.loads(text, strict=False), lossy
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Return True if ``value`` is a JSON object."""
+    return isinstance(value, dict)
+
+
+def is_array(value: Any) -> TypeGuard[list[Any]]:
+    """Return True if ``value`` is a JSON array."""
+    return isinstance(value, list)
+
+
+_NO_MONEY = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+_FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
+_OVERLOAD = ("overloaded", "rate_limit", "unavailable")
+_TRANSIENT = ("server_error", "servererror", "api_error", "timeout", *_OVERLOAD)
+_BLAMES_REQUEST = ("invalid_request", "badrequest", "context_length_exceeded", *_NO_MONEY, *_FILTERED)
+
+# Wordings of OpenAI and vLLM, llama.cpp, Anthropic, Mistral, TGI, and OpenAI's older ones, in this order.
+_CONTEXT_FULL = re.compile(
+    r"context_length_exceeded|maximum context length|exceed_context_size|available context size"
+    r"|(prompt|input|request)( is|'s length is)? too (long|large)|too large for model"
+    r"|inputs\W+tokens .*must be <=|context (window|length)|max_model_len|reduce the length",
+    re.IGNORECASE,
+)
+_NO_SUCH_MODEL = re.compile(
+    r"model_not_found|invalid_model|model.*(not found|not exist|not available|unknown)"
+    r"|(no such|unknown|invalid|unsupported) model",
+    re.IGNORECASE | re.DOTALL,
+)
+
+_CONTENT = re.compile(r"messages?\b|prompt|input|contents?\b", re.IGNORECASE)
+"""Parameters that contain what is said: an error about them is about this request alone."""
+_PARAMETER = re.compile(
+    r"\b(max_(completion_)?tokens|top_[pk]|min_p|(presence|frequency|repetition)_penalty|logit_bias|response_format"
+    r"|tool_choice|reasoning_effort|guided_\w+|structured_outputs|json_schema|stream_options)\b"
+    r"|[\"'`](temperature|seed|stop|n|stream|tools|logprobs)[\"'`]|\btemperature\W+(must|should|has to|is)\b",
+    re.IGNORECASE,
+)
+"""Names of parameters in messages of endpoints that have no field for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """The content of an error body."""
+
+    message: str
+    code: str = ""
+    """Code and type, in lower case."""
+    param: str = ""
+    """The parameter at fault, if the endpoint names it."""
+
+
+def read_error_body(value: Any, sample: bytes) -> ErrorBody:
+    """Parse the error object of any server; without one, use the first 200 printable bytes."""
+    error: Any = value.get("error") or value if is_object(value) else None
+    if isinstance(error, str):
+        return ErrorBody(_shorten(error.encode(errors="replace")))
+    if not is_object(error):
+        return ErrorBody(_shorten(sample))
+    message = error.get("message") or error.get("detail")
+    words = [error.get("code"), error.get("type")]
+    inner = error.get("innererror")
+    if is_object(inner):
+        words.append(inner.get("code"))
+    return ErrorBody(
+        _shorten(message.encode(errors="replace")) if isinstance(message, str) else _shorten(sample),
+        " ".join(str(word) for word in words if word is not None).lower(),
+        str(error.get("param") or ""),
+    )
+
+
+def _shorten(sample: bytes) -> str:
+    """Return the first 200 bytes of ``sample`` as one printable line."""
+    return to_line(sample[:200].decode(errors="replace"))
+
+
+def explain_status(
+    status: int,
+    complaint: ErrorBody,
+    sample: bytes,
+    after: float | None = None,
+    *,
+    key_variable: str = "OPENAI_API_KEY",
+) -> ModelError:
+    """Return the error for an answer with HTTP ``status``; ``after`` is its Retry-After in seconds."""
+    summary = f"The endpoint answered {status}: {complaint.message or 'without a message'}"
+    if status == 402 or any(word in complaint.code for word in _NO_MONEY):
+        return Denied(summary, next="Add credit to the account, then run the same command.", sample=sample)
+    if status == 401:
+        return Denied(summary, next=f"Check the key ({key_variable}) and its rights.", sample=sample)
+    if status == 403:
+        return Forbidden(
+            summary,
+            next=f"Check the rights of the key ({key_variable}); the endpoint may also block this content.",
+            sample=sample,
+        )
+    if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
+        fault = TryAgain(summary, sample=sample)
+        fault.after = after
+        fault.overload = status in (429, 503, 529)
+        return fault
+    if status == 407:
+        return _make_proxy_refusal(status, complaint.message)
+    return _make_refusal(status, complaint, summary, sample)
+
+
+def _make_refusal(status: int, complaint: ErrorBody, summary: str, sample: bytes) -> ModelError:
+    words = f"{complaint.code} {complaint.message}"
+    if any(word in complaint.code for word in _FILTERED):
+        return Filtered(summary, sample=sample)
+    if status == 413 or _CONTEXT_FULL.search(words):
+        return ContextFull(
+            summary, next="Use a model with a larger window, or shorter replies.", sample=sample
+        )
+    if status in (400, 404, 422) and _NO_SUCH_MODEL.search(words):
+        return UnknownModel(summary, sample=sample)
+    named = _PARAMETER.search(complaint.message)
+    if status in (404, 405) and not named:
+        return Refused(summary, next="Check the base URL; did you omit /v1?", sample=sample)
+    if complaint.param and not _CONTENT.match(complaint.param):
+        return Refused(summary, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
+    if named:
+        return Refused(summary, next="Correct the parameter, then run the same command.", sample=sample)
+    return RefusedPrompt(
+        summary, next="Correct the reported problem; the endpoint may also refuse this prompt.", sample=sample
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FullWindow:
+    """Token counts in an endpoint's error about a full window; None if not given."""
+
+    window: int | None = None
+    prompt: int | None = None
+
+
+# Wordings of OpenAI and vLLM, llama.cpp, Anthropic, Mistral, and others.
+_WINDOW = re.compile(
+    r"(?:maximum context length (?:is|of)|context (?:size|length|window)(?: is| of)? ?\(?|\"n_ctx\": ?"
+    r"|max_model_len\D{0,4}|must be <= )(\d+)|(\d+) maximum",
+    re.IGNORECASE,
+)
+_PROMPT = re.compile(
+    r"(\d+) (?:in|from) the (?:messages|prompt|input)|\"n_prompt_tokens\": ?(\d+)"
+    # vLLM's "at least" is not a count: it is the space left beside the reply, plus one.
+    r"|(?:prompt|input|messages|request)(?: contains?| has| resulted in|:) (\d+) (?:input )?tokens"
+    r"|(?:prompt is too long|request): (\d+) tokens|request \((\d+) tokens\)",
+    re.IGNORECASE,
+)
+
+
+def read_window(sample: bytes) -> FullWindow:
+    """Parse the sizes of the window and of the prompt from the endpoint's error."""
+    text = sample.decode(errors="replace")
+    return FullWindow(_parse_number(_WINDOW.search(text)), _parse_number(_PROMPT.search(text)))
+
+
+def _parse_number(found: re.Match[str] | None) -> int | None:
+    return None if found is None else next(int(group[:9]) for group in found.groups() if group)
+
+
+def _make_proxy_refusal(status: int, message: str) -> ModelError:
+    summary = f"The proxy answered {status}: {message or 'without a message'}"
+    if status == 407:
+        return Denied(summary, next="Put user name and password into HTTPS_PROXY, or the host into NO_PROXY.")
+    if status >= 500:
+        return TryAgain(summary, next="Check HTTPS_PROXY and HTTP_PROXY.")
+    return Refused(summary, next="Check HTTPS_PROXY and HTTP_PROXY, or put the host into NO_PROXY.")
+
+
+def explain_body(value: dict[str, Any], raw: bytes) -> ModelError:
+    """Return the error for an error object with status 200.
+
+    Routers put the upstream status into its code. Without one, it counts as a bad reply, unless its code or type blames
+    the request, or a fault of the server that passes.
+    """
+    complaint = read_error_body(value, raw)
+    error = value["error"]
+    code: Any = error.get("code") if is_object(error) else None
+    if isinstance(code, str) and code.isdecimal():
+        code = int(code[:9])
+    if isinstance(code, int) and 400 <= code < 600:
+        return explain_status(code, complaint, raw)
+    if complaint.param or any(word in complaint.code for word in _BLAMES_REQUEST):
+        return explain_status(400, complaint, raw)
+    summary = f"The endpoint sent an error instead of a reply: {complaint.message}"
+    if any(word in complaint.code for word in _TRANSIENT):
+        fault = TryAgain(summary, sample=raw)
+        fault.overload = any(word in complaint.code for word in _OVERLOAD)
+        return fault
+    return BadReply(summary, sample=raw)
+
+
+def read_retry_after(value: str | None, now: datetime | None = None) -> float | None:
+    """Return the seconds in a Retry-After header; None if missing or invalid."""
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+            date = date if date.tzinfo else date.replace(tzinfo=UTC)
+            seconds = (date - (now or datetime.now(UTC))).total_seconds()
+        except (ValueError, OverflowError):
+            return None
+    return seconds if seconds > 0 and isfinite(seconds) else None
+
+
+def explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
+    """Return the error for a request without a complete answer."""
+    error = _explain_transport(fault, host, limits)
+    if isinstance(error, TryAgain):
+        error.crowded = isinstance(fault, (NoConnection, NoAnswer))
+    return error
+
+
+def _advise(host: str) -> str:
+    """Return what to do where nothing listens."""
+    check = "the base URL (--base-url, OPENAI_BASE_URL)"
+    name, _, port = host.rpartition(":")
+    if port == "11434":
+        return f"Start Ollama (`ollama serve`), or check {check}."
+    if name in ("localhost", "127.0.0.1", "[::1]"):
+        return f"Start the server, or check {check}."
+    return f"Check {check}; is the server running?"
+
+
+def _explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
+    match fault, fault.__cause__:
+        case NoConnection(), ssl.SSLCertVerificationError() as cause:
+            return Refused(
+                f"The certificate of {host} cannot be trusted: {cause.verify_message or _describe_cause(fault)}",
+                next="Add the authority that signed it to the file in SSL_CERT_FILE. "
+                "Verification is never turned off.",
+            )
+        case NoConnection(), ssl.SSLError():
+            return Refused(
+                f"No TLS connection to {host}: {_describe_cause(fault)}",
+                next="Check the base URL; does it need http:// instead of https://?",
+            )
+        case NoWayThroughProxy(), _:
+            return TryAgain(
+                f"Cannot connect to the proxy for {host}: {_describe_cause(fault)}",
+                next="Check HTTPS_PROXY and HTTP_PROXY.",
+            )
+        case NoConnection(), None:
+            return Unreachable(f"No connection to {host} within {limits.connect:g} s.")
+        case NoConnection(), _:
+            return Unreachable(
+                f"Cannot connect to {host}: {_describe_cause(fault)}",
+                next=_advise(host),
+            )
+        case ProxyRefused(), _:
+            return _make_proxy_refusal(*fault.args)
+        case IdleTimeout(), _:
+            return TryAgain(f"{host} was silent for {limits.silence:g} s.")
+        case DeadlinePassed(), _:
+            return TryAgain(f"{host} did not finish its reply within {limits.total:g} s.")
+        case NotHttp(), _:
+            return BadReply(f"{host} does not answer in HTTP: {fault}")
+        case Compressed(), _:
+            return BadReply(f"{host} sent a compressed reply ({fault}), which was not requested.")
+        case TooLarge(args=(most, sample)), _:
+            return Oversize(
+                f"The reply is larger than {most:,} bytes.",
+                next="The model does not stop; try another model or other sampling parameters.",
+                sample=sample,
+            )
+        case _:
+            return TryAgain(f"{host} dropped the connection: {_describe_cause(fault)}")
+
+
+def _describe_cause(fault: TransportFault) -> str:
+    cause = fault.__cause__
+    if cause is None:
+        return "it was closed before the reply was complete"
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno)  # asyncio replaces the system's message with its own
+    return (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__
+
+
+# Takes the key out of what an endpoint sends: some servers send back what they were sent.
+
+
+_LONG = 16
+"""Characters from which a secret is taken out of replies. A shorter one may be a word of them."""
+
+
+class KeyMask:
+    """Replaces a key by its last four characters, and the credentials of an address by an ellipsis."""
+
+    def __init__(self, key: str, credentials: str = "") -> None:
+        self._key = key
+        self._word = f"…{key[-4:]}" if len(key) > 8 else "…"
+        shown = {key: self._word} if key else {}
+        for secret in _list_secrets(credentials):
+            shown[secret] = "…"
+        self._shown = {secret: word for secret, word in shown.items() if len(secret) >= _LONG}
+        self._bytes = {_encode(secret): word.encode() for secret, word in self._shown.items()}
+        self._escaped = {
+            re.compile("".join(map(_match_char, secret)).encode()): word.encode()
+            for secret, word in self._shown.items()
+            if secret.isascii()
+        }
+
+    def hide(self, text: str) -> str:
+        """Return ``text`` without the secrets."""
+        for secret, word in self._shown.items():
+            text = text.replace(secret, word)
+        return text
+
+    def hide_bytes(self, body: bytes) -> bytes:
+        """Return a body of JSON without the secrets, however their characters are escaped."""
+        for secret, word in self._bytes.items():
+            body = body.replace(secret, word)
+        if b"\\u00" in body or b"\\/" in body:
+            for pattern, word in self._escaped.items():
+                body = pattern.sub(word, body)
+        return body
+
+    def hide_in_value(self, value: Any) -> Any:
+        """Return JSON without the secrets in any of its texts; the same object if they are in none."""
+        if isinstance(value, str):
+            return self.hide(value)
+        hidden: Any = value
+        if isinstance(value, dict):
+            items = cast("dict[str, Any]", value)
+            hidden = {self.hide(name): self.hide_in_value(one) for name, one in items.items()}
+        elif isinstance(value, list):
+            hidden = [self.hide_in_value(one) for one in cast("list[Any]", value)]
+        return hidden if hidden != value else cast("Any", value)
+
+    def hide_in_error(self, text: str) -> str:
+        """Return an error's text without the secrets, and without a key of any length."""
+        shown = self.hide(text)
+        return shown.replace(self._key, self._word) if self._key and len(self._key) < _LONG else shown
+
+    def hide_in_sample(self, sample: bytes) -> bytes:
+        """Return what came instead of a reply without the secrets, and without a key of any length."""
+        hidden = self.hide_bytes(sample)
+        return (
+            hidden.replace(_encode(self._key), self._word.encode())
+            if self._key and len(self._key) < _LONG
+            else hidden
+        )
+
+    def cover(self, on_text: Callable[[str], None], on_restart: Callable[[], None] | None) -> MaskedText:
+        """Return a receiver of pieces of text that passes them on to ``on_text`` without the secrets."""
+        return MaskedText(self, on_text, on_restart, tuple(self._shown))
+
+
+class MaskedText:
+    """Passes on a text that comes in pieces; what may be the beginning of a secret is held back."""
+
+    def __init__(
+        self,
+        mask: KeyMask,
+        on_text: Callable[[str], None],
+        on_restart: Callable[[], None] | None,
+        secrets: tuple[str, ...],
+    ) -> None:
+        self._mask = mask
+        self._on_text = on_text
+        self._on_restart = on_restart
+        self._secrets = secrets
+        self._held = ""
+
+    def add(self, piece: str) -> None:
+        """Take the next piece."""
+        if not self._secrets:
+            self._on_text(piece)
+            return
+        text = self._mask.hide(self._held + piece)
+        begun = max((_find_begun(text, secret) for secret in self._secrets), default=0)
+        self._held = text[len(text) - begun :]
+        if passed := text[: len(text) - begun]:
+            self._on_text(passed)
+
+    def end(self) -> None:
+        """Pass on what was held back, at the end of the text."""
+        held, self._held = self._held, ""
+        if held:
+            self._on_text(held)
+
+    def restart(self) -> None:
+        """Forget what was held back: the text begins again."""
+        self._held = ""
+        if self._on_restart is not None:
+            self._on_restart()
+
+
+def write_masked(value: Any) -> bytes:
+    """Write a masked reply instead of the raw bytes from which it was read."""
+    return json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")
+
+
+def _find_begun(text: str, secret: str) -> int:
+    """Return how many of the last characters of ``text`` are the first ones of ``secret``."""
+    for length in range(min(len(secret) - 1, len(text)), 0, -1):
+        if text.endswith(secret[:length]):
+            return length
+    return 0
+
+
+def _match_char(char: str) -> str:
+    code = f"{ord(char):02x}"
+    slash = r"|\\/" if char == "/" else ""
+    return rf"(?:{re.escape(char)}|\\u00(?:{code}|{code.upper()}){slash})"
+
+
+def _list_secrets(credentials: str) -> list[str]:
+    """Return the encoded credentials of an address, and the password in them."""
+    encoded = credentials.partition(" ")[2]
+    if not encoded:
+        return []
+    try:
+        password = base64.b64decode(encoded).decode(errors="replace").partition(":")[2]
+    except (Error, ValueError):
+        password = ""
+    return [one for one in (encoded, password) if one]
+
+
+def _encode(secret: str) -> bytes:
+    return secret.encode(errors="surrogateescape")

@@ -1,0 +1,405 @@
+"""Adaptive concurrency: as many requests at once as the endpoint handles without errors."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from copy import copy
+from dataclasses import dataclass
+from types import CoroutineType
+from typing import Any
+
+from pydantic_core import to_json
+
+from bactrian.errors import (
+    Denied,
+    Halted,
+    ModelError,
+    NotAnEndpoint,
+    Refused,
+    RefusedPrompt,
+    TryAgain,
+    UnknownModel,
+    Unreachable,
+)
+from bactrian.models.model import Model, Reply, Request, StopSignal, Wrapper
+from bactrian.models.retry import MAX_WAIT, PATIENCE
+from bactrian.records.turn import Usage
+
+_SMOOTHING = 0.05
+_SLOW = 4.0
+"""Times its best smoothed latency from which an endpoint counts as overloaded."""
+
+_NEAR = 0.8
+_CAREFUL = 16
+"""From ``_NEAR`` times the limit at which it was last too much, up to that limit, it rises so many times slower."""
+
+_SILENT = 10
+"""Faults in a row, without an answer between them, from which the endpoint counts as down."""
+_PROBE = 2.0
+"""Seconds that the others wait for the first answer: a refusal is there by then, a long reply need not be."""
+_TOGETHER = 20
+_APART = 0.004
+"""Waiting requests are released in groups of this size, so many seconds apart: a thousand that begin together
+stay in step, and wait for each other at every turn."""
+_FIRST_PAUSE = 1.0
+_LONGEST_SILENCE = 60.0
+"""Seconds between two tries of an endpoint that is down; the pauses double up to it."""
+
+
+@dataclass(slots=True)
+class Latency:
+    """How fast a model answers, in seconds: a large one is slower than a small one of the same endpoint."""
+
+    now: float = 0.0
+    """Smoothed."""
+    best: float = float("inf")
+
+
+class ConcurrencyLimit(Wrapper):
+    """Lets up to ``most`` requests through to ``model`` at once, fewer while it is overloaded.
+
+    Additive increase, multiplicative decrease: a 429 or 503, a connection that is not accepted, or a latency far
+    above the best halves the limit, at most once for the requests that were in flight together; as many answers as
+    the limit is raise it by one, and near the limit that was too much more slowly, so that most of the time is
+    spent just below it. A wait that the endpoint asks for delays all requests, not only the one that was asked to wait.
+    An endpoint that answers nothing is tried by one request at a time, after pauses that double, until it answers
+    one ("circuit breaker").
+
+    Unless ``proven``, the endpoint first gets a single request, for a moment: a wrong key, address or model is detected
+    once, and the queued requests fail with the same error without being sent. Requested waits are capped at
+    ``longest_wait`` seconds. ``stop_signal`` cancels the waits. Unless ``timed``, latency is ignored.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        most: int,
+        *,
+        proven: bool = True,
+        longest_wait: float = MAX_WAIT,
+        stop_signal: StopSignal | None = None,
+        timed: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(model)
+        self._stop_signal = stop_signal or StopSignal()
+        self._timed = timed
+        self._most = most
+        self._proven = proven
+        self._longest_wait = longest_wait
+        self._verdict: ModelError | None = None
+        self._clock = clock
+        self._limit = float(most)
+        self._in_flight = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed_until = 0.0
+        self._last_cut = 0.0
+        self._too_much = float("inf")
+        """The limit at the last cut: the next one is likely there."""
+        self._faults = 0
+        self._faults_since = 0.0
+        """When the first of them began."""
+        self._pause = _FIRST_PAUSE
+        self._latency = Latency()
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be in flight now."""
+        return max(1, int(self._limit)) if self._proven and not self.silent else 1
+
+    @property
+    def silent(self) -> bool:
+        """True while the endpoint counts as down."""
+        return self._faults >= _SILENT
+
+    @property
+    def closed_for(self) -> float:
+        """Seconds until the endpoint wants to be asked again; 0 if it may be asked now."""
+        return max(0.0, self._closed_until - self._clock())
+
+    def reply(self, request: Request) -> CoroutineType[Any, Any, Reply]:
+        """Answer ``request`` when there is room; raises what the model within raises."""
+        return self.ask(self._model, self._latency, request)
+
+    def share(self, model: Model) -> SharedConcurrency:
+        """Wrap ``model``, another one of the same endpoint: the requests in flight of both count together."""
+        return SharedConcurrency(model, self)
+
+    async def ask(self, model: Model, latency: Latency, request: Request) -> Reply:
+        """Have ``model``, which has this ``latency``, answer ``request`` when there is room. Raises what it raises."""
+        if self._verdict is not None:
+            raise self._verdict
+        if self._in_flight >= self.limit or self._waiting or self._closed_until:
+            await self._wait()
+        else:
+            self._in_flight += 1
+        begun = self._clock()
+        if not self._proven:
+            asyncio.get_running_loop().call_later(_PROBE, self._trust)
+        try:
+            reply = await model.reply(request)
+        except ModelError as fault:
+            if isinstance(fault, TryAgain):
+                self._take_fault(fault, begun)
+            self._spare_others(fault)
+            raise
+        else:
+            self._take_success(begun, latency)
+            return reply
+        finally:
+            self._in_flight -= 1
+            if self._waiting:
+                self._wake()
+
+    async def _wait(self) -> None:
+        """Wait for a free slot, first come, first served. A woken request is already counted as in flight."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._wake()
+        try:
+            await self._stop_signal.wait_for(turn)
+        except (asyncio.CancelledError, Halted):
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._in_flight -= 1
+                self._wake()
+            turn.cancel()
+            raise
+
+    def _wake(self) -> None:
+        closed = self._closed_until and self.closed_for
+        if closed:
+            return  # the timer that was set when it closed comes back here
+        self._closed_until = 0.0
+        left = _TOGETHER
+        while self._waiting and self._in_flight < self.limit:
+            if not left:
+                asyncio.get_running_loop().call_later(_APART, self._wake)
+                return
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._in_flight += 1
+                left -= 1
+                turn.set_result(None)
+
+    def _spare_others(self, fault: ModelError) -> None:
+        """Fail all queued requests at once when the error is the same for every request."""
+        if isinstance(fault, (Denied, UnknownModel)) or (
+            isinstance(fault, (NotAnEndpoint, Unreachable)) and not self._proven
+        ):
+            self._verdict = fault
+        elif self._proven or isinstance(fault, RefusedPrompt) or not isinstance(fault, Refused):
+            return
+        self._tell_all(fault)
+
+    def _tell_all(self, fault: ModelError) -> None:
+        """Give the waiting requests the outcome that they would have had."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(fault)
+
+    def _take_fault(self, fault: TryAgain, begun: float) -> None:
+        if not self._faults:
+            self._faults_since = begun
+        if fault.after is not None:
+            self._close_for(min(fault.after, self._longest_wait))
+        if fault.overload:
+            self._cut(begun)
+        elif fault.after is None:
+            if fault.crowded and not self.silent:
+                self._cut(begun)
+            self._faults += 1
+            # What was in flight when it closed says nothing new.
+            if self.silent and begun >= self._closed_until:
+                self._close_for(min(self._pause, self._longest_wait))
+                self._pause = min(2 * self._pause, _LONGEST_SILENCE)
+                if self._clock() - self._faults_since > PATIENCE * self._longest_wait:
+                    self._tell_all(fault)
+
+    def _close_for(self, seconds: float) -> None:
+        until = self._clock() + seconds
+        if until > self._closed_until:
+            self._closed_until = until
+            asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
+
+    def _cut(self, begun: float) -> None:
+        if begun >= self._last_cut:
+            self._too_much = self._limit
+            self._limit = max(1.0, self._limit / 2)
+            self._last_cut = self._clock()
+
+    def _trust(self) -> None:
+        self._proven = True
+        self._wake()
+
+    def _take_success(self, begun: float, latency: Latency) -> None:
+        self._proven = True
+        self._faults = 0
+        self._pause = _FIRST_PAUSE
+        seconds = self._clock() - begun
+        latency.now += _SMOOTHING * (seconds - latency.now) if latency.now else seconds
+        latency.best = min(latency.best, latency.now)
+        if self._timed and latency.now > _SLOW * latency.best + 1.0:
+            self._cut(begun)
+        elif self._limit < self._most:
+            near = _NEAR * self._too_much <= self._limit <= self._too_much
+            self._limit = min(float(self._most), self._limit + 1 / self._limit / (_CAREFUL if near else 1))
+
+
+class SharedConcurrency(Wrapper):
+    """A model under the limit of another one of the same endpoint."""
+
+    def __init__(self, model: Model, limit: ConcurrencyLimit) -> None:
+        super().__init__(model)
+        self._limit = limit
+        self._latency = Latency()
+
+    def reply(self, request: Request) -> CoroutineType[Any, Any, Reply]:
+        """Answer ``request`` when there is room; raises what the model within raises."""
+        return self._limit.ask(self._model, self._latency, request)
+
+
+# Estimates of the usage of requests before they are sent.
+
+
+def estimate_request(request: Request) -> Usage:
+    """Return the most tokens that ``request`` is likely to use.
+
+    The prompt counts a token for every four bytes of its messages' and tools' JSON; the completion is the longest that
+    the request allows, for each of its ``n`` replies, and nothing where it sets no limit.
+    """
+    size = sum([len(message.text.json) for message in request.messages])
+    if request.tools:
+        size += len(to_json(request.tools))
+        size += sum(len(call.arguments) for message in request.messages for call in message.calls)
+    return Usage(size // 4, request.n * (request.sampling.max_tokens or 0), estimated=True)
+
+
+# Rate limits in requests and tokens per minute.
+
+
+_LOOK_AGAIN = 0.25
+"""Seconds after which the next request checks its wait again: a reply may have used fewer tokens than expected."""
+_SMOOTHING_rate_limit = 0.1
+_SPARED = 0.02
+"""Share of the tokens kept in reserve, because the usage of a request is known only after its reply."""
+
+
+class Pace:
+    """Spreads amounts evenly over time, at most ``per_minute`` in any minute."""
+
+    def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds_each = 60 / per_minute
+        self._clock = clock
+        self._free_at = clock()
+
+    @property
+    def wait(self) -> float:
+        """Seconds until the next amount may be taken."""
+        return max(0.0, self._free_at - self._clock())
+
+    def take(self, amount: float) -> None:
+        """Take ``amount`` now; the next one waits until it is spread."""
+        self._free_at = max(self._clock(), self._free_at) + amount * self._seconds_each
+
+    def settle(self, difference: float) -> None:
+        """Add the difference between what was used and what was taken."""
+        self._free_at += difference * self._seconds_each
+
+
+class TokenEstimator:
+    """Estimates the tokens of a request: the maximum at first, then from the usage of earlier replies."""
+
+    def __init__(self) -> None:
+        self._prompt = 1.0
+        """Tokens for each one that is estimated."""
+        self._completion: float | None = None
+
+    def estimate(self, most: Usage) -> float:
+        """Return the tokens expected of a request that could use ``most``."""
+        completion = most.completion if self._completion is None else self._completion
+        return most.prompt * self._prompt + completion
+
+    def learn(self, most: Usage, used: Usage) -> None:
+        """Learn from the actual usage of a request."""
+        ratio = used.prompt / max(1, most.prompt)
+        if self._completion is None:
+            self._prompt, self._completion = ratio, used.completion
+        else:
+            self._prompt += _SMOOTHING_rate_limit * (ratio - self._prompt)
+            self._completion += _SMOOTHING_rate_limit * (used.completion - self._completion)
+
+
+class RateLimit(Wrapper):
+    """Limits the requests to ``model``, their tokens, or both, per minute.
+
+    All requests through one ``RateLimit`` share its pace, first come, first served. A request's tokens are expected
+    to be what those before it used, and corrected once its usage is known; of one that fails, what it cost.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(model)
+        self._requests = Pace(requests_per_minute, clock) if requests_per_minute else None
+        self._tokens = Pace((1 - _SPARED) * tokens_per_minute, clock) if tokens_per_minute else None
+        self._expectation = TokenEstimator()
+        self._sleep = sleep
+        self._turn = asyncio.Lock()
+
+    def share(self, model: Model) -> RateLimit:
+        """Wrap ``model``, another one of the same endpoint, at the same pace."""
+        shared = copy(self)
+        shared._model = model
+        shared._expectation = TokenEstimator()
+        return shared
+
+    async def wait_again(self) -> None:
+        """Wait for the turn of a request that is sent once more, as one whose connection was cut."""
+        async with self._turn:
+            await self._wait_for_room()
+            if self._requests is not None:
+                self._requests.take(1)
+
+    async def _wait_for_room(self) -> None:
+        while wait := max(pace.wait for pace in (self._requests, self._tokens) if pace is not None):
+            await self._sleep(min(wait, _LOOK_AGAIN))
+
+    async def wait(self, request: Request) -> float:
+        """Wait for the turn of ``request``. Gives the tokens that were taken for it."""
+        async with self._turn:
+            await self._wait_for_room()
+            if self._requests is not None:
+                self._requests.take(1)
+            if self._tokens is None:
+                return 0.0
+            expected = self._expectation.estimate(estimate_request(request))
+            self._tokens.take(expected)
+            return expected
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request`` when its turn comes; raises the errors of the wrapped model."""
+        expected = await self.wait(request)
+        used: Usage | None = None
+        cost = 0
+        try:
+            reply = await self._model.reply(request)
+            used = reply.usage
+            return reply
+        except ModelError as error:
+            cost = sum(error.spent)
+            raise
+        finally:
+            if self._tokens is not None:
+                self._tokens.settle((used.total if used else cost) - expected)
+                if used is not None:
+                    self._expectation.learn(estimate_request(request), used)

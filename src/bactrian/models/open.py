@@ -1,0 +1,408 @@
+"""The registry of models: opens the model for a name. Providers are imported on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from bactrian.errors import BactrianError, InputError, ModelError
+from bactrian.files.plugins import list_plugins, load_plugin
+from bactrian.models.budget import UsageMeter
+from bactrian.models.model import (
+    BUILT_IN_MODEL,
+    OWN_WEIGHTS,
+    Model,
+    RemoteModel,
+    Reply,
+    Request,
+    Traits,
+    Wrapper,
+    get_traits,
+)
+from bactrian.models.retry import MAX_WAIT
+
+if TYPE_CHECKING:
+    from bactrian.models.openai import OpenAIModel
+    from bactrian.models.providers import Provider, ProviderModel
+
+
+# Models of installed packages: the entry-point group ``bactrian.models``.
+
+
+PLUGINS = "bactrian.models"
+"""Entry-point group of packages that provide models. An entry point's name is the part before the colon; its function
+receives the part after the colon and the :class:`ModelOptions`."""
+
+
+@cache
+def find_opener(kind: str) -> Callable[[str, ModelOptions], Model] | None:
+    """Return the function of an installed package that opens models of ``kind``; None if not found.
+
+    Raises:
+        InputError: the package cannot be imported.
+    """
+    if kind not in list_plugins(PLUGINS):
+        return None
+    return cast("Callable[[str, ModelOptions], Model]", load_plugin(PLUGINS, kind))
+
+
+def open_plugin(name: str, opener: Callable[[str, ModelOptions], Model], options: ModelOptions) -> Model:
+    """Open the model ``name`` by the function ``opener`` of a package.
+
+    Raises:
+        InputError: the package refuses the name, or fails.
+    """
+    try:
+        model = opener(name.partition(":")[2], options)
+        return _PluginAtEndpoint(model) if isinstance(model, RemoteModel) else PluginModel(model)
+    except BactrianError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"The package that opens this model failed: {type(error).__name__}: {error}",
+            where=name,
+            next="Fix the package; `bactrian --debug play` shows where it failed.",
+        ) from error
+
+
+class PluginModel(Wrapper):
+    """A model of a package: what it raises by mistake becomes an error of the model, and ends only its session."""
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``.
+
+        Raises:
+            ModelError: as the package raises it, or because its code failed or returned something else.
+        """
+        try:
+            reply = cast("object", await self._model.reply(request))
+        except BactrianError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"The model failed: {type(error).__name__}: {error}",
+                where=self.name,
+                next="Fix the package that provides it; `bactrian --debug play` shows where it failed.",
+            ) from error
+        if not isinstance(reply, Reply):
+            raise ModelError(
+                f"The model returned {type(reply).__name__} and not a Reply.",
+                where=self.name,
+                next="Fix the package that provides it: `reply` returns a bactrian.models.model.Reply.",
+            )
+        return reply
+
+
+class _PluginAtEndpoint(PluginModel):
+    """The same with the attributes of :class:`RemoteModel`."""
+
+    _model: RemoteModel  # type: ignore[assignment]
+
+    @property
+    def endpoint(self) -> tuple[str, str]:
+        """The address and the key of the package's model."""
+        return self._model.endpoint
+
+    @property
+    def before_again(self) -> Callable[[], Awaitable[object]] | None:
+        """The callback of the package's model."""
+        return self._model.before_again
+
+    @before_again.setter
+    def before_again(self, callback: Callable[[], Awaitable[object]] | None) -> None:
+        self._model.before_again = callback
+
+
+MODEL_NAMES = {
+    "local": "the built-in model, SmolLM2-135M-Instruct, in this process",
+    "local:PATH": "a GGUF file of your own, in this process",
+    "local:OWNER/REPO[:FILE]": "a GGUF file from the Hugging Face hub, in this process",
+    "PROVIDER:NAME": "a model of a provider; `bactrian models` lists them",
+    "PROVIDER:NAME@ADDRESS": "the same at another address, such as vllm:NAME@http://host:8000/v1",
+    "scripted:FILE": "replies from a JSON file",
+    "recorded:RUN": "the replies of a stored run",
+}
+"""Every kind of model name, with its meaning."""
+_KINDS = {
+    "local": OWN_WEIGHTS,
+    "scripted": Traits(priced=False),
+    "recorded": Traits(priced=False),
+    "human": Traits(priced=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Options for opening models: addresses, keys, limits and callbacks."""
+
+    base_url: str | None = None
+    """Address of ``openai:NAME``; None for ``OPENAI_BASE_URL`` or the official one."""
+    key: str = ""
+    """Key of ``openai:NAME``; empty for ``OPENAI_API_KEY``. Other providers have their own variables."""
+    distrusted: frozenset[str] = frozenset()
+    """Model names from files of untrusted origin: no key is sent to an address in one of them."""
+    window: int | None = None
+    """Context window in tokens, if the endpoint does not enforce one."""
+    timeout: float = 600.0
+    """Maximum time for one request, in seconds."""
+    max_wait: float = MAX_WAIT
+    """Maximum wait that an endpoint may request, in seconds."""
+    slots: int = 4
+    """Number of conversations that a model in this process keeps in its cache."""
+    progress: Callable[[int, int], None] | None = None
+    """Receives the downloaded and the total bytes while weights are downloaded."""
+    notice: Callable[[str], None] | None = None
+    """Receives a message about each fault that is retried."""
+    report: Callable[[str], None] | None = None
+    """Receives a message, once, about each deviation from the request."""
+    recorded: Callable[[str], Model] | None = None
+    """Opens a stored run; passed in because this layer does not depend on the store."""
+    objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    """The user's own model objects, by name."""
+    meter: UsageMeter | None = None
+    """Counts what a session uses, and limits it; None counts nothing."""
+    person: Callable[[], Model] | None = None
+    """Opens the model ``human``, a person who takes part; None if not possible."""
+
+
+def open_model(name: str, access: ModelOptions) -> Model:
+    """Open the model that ``name`` selects. Nothing is downloaded, loaded or sent before the first call.
+
+    Raises:
+        InputError: the kind of model is unknown, or its file cannot be used.
+    """
+    if name in access.objects:
+        return access.objects[name]
+    kind, _, rest = name.partition(":")
+    match kind:
+        case "local" if rest or name == kind:
+            return _open_local(rest, access)
+        case "scripted" if rest:
+            from bactrian.models.scripted import read_script
+
+            return read_script(Path(rest).expanduser())
+        case "recorded" if rest and access.recorded is not None:
+            return access.recorded(rest)
+        case "human" if name == kind:
+            if access.person is not None:
+                return access.person()
+            raise InputError("No person can take part here.", next="A person takes part in `bactrian play`.")
+        case _:
+            return _open_other(name, access)
+
+
+def find_traits(name: str) -> Traits:
+    """Return the traits of the model that ``name`` selects, without opening it; defaults for an unknown name.
+
+    Raises:
+        InputError: the user's providers file is invalid.
+    """
+    kind, _, rest = name.partition(":")
+    if name == "local":
+        return BUILT_IN_MODEL
+    if kind in _KINDS:
+        return _KINDS[kind]
+    if rest:
+        from bactrian.models.providers import load_providers
+
+        if (row := load_providers().get(kind)) is not None:
+            return row.traits
+        if (opener := find_opener(kind)) is not None:
+            found: object = getattr(opener, "traits", None)
+            return found if isinstance(found, Traits) else Traits(remote=True)
+    return Traits()
+
+
+async def load_local(model: Model) -> None:
+    """Load ``model`` if it is local, to detect errors early.
+
+    Raises:
+        InputError: the model's file cannot be used.
+        ModelError: the model cannot be downloaded or loaded.
+    """
+    if get_traits(model).in_process:
+        from bactrian.models.local.local_model import LocalModel
+
+        if isinstance(model, LocalModel):
+            await model.load()
+
+
+def _open_local(rest: str, access: ModelOptions) -> Model:
+    from bactrian.models.local.gguf import check_gguf
+    from bactrian.models.local.hub import fetch_from_hub, read_hub_name
+    from bactrian.models.local.local_model import LocalModel
+    from bactrian.models.local.weights import Progress, find_cache_folder
+
+    if (weights := read_hub_name(rest)) is not None:
+
+        def fetch(progress: Progress) -> Path:
+            return fetch_from_hub(weights, find_cache_folder(), progress=progress, report=access.report)
+
+        return LocalModel(slots=access.slots, fetch=fetch, progress=access.progress, name=f"local:{rest}")
+    path = Path(rest).expanduser() if rest else None
+    if path is not None:
+        check_gguf(path)
+    return LocalModel(path, slots=access.slots, progress=access.progress)
+
+
+def _open_other(name: str, access: ModelOptions) -> Model:
+    """Open a model of a provider or of another package."""
+    from bactrian.models.providers import load_providers, split_name
+
+    providers = load_providers()
+    parts = split_name(name)
+    if parts is not None and parts.provider in providers:
+        return open_endpoint(name, parts, providers[parts.provider], access)
+    kind, _, rest = name.partition(":")
+    if rest and (opener := find_opener(kind)) is not None:
+        return open_plugin(name, opener, access)
+    if not rest and kind in providers:
+        raise InputError(f"{name!r} is a provider and not a model.", next=f"Name its model: {name}:NAME.")
+    raise InputError(
+        f"There is no model named {name!r}.{_suggest_model(kind, rest, providers)}",
+        next=f"A model is one of: {', '.join(MODEL_NAMES)}. `bactrian models` lists the providers.",
+    )
+
+
+def _suggest_model(kind: str, rest: str, providers: Mapping[str, Provider]) -> str:
+    """Return a hint that leads to a model: a whole name, with its provider; empty if nothing is near."""
+    own = [row.name for row in providers.values() if row.families and kind.lower().startswith(row.families)]
+    if own and not rest:
+        return f" Did you mean '{own[0]}:{kind}'?"
+    alone = [name for name, traits in _KINDS.items() if not rest and traits is OWN_WEIGHTS]
+    known = {*alone, *providers, *list_plugins(PLUGINS), *(("scripted", "recorded") if rest else ())}
+    # A bare name is rather that of a model than of a provider, so only a slip of the pen counts.
+    near = get_close_matches(kind, known, n=1, cutoff=0.6 if rest else 0.8)
+    if not near:
+        return ""
+    found = near[0] if near[0] in alone else f"{near[0]}:{rest or 'NAME'}"
+    return f" Did you mean {found!r}?"
+
+
+# Clients from the rows of ``providers.toml``.
+
+
+_OPENAI = "openai"
+"""The provider to which ``base_url`` and ``key`` of the options apply."""
+
+
+def open_endpoint(name: str, parts: ProviderModel, row: Provider, access: ModelOptions) -> OpenAIModel:
+    """Return a client for the model ``parts`` of the provider ``row``, named ``name``.
+
+    Raises:
+        InputError: the provider has no address, or address and key have different origins.
+    """
+    from bactrian.models.credentials import find_key
+    from bactrian.models.http import Timeouts
+    from bactrian.models.openai import OpenAIModel
+    from bactrian.models.wire import Dialect
+
+    address = find_address(parts, row, access.base_url)
+    own = row.is_at(address)
+    distrusted = parts.address is not None and name in access.distrusted and not own
+    if distrusted:
+        key = ""
+    elif row.name == _OPENAI and access.key:
+        key = access.key
+    else:
+        key = find_key(row.key, address, own=own)
+    return OpenAIModel(
+        parts.model,
+        base_url=address,
+        key=key,
+        limits=Timeouts(total=access.timeout, window=access.window or row.window),
+        dialect=Dialect(
+            path=row.path,
+            models_path=row.models_path,
+            query=row.query,
+            auth=row.auth,
+            # For another server under this name, only the older parameter is known to be supported everywhere.
+            length=row.length if own or row.address is None else "max_tokens",
+            renamed=row.renamed,
+            constrained_by=row.constrained_by,
+            key_variable=row.key or "the provider's key",
+            needs_key=row.key is not None and not row.local and (own or row.address is None),
+        ),
+        name=name,
+        report=access.report,
+    )
+
+
+def find_address(parts: ProviderModel, row: Provider, base_url: str | None = None) -> str:
+    """Return the address of a model: from its name, ``base_url`` (only OpenAI), the environment or the row.
+
+    Raises:
+        InputError: none of them gives an address.
+    """
+    explicit = parts.address or (base_url if row.name == _OPENAI else None)
+    address = explicit or os.environ.get(row.address_variable or "") or row.address
+    if address is None:
+        raise InputError(
+            f"{row.title or row.name} has no default address, and none is given.",
+            where=f"{row.name}:{parts.model}",
+            next=f"Set {row.address_variable}, or name it: {row.name}:{parts.model}@https://HOST.",
+        )
+    return address
+
+
+# Finds model servers on this computer: asks each self-hosted provider's usual port for its list of models.
+
+
+LONGEST_WAIT = 0.2
+"""Seconds to wait for all servers together; one on this computer lists its models in a few milliseconds."""
+_NO_CHAT = ("embed", "rerank", "bge-", "whisper")
+"""Parts of the names of models that cannot chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """A server that answered."""
+
+    provider: str
+    """Name of its row in ``providers.toml``."""
+    title: str
+    address: str
+    models: tuple[str, ...]
+    """Its chat models, as ``--model`` takes them; empty if it has none."""
+
+
+async def find_servers(wait: float = LONGEST_WAIT) -> tuple[FoundServer, ...]:
+    """Return the servers that list their models within ``wait`` seconds, in the order of the providers.
+
+    Only loopback addresses are asked, for nothing but the list, and without a key.
+    """
+    from bactrian.models.http import is_loopback, read_address
+    from bactrian.models.openai import OpenAIModel
+    from bactrian.models.providers import load_providers
+    from bactrian.models.wire import Dialect
+
+    async def ask(row: Provider, address: str) -> FoundServer | None:
+        """Return the server of ``row``; None if nothing answers there, or something else does."""
+        client = OpenAIModel("", base_url=address, dialect=Dialect(models_path=row.models_path))
+        try:
+            names = await client.models()
+        except BactrianError:
+            return None
+        finally:
+            await client.close()
+        chat = (name for name in names if not any(part in name.lower() for part in _NO_CHAT))
+        models = tuple(f"{row.name}:{name}" for name in chat)
+        return FoundServer(row.name, row.title or row.name, address, models)
+
+    tasks = [
+        asyncio.create_task(ask(row, row.address))
+        for row in load_providers().values()
+        if row.local and row.address is not None and is_loopback(read_address(row.address).host)
+    ]
+    await asyncio.wait(tasks, timeout=wait)
+    servers = [task.result() for task in tasks if task.done()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return tuple(server for server in servers if server is not None)

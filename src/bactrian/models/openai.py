@@ -1,0 +1,434 @@
+"""Client for servers with the chat-completions wire format."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+from bactrian.errors import (
+    BadReply,
+    ContextFull,
+    CutShort,
+    Denied,
+    ModelError,
+    Oversize,
+    Refused,
+    TryAgain,
+    UnknownModel,
+)
+from bactrian.models.faults import (
+    KeyMask,
+    decode_json,
+    explain_status,
+    explain_transport,
+    read_error_body,
+    read_retry_after,
+    read_window,
+    write_masked,
+)
+from bactrian.models.http import Address, NoConnection, Pool, ProxyRefused, Timeouts, read_address
+from bactrian.models.http_response import Response, TransportFault
+from bactrian.models.model import LEAST_REPLY, Reply, Request, Traits, find_reply_length
+from bactrian.models.replies import (
+    UsageReader,
+    apply_response_format,
+    build_reply,
+    read_models,
+    read_reply,
+    read_stream,
+)
+from bactrian.models.wire import (
+    OTHER_WORD,
+    USUAL,
+    Dialect,
+    OptionEncoder,
+    build_parameters,
+    build_request_parts,
+    has_grammar,
+)
+from bactrian.records.text import to_line
+
+# Which parameter an endpoint refuses, from the words of its error.
+
+
+_UNSUPPORTED = re.compile(
+    r"unsupported|not (be )?(support|permitted|allow|accept|available)|does not (support|accept|allow|take)"
+    r"|unrecognized|unrecognised|unknown|unexpected|extra|forbidden|deprecated|instead"
+    r"|cannot both|no endpoints found",
+    re.IGNORECASE,
+)
+_THINKING = re.compile(r"(not support|unsupported) (thinking|reasoning)\b", re.IGNORECASE)
+"""Wordings that mean ``reasoning_effort`` and do not name it, such as Ollama's."""
+
+
+def find_refused_parameter(fault: Refused, sent: Collection[str]) -> str | None:
+    """Return the sent parameter that the endpoint does not support; None if it names none.
+
+    Of two that it does not accept together, the later one. A value out of range does not count, because the user has
+    to know about it.
+    """
+    words = f"{fault.what} {fault.sample.decode(errors='replace')}"
+    if not _UNSUPPORTED.search(words):
+        return None
+    named = [name for name in sent if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words)]
+    if not named and _THINKING.search(words):
+        named = [name for name in sent if name == "reasoning_effort"]
+    return named[-1 if "cannot both" in words else 0] if named else None
+
+
+OFFICIAL_HOST = "api.openai.com"
+DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"
+# OpenAI's newer models refuse ``max_tokens``; other servers know only that parameter.
+OFFICIAL = Dialect(length="max_completion_tokens", needs_key=True)
+
+_STREAM_ROOM = 16
+_SLACK = 1.02
+"""Safety factor on token counts estimated from bytes, because a request that does not fit by a few tokens fails."""
+_LARGEST_LIST = 1 << 20
+_LAST_BYTES = 1.0
+"""Seconds to wait for the end of a stream whose reply is complete, so that its connection can be reused."""
+
+
+class OpenAIModel:
+    """A model behind an HTTP endpoint.
+
+    Connections are opened at the first request, reused by later ones, and closed by :meth:`close`. They are bound to
+    the event loop of the first request. Redirects are not followed, so that prompts and key are sent only to the
+    address the user chose. A reply with a response format is not streamed, because its raw JSON is not readable:
+    ``on_text`` then receives the final text once.
+
+    A parameter that the endpoint refuses by name is left out of this and all later requests, and ``report`` receives a
+    message. The reply's limit is reduced to the space left in the window, down to a minimum; an unknown window is
+    learnt from the endpoint's first refusal.
+
+    Raises:
+        InputError: ``base_url`` is not the address of an endpoint.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = DEFAULT_URL,
+        key: str = "",
+        limits: Timeouts | None = None,
+        dialect: Dialect | None = None,
+        name: str | None = None,
+        report: Callable[[str], object] | None = None,
+    ) -> None:
+        self._model = model
+        self._url = read_address(base_url)
+        self._key = key.strip()
+        self._mask = KeyMask(self._key, self._url.credentials)
+        self._limits = limits or Timeouts()
+        self._dialect = dialect or (OFFICIAL if self._url.host == OFFICIAL_HOST else USUAL)
+        self._report = report or _ignore_report
+        self._pool: Pool | None = None
+        self.before_again: Callable[[], Awaitable[object]] | None = None
+        self._usage = UsageReader()
+        self._window = self._limits.window
+        self._path = ""
+        self._without: frozenset[str] = frozenset()
+        """Parameters that the endpoint refused by name."""
+        self._options = OptionEncoder()
+        self.name = name or f"openai:{model}"
+        self.traits = Traits(self._dialect.constrained_by, remote=True)
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``.
+
+        Raises:
+            Denied: the key is missing or refused, or the account is empty.
+            UnknownModel: the model does not exist; with up to five close names if the endpoint lists its models.
+            ContextFull: the request does not fit into the window, as estimated from its bytes and the endpoint's
+                last count of tokens (nothing was sent), or according to the endpoint.
+            Filtered: the endpoint refused the content.
+            TryAgain: a transient fault.
+            BadReply: the response is not a valid reply.
+            ModelError: a fault that a retry cannot solve.
+        """
+        form = request.response_format
+        if form is not None and self._dialect.constrained_by == "none":
+            request = replace(request, response_format=None)
+        stream = request.on_text is not None and (form is None or has_grammar(form, self._dialect))
+        most = request.sampling.max_tokens
+        try:
+            while True:
+                adapted, parts, sent = self._encode(request, most, stream=stream)
+                dialect, without = self._dialect, self._without
+                try:
+                    return await self._ask(adapted, parts, sent, stream=stream)
+                except (ContextFull, Refused, CutShort) as fault:
+                    refusable = build_parameters(adapted.sampling, dialect, without)
+                    most = self._choose_length(fault, request, adapted, sent, (*refusable, "stream_options"))
+                if stream and request.on_restart is not None:
+                    request.on_restart()  # The fault may have come in the middle of the stream.
+                if self.before_again is not None:
+                    await self.before_again()
+        except (TransportFault, ModelError) as fault:
+            raise self._convert_fault(fault) from fault.__cause__
+
+    def _encode(
+        self, request: Request, most: int | None, *, stream: bool
+    ) -> tuple[Request, Sequence[bytes], int]:
+        """Encode ``request`` for a reply of up to ``most`` tokens, or fewer if the window has less space.
+
+        Return the adapted request, the parts of its body and their total bytes. Raises ContextFull.
+        """
+        adapted = _set_length(request, most)
+        options = self._options.encode(adapted, stream=stream, dialect=self._dialect, without=self._without)
+        parts = build_request_parts(self._model, adapted, options=options)
+        sent = sum(map(len, parts))
+        longest = request.sampling.max_tokens
+        if self._window is not None and most == longest:
+            fitting = self._fit(longest or 0, sent, self._window)
+            if fitting < (longest or 0):
+                return self._encode(request, fitting, stream=stream)
+        return adapted, parts, sent
+
+    def _choose_length(
+        self,
+        fault: ContextFull | Refused | CutShort,
+        request: Request,
+        adapted: Request,
+        sent: int,
+        refusable: Collection[str],
+    ) -> int | None:
+        """Return the next limit on the reply after ``fault``; raise ``fault`` if a retry cannot succeed.
+
+        ``adapted`` is ``request`` as it was sent, in ``sent`` bytes, with the parameters ``refusable``.
+        """
+        most = adapted.sampling.max_tokens
+        if isinstance(fault, Refused):
+            if not self._learn_refusal(fault, refusable):
+                raise fault
+            return most
+        if isinstance(fault, ContextFull):
+            if most is None or (shorter := self._learn_window(fault, sent, most)) is None:
+                raise fault
+            return shorter
+        if most == request.sampling.max_tokens:
+            raise fault
+        full = ContextFull(
+            f"The window has room for {most} tokens, and the reply is longer.",
+            next="Use a model with a larger window.",
+            sample=fault.sample,
+        )
+        full.spent = fault.spent
+        raise full from fault
+
+    async def _ask(self, request: Request, parts: Sequence[bytes], sent: int, *, stream: bool) -> Reply:
+        most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
+        started = asyncio.get_running_loop().time() if stream else 0.0
+        pool = self._pool or self._open_pool()
+        response: Response | None = None
+        try:
+            response = await pool.post(self._path, parts, sent, most=most, stream=stream)
+            if response.status >= 300:
+                raise await self._suggest_names(await self._make_fault(response), pool)
+            if stream and not _is_json(response):
+                reply = await self._read_streamed(response, request, sent, started)
+            else:
+                reply = await self._read_whole(response, request, sent)
+        except (TransportFault, ModelError) as fault:
+            if fault.spent == (0, 0) and _may_have_cost(fault, response):
+                source = fault if isinstance(fault, TransportFault) else response
+                estimated = self._usage.estimate(sent, source.received if source else 0)
+                fault.spent = estimated.prompt, estimated.completion
+            raise
+        finally:
+            if response is not None:
+                response.close()
+        return reply
+
+    def _fit(self, longest: int, sent: int, window: int) -> int:
+        """Return the most tokens for a reply to a request of ``sent`` bytes. Raises ContextFull if too few are left."""
+        return find_reply_length(longest, round(sent / self._usage.bytes_per_token * _SLACK), window)
+
+    def _learn_window(self, fault: ContextFull, sent: int, most: int) -> int | None:
+        """Return the next limit to try after ``most`` tokens did not fit; None if no shorter reply can fit."""
+        full = read_window(fault.sample)
+        if full.window is not None and self._limits.window is None:
+            self._window = full.window
+        if full.prompt:
+            self._usage.learn(sent, full.prompt)
+        room = most // 2
+        if self._window is not None:
+            left = self._window - (full.prompt or round(sent / self._usage.bytes_per_token))
+            # A count that leaves room for what was refused is wrong; a smaller step would cost many requests.
+            room = left if full.prompt and left < most else min(room, left)
+        return room if room >= min(most, LEAST_REPLY) else None
+
+    def _learn_refusal(self, fault: Refused, sent: Collection[str]) -> bool:
+        """Leave out a parameter that the endpoint refuses by name; return False if none can be left out."""
+        name = find_refused_parameter(fault, sent)
+        if name is None:
+            return False
+        if name in self._without:  # learnt from a request that was sent at the same time
+            return True
+        if name == self._dialect.length and self._without.isdisjoint(OTHER_WORD):
+            self._dialect = replace(self._dialect, length=OTHER_WORD[name])
+            instead = f"{self._dialect.length} is sent instead"
+        else:
+            instead = "it is left out from now on"
+        self._without |= {name}
+        self._report(f"{self.name}: {self._url.place} does not accept {name!r}; {instead}.")
+        return True
+
+    @property
+    def endpoint(self) -> tuple[str, str]:
+        """Address and key."""
+        return str(self._url), self._key or self._url.credentials
+
+    async def models(self) -> tuple[str, ...]:
+        """Return the names of the endpoint's models. Raises the errors of :meth:`reply`."""
+        try:
+            return await self._list_models(self._pool or self._open_pool())
+        except (TransportFault, ModelError) as fault:
+            raise self._convert_fault(fault) from fault.__cause__
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+    def _open_pool(self) -> Pool:
+        _check_key(self._url, self._key, self._dialect)
+        header = self._dialect.write_header(self._key, self._url.credentials)
+        self._path = self._dialect.write_path(self._model)
+        self._pool = Pool(self._url, header, self._limits)
+        if self.before_again is not None:
+            self._pool.before_again = self.before_again
+        return self._pool
+
+    async def _read_whole(self, response: Response, request: Request, sent: int) -> Reply:
+        reply = read_reply(self._mask.hide_bytes(await response.read_all()), sent=sent, usage=self._usage)
+        form = request.response_format
+        if form is not None and not has_grammar(form, self._dialect):
+            try:
+                choices = tuple(apply_response_format(choice, form) for choice in reply.choices)
+            except BadReply as fault:
+                fault.spent = reply.usage.prompt, reply.usage.completion
+                raise
+            reply = replace(reply, choices=choices)
+        if request.on_text is not None:
+            request.on_text(reply.text)
+        return reply
+
+    async def _read_streamed(self, response: Response, request: Request, sent: int, started: float) -> Reply:
+        assert request.on_text is not None
+        masked = self._mask.cover(request.on_text, request.on_restart)
+        gathered = await read_stream(response, masked.add, masked.restart)
+        masked.end()
+        raw = self._mask.hide_bytes(bytes(gathered.raw))
+        if gathered.empty:
+            reply = read_reply(raw, sent=sent, usage=self._usage)
+            request.on_text(reply.text)
+            return reply
+        value = gathered.value()
+        if (hidden := self._mask.hide_in_value(value)) is not value:
+            value, raw = hidden, write_masked(hidden)  # In the raw bytes it is in pieces.
+        if not gathered.ended:
+            raise TryAgain("The stream ended before its reply did.", sample=raw)
+        await _drain(response)
+        reply = build_reply(value, raw=raw, sent=sent, usage=self._usage, lossy=gathered.lossy)
+        return replace(reply, first_token=gathered.first_text and gathered.first_text - started)
+
+    async def _suggest_names(self, fault: ModelError, pool: Pool) -> ModelError:
+        if not isinstance(fault, UnknownModel):
+            return fault
+        try:
+            names = await self._list_models(pool)
+        except (TransportFault, ModelError):
+            names = ()
+        close = get_close_matches(self._model, names, n=5, cutoff=0.4) or names[:5]
+        fault.next = f"It has: {', '.join(close)}" if close else "Check the name of the model."
+        return fault
+
+    async def _list_models(self, pool: Pool) -> tuple[str, ...]:
+        response = await pool.get(self._dialect.write_models_path(), most=_LARGEST_LIST)
+        if response.status >= 300:
+            raise await self._make_fault(response)
+        return read_models(await response.read_all())
+
+    async def _make_fault(self, response: Response) -> ModelError:
+        if response.status < 400:
+            target = response.header("location") or "nowhere"
+            return Refused(
+                f"The endpoint redirects to {target}, and redirects are not followed.",
+                next="If that address can be trusted, give it as the base URL.",
+            )
+        sample = await response.read_all()
+        try:
+            value, _ = decode_json(sample)
+        except ValueError:
+            value = None
+        after = read_retry_after(response.header("retry-after"))
+        complaint = read_error_body(value, sample)
+        return explain_status(
+            response.status, complaint, sample, after, key_variable=self._dialect.key_variable
+        )
+
+    def _convert_fault(self, fault: TransportFault | ModelError) -> ModelError:
+        """Convert a fault to an error of our own, with the endpoint's address and without the key."""
+        error = (
+            explain_transport(fault, self._url.place, self._limits)
+            if isinstance(fault, TransportFault)
+            else fault
+        )
+        error.where = str(self._url)
+        error.spent = fault.spent
+        error.what = self._mask.hide_in_error(error.what)
+        error.next = error.next and self._mask.hide_in_error(error.next)
+        error.sample = self._mask.hide_in_sample(error.sample)
+        error.what = to_line(error.what)
+        error.next = error.next and to_line(error.next)
+        error.args = (error.what,)
+        return error
+
+
+def _set_length(request: Request, most: int | None) -> Request:
+    """Return ``request`` with a limit of ``most`` tokens for the reply."""
+    if most == request.sampling.max_tokens:
+        return request
+    return replace(request, sampling=replace(request.sampling, max_tokens=most))
+
+
+def _may_have_cost(fault: TransportFault | ModelError, response: Response | None) -> bool:
+    """Tell whether the model is likely to have worked on a request that failed: what was refused costs nothing."""
+    if response is not None and response.status >= 300:
+        return False
+    if isinstance(fault, TransportFault):
+        return not isinstance(fault, (NoConnection, ProxyRefused))
+    return isinstance(fault, (BadReply, Oversize)) or (isinstance(fault, TryAgain) and not fault.overload)
+
+
+def _ignore_report(_text: str) -> None:
+    """Ignore the message."""
+
+
+def _check_key(url: Address, key: str, dialect: Dialect) -> None:
+    """Check that the key can be sent, and that it is present where it is known to be required."""
+    if not key and dialect.needs_key:
+        raise Denied(
+            f"{url.host} needs a key.",
+            next=f"Set {dialect.key_variable}, or use another endpoint; `bactrian models` lists them.",
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise Denied("The key contains invalid characters.", next=f"Check {dialect.key_variable}.")
+
+
+def _is_json(response: Response) -> bool:
+    return (response.header("content-type") or "").partition(";")[0].strip().lower() == "application/json"
+
+
+async def _drain(response: Response) -> None:
+    try:
+        async with asyncio.timeout(_LAST_BYTES):
+            await response.read_all()
+    except (TransportFault, TimeoutError):
+        return  # The reply is complete; only the connection is lost.

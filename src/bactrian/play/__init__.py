@@ -1,1 +1,0 @@
-"""One session: its agents, the loop, the order of speakers, and the endings."""

@@ -1,1 +1,0 @@
-"""Prompts: packs of templates, and the engine's own, rendered strictly."""

@@ -1,0 +1,287 @@
+"""Fenced blocks of code in Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from unicodedata import category
+
+from bactrian.protocol.markers import DONE
+from bactrian.records.text import Text
+from bactrian.records.turn import Instruction, Solution, Toolkit, Turn, Use, group_rounds, read_arguments
+
+PYTHON = ("", "python", "python3", "py")
+"""Languages of blocks that are read as Python; the first is a block of no stated language."""
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)[ \t]*([\w+-]*)[^\n]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class FencedBlock:
+    """A block between two fences."""
+
+    language: str
+    """In small letters; empty if not stated."""
+    code: str
+    begin: int
+    """Where its opening fence begins in the text."""
+    end: int
+    """Where its closing fence ends."""
+
+
+def find_blocks(text: str) -> Iterator[FencedBlock]:
+    """Yield the fenced blocks of ``text``. A block that is not closed ends with the text."""
+    begun: re.Match[str] | None = None
+    for fence in _FENCE.finditer(text):
+        if begun is None:
+            begun = fence
+            continue
+        code = text[begun.end() + 1 : fence.start()]
+        yield FencedBlock(begun[1].lower(), code, begun.start(), fence.end())
+        begun = None
+    if begun is not None:
+        yield FencedBlock(begun[1].lower(), text[begun.end() + 1 :], begun.start(), len(text))
+
+
+# Separation of a reasoning model's thoughts from its reply, in whole replies and in streams.
+#
+# A reasoning model may begin its reply with ``<think>…</think>``. Some chat templates put the opening tag
+# into the prompt, so that the reply contains only the closing tag. A truncated reply may lack the closing
+# tag.
+
+
+OPEN = "<think>"
+CLOSE = "</think>"
+_OPENING = re.compile(rf"\s*{OPEN}")
+
+
+def split_thought(text: str) -> tuple[str, str]:
+    """Split ``text`` into its thoughts and the reply after them.
+
+    Tags count only before the first word of the reply; later tags are part of the text. A thought without a closing tag
+    extends to the end.
+    """
+    if OPEN not in text and CLOSE not in text:
+        return "", text
+    thoughts: list[str] = []
+    end = 0
+    closing = text.find(CLOSE)
+    if closing >= 0 and text.find(OPEN, 0, closing) < 0:
+        thoughts, end = [text[:closing]], closing + len(CLOSE)
+    while opening := _OPENING.match(text, end):
+        closing = text.find(CLOSE, opening.end())
+        thoughts.append(text[opening.end() : closing if closing >= 0 else None])
+        end = closing + len(CLOSE) if closing >= 0 else len(text)
+    if not thoughts:
+        return "", text
+    return "\n\n".join(filter(None, (thought.strip() for thought in thoughts))), text[end:].lstrip()
+
+
+class ThoughtFilter:
+    """Filters thoughts out of a streamed reply.
+
+    Tags may be split over pieces. A reply whose opening tag is in the prompt looks like plain text until its closing
+    tag arrives: then :attr:`has_taken_back` becomes True, and only the text after the tag is the reply.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = ""
+        self._in_thought = False
+        self._in_reply = False
+        self._has_thought = False
+        self._tail = ""
+        self.has_taken_back = False
+
+    def feed(self, piece: str) -> str:
+        """Add the next piece; return the text that is known to belong to the reply."""
+        if self._in_reply:
+            return self._feed_reply(piece)
+        self._buffer += piece
+        while True:
+            if self._in_thought:
+                thought, closed, rest = self._buffer.partition(CLOSE)
+                if not closed:
+                    self._buffer = thought[1 - len(CLOSE) :]
+                    return ""
+                self._buffer, self._in_thought = rest, False
+            bare = self._buffer.lstrip()
+            if bare.startswith(OPEN):
+                self._buffer = bare[len(OPEN) :]
+                self._in_thought = self._has_thought = True
+                continue
+            if OPEN.startswith(bare):
+                return ""
+            self._in_reply = True
+            return self._feed_reply(bare if self._has_thought else self._buffer)
+
+    def end(self) -> str:
+        """Return the buffered text that turned out to belong to the reply."""
+        buffer, self._buffer = self._buffer, ""
+        if self._in_thought or self._in_reply:
+            return ""
+        return buffer.lstrip() if self._has_thought else buffer
+
+    def _feed_reply(self, piece: str) -> str:
+        if self._has_thought:
+            return piece
+        seen = self._tail + piece
+        before, closed, rest = seen.partition(CLOSE)
+        if closed and OPEN not in before:
+            self._has_thought = self.has_taken_back = True
+            self._in_reply, self._buffer = False, rest
+            return self.feed("")
+        if OPEN in seen:
+            self._has_thought = True
+        self._tail = seen[1 - len(CLOSE) :]
+        return piece
+
+
+# The content of a turn, without the markers of the inception protocol.
+
+
+_MARKERS = re.compile(
+    r"^[ \t>#*_-]*(?:Instruction|Input|Solution)[*_]*[:：][*_]*[ \t]*(?:None\.?[ \t]*$)?",
+    re.MULTILINE | re.IGNORECASE,
+)
+_NEXT_REQUEST = re.compile(
+    r"(?:^[ \t*_]*|(?<=[^\w\s,;])[ \t*_]+)Next request\.?[*_]*\s*\Z", re.MULTILINE | re.IGNORECASE
+)
+_NEXT_LINE = re.compile(
+    r"(?:^[ \t>*_-]*|(?<=[.!?:)])[ \t*_]+)Next request\.?[*_]*[ \t]*$", re.MULTILINE | re.IGNORECASE
+)
+_INNER = re.compile(r"(?<=[.!?])([ \t]+)[*_]*Solution[*_]*:[*_]*[ \t]*")
+_CODE = re.compile(r"(^[ \t]*(?:```.*?(?:^[ \t]*```|\Z)|~~~.*?(?:^[ \t]*~~~|\Z)))", re.MULTILINE | re.DOTALL)
+_TAIL = 60
+"""Characters at the end that are searched for the request for the next instruction; the whole text would be slow."""
+_FENCE_body = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.MULTILINE)
+_NONE = re.compile(r"\W*(?:none|n/a)\W*(?:none|n/a)?\W*", re.IGNORECASE)
+_LONGEST = 400
+"""Characters; a longer body is blank only if it contains no letter or digit."""
+
+
+def read_body(turn: Turn) -> str:
+    """Return the content of ``turn``, code included, without the markers of the protocol."""
+    said = turn.said
+    if isinstance(said, Solution):
+        return f"{said.preface}\n{said.solution}".strip() if said.preface else said.solution
+    if isinstance(said, Instruction):
+        return "\n".join(part for part in (said.preface, said.instruction, said.input) if part)
+    text = turn.text.rstrip()
+    asks = _NEXT_REQUEST.search(text, max(0, len(text) - _TAIL))
+    return _MARKERS.sub("", text[: asks.start()] if asks else text).strip()
+
+
+def strip_markers(text: str) -> str:
+    """Remove the markers of the protocol, the done token and the request for the next instruction from ``text``.
+
+    Fenced code is left as it is.
+    """
+    parts: list[str] = []
+    for number, piece in enumerate(_CODE.split(text)):
+        parts.append(piece if number % 2 else _strip_prose(piece))
+    return "".join(parts).strip()
+
+
+def _strip_prose(text: str) -> str:
+    return _NEXT_LINE.sub("", _INNER.sub(r"\1", _MARKERS.sub("", text.replace(DONE, ""))))
+
+
+def is_blank(body: str, *, by_user: bool) -> bool:
+    """Return True if a body has no content.
+
+    White space, punctuation and an empty code block do not count as content, nor does an instruction that is only
+    ``None``. A single letter, digit or emoji counts, and ``None`` may be a solution.
+    """
+    if len(body) > _LONGEST:
+        return not any(map(str.isalnum, body))
+    if "```" in body or "~~~" in body:
+        body = _FENCE_body.sub("", body)
+    if not any(character.isalnum() or category(character) == "So" for character in body):
+        return True
+    return by_user and _NONE.fullmatch(body) is not None
+
+
+# Finds a quotation in the text that it is from.
+
+
+def find_quotation(text: str, quote: str) -> tuple[int, int] | None:
+    """Return begin and end of ``quote`` in ``text``, even if it was shortened or put on one line; None if not found."""
+    said = quote.strip().removesuffix("…").rstrip()
+    if not said:
+        return None
+    begin = text.find(said)
+    if begin >= 0:
+        return begin, begin + len(said)
+    found = re.search(r"\s+".join(map(re.escape, said.split())), text)
+    return None if found is None else found.span()
+
+
+# Blocks of Python in the reply of an embodied agent, and the record of what came of them.
+
+
+PYTHON_TOOL = "python"
+"""The tool that stands for an embodied agent's code."""
+PYTHON_SCHEMA = {"properties": {"code": {"type": "string"}}, "required": ["code"], "type": "object"}
+"""Its arguments."""
+ACTIONS = "> Embodied Actions:"
+RESULTS = "> Executed Results:"
+_NEXT = re.compile(r"\s*Next request\.\s*\Z")
+
+
+def split_blocks(text: str, most: int) -> tuple[str, list[str]]:
+    """Return the explanation of a reply, and its fenced blocks of Python or of no stated language.
+
+    Blocks after the first ``most`` are joined to the last of these. A block that is not closed ends with the text.
+    """
+    found = [one for one in find_blocks(text) if one.language in PYTHON and one.code.strip()]
+    blocks = [one.code for one in found]
+    if len(blocks) > most:
+        blocks[most - 1 :] = ["\n".join(blocks[most - 1 :])]
+    for one in reversed(found):
+        text = text[: one.begin] + text[one.end :]
+    return re.sub(r"\n{3,}", "\n\n", text).strip(), blocks
+
+
+def write_actions(uses: Sequence[Use]) -> str:
+    """Write the explanation and the code of one reply."""
+    parts = [
+        str(uses[0].call.text),
+        *(f"```python\n{(read_code(use.call.wanted.arguments) or '').strip()}\n```" for use in uses),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def write_results(uses: Iterable[Use]) -> str:
+    """Write the results of one reply, a paragraph for each block."""
+    return "\n\n".join(str(use.result.text).strip() for use in uses if use.result)
+
+
+def write_record(uses: Iterable[Use]) -> str:
+    """Write what an embodied agent did in a turn, in the paper's form; empty if it did nothing."""
+    rounds = group_rounds(uses)
+    return "\n\n".join(
+        f"{ACTIONS}\n{write_actions(one)}\n\n{RESULTS}\n{write_results(one)}" for one in rounds
+    )
+
+
+def insert_record(text: str, record: str) -> Text:
+    """Return ``text`` with ``record`` at its end, before the words that ask for the next request."""
+    if not record:
+        return Text(text)
+    found = _NEXT.search(text)
+    said, rest = (text[: found.start()], "\n\nNext request.") if found else (text.rstrip(), "")
+    return Text(f"{said}\n\n{record}{rest}")
+
+
+def read_code(arguments: str) -> str | None:
+    """Return the code in the arguments of a call; None if there is none."""
+    match read_arguments(arguments):
+        case {"code": str(code)}:
+            return code
+        case _:
+            return None
+
+
+def is_embodied(kit: Toolkit) -> bool:
+    """Return True if ``kit`` is an embodied agent's: it has the tool for code and no other."""
+    return [(one.name, dict(one.parameters)) for one in kit.tools] == [(PYTHON_TOOL, PYTHON_SCHEMA)]

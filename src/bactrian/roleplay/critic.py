@@ -1,0 +1,518 @@
+"""The critic: an agent that chooses among another agent's proposals (paper, section 3.2, "critic in the loop")."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol
+
+from pydantic import BaseModel
+
+from bactrian.errors import BadReply, ModelError
+from bactrian.models.model import Model, Request, ResponseFormat, get_traits
+from bactrian.models.seeds import derive_sampling
+from bactrian.protocol.pack import EnginePrompts, load_engine_prompts, render_prompt
+from bactrian.records.session import Role
+from bactrian.records.text import Text
+from bactrian.records.turn import (
+    NOTHING_KNOWN,
+    CriticSettings,
+    Decision,
+    Deliberation,
+    Message,
+    Proposal,
+    Sampling,
+    Speaker,
+    Turn,
+    Unreadable,
+    Usage,
+    Use,
+)
+from bactrian.roleplay.agent import Agent
+
+# The format of a critic's answer: the choice stands alone in the first line, so that it is unambiguous.
+#
+#     Choice: 2
+#     The second one names the prices it needs.
+#     Feedback: Name the exchange, too.
+#
+# A number anywhere else is not a choice: "of the 3 proposals I take the second" has three readings.
+
+
+_CHOICE = re.compile(
+    r"[*_#> \t]*choice[*_]*[ \t]*:[*_ \t]*(?:proposal|option)?[ \t]*#?(?P<place>\d{1,6})[*_ \t]*\.?[*_ \t]*",
+    re.IGNORECASE,
+)
+_RANKING = re.compile(
+    r"[*_#> \t]*ranking[*_]*[ \t]*:[*_ \t]*(?P<places>\d{1,6}(?:[ \t]*[,>][ \t]*\d{1,6})*)[*_ \t]*\.?[*_ \t]*",
+    re.IGNORECASE,
+)
+_FEEDBACK = re.compile(r"^[*_#> \t]*feedback[*_]*[ \t]*:[*_]*[ \t]*", re.IGNORECASE | re.MULTILINE)
+_REASON = re.compile(r"[*_#> \t]*reason[*_]*[ \t]*:[*_]*[ \t]*", re.IGNORECASE)
+_NO_FEEDBACK = re.compile(r"(?:none|n/a|no|no feedback|null)?[.\s]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class CriticAnswer:
+    """A parsed answer."""
+
+    place: int | None
+    """None if it could not be read; ``problem`` says why."""
+    reason: str = ""
+    feedback: str = ""
+    problem: str = ""
+    kept: tuple[int, ...] = ()
+    """All candidates that a ranking names, best first."""
+
+
+class _Ranking(BaseModel):
+    ranking: list[int]
+    reason: str
+
+
+class _CriticFields(BaseModel):
+    choice: int
+    reason: str
+    feedback: str | None = None
+
+
+def read_answer(text: str, places: Sequence[int]) -> CriticAnswer:
+    """Parse an answer to a choice among ``places``."""
+    first, _, rest = text.strip().partition("\n")
+    match = _CHOICE.fullmatch(first)
+    if match is None:
+        return CriticAnswer(None, problem=render_prompt("critic_no_choice"))
+    place = int(match["place"])
+    if place not in places:
+        return CriticAnswer(None, problem=render_prompt("critic_no_proposal", place=place))
+    marker = _FEEDBACK.search(rest)
+    feedback = rest[marker.end() :].strip() if marker else ""
+    reason = rest[: marker.start() if marker else None].strip()
+    before = _REASON.match(reason)
+    return CriticAnswer(
+        place,
+        reason[before.end() :] if before else reason,
+        "" if _NO_FEEDBACK.fullmatch(feedback) else feedback,
+    )
+
+
+def read_ranking(text: str, places: Sequence[int], keep: int) -> CriticAnswer:
+    """Parse an answer that ranks the best ``keep`` of ``places``; further ones are ignored."""
+    first, _, rest = text.strip().partition("\n")
+    match = _RANKING.fullmatch(first)
+    if match is None:
+        return CriticAnswer(None, problem=render_prompt("critic_no_ranking"))
+    named = [int(place) for place in re.findall(r"\d+", match["places"])]
+    if strange := [place for place in named if place not in places]:
+        return CriticAnswer(None, problem=render_prompt("critic_no_way", place=strange[0]))
+    if len(set(named)) < len(named) or len(named) < keep:
+        return CriticAnswer(None, problem=render_prompt("critic_few_ways", keep=keep))
+    before = _REASON.match(rest.strip())
+    reason = rest.strip()[before.end() if before else 0 :]
+    return CriticAnswer(named[0], reason, kept=tuple(named[:keep]))
+
+
+def build_ranking_format(places: Sequence[int], keep: int, *, small: bool = False) -> ResponseFormat:
+    """Return the response format of a ranking. ``small``: for the built-in model."""
+    numbers = " | ".join(f'"{place}"' for place in places)
+    ranked = ' ", " '.join(["place"] * keep)
+    longest = 160 if small else 1200
+    return ResponseFormat(
+        name="ranking",
+        schema={
+            "type": "object",
+            "properties": {
+                "ranking": {
+                    "type": "array",
+                    "items": {"type": "integer", "enum": list(places)},
+                    "description": render_prompt("schema_ranking", keep=keep),
+                },
+                "reason": {"type": "string", "description": render_prompt("schema_ranking_reason")},
+            },
+            "required": ["ranking", "reason"],
+            "additionalProperties": False,
+        },
+        grammar=(
+            f'root ::= "Ranking: " {ranked} "\\n" line\nplace ::= {numbers}\n'
+            f'line ::= [A-Z] [^\\n]{{10,{longest}}} "."\n'
+        ),
+        read=_ranking_from_json,
+    )
+
+
+def _ranking_from_json(text: str) -> str:
+    fields = _Ranking.model_validate_json(text)
+    return f"Ranking: {', '.join(map(str, fields.ranking))}\n{fields.reason}"
+
+
+def write_answer(place: int, reason: str, feedback: str | None = None) -> str:
+    """Return an answer as text."""
+    end = f"\nFeedback: {feedback}" if feedback else ""
+    return f"Choice: {place}\n{reason}{end}"
+
+
+def build_answer_format(places: Sequence[int], *, feedback: bool, small: bool = False) -> ResponseFormat:
+    """Return the response format of an answer. ``small``: for the built-in model."""
+    properties: dict[str, object] = {
+        "choice": {"type": "integer", "enum": list(places), "description": render_prompt("schema_choice")},
+        "reason": {"type": "string", "description": render_prompt("schema_choice_reason")},
+    }
+    if feedback:
+        properties["feedback"] = {
+            "type": ["string", "null"],
+            "description": render_prompt("schema_feedback"),
+        }
+    return ResponseFormat(
+        name="choice",
+        schema={
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        },
+        grammar=_grammar(places, feedback=feedback, longest=160 if small else 1200),
+        read=_from_json,
+    )
+
+
+def _grammar(places: Sequence[int], *, feedback: bool, longest: int) -> str:
+    numbers = " | ".join(f'"{place}"' for place in places)
+    end = ' ("\\nFeedback: " line)?' if feedback else ""
+    return f'root ::= "Choice: " ({numbers}) "\\n" line{end}\nline ::= [A-Z] [^\\n]{{10,{longest}}} "."\n'
+
+
+def _from_json(text: str) -> str:
+    fields = _CriticFields.model_validate_json(text)
+    return write_answer(fields.choice, fields.reason, fields.feedback)
+
+
+# The choice of one of several candidates for a turn: the question to a critic, and the rounds of its answers.
+#
+# Paper, section 3.2, "critic in the loop", and appendix.
+
+
+@dataclass(frozen=True, slots=True)
+class CriticQuestion:
+    """The question to a critic."""
+
+    session: str
+    call_index: int
+    turns: Sequence[Turn]
+    """The conversation so far."""
+    speaker: Agent
+    """The agent whose turn it is."""
+    proposals: Sequence[Proposal]
+    """At least one; all different and not empty."""
+    heard: Sequence[Decision]
+    """Earlier answers to this question, all unreadable."""
+    feedback: bool
+    """True if the critic may ask for another round of proposals."""
+    keep: int = 1
+    """How many candidates to rank, best first; more than one only in a search."""
+    ways: Mapping[int, Sequence[Turn]] | None = None
+    """In a search, the turns by which each candidate continues ``turns``."""
+    uses: Sequence[Use] = ()
+    """The speaker's tool calls before its proposals; all proposals take the results into account."""
+
+    @property
+    def places(self) -> list[int]:
+        """Indices of the candidates."""
+        return [one.place for one in self.proposals] if self.ways is None else list(self.ways)
+
+    @property
+    def number(self) -> int:
+        """Number of the turn, from 1."""
+        return self.proposals[0].number
+
+
+class Chooser(Protocol):
+    """Chooses one of several proposals: a critic, a person or a function."""
+
+    def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
+        """Yield a decision; a further one only if the previous one is unreadable.
+
+        No request is sent before the caller asks for the next decision.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCritic:
+    """The critic of a session, with its settings.
+
+    Raises:
+        ValueError: the settings contradict each other.
+    """
+
+    chooser: Chooser
+    of: frozenset[Speaker]
+    """The agents whose turns are chosen; the others speak their model's first reply."""
+    settings: CriticSettings
+    known: Deliberation = NOTHING_KNOWN
+    """What a resumed session has stored for its unfinished turns."""
+    prompts: EnginePrompts = field(default_factory=load_engine_prompts)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        if settings.proposals < 1 or settings.rounds < 1:
+            raise ValueError("A turn has at least one proposal and at least one round.")
+        if settings.width < 1 or settings.depth < 1 or (settings.searches and settings.rounds > 1):
+            raise ValueError(
+                "A search is at least one line wide and one turn deep, and has one round a turn."
+            )
+
+
+@dataclass(slots=True)
+class Round:
+    """The proposals of one round, and the decisions on them."""
+
+    proposals: list[Proposal] = field(default_factory=list[Proposal])
+    decisions: list[Decision] = field(default_factory=list[Decision])
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all requests of the round."""
+        return sum((one.usage for one in (*self.proposals, *self.decisions)), Usage())
+
+    @property
+    def seconds(self) -> float:
+        """Time of the slowest proposal and of all decisions."""
+        slowest = max((one.seconds for one in self.proposals), default=0.0)
+        return slowest + sum(one.seconds for one in self.decisions)
+
+    def must_ask(self, unreadable: Unreadable) -> bool:
+        """Return True if the critic has to be asked: after two unreadable answers only with ``unreadable="fail"``."""
+        if not self.decisions:
+            return True
+        return bool(self.decisions[-1].problem) and (len(self.decisions) % 2 == 1 or unreadable == "fail")
+
+    def check_readable(self, unreadable: Unreadable) -> None:
+        """Raise if the last decision is unreadable and the settings do not accept that.
+
+        Raises:
+            ModelError: the last decision is unreadable.
+        """
+        if not self.decisions or not self.decisions[-1].problem or unreadable == "first":
+            return
+        last = self.decisions[-1]
+        raise ModelError(
+            f"The choice of {last.chooser} for turn {last.number} cannot be read. {last.problem}",
+            where=last.model,
+            next="Use a model that keeps to the format, or let the first proposal be taken.",
+            sample=last.text.encode(),
+        )
+
+
+def list_options(proposals: Sequence[Proposal]) -> list[Proposal]:
+    """Return the proposals that are not empty, each text once, in the order of their indices.
+
+    Raises:
+        BadReply: all of them are empty.
+    """
+    texts: dict[str, Proposal] = {}
+    for proposal in sorted(proposals, key=lambda one: one.place):
+        if proposal.text.strip() or proposal.finish == "content_filter":
+            texts.setdefault(proposal.text, proposal)
+    if not texts:
+        raise BadReply(
+            f"The model answered turn {proposals[0].number} with nothing, {len(proposals)} times.",
+            where=proposals[0].model,
+            next="Try another model or other sampling; the session can be resumed.",
+        )
+    return list(texts.values())
+
+
+CRITIC = "critic"
+"""The critic's name among a session's agents."""
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CriticAgent:
+    """Chooses the best of the proposals for a turn.
+
+    Its prompt contains the conversation and the proposals, but not its own earlier choices, so that it is about as long
+    as any other agent's. It is not asked about a single proposal unless it may give feedback.
+    """
+
+    role: Role
+    system: Text
+    model: Model
+    sampling: Sampling = Sampling()
+    constrained: bool = False
+    """True if the model's output can be constrained."""
+    prompts: EnginePrompts = field(default_factory=load_engine_prompts)
+
+    async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
+        """Ask the model, and once more if its answer is unreadable."""
+        if len(question.places) == 1 and not question.feedback:
+            return
+        messages = [Message("system", self.system), Message("user", _write_question(self.prompts, question))]
+        done = len(question.heard)
+        if done % _ATTEMPTS:
+            messages += _complaint(question, question.heard[-1])
+        for attempt in range(done + 1, done - done % _ATTEMPTS + _ATTEMPTS + 1):
+            verdict = await self._ask(messages, question, attempt)
+            yield verdict
+            if not verdict.problem:
+                return
+            messages += _complaint(question, verdict)
+
+    async def _ask(self, messages: Sequence[Message], question: CriticQuestion, attempt: int) -> Decision:
+        first = question.proposals[0]
+        before = retry_unreadable(first.round, attempt)
+        form = _constraint(question, small=get_traits(self.model).small) if self.constrained else None
+        request = Request(
+            messages=messages,
+            sampling=derive_sampling(self.sampling, CRITIC, question.number, before),
+            response_format=form,
+            session=question.session,
+            agent=CRITIC,
+            call_index=question.call_index,
+            replay_index=question.number - 1,
+            attempt=before,
+        )
+        begun = perf_counter()
+        try:
+            reply = await self.model.reply(request)
+        except BadReply as error:
+            if form is None:
+                raise
+            # The server did not enforce the response format.
+            text, usage, model = Text(error.sample.decode(errors="replace")), Usage(), self.model.name
+            thought = ""
+            reading = CriticAnswer(None, problem=error.what)
+        else:
+            text, usage, model = reply.text, reply.usage, reply.model
+            thought = reply.choices[0].thought
+            reading = _reading(question, text)
+        return Decision(
+            number=question.number,
+            round=first.round,
+            attempt=attempt,
+            speaker=question.speaker.speaker,
+            chooser=self.role.name,
+            text=text,
+            place=reading.place,
+            reason=reading.reason,
+            feedback=reading.feedback if question.feedback else "",
+            problem=reading.problem,
+            usage=usage,
+            seconds=perf_counter() - begun,
+            model=model,
+            kept=reading.kept,
+            thought=thought,
+        )
+
+
+def retry_unreadable(round_: int, attempt: int) -> int:
+    """Return how often a critic was asked about a turn before this attempt, at two attempts a round."""
+    return (round_ - 1) * _ATTEMPTS + attempt - 1
+
+
+def _constraint(question: CriticQuestion, *, small: bool) -> ResponseFormat:
+    if question.ways is not None:
+        return build_ranking_format(question.places, question.keep, small=small)
+    return build_answer_format(question.places, feedback=question.feedback, small=small)
+
+
+def _reading(question: CriticQuestion, text: str) -> CriticAnswer:
+    if question.ways is not None:
+        return read_ranking(text, question.places, question.keep)
+    return read_answer(text, question.places)
+
+
+def _write_question(prompts: EnginePrompts, question: CriticQuestion) -> Text:
+    """Return the question. The conversation comes first, so that a server's prefix cache serves later questions."""
+    said = "".join([_as_told(turn) for turn in question.turns])
+    return Text(
+        prompts.render(
+            "critic_question",
+            conversation=said or f"{prompts.render('critic_nothing_said')}\n\n",
+            tools=_write_uses(prompts, question),
+            options=_write_options(prompts, question),
+            form=_find_form(question),
+            feedback="yes" if question.feedback else "",
+        )
+    )
+
+
+def _write_uses(prompts: EnginePrompts, question: CriticQuestion) -> str:
+    """Return the results of the speaker's tools, which a critic needs to judge what the proposals say about them."""
+    if not question.uses:
+        return ""
+    results = [
+        f"{use.call.wanted.name} {use.call.wanted.arguments}\n{use.result.text.strip()}\n\n"
+        for use in question.uses
+        if use.result is not None
+    ]
+    return prompts.render("critic_tools", speaker=question.speaker.role.name, results="".join(results))
+
+
+def _write_options(prompts: EnginePrompts, question: CriticQuestion) -> str:
+    if question.ways is not None:
+        ways = [
+            prompts.render("critic_way", place=place, turns="".join(map(_as_told, way)))
+            for place, way in question.ways.items()
+        ]
+        return prompts.render("critic_ways", ways="".join(ways), keep=question.keep)
+    texts = [
+        prompts.render("critic_proposal", place=one.place, text=one.text.strip())
+        for one in question.proposals
+    ]
+    proposals = "".join(f"{text}\n\n" for text in texts)
+    return prompts.render("critic_proposals", speaker=question.speaker.role.name, proposals=proposals)
+
+
+def _as_told(turn: Turn) -> str:
+    return f"{turn.role}:\n{turn.text.strip()}\n\n"
+
+
+def _find_form(question: CriticQuestion) -> str:
+    """Return the required first line of the answer."""
+    if question.ways is not None:
+        return render_prompt("critic_ranking_form", keep=question.keep)
+    *first, last = [render_prompt("critic_choice_form", place=place) for place in question.places]
+    return render_prompt("critic_choice_forms", places=", ".join(first), last=last) if first else last
+
+
+def _complaint(question: CriticQuestion, verdict: Decision) -> list[Message]:
+    """Return the messages after an unreadable answer. An empty answer is left out: servers refuse empty messages."""
+    if not verdict.text.strip():
+        return []
+    again = render_prompt("critic_again", problem=verdict.problem, form=_find_form(question))
+    return [Message("assistant", verdict.text), Message("user", Text(again))]
+
+
+# A critic that is a scoring function.
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringCritic:
+    """Ranks candidates by the score of the conversation that each would make; higher is better."""
+
+    score: Callable[[Sequence[Turn]], float]
+    name: str = "score"
+
+    async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
+        """Rank by score; of two equal scores the first candidate wins."""
+        ways = question.ways or {
+            one.place: [question.speaker.turn(one, usage=Usage(), seconds=0.0)] for one in question.proposals
+        }
+        scores = {place: self.score([*question.turns, *way]) for place, way in ways.items()}
+        best = sorted(scores, key=lambda place: -scores[place])[: question.keep]
+        first = question.proposals[0]
+        reason = ", ".join(f"{place}: {scores[place]:g}" for place in scores)
+        yield Decision(
+            first.number,
+            first.round,
+            len(question.heard) + 1,
+            first.speaker,
+            self.name,
+            Text(""),
+            best[0],
+            reason,
+            kept=tuple(best) if question.ways else (),
+        )

@@ -1,0 +1,449 @@
+"""The rules that end a session. They are applied to the turns so far, in order; the first that matches wins.
+
+Four of the paper's five are here. The fifth, the token limit, is reported by the model, which raises
+:class:`~bactrian.errors.ContextFull` when the next request would not fit. A turn that triggers an ending stays in
+the session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast, overload
+
+from bactrian.detect.loops import is_loop
+from bactrian.errors import BactrianError, InputError
+from bactrian.files.plugins import load_plugin
+from bactrian.protocol.markers import DONE, find_instruction, is_done
+from bactrian.recipes.parameters import GROUP, THRESHOLDS, EndingList, parse_endings
+from bactrian.records.session import Ending, EndingCode
+from bactrian.records.text import write_count
+from bactrian.records.turn import Instruction, Speaker, Turn
+
+
+class Rule(Protocol):
+    """Checks the turns after each new one. Returns an ending, or None to continue."""
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDone:
+    """Ends the session if the AI user says the done token. Checked first: later endings may match the same turn."""
+
+    by: frozenset[Speaker] = frozenset(("user",))
+    """The agent whose done token counts."""
+    language: str | None = None
+    """The session's language; its protocol markers are recognised besides the English ones."""
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        last = turns[-1]
+        done = last.speaker in self.by and is_done(last.text, self.language)
+        return make_ending("task_done", last) if done else None
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRefused:
+    """Ends the session if the endpoint filtered the turn or marked it as a refusal."""
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        last = turns[-1]
+        return make_ending("refused", last) if last.finish == "content_filter" else None
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantInstructs:
+    """Ends the session if the AI assistant gives an instruction by the AI user's protocol: the roles have flipped."""
+
+    language: str | None = None
+    """The session's language; its protocol markers are recognised besides the English ones."""
+    limit: int = 1
+    """Number of turns in a row."""
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        last = turns[-1]
+        flip = find_instruction(last.text, self.language) if last.speaker == "assistant" else None
+        if flip is None:
+            return None
+        before = [turn.text for turn in turns[-2 * self.limit : -1] if turn.speaker == "assistant"]
+        if len(before) < self.limit - 1 or not all(find_instruction(text, self.language) for text in before):
+            return None
+        return make_ending("assistant_instruct", last, last.text[flip.start() :])
+
+
+@dataclass(frozen=True, slots=True)
+class UserDoesNotInstruct:
+    """Ends the session if the AI user gives no instruction in several turns in a row."""
+
+    limit: int = 3
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        if turns[-1].speaker != "user" or turns[-1].said is not None:
+            return None
+        recent = [turn for turn in turns[-2 * self.limit :] if turn.speaker == "user"][-self.limit :]
+        if len(recent) < self.limit or any(isinstance(turn.said, Instruction) for turn in recent):
+            return None
+        return make_ending("user_no_instruct", turns[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatLoop:
+    """Ends the session if several rounds in a row bring nothing new: courtesies, waiting, or the same again."""
+
+    rounds: int = 4
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        last = turns[-1]
+        if last.speaker != "assistant" or not is_loop(turns, 2 * self.rounds):
+            return None
+        return make_ending("repeat_loop", last)
+
+
+@dataclass(frozen=True, slots=True)
+class MaxMessages:
+    """Ends the session at its limit of messages; the paper's limit is 40, for reasons of cost."""
+
+    limit: int = 40
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        if len(turns) < self.limit:
+            return None
+        return Ending("max_messages", turns[-1].number, turns[-1].speaker, write_count(len(turns), "message"))
+
+
+def paper_endings(max_messages: int = 40, *, language: str | None = None) -> tuple[Rule, ...]:
+    """Return the paper's endings and the endpoint's refusal; markers of ``language`` count besides English ones."""
+    return (
+        TaskDone(language=language),
+        EndpointRefused(),
+        AssistantInstructs(language),
+        UserDoesNotInstruct(),
+        MaxMessages(max_messages),
+    )
+
+
+def default_endings(max_messages: int = 40, *, language: str | None = None) -> tuple[Rule, ...]:
+    """Return the paper's endings, and the one for conversations that repeat themselves.
+
+    Example:
+        >>> import bactrian as bt
+        >>> len(bt.default_endings())
+        6
+    """
+    *rules, limit = paper_endings(max_messages, language=language)
+    return (*rules, RepeatLoop(), limit)
+
+
+def find_ending(rules: Sequence[Rule], turns: Sequence[Turn]) -> Ending | None:
+    """Return the ending that the turns trigger, or None."""
+    if not turns:
+        return None
+    for rule in rules:
+        if (ending := rule(turns)) is not None:
+            return ending
+    return None
+
+
+def make_ending(code: EndingCode, turn: Turn, evidence: str | None = None) -> Ending:
+    """Make the ending of ``code`` at ``turn``; the evidence is the turn's text unless given."""
+    return Ending(code, turn.number, turn.speaker, (evidence or turn.text).strip()[:500])
+
+
+# CAMEL's own rules, which look for substrings (its role-playing data script, as of November 2023).
+#
+# They serve for comparison. Two things are not copied. CAMEL asks the AI assistant once more after the done
+# token; here the session ends. CAMEL's rule of repeated words sets its reason and continues; here it ends the
+# session, and counts rounds that contain any of the words.
+
+
+_INSTRUCTION = "Instruction:"
+WORDS = ("goodbye", "good bye", "thank", "bye", "welcome", "language model")
+"""A round that contains one of these, in either message, is a round of repetition."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaysDoneToken:
+    """Ends the session if the AI user's turn contains the done token anywhere."""
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        last = turns[-1]
+        return make_ending("task_done", last) if last.speaker == "user" and DONE in last.text else None
+
+
+@dataclass(frozen=True, slots=True)
+class LacksInstruction:
+    """Ends the session if several AI user's turns in a row do not contain ``Instruction:``."""
+
+    limit: int = 3
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        recent = _last_of("user", turns, self.limit)
+        if not recent or any(_INSTRUCTION in turn.text for turn in recent):
+            return None
+        return make_ending("user_no_instruct", turns[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsInstruction:
+    """Ends the session if several AI assistant's turns in a row contain ``Instruction:``."""
+
+    limit: int = 1
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        recent = _last_of("assistant", turns, self.limit)
+        if not recent or not all(_INSTRUCTION in turn.text for turn in recent):
+            return None
+        return make_ending("assistant_instruct", turns[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatWords:
+    """Ends the session if several rounds in a row contain one of six words of courtesy."""
+
+    rounds: int = 4
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        if turns[-1].speaker != "assistant" or len(turns) < 2 * self.rounds:
+            return None
+        said = [turn.text.lower() for turn in turns[-2 * self.rounds :]]
+        rounds = zip(said[::2], said[1::2], strict=True)
+        if not all(any(word in one or word in other for word in WORDS) for one, other in rounds):
+            return None
+        return make_ending("repeat_loop", turns[-1])
+
+
+def _last_of(speaker: str, turns: Sequence[Turn], count: int) -> list[Turn]:
+    """Return the last ``count`` turns of ``speaker``, which spoke last; an empty list if there are fewer."""
+    if turns[-1].speaker != speaker:
+        return []
+    found = [turn for turn in turns[-2 * count :] if turn.speaker == speaker][-count:]
+    return found if len(found) == count else []
+
+
+# Endings chosen one by one, with thresholds of their own.
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEnding:
+    """Stands for an ending that an installed package registers, until it is loaded."""
+
+    code: str
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:  # noqa: ARG002
+        """Return None: only the loaded ending ends a session."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenEndings:
+    """The endings of a list, which replace the default ones."""
+
+    listed: EndingList
+
+    @property
+    def code(self) -> str:
+        """The list as text. It is part of a session's identity: a session with other endings is another session."""
+        return self.listed.text
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        """Return the ending that the turns trigger, or None."""
+        return find_ending(self.build_rules(limit=40), turns)
+
+    def build_rules(self, *, limit: int, language: str | None = None) -> tuple[Rule, ...]:
+        """Return the rules in their order, the endpoint's refusal first and the limit of messages last.
+
+        A session ends at ``limit`` messages even if the list does not name that ending.
+        """
+        codes = [code for code in self.listed.codes if code not in ("refused", "max_messages")]
+        rules = [self._build_rule(code, language) for code in codes]
+        return (EndpointRefused(), *rules, MaxMessages(self.listed.max_messages or limit))
+
+    def _build_rule(self, code: str, language: str | None) -> Rule:
+        count = dict(self.listed.thresholds).get(code) or THRESHOLDS.get(code) or 1
+        substrings = self.listed.substrings
+        match code:
+            case "task_done":
+                return SaysDoneToken() if substrings else TaskDone(language=language)
+            case "assistant_instruct":
+                return HoldsInstruction(count) if substrings else AssistantInstructs(language, count)
+            case "user_no_instruct":
+                return LacksInstruction(count) if substrings else UserDoesNotInstruct(count)
+            case "repeat_loop":
+                return RepeatLoop(count)
+            case "repeat_words":
+                return RepeatWords(count)
+            case _:
+                return NamedEnding(code)
+
+
+# User-defined endings: a function, an object, a code, or an entry point of another package.
+
+
+BUILT_IN: dict[str, type[Rule]] = {
+    "task_done": TaskDone,
+    "refused": EndpointRefused,
+    "assistant_instruct": AssistantInstructs,
+    "user_no_instruct": UserDoesNotInstruct,
+    "repeat_loop": RepeatLoop,
+    "max_messages": MaxMessages,
+}
+"""The built-in endings by code."""
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+EndingFunction = Callable[[Sequence[Turn]], bool | str | Ending | None]
+"""Checks the turns so far. True or a text, the evidence, ends the session; False or None continues it."""
+EndingLike = str | Rule | EndingFunction
+"""A code, a rule, or a function of the turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnEnding:
+    """An ending decided by a function. Calling it calls the function."""
+
+    code: str
+    """The ending's code in records, reports, filters and exports."""
+    function: EndingFunction
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        """Return the ending that the turns trigger, or None to continue.
+
+        Raises:
+            InputError: the function failed.
+        """
+        try:
+            found = self.function(turns)
+        except BactrianError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"The ending {self.code!r} failed at turn {len(turns)}: {type(error).__name__}: {error}.",
+                where=self.code,
+                next="Fix the function; a stored session keeps its turns.",
+            ) from error
+        if found is None or found is False or isinstance(found, Ending):
+            return found or None
+        last = turns[-1]
+        evidence = found if isinstance(found, str) else last.text
+        return Ending(self.code, last.number, last.speaker, evidence.strip()[:500])
+
+
+@overload
+def ending(function: EndingFunction, /) -> OwnEnding: ...
+@overload
+def ending(code: str, /) -> Callable[[EndingFunction], OwnEnding]: ...
+def ending(function: EndingFunction | str, /) -> OwnEnding | Callable[[EndingFunction], OwnEnding]:
+    """Make an ending of a function, whose name is the ending's code in records, reports, filters and exports.
+
+    The function receives the turns so far, at least one. True ends the session, and so does a text, which is kept as
+    the evidence. Pass a code to use it instead of the name: ``@ending("polite")``.
+
+    Example:
+        >>> import bactrian as bt
+        >>> @bt.ending
+        ... def too_polite(turns):
+        ...     return "thank you" in turns[-1].text.lower()
+        >>> script = ["Instruction: Name a tea.\\nInput: None", "Solution: Sencha. Thank you!\\nNext request."]
+        >>> session = bt.play("Choose a tea", model=bt.Scripted(script), specify=False, endings=[too_polite])
+        >>> session.ending.code
+        'too_polite'
+
+    Raises:
+        InputError: the code is not made of lower-case letters, digits and underscores.
+    """
+    if isinstance(function, str):
+        code = function
+        return lambda named: OwnEnding(_check(code), named)
+    return OwnEnding(_check(find_code(function)), function)
+
+
+def find_code(rule: object) -> str:
+    """Return the code of a rule: its own, or its class name in lower case with underscores."""
+    code = getattr(rule, "code", None)
+    if isinstance(code, str):
+        return code
+    for known, kind in BUILT_IN.items():
+        if type(rule) is kind:
+            return known
+    name = getattr(rule, "__name__", None) or type(rule).__name__
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).lower()
+
+
+def read_endings(given: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule, ...], bool]:
+    """Return the rules that ``given`` names or contains, and whether the paper's endings replace the default ones.
+
+    Names are parsed by :func:`~bactrian.recipes.parameters.parse_endings`: ``"paper"``, ``"camel"``, ``"default"``, or
+    codes with thresholds, which replace the default endings. Rules and functions are added to them.
+
+    Raises:
+        InputError: a name stands for no ending, or something is neither a name nor can be called.
+    """
+    if isinstance(given, str) or callable(given):
+        listed: list[EndingLike] = [given]
+    elif isinstance(cast("object", given), Iterable):
+        listed = list(given)
+    else:
+        raise InputError(
+            f"{given!r} is not a list of endings.", where="endings", next="Give codes, functions or rules."
+        )
+    names = ",".join(one for one in listed if isinstance(one, str))
+    rules = tuple(_read(one) for one in listed if not isinstance(one, str))
+    if names in ("", "default", "paper"):
+        return rules, names == "paper"
+    return (ChosenEndings(parse_endings(names)), *rules), False
+
+
+def combine_endings(
+    own: Sequence[Rule], *, paper: bool, limit: int, language: str | None = None
+) -> tuple[Rule, ...]:
+    """Return the chosen, the paper's or the default endings with ``own``, checked last but for the limit of messages.
+
+    An item of ``own`` of the same class as a default ending replaces it.
+    """
+    usual = (paper_endings if paper else default_endings)(limit, language=language)
+    for rule in own:
+        if isinstance(rule, ChosenEndings):
+            usual = tuple(
+                OwnEnding(one.code, load_ending(one.code)) if isinstance(one, NamedEnding) else one
+                for one in rule.build_rules(limit=limit, language=language)
+            )
+    codes = {find_code(rule): rule for rule in own if not isinstance(rule, ChosenEndings)}
+    kept = [codes.pop(find_code(rule), rule) for rule in usual]
+    return (*kept[:-1], *codes.values(), kept[-1])
+
+
+def load_ending(code: str) -> EndingFunction:
+    """Load the ending that an installed package registers under ``code``.
+
+    Raises:
+        InputError: it cannot be loaded or called.
+    """
+    found = load_plugin(GROUP, code)
+    made = found() if isinstance(found, type) else found
+    if not callable(made):
+        raise InputError(
+            f"The ending {code!r} cannot be called.", where=GROUP, next="Fix the package that registers it."
+        )
+    return cast("EndingFunction", made)
+
+
+def _read(given: Rule | EndingFunction) -> Rule:
+    if not callable(given):
+        raise InputError(
+            f"{given!r} is not an ending.",
+            where="endings",
+            next="Pass a name or a function of the turns.",
+        )
+    if type(given) in BUILT_IN.values() or isinstance(given, OwnEnding):
+        return cast("Rule", given)
+    return OwnEnding(_check(find_code(given)), given)
+
+
+def _check(code: str) -> str:
+    if not _CODE.fullmatch(code):
+        raise InputError(
+            f"{code!r} cannot be the code of an ending.",
+            where="endings",
+            next="Use lower-case letters, digits and underscores, a letter first.",
+        )
+    return code

@@ -1,0 +1,208 @@
+"""Role assignment: asks a model for the experts that a task needs (paper, appendix)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from bactrian.errors import BadReply
+from bactrian.models.model import Model, Request, ResponseFormat, get_traits
+from bactrian.options import SamplingSpec
+from bactrian.protocol.pack import render_prompt
+from bactrian.recipes.parameters import apply_parameters
+from bactrian.records.session import Role
+from bactrian.records.text import Text, clean_text
+from bactrian.records.turn import Message, Sampling, Usage
+
+_FRUITLESS = 3
+"""Consecutive answers without a new role before the search gives up."""
+_ROLES_PER_ANSWER = 20
+"""Most roles requested in one answer."""
+_SMALL_ROLES_PER_ANSWER = 1
+"""The same for the built-in model, which loses the task before it writes a second role."""
+_TOKENS_EACH = 200
+
+_FIELD = re.compile(
+    r"^[ \t>#*_-]*(?:\d+[.)][ \t]*)?[*_]*(?P<name>Role|Description|Competenc(?:y|ies))"
+    r"(?:[ \t]*#?\d+)?[*_]*[ \t]*:[*_]*[ \t]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedRole:
+    """A role that fits a task."""
+
+    name: str
+    description: str
+    competencies: str
+
+    def role(self) -> Role:
+        """Return the role; its description includes the competencies."""
+        more = f"{self.description}\nCompetencies: {self.competencies}" if self.competencies else ""
+        return Role(self.name, more or self.description)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSuggestions:
+    """The roles found so far, and the usage of the requests."""
+
+    experts: tuple[SuggestedRole, ...]
+    usage: Usage = Usage()
+    calls: int = 0
+
+
+class _Expert(BaseModel):
+    role: str
+    description: str
+    competencies: str
+
+
+class _Experts(BaseModel):
+    roles: list[_Expert]
+
+
+async def find_roles(
+    task: str,
+    count: int,
+    model: Model,
+    *,
+    language: str | None = None,
+    seed: int | None = None,
+    temperature: float = 0.7,
+    constrained: bool | None = None,
+    parameters: tuple[SamplingSpec, ...] = (),
+) -> AsyncGenerator[RoleSuggestions]:
+    """Ask ``model`` for ``count`` roles that ``task`` needs, with as many requests as it takes.
+
+    Yields the roles so far after every answer. ``constrained`` enforces a response format; None enforces it for a
+    model in this process. ``parameters`` replace the default sampling.
+
+    Raises:
+        BadReply: three answers in a row contained no new role.
+        ModelError: the model does not answer.
+    """
+    traits = get_traits(model)
+    small = traits.small
+    found = RoleSuggestions(())
+    fruitless = 0
+    while len(found.experts) < count:
+        wanted = min(count - len(found.experts), _SMALL_ROLES_PER_ANSWER if small else _ROLES_PER_ANSWER)
+        request = Request(
+            messages=(Message("user", Text(_question(task, wanted, found.experts, language, small=small))),),
+            sampling=apply_parameters(
+                Sampling(
+                    temperature,
+                    max_tokens=_TOKENS_EACH * wanted + (0 if small else 400),
+                    seed=None if seed is None else seed + found.calls,
+                ),
+                parameters,
+            ),
+            response_format=_form(wanted, small=small)
+            if (traits.constrained_by == "grammar" if constrained is None else constrained)
+            else None,
+            session="roles",
+            agent="role_assigner",
+            call_index=found.calls,
+            replay_index=found.calls,
+        )
+        reply = await model.reply(request)
+        new = _new(read_roles(reply.text), found.experts)[: count - len(found.experts)]
+        fruitless = 0 if new else fruitless + 1
+        found = RoleSuggestions((*found.experts, *new), found.usage + reply.usage, found.calls + 1)
+        yield found
+        if fruitless >= _FRUITLESS and len(found.experts) < count:
+            raise BadReply(
+                f"The model named {len(found.experts)} of {count} roles, and no new one in {fruitless} answers.",
+                where=model.name,
+                next="Ask for fewer with --count, or use another model.",
+                sample=reply.raw,
+            )
+
+
+def read_roles(text: str) -> list[SuggestedRole]:
+    """Parse the roles in an answer, with any decoration or numbering. Roles without a description are left out."""
+    experts: list[SuggestedRole] = []
+    fields: dict[str, str] = {}
+    marks = list(_FIELD.finditer(text))
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    for mark, end in zip(marks, ends, strict=False):
+        name = mark["name"].lower()[:4]
+        value = " ".join(text[mark.end() : end].split()).strip("*_ ")
+        if name == "role":
+            experts += _expert(fields)
+            fields = {}
+        fields.setdefault(name, value)
+    return experts + _expert(fields)
+
+
+def _expert(fields: dict[str, str]) -> list[SuggestedRole]:
+    if not (fields.get("role") and fields.get("desc")):
+        return []
+    name = fields["role"].rstrip(".")[:300]
+    return [SuggestedRole(clean_text(name), clean_text(fields["desc"]), clean_text(fields.get("comp", "")))]
+
+
+def _new(experts: Sequence[SuggestedRole], known: Sequence[SuggestedRole]) -> list[SuggestedRole]:
+    names = {expert.name.casefold() for expert in known}
+    new: list[SuggestedRole] = []
+    for expert in experts:
+        if expert.name.casefold() not in names:
+            names.add(expert.name.casefold())
+            new.append(expert)
+    return new
+
+
+def _question(
+    task: str, count: int, known: Sequence[SuggestedRole], language: str | None, *, small: bool
+) -> str:
+    if small:
+        parts = [render_prompt("roles_question_small", task=task)]
+    else:
+        parts = [render_prompt("roles_question", task=task, count=count)]
+    if known:
+        parts.append(render_prompt("roles_taken", names="\n".join(f"- {expert.name}" for expert in known)))
+    if language:
+        parts.append(render_prompt("roles_language", language=language))
+    return "\n\n".join(parts)
+
+
+def _form(count: int, *, small: bool) -> ResponseFormat:
+    name = (
+        '[A-Z] [a-z]{3,14} (" " [A-Z] [a-z]{3,14})? (" " [A-Z] [a-z]{3,14})?'
+        if small
+        else "[A-Z] [^\\n:]{2,60}"
+    )
+    line = '[A-Z] [a-z A-Z,-]{20,140} "."' if small else '[A-Z] [^\\n]{10,400} "."'
+    text = {"type": "string"}
+    one = {
+        "type": "object",
+        "properties": {"role": text, "description": text, "competencies": text},
+        "required": ["role", "description", "competencies"],
+        "additionalProperties": False,
+    }
+    return ResponseFormat(
+        name="roles",
+        schema={
+            "type": "object",
+            "properties": {"roles": {"type": "array", "items": one}},
+            "required": ["roles"],
+            "additionalProperties": False,
+        },
+        grammar=(
+            f"root ::= {' '.join(['one'] * count)}\n"
+            f'one ::= "Role: " {name} "\\nDescription: " line "\\nCompetencies: " line "\\n\\n"\n'
+            f"line ::= {line}\n"
+        ),
+        read=_from_json,
+    )
+
+
+def _from_json(text: str) -> str:
+    return "\n".join(
+        f"Role: {one.role}\nDescription: {one.description}\nCompetencies: {one.competencies}\n"
+        for one in _Experts.model_validate_json(text).roles
+    )

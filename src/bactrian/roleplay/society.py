@@ -1,0 +1,527 @@
+"""Plays a society: its stages in sequence, each a session that is stored and resumed by itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from bactrian.errors import InputError
+from bactrian.models.model import Model, ResponseFormat, get_traits
+from bactrian.models.open import ModelOptions, find_traits
+from bactrian.models.seeds import derive_stage_seed
+from bactrian.protocol.markers import DONE, is_done
+from bactrian.protocol.pack import Pack, load_engine_prompts, load_pack, render_prompt
+from bactrian.protocol.words import check_idea, check_name, check_value
+from bactrian.recipes.schema import to_critic_settings
+from bactrian.recipes.society_file import Society, SocietyModels, SocietyPrompts, SocietyStage
+from bactrian.recipes.society_file import SocietyAgent as Wanted
+from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.run import Command
+from bactrian.records.session import Ending, Provenance, Role, Session, Task
+from bactrian.records.text import Text
+from bactrian.records.turn import Sampling, Solution, Turn
+from bactrian.roleplay.agent import Agent, Listener
+from bactrian.roleplay.critic import CRITIC
+from bactrian.roleplay.endings import EndpointRefused, MaxMessages, Rule, TaskDone, find_code
+from bactrian.roleplay.human import HUMAN
+from bactrian.roleplay.setup import RolePlaySetup, check_tools, find_toolbox, new_session
+from bactrian.roleplay.start import (
+    begin_session,
+    has_stopped_at_limit,
+    open_models,
+    resume_shorter,
+    run_role_play,
+    run_scene,
+)
+from bactrian.roleplay.tool_sources import open_tools
+from bactrian.roleplay.tools import NO_TOOLS, Toolbox
+from bactrian.roleplay.turns import Moderated, ReplyTo, RoundRobin, Scene, SpeakerOrder
+from bactrian.store import RunStore, open_store
+
+# A group chat: any number of agents, each with its own system prompt, that speak in a given order.
+
+
+MAX_MESSAGES = 40
+_TOKENS = 1024
+_SMALL_TOKENS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """The options of a group chat besides its society."""
+
+    models: Mapping[str, str]
+    """Model name by agent."""
+    language: str | None = None
+    seed: int | None = None
+    max_messages: int | None = None
+    protocol: str | None = None
+    """``enforced`` or ``free``; None means ``enforced`` for models in this process."""
+
+
+def new_group_chat(
+    society: Society,
+    stage: SocietyStage,
+    task: str,
+    given: ChatOptions,
+    name: str,
+    tools: Mapping[str, Toolbox] = NO_TOOLS,
+) -> Session:
+    """Make the new session of a stage with ``agents``.
+
+    Raises:
+        InputError: the task, a role or the language cannot be used.
+    """
+    check_idea(task, "task")
+    if given.language is not None:
+        check_name(given.language, "language")
+    agents = [society.agent(one) for one in stage.agents]
+    for agent in agents:
+        check_name(agent.role, "role")
+        check_value(agent.description, "description")
+    models = {agent.name: given.models[agent.name] for agent in agents}
+    check_tools(tools.keys() & models.keys(), models)
+    local = all(find_traits(model).in_process for model in models.values() if model != HUMAN)
+    cast = {agent.name: Role(agent.role, agent.description) for agent in agents}
+    first, second, *_ = cast.values()
+    return Session(
+        id=name,
+        assistant=second,
+        user=first,
+        task=Task(task),
+        provenance=Provenance(
+            prompts=f"society {society.name}",
+            prompts_hash=society.hash,
+            engine_hash=load_engine_prompts().hash,
+            protocol=given.protocol or ("enforced" if local else "free"),
+            models=models,
+            sampling={
+                agent.name: _sampling(agent, models[agent.name], given.seed)
+                for agent in agents
+                if models[agent.name] != HUMAN
+            },
+            language=given.language,
+            cast=cast,
+            tools={agent: box.kit for agent, box in tools.items() if agent in models},
+        ),
+    )
+
+
+def build_group_chat(
+    session: Session,
+    society: Society,
+    prompts: SocietyPrompts,
+    stage: SocietyStage,
+    models: Mapping[str, Model],
+    *,
+    max_messages: int | None = None,
+    tools: Mapping[str, Toolbox] = NO_TOOLS,
+    listener: Listener | None = None,
+) -> Scene:
+    """Build the scene of a stage with ``agents``."""
+    roles = {name: society.agent(name).role for name in stage.agents}
+    order = _order(stage, roles)
+    origin = session.provenance
+    agents: dict[str, Agent] = {}
+    for name in stage.agents:
+        wanted = society.agent(name)
+        others = [roles[other] for other in stage.agents if other != name]
+        enforced = origin.protocol == "enforced" and name == stage.moderator
+        agents[name] = Agent(
+            speaker=name,
+            role=Role(wanted.role, wanted.description),
+            system=Text(
+                prompts.system(
+                    wanted, task=session.task.text, others=others, language=origin.language or ""
+                ).strip()
+            ),
+            model=models[name],
+            sampling=origin.sampling.get(name, Sampling()),
+            opening=Text(render_prompt("group_opening")) if name == order.next_speaker(()) else None,
+            form=build_moderator_format(others, small=get_traits(models[name]).small) if enforced else None,
+            among=True,
+            hears=None if wanted.hears is None else frozenset(wanted.hears),
+            toolbox=find_toolbox(session, name, tools),
+        )
+    done_by = stage.done_by or ((stage.moderator,) if stage.moderator else stage.agents)
+    limit = max_messages or stage.max_messages or MAX_MESSAGES
+    return Scene(
+        session=session,
+        agents=agents,
+        order=order,
+        rules=(TaskDone(frozenset(done_by)), EndpointRefused(), MaxMessages(limit)),
+        listener=listener,
+    )
+
+
+class _ModeratorFields(BaseModel):
+    message: str
+    next: str | None
+    done: bool
+
+
+def build_moderator_format(roles: list[str], *, small: bool = False) -> ResponseFormat:
+    """Return the format of a moderator's turn: a message, and the next speaker or the done token."""
+    longest = 200 if small else 2000
+    names = " | ".join(json.dumps(role, ensure_ascii=False) for role in roles)
+    return ResponseFormat(
+        name="moderation",
+        schema={
+            "type": "object",
+            "properties": {
+                "message": {"type": "string", "description": render_prompt("schema_moderator_message")},
+                "next": {
+                    "type": ["string", "null"],
+                    "enum": [*roles, None],
+                    "description": render_prompt("schema_moderator_next"),
+                },
+                "done": {"type": "boolean", "description": render_prompt("schema_moderator_done")},
+            },
+            "required": ["message", "next", "done"],
+            "additionalProperties": False,
+        },
+        grammar=(
+            f'root ::= line "\\nNext: " ({names}) | line "\\n{DONE}"\n'
+            f"line ::= [A-Z] [^\\n<>]{{20,{longest}}} [.?]\n"
+        ),
+        read=_read_moderator,
+    )
+
+
+def _read_moderator(text: str) -> str:
+    fields = _ModeratorFields.model_validate_json(text)
+    last = DONE if fields.done or fields.next is None else f"Next: {fields.next}"
+    return f"{fields.message.strip()}\n{last}"
+
+
+def _order(stage: SocietyStage, roles: Mapping[str, str]) -> SpeakerOrder:
+    match stage.order:
+        case "moderator":
+            if stage.moderator is None:
+                raise InputError("A moderated talk needs a moderator.", where=stage.name)
+            return Moderated(stage.moderator, roles)
+        case "reply_to":
+            return ReplyTo(roles)
+        case "round_robin":
+            return RoundRobin(stage.agents)
+
+
+def _sampling(agent: Wanted, model: str, seed: int | None) -> Sampling:
+    small = find_traits(model).small
+    temperature = agent.temperature if agent.temperature is not None else 0.4 if small else 0.7
+    usual = Sampling(
+        temperature,
+        0.9 if small else None,
+        agent.max_tokens or (_SMALL_TOKENS if small else _TOKENS),
+        seed,
+    )
+    return agent.parameters.apply(usual) if agent.parameters else usual
+
+
+_T = TypeVar("_T")
+_HELPERS = ("task_specifier", "task_planner", CRITIC)
+
+
+@dataclass(frozen=True, slots=True)
+class SocietyRun:
+    """A society with its options."""
+
+    society: Society
+    prompts: SocietyPrompts
+    task: str
+    given: ChatOptions
+    pack: str | None = None
+    """Prompt pack of the role-plays; None for the default of these models."""
+    paper_endings: bool = False
+    endings: tuple[Rule, ...] = ()
+    """Endings of its role-plays, as in :attr:`~bactrian.roleplay.setup.RolePlaySetup.endings`."""
+    tools: Mapping[str, Toolbox] = field(default_factory=dict[str, Toolbox])
+    """By agent."""
+    name: str | None = None
+    """Id of the last stage's session, for a job of a run; None for a hash of these options."""
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Its job in a recipe."""
+    mark: str | None = None
+    prefix: str | None = None
+    """Prefix of the ids under which a smaller limit of messages stored the sessions; None for that of these options."""
+    command: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options as JSON values, without keys, to store with the sessions."""
+
+    def session_id(self, stage: SocietyStage) -> str:
+        """Return the id of the session of ``stage``."""
+        if self.name is not None and stage is self.society.stages[-1]:
+            return self.name
+        return f"{self.name or self.id}-{stage.name}"
+
+    @property
+    def id(self) -> str:
+        """Prefix of its sessions' ids: a hash of these options."""
+        if self.prefix is not None:
+            return self.prefix
+        given = self.given
+        content: list[object] = [
+            self.society.hash,
+            self.task,
+            dict(given.models),
+            given.language,
+            given.seed,
+            given.max_messages,
+        ]
+        content += [given.protocol, self.pack, self.paper_endings]
+        if self.endings:
+            content.append([find_code(rule) for rule in self.endings])
+        if self.tools:
+            content.append({agent: asdict(box.kit) for agent, box in self.tools.items()})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def name_models(
+    society: Society, model: str, *, task_model: str | None, critic_model: str | None
+) -> dict[str, str]:
+    """Return the model name of each agent, and of the helpers in role-plays. The role ``human`` is a person.
+
+    ``task_model`` and ``critic_model`` are those of the command, which outrank those of the society's file.
+
+    Raises:
+        InputError: one critic is a person, and another one is not.
+    """
+    names = {agent.name: HUMAN if agent.role == HUMAN else agent.model or model for agent in society.agents}
+    helpers = society.models or SocietyModels()
+    task_model = task_model or helpers.task or model
+    if any(stage.specify for stage in society.stages):
+        names["task_specifier"] = task_model
+    if any(stage.plan for stage in society.stages):
+        names["task_planner"] = task_model
+    critics = {stage.critic.role == HUMAN for stage in society.stages if stage.critic}
+    if len(critics) > 1:
+        raise InputError(
+            "One critic of this society is a person, and another one is not.",
+            where=society.name,
+            next="Give all its critics the role human, or none of them.",
+        )
+    if critics:
+        names[CRITIC] = HUMAN if True in critics else critic_model or helpers.critic or model
+    return names
+
+
+async def play_society(
+    settings: SocietyRun,
+    models: Mapping[str, Model],
+    store: RunStore | None = None,
+    listener: Listener | None = None,
+) -> AsyncGenerator[Event]:
+    """Play each stage to its ending. The output of a stage is part of the task of later stages.
+
+    After a stage that a model or a person ended early, no further stage is played; the same call with the same store
+    resumes it.
+
+    Raises:
+        InputError: the task, a role or the language cannot be used.
+    """
+    if settings.pack is not None:
+        load_pack(settings.pack).check_axes(settings.values)
+    outputs: dict[str, str] = {}
+    for stage in settings.society.stages:
+        task = settings.prompts.task(stage.name, settings.task, outputs)
+        turns: list[Turn] = []
+        ending: Ending | None = None
+        async for event in _run_stage(settings, stage, task, models, store, listener):
+            yield event
+            match event:
+                case Started(session):
+                    turns = list(session.turns)
+                case Spoke(turn):
+                    turns.append(turn)
+                case Ended(ending):
+                    pass
+                case _:
+                    pass
+        if ending is None or not ending.final:
+            return
+        outputs[stage.name] = collect_output(turns, stage)
+
+
+async def play_one_society(
+    settings: SocietyRun,
+    options: ModelOptions,
+    run: Path | None,
+    listener: Listener | None = None,
+    *,
+    kept_in: RunStore | None = None,
+) -> AsyncGenerator[Event]:
+    """Open store, models and tools, and play the stages of a society, or resume them.
+
+    In the open run ``kept_in``, a society without a name is played again under a free id.
+
+    Raises:
+        InputError: something named in ``settings`` cannot be used.
+        StoreError: the run is damaged, in use, or of a newer version of this program.
+    """
+    models = settings.given.models
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(run)) if run else kept_in
+        sink = store.add_call if store is not None else None
+        options = replace(options, slots=max(options.slots, len(models)))
+        opened = await stack.enter_async_context(open_models(models, options, sink=sink))
+        tools = await stack.enter_async_context(open_tools(settings.society.tools))
+        settings = replace(settings, tools=tools)
+        if store is not None:
+            if run is None and settings.name is None:
+                settings = replace(settings, name=await _find_free_name(settings, store))
+            else:
+                settings = await _find_earlier_ids(settings, store)
+            name = settings.session_id(settings.society.stages[0])
+            await store.add_command(Command.begin("play", {**settings.command, "name": settings.name}, name))
+        events = play_society(settings, opened, store, listener)
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+
+async def _find_earlier_ids(settings: SocietyRun, store: RunStore) -> SocietyRun:
+    """Return ``settings`` with the ids that a smaller limit of messages gave its sessions; unchanged if not found."""
+    given, stages = settings.given, settings.society.stages
+    if given.max_messages is None or settings.name is not None:
+        return settings
+    turns = {one.id: one.turns or 0 async for one in store.progress()}
+    if settings.session_id(stages[0]) in turns:
+        return settings
+    limits: list[int | None] = list(range(min(given.max_messages - 1, max(turns.values(), default=0)), 0, -1))
+    if all(stage.max_messages is not None and stage.max_messages <= given.max_messages for stage in stages):
+        limits.append(None)
+    for limit in limits:
+        shorter = replace(settings, given=replace(given, max_messages=limit))
+        if shorter.session_id(stages[0]) in turns:
+            return replace(settings, prefix=shorter.id)
+    return settings
+
+
+async def _continue_stopped(
+    session: Session, settings: SocietyRun, stage: SocietyStage, store: RunStore | None
+) -> Session:
+    """Return a stage's session without its ending, if it stopped at a smaller limit and no later stage has begun."""
+    limit = settings.given.max_messages or stage.max_messages
+    if store is None or limit is None or not has_stopped_at_limit(session):
+        return session  # Without a wait, so that jobs begin in their order.
+    stages = settings.society.stages
+    later = stages[stages.index(stage) + 1 :]
+    if later and await store.session(settings.session_id(later[0])) is not None:
+        return session
+    return await resume_shorter(session, limit, store)
+
+
+async def _find_free_name(settings: SocietyRun, store: RunStore) -> str | None:
+    """Return a name under which no session is stored; None if the id of ``settings`` is free."""
+    number, named = 1, settings
+    while await store.session(named.session_id(named.society.stages[0])) is not None:
+        number += 1
+        named = replace(settings, name=f"{settings.id}-{number}")
+    return named.name
+
+
+def collect_output(turns: Sequence[Turn], stage: SocietyStage) -> str:
+    """Return the output of a stage: its solutions, its last message or all turns, without the done token."""
+    said = [(turn, turn.text.replace(DONE, "").strip()) for turn in turns]
+    said = [(turn, text) for turn, text in said if text]
+    match stage.output:
+        case "last":
+            return said[-1][1] if said else ""
+        case "all":
+            return "\n\n".join(f"{turn.role}: {text}" for turn, text in said)
+        case "solutions":
+            solutions = [turn.said.solution for turn, _ in said if isinstance(turn.said, Solution)]
+            return "\n\n".join(solutions or [text for turn, text in said if not is_done(turn.text)])
+
+
+async def _run_stage(
+    settings: SocietyRun,
+    stage: SocietyStage,
+    task: str,
+    models: Mapping[str, Model],
+    store: RunStore | None,
+    listener: Listener | None,
+) -> AsyncGenerator[Event]:
+    """Play or resume the session of a stage."""
+    name = settings.session_id(stage)
+    given = replace(settings.given, seed=derive_stage_seed(settings.given.seed, stage.name))
+    society, settings = settings.society, replace(settings, given=given)
+    if stage.agents:
+        session = new_group_chat(society, stage, task, given, name, settings.tools)
+        session = await begin_session(replace(session, values=settings.values, mark=settings.mark), store)
+        session = await _continue_stopped(session, settings, stage, store)
+        scene = build_group_chat(
+            session,
+            society,
+            settings.prompts,
+            stage,
+            models,
+            max_messages=given.max_messages,
+            tools=settings.tools,
+            listener=listener,
+        )
+        events = run_scene(scene, store)
+    else:
+        setup, pack = _make_setup(settings, stage, task)
+        session = replace(new_session(setup, pack, name=name), values=settings.values, mark=settings.mark)
+        session = await begin_session(session, store)
+        session = await _continue_stopped(session, settings, stage, store)
+        by_side, tools = _choose_by_side(stage, models), _choose_tools(stage, settings.tools)
+        events = await run_role_play(
+            session, setup, pack, by_side, store=store, tools=tools, listener=listener
+        )
+    async with aclosing(events):
+        async for event in events:
+            yield event
+
+
+def _make_setup(settings: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySetup, Pack]:
+    """Return the set-up and the prompt pack of a stage that is a role-play."""
+    society, given = settings.society, settings.given
+    assert stage.user is not None
+    assert stage.assistant is not None
+    user, assistant = society.agent(stage.user), society.agent(stage.assistant)
+    setup = RolePlaySetup(
+        idea=task,
+        assistant=Role(assistant.role, assistant.description),
+        user=Role(user.role, user.description),
+        models=_choose_by_side(stage, given.models),
+        specify=stage.specify,
+        plan=stage.plan,
+        protocol=given.protocol,
+        paper_endings=settings.paper_endings,
+        endings=settings.endings,
+        max_messages=given.max_messages or stage.max_messages,
+        seed=given.seed,
+        language=given.language,
+        critic=stage.critic and to_critic_settings(stage.critic),
+        tools={side: box.kit for side, box in _choose_tools(stage, settings.tools).items()},
+        parameters={
+            side: (agent.parameters,)
+            for side, agent in (("user", user), ("assistant", assistant))
+            if agent.parameters is not None
+        },
+    )
+    return setup, load_pack(settings.pack or setup.pack)
+
+
+def _choose_tools(stage: SocietyStage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:
+    """Return the tools of a role-play's agents by side; empty if its critic searches (docs/decisions.md)."""
+    seats = {"user": stage.user or "", "assistant": stage.assistant or ""}
+    if stage.critic is not None and to_critic_settings(stage.critic).searches:
+        return {}
+    return {side: tools[name] for side, name in seats.items() if name in tools}
+
+
+def _choose_by_side(stage: SocietyStage, by_agent: Mapping[str, _T]) -> dict[str, _T]:
+    """Return the values of a role-play's agents, by side instead of by agent."""
+    assert stage.user is not None
+    assert stage.assistant is not None
+    helpers = {name: by_agent[name] for name in _HELPERS if name in by_agent}
+    return {"user": by_agent[stage.user], "assistant": by_agent[stage.assistant], **helpers}

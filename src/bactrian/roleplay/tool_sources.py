@@ -1,0 +1,503 @@
+"""Loads the tools that a command, a recipe or a society names: Python functions, and those of MCP servers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import re
+import shlex
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from functools import wraps
+from hashlib import sha256
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import from_json, to_json
+
+from bactrian.errors import InputError, MissingExtra
+from bactrian.models.faults import is_object
+from bactrian.protocol.pack import render_prompt
+from bactrian.recipes.schema import ToolsSpec
+from bactrian.records.turn import Tool, Toolkit
+from bactrian.roleplay.tools import (
+    BadArguments,
+    Runnable,
+    Toolbox,
+    ToolFailed,
+    divide_output,
+    redirect_to_stderr,
+)
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult
+
+
+# Python functions as tools: the signature is the schema, the docstring the description.
+
+
+_Any = Callable[..., Any]
+_Result = TypeVar("_Result")
+
+
+class FunctionTool:
+    """A Python function that a model may call; one that is not async runs in a thread of its own.
+
+    The function needs a docstring, and each argument a type that has a JSON schema.
+
+    Raises:
+        InputError: one of these is missing, or an argument cannot be passed by name.
+    """
+
+    def __init__(self, function: _Any) -> None:
+        self._function = function
+        self._arguments, schema = _read_signature(function)
+        self.tool = Tool(function.__name__, _description(function), schema)
+
+    async def run(self, arguments: str) -> str:
+        """Call the function. Return a text unchanged, and any other result as JSON.
+
+        Raises:
+            BadArguments: the arguments are not a JSON object, or do not fit the signature.
+            ToolFailed: the function called ``sys.exit``.
+            Exception: any exception of the function.
+        """
+        if arguments.lstrip().startswith("["):  # Pydantic would pass them by position.
+            raise BadArguments("Input should be an object")
+        try:
+            read = self._arguments.validate_json(arguments)
+        except ValidationError as error:
+            raise BadArguments(_problems(error)) from None
+        # Arguments left out keep the function's own defaults; pydantic would pass copies of them.
+        named = from_json(arguments)
+        given = {name: value for name, value in read.items() if name in named}
+        try:
+            with redirect_to_stderr():
+                if inspect.iscoroutinefunction(self._function):
+                    value = await self._function(**given)
+                else:
+                    value = await run_in_thread(lambda: self._function(**given))
+        except SystemExit as error:  # Uncaught, it would end the program.
+            raise ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
+        return value if isinstance(value, str) else to_json(value, fallback=str).decode()
+
+
+def load_functions(given: str) -> list[FunctionTool]:
+    """Load the functions of ``FILE.py``, or of ``FILE.py:NAME,NAME``. The file is executed.
+
+    Without names, all functions that the file defines are loaded, except those that begin with an underscore.
+
+    Raises:
+        InputError: the file cannot be run, or a function is missing or cannot be a tool.
+    """
+    file, colon, names = given.rpartition(":")
+    if not colon or not file.endswith(".py"):
+        file, names = given, ""
+    path = Path(file).expanduser()
+    module = _module(path)
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    functions = _functions(module, wanted, path)
+    if not functions:
+        raise InputError(
+            "The file defines no function.", where=str(path), next="Define one, with a docstring."
+        )
+    try:
+        return [FunctionTool(function) for function in functions]
+    except InputError as error:
+        raise InputError(error.what, where=f"{path}: {error.where}", next=error.next) from None
+
+
+class _FreshLoader(SourceFileLoader):
+    """Ignores bytecode, which counts as fresh where a file of the same size changed within a second."""
+
+    def path_stats(self, path: str) -> NoReturn:
+        raise OSError(f"{path} is always read")
+
+
+def _module(path: Path) -> ModuleType:
+    """Execute the file at ``path`` as a module with a unique name."""
+    name = f"bactrian_tools_{sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    loader = _FreshLoader(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader)
+    if spec is None or path.suffix != ".py" or not path.is_file():
+        raise InputError(
+            "There is no such Python file.", where=str(path), next="Give FILE.py or FILE.py:NAME,NAME."
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # Annotations written as text are resolved there.
+    try:
+        with redirect_to_stderr():
+            loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise InputError(
+            f"The file cannot be run: {type(error).__name__}: {error}",
+            where=_place(error, path),
+            next="Run it with Python to see more.",
+        ) from error
+    return module
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """Return the last line of the file in the error's traceback."""
+    line = error.lineno if isinstance(error, SyntaxError) else None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f"{path}:{line}" if line else str(path)
+
+
+def _functions(module: ModuleType, wanted: Sequence[str], path: Path) -> list[_Any]:
+    own = {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    }
+    if not wanted:
+        return list(own.values())
+    for name in wanted:
+        if not callable(getattr(module, name, None)) or inspect.isclass(getattr(module, name)):
+            raise InputError(
+                f"The file has no function {name!r}.",
+                where=str(path),
+                next=f"It has: {', '.join(own) or 'none'}.",
+            )
+    return [getattr(module, name) for name in wanted]
+
+
+def _read_signature(function: _Any) -> tuple[TypeAdapter[dict[str, Any]], dict[str, Any]]:
+    """Return the validator of ``function``'s arguments, and their JSON schema."""
+    where = getattr(function, "__name__", repr(function))
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise InputError(
+                f"Its argument {parameter.name!r} has no name that a model could give.",
+                where=where,
+                next="A tool takes no *args, no **kwargs and no positional-only arguments.",
+            )
+        if parameter.annotation is parameter.empty:
+            raise InputError(
+                f"Its argument {parameter.name!r} has no type.",
+                where=where,
+                next=f"Write it in the signature, for example {parameter.name}: str.",
+            )
+
+    @wraps(function)
+    def collect(**arguments: object) -> dict[str, object]:
+        """Replace the function, so that its arguments are validated without a call."""
+        return arguments
+
+    try:
+        adapter = TypeAdapter[dict[str, Any]](cast("Any", collect))
+        schema = adapter.json_schema(schema_generator=_WithoutTitles)
+    except (PydanticUserError, NameError, TypeError) as error:
+        unknown = isinstance(error, NameError | TypeError)
+        what = "cannot be used" if unknown else "is not JSON"
+        raise InputError(f"A type in its signature {what}: {_first_line(error)}", where=where) from error
+    # First the properties: an endpoint's cache of prompts contains this text, in this order.
+    return adapter, {"properties": {}, **schema}
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    """Leaves out titles, which repeat the names."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002
+        return False
+
+
+def _description(function: _Any) -> str:
+    text = inspect.getdoc(function)
+    if not text:
+        raise InputError(
+            "It has no docstring.", where=function.__name__, next="Say in it what the tool is for."
+        )
+    return text
+
+
+def _problems(error: ValidationError) -> str:
+    said: list[str] = []
+    for problem in error.errors(include_url=False, include_context=False):
+        place = ".".join(map(str, problem["loc"]))
+        what = _AS_A_FIELD.get(problem["type"], problem["msg"])
+        said.append(f"{place}: {what}" if place else what)
+    return "; ".join(said)
+
+
+_AS_A_FIELD = {
+    "missing_argument": "Field required",
+    "missing_keyword_only_argument": "Field required",
+    "unexpected_keyword_argument": "Extra inputs are not permitted",
+    "arguments_type": "Input should be an object",
+}
+"""A model writes a JSON object, so messages for it name fields instead of arguments."""
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+async def run_in_thread(work: Callable[[], _Result]) -> _Result:
+    """Return the result of ``work`` in a daemon thread: a tool that never returns must not block the program's exit."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_Result] = loop.create_future()
+    context = copy_context()
+
+    def tell(value: Any, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(value)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        value: object = None
+        fault: BaseException | None = None
+        try:
+            value = context.run(work)
+        except StopIteration as error:  # A future cannot carry a StopIteration.
+            fault = RuntimeError(f"StopIteration: {error}")
+        except BaseException as error:  # noqa: BLE001  passed on to the waiting task
+            fault = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, value, fault)
+
+    threading.Thread(target=run, name="bactrian-tool", daemon=True).start()
+    return await done
+
+
+DEFAULT_LIMITS = Toolkit(())
+"""Default limits on an agent's tools."""
+
+
+@asynccontextmanager
+async def open_tools(
+    wanted: Mapping[str, ToolsSpec],
+    own: Mapping[str, Sequence[Callable[..., object] | Runnable]] = MappingProxyType({}),
+) -> AsyncGenerator[dict[str, Toolbox]]:
+    """Load the tools of each agent and start their servers. Agents share what they have in common.
+
+    ``own`` are further functions by agent.
+
+    Raises:
+        InputError: a file, a function in it or a server cannot be used, or two tools of an agent have the same name.
+        MissingExtra: the optional part ``mcp`` is not installed.
+    """
+    functions: dict[str, Sequence[Runnable]] = {}
+    servers: dict[str, Sequence[Runnable]] = {}
+    async with AsyncExitStack() as stack:
+        if any(one.python for one in wanted.values()):
+            stack.enter_context(divide_output())
+        for one in wanted.values():
+            for file in one.python:
+                if file not in functions:
+                    functions[file] = load_functions(file)
+            for command in one.mcp:
+                if command not in servers:
+                    servers[command] = await stack.enter_async_context(open_server(command))
+        yield {
+            agent: build_toolbox(
+                [
+                    *(tool for file in one.python for tool in functions[file]),
+                    *(tool for command in one.mcp for tool in servers[command]),
+                    *own.get(agent, ()),
+                ],
+                Toolkit((), one.rounds, one.seconds, one.characters),
+                agent=agent,
+            )
+            for agent, one in wanted.items()
+        }
+
+
+def build_toolbox(
+    tools: Iterable[Runnable | Callable[..., object]],
+    limits: Toolkit = DEFAULT_LIMITS,
+    *,
+    agent: str = "assistant",
+) -> Toolbox:
+    """Make the toolbox of ``agent`` from Python functions or loaded tools.
+
+    Only the numbers in ``limits`` are used.
+
+    Raises:
+        InputError: a function cannot be a tool, two tools have the same name, or no tool is given.
+    """
+    by_name: dict[str, Runnable] = {}
+    for given in tools:
+        one: Runnable = given if isinstance(given, Runnable) else FunctionTool(given)
+        if one.tool.name in by_name:
+            raise InputError(
+                f"The {agent} has two tools named {one.tool.name!r}.",
+                where="tools",
+                next="Rename one, or take only some of a file: FILE.py:NAME,NAME.",
+            )
+        by_name[one.tool.name] = one
+    if not by_name:
+        raise InputError(
+            f"The {agent} has tools, and none is named.",
+            where="tools",
+            next='For example python = "tools.py"',
+        )
+    return Toolbox(replace(limits, tools=tuple(one.tool for one in by_name.values())), by_name)
+
+
+# Tools of MCP servers: programs that speak the Model Context Protocol over their standard input and output.
+
+
+_CONNECT = 60.0
+"""Seconds until a server must have listed its tools; npx or uvx may have to download it first."""
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTool:
+    """A tool of a running server."""
+
+    tool: Tool
+    client: Client
+    name: str
+    """The server's name for it; endpoints allow fewer characters."""
+
+    async def run(self, arguments: str) -> str:
+        """Call the tool. Return the text of its result, with a note instead of images and sound.
+
+        Raises:
+            BadArguments: the arguments are not a JSON object.
+            ToolFailed: the server reports a failure.
+            Exception: the server has ended, or violates the protocol.
+        """
+        try:
+            given = from_json(arguments)
+        except ValueError as error:
+            raise BadArguments(str(error)) from None
+        if not is_object(given):
+            raise BadArguments("they are not a JSON object")
+        result = await self.client.call_tool(self.name, given)
+        text = _text(result)
+        if result.is_error:
+            raise ToolFailed(text)
+        return text
+
+
+@asynccontextmanager
+async def open_server(command: str) -> AsyncGenerator[list[ServerTool]]:
+    """Start the server of a command line, keep it running within the context, and yield its tools.
+
+    It receives only the common environment variables (``PATH``, ``HOME`` …), so that no key leaks into it.
+
+    Raises:
+        InputError: it cannot be started, or is not an MCP server.
+        MissingExtra: the optional part ``mcp`` is not installed.
+    """
+    if find_spec("mcp") is None:
+        raise MissingExtra("mcp", "An MCP server")
+    words = _words(command)
+    ready: asyncio.Future[list[ServerTool]] = asyncio.get_running_loop().create_future()
+    over = asyncio.Event()
+    # A separate task, because the library wraps exceptions raised within its contexts in exception groups.
+    keeper = asyncio.create_task(_keep(words, ready, over))
+    try:
+        yield await ready
+    except _Unusable as fault:
+        raise InputError(
+            f"The MCP server cannot be used: {fault}.",
+            where=command,
+            next="Run the command by itself to see what it says.",
+        ) from fault
+    finally:
+        over.set()
+        await keeper
+
+
+class _Unusable(Exception):
+    """The server cannot be used; the message says why."""
+
+
+async def _keep(words: Sequence[str], ready: asyncio.Future[list[ServerTool]], over: asyncio.Event) -> None:
+    """Run a server until ``over`` is set; ``ready`` receives its tools or the error."""
+    from mcp import Client, MCPError, StdioServerParameters, stdio_client
+
+    program, *arguments = words
+    process = StdioServerParameters(command=program, args=arguments)
+    # The server's log goes to standard error, like this program's progress.
+    transport = stdio_client(process, errlog=sys.__stderr__ or sys.stderr)
+    try:
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(_CONNECT):
+                client = await stack.enter_async_context(Client(transport))
+                tools = await _listed(client)
+            if not ready.done():
+                ready.set_result(tools)
+            await over.wait()
+    except (OSError, MCPError, ExceptionGroup) as error:
+        if not ready.done():  # Later, each call reports the error itself.
+            slow = isinstance(error, TimeoutError)
+            ready.set_exception(_Unusable("it took too long" if slow else _reason(error)))
+
+
+async def _listed(client: Client) -> list[ServerTool]:
+    found: list[ServerTool] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        for tool in page.tools:
+            name = _NO_NAME.sub("_", tool.name)[:_LONGEST_NAME]
+            declared = Tool(name, tool.description or tool.title or tool.name, tool.input_schema)
+            found.append(ServerTool(declared, client, tool.name))
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(
+            f"The command line cannot be read: {error}.", where=command, next="Check its quotes."
+        ) from error
+    if not words:
+        raise InputError(
+            "The command line of an MCP server is empty.",
+            where="--mcp",
+            next='For example --mcp "uvx some-server"',
+        )
+    return words
+
+
+def _text(result: CallToolResult) -> str:
+    parts = [_part(block) for block in result.content]
+    if not parts and result.structured_content is not None:
+        return to_json(result.structured_content, fallback=str).decode()
+    return "\n".join(parts)
+
+
+def _part(block: Any) -> str:
+    """Return the text of a piece of content; for an image or a sound, its type."""
+    if block.type == "text":
+        return block.text
+    if block.type == "resource" and hasattr(block.resource, "text"):
+        return block.resource.text
+    kind = getattr(block, "mime_type", None)
+    return f"[{block.type}{f', {kind}' if kind else ''}]"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ExceptionGroup):
+        return _reason(cast("ExceptionGroup[Exception]", error).exceptions[0])
+    return str(error).rstrip(".") or type(error).__name__

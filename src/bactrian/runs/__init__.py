@@ -1,0 +1,1 @@
+"""Runs of many sessions: their plan, schedule, cost and progress."""

@@ -1,0 +1,208 @@
+"""Begins only the sessions that the run's limits can pay to the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from math import inf, sqrt
+
+from bactrian.errors import BudgetReached
+from bactrian.models.budget import RAISE_LIMIT, UsageMeter
+from bactrian.records.text import write_dollars
+from bactrian.runs.cost import Outlook, RemainingUsage
+from bactrian.stats.streaming import Moments
+
+_CAUTION = 1.0
+"""Standard deviations of reserve for the sessions in flight."""
+_TELLING = 3
+"""How many sessions in flight a session that has ended outweighs: the first to end are the shortest."""
+_LARGER = 4
+"""How much larger than assumed texts may be, as long as none was seen."""
+_SEEN = 6
+"""Turns of a session that show how large its texts are."""
+_RECHECK = 0.25
+"""Share of the money that is free after which the sessions in flight are weighed again."""
+
+
+_Queued = tuple[int, asyncio.Future[bool]]
+"""The number of turns of a session, and whether it may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """What a limit leaves, and what the sessions in flight need, in tokens or US dollars."""
+
+    left: float
+    expected: float
+    cautious: float
+    """With a reserve for sessions that become longer than expected."""
+
+
+@dataclass(slots=True)
+class Admission:
+    """Lets a session begin if the limits can pay for it and for the rest of those in flight.
+
+    Sessions in flight that turn out too expensive are paused, those with the fewest turns first, so that the others
+    end; they continue as soon as they can be paid for. Without a limit, every session begins at once.
+    """
+
+    meter: UsageMeter
+    outlook: Outlook
+    refused: bool = False
+    """True if a session could not begin."""
+    left_open: list[int] = field(default_factory=list[int])
+    """Numbers of turns of the sessions that this command leaves open."""
+    _closed: bool = False
+    _waiting: deque[_Queued] = field(default_factory=deque[_Queued])
+    _paused: list[_Queued] = field(default_factory=list[_Queued])
+    _next_usd: float = inf
+    _next_tokens: float = inf
+
+    def __post_init__(self) -> None:
+        if self.meter.limited:
+            self._next_usd = self._next_tokens = 0.0
+
+    async def admit(self, turns: int) -> bool:
+        """Wait until a session that has ``turns`` turns can be paid for; return False if it cannot."""
+        if not self.meter.limited and not self._closed:
+            self.outlook.begin(turns)
+            return True
+        return await self._queue(turns)
+
+    def is_tight(self) -> bool:
+        """Return True if :meth:`stay` has to be asked before the next turn."""
+        return self.meter.usd >= self._next_usd or self.meter.used.total >= self._next_tokens
+
+    async def stay(self, turns: int) -> bool:
+        """Pause a session that has ``turns`` turns if the money does not last; return False if it has to stop."""
+        if self._closed:
+            return True
+        if all(limit is None or limit.expected <= limit.left for limit in self._weigh(None)):
+            self._schedule_check()
+            self._settle()
+            return True
+        open_ = self.outlook.open
+        if sum(open_) == 1 or any(open_[:turns]):
+            return True  # Sessions with fewer turns are paused before this one.
+        future = asyncio.get_running_loop().create_future()
+        self.outlook.end(turns, ended=False)
+        self._paused.append((turns, future))
+        if await future:
+            return True
+        self.outlook.begin(turns)
+        return False
+
+    def leave(self, turns: int, *, ended: bool) -> None:
+        """Count a session out that has ended, or was left open, after ``turns`` turns."""
+        self.outlook.end(turns, ended=ended)
+        if turns and not ended:
+            self.left_open.append(turns)
+        if self.meter.limited:
+            self._settle()
+
+    @property
+    def paused(self) -> int:
+        """Number of sessions that wait until they can be paid for."""
+        return len(self._paused)
+
+    @property
+    def waiting(self) -> int:
+        """Number of jobs that wait until they can be paid for."""
+        return len(self._waiting)
+
+    def explain_refusal(self) -> BudgetReached:
+        """Return the error of a run whose limits pay for no other session."""
+        meter = self.meter
+        tokens, usd = self._weigh(0)
+        if usd is not None and usd.expected > 0 and (usd.cautious > usd.left or tokens is None):
+            session, call, used = map(write_dollars, (usd.expected, meter.largest_usd, meter.usd))
+            limit, where = f"${meter.max_usd:g}", "--budget"
+        else:
+            values = (tokens.expected if tokens else 0, meter.largest_tokens, meter.used.total)
+            session, call, used = (f"{value:,.0f} tokens" for value in values)
+            limit, where = f"{meter.max_tokens:,}", "--max-tokens"
+        return BudgetReached(
+            f"{used} are spent. Another conversation, about {session}, and its longest call, up to {call}, could go "
+            f"past the limit of {limit}.",
+            where=where,
+            next=RAISE_LIMIT,
+        )
+
+    def close(self) -> None:
+        """Let no more sessions begin or continue."""
+        self._closed = True
+        for _, future in (*self._waiting, *self._paused):
+            if not future.done():
+                future.set_result(False)
+        self._waiting.clear()
+        self._paused.clear()
+
+    async def _queue(self, turns: int) -> bool:
+        if self._closed:
+            return False
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((turns, future))
+        if len(self._waiting) == 1:
+            self._settle()
+        return await future
+
+    def _settle(self) -> None:
+        """Let sessions continue, the longest first, then others begin, as long as they can be paid for."""
+        while (queue := self._paused or self._waiting) and not self._closed:
+            first = max(queue, key=lambda entry: entry[0]) if queue is self._paused else queue[0]
+            turns, future = first
+            alone = not any(self.outlook.open)
+            if not self._can_pay(turns, alone=alone):
+                if alone:
+                    self.refused = True
+                    self.close()
+                return
+            queue.remove(first)
+            self.outlook.begin(turns)
+            future.set_result(True)
+
+    def _can_pay(self, turns: int, *, alone: bool) -> bool:
+        limits = [limit for limit in self._weigh(turns) if limit is not None]
+        if alone and not self.outlook.ended:
+            return all(limit.left > 0 for limit in limits)  # The first one shows what a session takes.
+        return all((limit.expected if alone else limit.cautious) <= limit.left for limit in limits)
+
+    def _schedule_check(self) -> None:
+        """Set at which usage the sessions in flight are weighed again."""
+        self._next_usd = self._next_tokens = inf
+        tokens, usd = self._weigh(None)
+        if usd is not None:
+            self._next_usd = self.meter.usd + _RECHECK * (usd.left - usd.expected)
+        if tokens is not None:
+            self._next_tokens = self.meter.used.total + _RECHECK * (tokens.left - tokens.expected)
+
+    def _weigh(self, turns: int | None) -> tuple[Shortfall | None, Shortfall | None]:
+        """Return what is left of each limit, tokens and US dollars, and what the sessions in flight need of it.
+
+        With ``turns``, one session more that has so many turns.
+        """
+        meter, outlook = self.meter, self.outlook
+        lengths = outlook.find_lengths()
+        tokens = usd = None
+        if meter.max_tokens is not None:
+            left = meter.max_tokens - meter.used.total - meter.largest_tokens
+            tokens = self._compare(left, outlook.find_tokens(lengths), turns)
+        if meter.max_usd is not None and (remaining := outlook.find_usd(lengths, meter)) is not None:
+            usd = self._compare(meter.max_usd - meter.usd - meter.largest_usd, remaining, turns)
+        return tokens, usd
+
+    def _compare(self, left: float, remaining: RemainingUsage, turns: int | None) -> Shortfall:
+        total, most = self.outlook.sum_open(remaining)
+        if turns is not None:
+            total, most = total.add(remaining.find(turns)), most + remaining.find_most(turns)
+        return Shortfall(left, total.mean, self._reserve(total, most))
+
+    def _reserve(self, total: Moments, most: float) -> float:
+        """Add a reserve to ``total``: at first for the longest sessions that there can be, later for chance."""
+        outlook = self.outlook
+        open_ = sum(outlook.open) + 1
+        doubt = max(0.0, most - total.mean) * open_ / (open_ + _TELLING * outlook.ended)
+        reserve = total.mean + max(doubt, _CAUTION * sqrt(total.variance))
+        unseen = max(0.0, 1 - outlook.furthest / _SEEN)
+        return reserve * (1 + (_LARGER - 1) * unseen)

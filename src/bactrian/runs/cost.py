@@ -1,0 +1,652 @@
+"""What the sessions and lists of a run cost: assumed before it begins, learnt while it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, prod, sqrt
+from statistics import fmean, stdev
+
+from bactrian.models.budget import Price, UsageMeter
+from bactrian.recipes.schema import Axis, CriticSpec
+from bactrian.records.run import ItemList, Progress
+from bactrian.records.text import write_count
+from bactrian.records.turn import Usage, read_search
+from bactrian.roleplay.setup import MAX_MESSAGES, SMALL_MAX_MESSAGES
+from bactrian.stats.streaming import LengthCounts, Moments, SurvivalCurve
+
+
+@dataclass(frozen=True, slots=True)
+class SessionShape:
+    """How large one session is, in messages and tokens."""
+
+    messages: float
+    system: float
+    """Tokens of a system prompt with its opening request."""
+    instruction: float
+    solution: float
+
+    def usage(self) -> Usage:
+        """Return the tokens of the whole session, and how many of them a prefix cache can serve.
+
+        Each call sends the whole conversation again, so that prompts grow with the square of its length; all of a
+        prompt but the newest message was in the same agent's prompt before.
+        """
+        round_ = self.instruction + self.solution
+        rounds = self.messages / 2
+        prompt = (
+            self.messages * self.system + self.instruction * rounds + round_ * rounds * max(rounds - 1, 0)
+        )
+        # New to each agent are its own reply and the other's, and neither sees the last reply of its own again.
+        fresh = 2 * self.system + self.instruction + 2 * round_ * max(rounds - 1, 0)
+        return Usage(round(prompt), round(round_ * rounds), round(max(prompt - fresh, 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An estimated number with the range in which it probably lies."""
+
+    value: float
+    low: float
+    high: float
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.value, self.low, self.high))
+
+    def times(self, value: float, *ends: float) -> Estimate:
+        """Return value and range, multiplied by ``value``; with ``ends``, the range by these."""
+        low, high = ends or (value, value)
+        return Estimate(self.value * value, self.low * low, self.high * high)
+
+    def plus(self, value: float, *ends: float) -> Estimate:
+        """Return value and range, increased by ``value``; with ``ends``, the range by these."""
+        low, high = ends or (value, value)
+        return Estimate(self.value + value, self.low + low, self.high + high)
+
+
+PLAY = SessionShape(messages=20, system=450, instruction=60, solution=300)
+SMALL_PLAY = SessionShape(messages=12, system=180, instruction=40, solution=110)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCost:
+    """Cost of one session: calls, prompt tokens, completion tokens, cacheable prompt tokens."""
+
+    calls: Estimate
+    prompt: Estimate
+    completion: Estimate
+    cached: Estimate
+    basis: str
+
+    @classmethod
+    def guess(cls, calls: int, prompt: float, completion: float, assumed: str) -> SessionCost:
+        """Return the cost of a session of single questions: from a third of these tokens to three times as many.
+
+        ``assumed`` says of what size the questions and the answers are.
+        """
+        prompts, completions = (Estimate(tokens, tokens / 3, tokens * 3) for tokens in (prompt, completion))
+        basis = f"Nothing of this run has ended yet. Assumed: {assumed}; the range is a third to three times that."
+        return cls(Estimate(calls, calls, calls), prompts, completions, Estimate(0, 0, 0), basis)
+
+    @property
+    def parts(self) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+        """All four numbers."""
+        return self.calls, self.prompt, self.completion, self.cached
+
+    def times(self, factor: float) -> SessionCost:
+        """Return the cost of ``factor`` sessions."""
+        return SessionCost(*(part.times(factor) for part in self.parts), basis=self.basis)
+
+    def plus(self, other: SessionCost) -> SessionCost:
+        """Return the sum of both."""
+        sums = (part.plus(*more) for part, more in zip(self.parts, other.parts, strict=True))
+        return SessionCost(*sums, basis=self.basis)
+
+
+def guess_role_plays(max_messages: int | None, *, small: bool) -> SessionCost:
+    """Return the assumed cost of a typical role-play with this program's prompts and common models.
+
+    ``max_messages`` is the recipe's, ``small`` true if only the built-in model speaks.
+    """
+    longest = float(max_messages or (SMALL_MAX_MESSAGES if small else MAX_MESSAGES))
+    shape = SMALL_PLAY if small else PLAY
+    shape = replace(shape, messages=min(shape.messages, longest))
+    fewest = max(1.0, 0.4 * shape.messages)
+    low = SessionShape(fewest, shape.system * 0.7, shape.instruction / 2, shape.solution / 2)
+    high = SessionShape(longest, shape.system * 1.4, shape.instruction * 2, shape.solution * 2)
+    three = (shape, low, high)
+    usages = [size.usage() for size in three]
+    grown = ", ".join(
+        f"{messages:.0f} messages take {replace(shape, messages=messages).usage().prompt:,}"
+        for messages in (shape.messages / 2, shape.messages, shape.messages * 2)
+    )
+    return SessionCost(
+        Estimate(*(size.messages for size in three)),
+        Estimate(*(usage.prompt for usage in usages)),
+        Estimate(*(usage.completion for usage in usages)),
+        Estimate(*(usage.cached for usage in usages)),
+        f"Nothing of this run has ended yet. Assumed: {shape.messages:.0f} messages a session, "
+        f"{shape.instruction:.0f} tokens an instruction, {shape.solution:.0f} a solution; the range is from "
+        f"{low.messages:.0f} messages with texts half as long to {longest:.0f} with texts twice as long. "
+        f"Prompt tokens of one session as it grows: {grown}.",
+    )
+
+
+_VERDICT = 120
+"""Tokens of a critic's answer."""
+
+
+def apply_critic(session: SessionCost, critic: CriticSpec | None, *, guessed: bool) -> SessionCost:
+    """Return ``session`` with the cost of choosing each turn among several proposals; unchanged without a critic.
+
+    At best an endpoint gives all proposals of a turn in one call, and the critic is content with the first round; at
+    worst each proposal is a call of its own and every round is needed. Sessions that have ended show what they used,
+    but not in how many calls.
+    """
+    if critic is None:
+        return session
+    width, depth = read_search(critic.search) if critic.search else (1, 1)
+    # Each level of a search after the first continues every line of the beam.
+    proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
+    factors = proposals + 1, 2, critic.rounds * (proposals + 2)
+    calls = session.calls.times(*factors)
+    if not guessed:
+        return replace(session, calls=calls)
+    completion = session.completion.times(proposals, proposals, critic.rounds * proposals)
+    return SessionCost(
+        calls,
+        session.prompt.times(*factors),
+        completion.plus(*session.calls.times(_VERDICT)),
+        session.cached.times(*factors),
+        f"{session.basis} A critic chooses among {proposals} proposals for each message, in up to {critic.rounds} "
+        "rounds.",
+    )
+
+
+def average(ended: Sequence[Progress], left: int, *, calls_beside: int) -> SessionCost:
+    """Return the mean cost of the run's ended sessions, with the 95 % interval of the mean of ``left`` others.
+
+    ``calls_beside`` is how many turns of a session were not asked of a model.
+    """
+    calls, prompt, completion, cached = (
+        _mean([float(getattr(session, name) or 0) for session in ended], left)
+        for name in ("turns", "prompt", "completion", "cached")
+    )
+    return SessionCost(
+        calls.plus(-calls_beside),
+        prompt,
+        completion,
+        cached,
+        f"From the {write_count(len(ended), 'session')} of this run that ended; the ranges are 95 % intervals, if "
+        "the rest is like them. In a run that has just begun, the shortest sessions end first.",
+    )
+
+
+def _mean(values: Sequence[float], left: int) -> Estimate:
+    """Return the mean of ``values``, with the range in which the mean of ``left`` further ones probably lies.
+
+    Both means vary; with few values their deviation is itself uncertain, and the interval wider.
+    """
+    mean, count = fmean(values), len(values)
+    if count < 2:
+        return Estimate(mean, mean / 3, mean * 3)
+    wide = 1.96 * (1 + 2.5 / (count - 1))
+    half = wide * stdev(values) * (1 / count + 1 / max(1, left)) ** 0.5
+    return Estimate(mean, max(0.0, mean - half), mean + half)
+
+
+# Remaining cost of a run's lists: assumed first, then measured on finished lists.
+
+
+_ITEM = 15
+"""Tokens of an item in a list; of one that is asked for alone, ten times as many."""
+_LIST_PROMPT = 80
+_SHOWN_ITEM = 50
+"""Tokens of an earlier item in a question; longer ones are cut there."""
+
+
+@dataclass(slots=True)
+class AxisCosts:
+    """The questions for the lists of one axis: one for each list, or one for each item."""
+
+    left: int
+    assumed: Usage
+    """Of one question."""
+    each: bool
+    """True if each item is a question."""
+    asked: int = 0
+    """Questions whose usage is known."""
+    used: Usage = Usage()
+
+    def finish(self, items: ItemList) -> None:
+        """Count a finished list; a copied one shows no cost."""
+        questions = len(items.items) if self.each else 1
+        self.left = max(0, self.left - questions)
+        if items.calls:
+            self.asked += questions
+            self.used += items.usage
+
+    def estimate(self) -> Usage:
+        """Return the cost of all remaining questions together."""
+        if not self.asked:
+            return Usage(self.left * self.assumed.prompt, self.left * self.assumed.completion)
+        share = self.left / self.asked
+        return Usage(round(share * self.used.prompt), round(share * self.used.completion))
+
+
+@dataclass(slots=True)
+class ListCosts:
+    """The remaining cost of a run's lists."""
+
+    axes: dict[str, AxisCosts] = field(default_factory=dict[str, AxisCosts])
+    price: Price | None = None
+    """Of the model that is asked for lists; None if it is unknown."""
+
+    def finish(self, items: ItemList) -> None:
+        """Count a finished list."""
+        if (axis := self.axes.get(items.id.partition("@")[0])) is not None:
+            axis.finish(items)
+
+    def estimate(self) -> Usage:
+        """Return the tokens of all remaining questions."""
+        return sum((axis.estimate() for axis in self.axes.values()), Usage())
+
+    def count_calls(self) -> int:
+        """Return the number of questions that are left."""
+        return sum(axis.left for axis in self.axes.values())
+
+
+def estimate_lists(axes: Sequence[Axis], size: int, *, spread: bool, price: Price | None = None) -> ListCosts:
+    """Return the cost of all lists that ``size`` jobs need.
+
+    Jobs that are ``spread`` need as many different lists as possible, and the first items of each.
+    """
+    return ListCosts(dict(_expect_axes(axes, size, spread=spread)), price)
+
+
+def _expect_axes(axes: Sequence[Axis], size: int, *, spread: bool) -> Iterator[tuple[str, AxisCosts]]:
+    for position, axis in enumerate(axes):
+        if axis.items is not None or axis.ask is None or axis.source is not None:
+            continue
+        below = prod(other.count for other in axes[position:])
+        most = prod(other.count for other in axes if other.name in axis.per)
+        lists = min(most, size if spread else -(-size // below))
+        if not axis.each:
+            yield axis.name, AxisCosts(lists, Usage(_LIST_PROMPT, axis.count * _ITEM), each=False)
+            continue
+        # Only the items that are needed are requested.
+        needed = size if spread else -(-size // (below // axis.count))
+        tokens = _ITEM * 10
+        shown = round(_count_shown(axis) * min(tokens, _SHOWN_ITEM))
+        yield (
+            axis.name,
+            AxisCosts(min(lists * axis.count, needed), Usage(_LIST_PROMPT + shown, tokens), each=True),
+        )
+
+
+def _count_shown(axis: Axis) -> float:
+    """Return how many earlier items a question for one more lists, on average."""
+    return sum(min(position, axis.shown) for position in range(axis.count)) / axis.count
+
+
+# What the sessions of a run will still use and how long they will take, from the run so far.
+
+
+_ASSUMED_SESSIONS = 1.0
+"""Sessions that the assumed lengths count for."""
+_ASSUMED_TURNS = 3.0
+"""Turns that the assumed growth of prompts counts for."""
+_LONGER = 1.5
+"""Where nothing limits a session: how much longer than the longest so far one may be."""
+_WIDE = 1.96
+"""Standard deviations of a 95 % range."""
+_NOTHING = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPrior:
+    """Assumptions about a session before any has ended."""
+
+    turns: Estimate
+    prompt: Estimate
+    """Tokens of the whole session."""
+    completion: Estimate
+    """Tokens of the whole session."""
+    price: Price | None = None
+    """Mean price of the agents; None if a price is unknown."""
+    given_turns: int = 0
+    """Turns that no model makes."""
+
+    def assume_ending(self, turns: int) -> float:
+        """Return the probability that a session ends that has so many turns."""
+        usual, fewest, most = self.turns.value, self.turns.low, self.turns.high
+        if turns >= most:
+            return 1.0
+        if turns < fewest:
+            return 0.0
+        return min(1.0, 1 / max(1.0, usual - fewest + 1))
+
+
+@dataclass(slots=True)
+class _TurnUsage:
+    """Mean usage of a turn, and the growth of its prompt: sums of least squares."""
+
+    count: int = 0
+    positions: int = 0
+    squares: int = 0
+    prompt: int = 0
+    moment: int = 0
+    completion: int = 0
+    cached: int = 0
+
+    def add(self, position: int, usage: Usage) -> None:
+        self.count += 1
+        self.positions += position
+        self.squares += position * position
+        self.prompt += usage.prompt
+        self.moment += position * usage.prompt
+        self.completion += usage.completion
+        self.cached += usage.cached
+
+
+@dataclass(frozen=True, slots=True)
+class TurnModel:
+    """Usage of a session as a function of its turns: prompts grow by the same number of tokens with each turn."""
+
+    start: float
+    growth: float
+    completion: float
+    cached_share: float
+    preparation: Usage
+    given_turns: int
+
+    def total(self, turns: int) -> Usage:
+        """Return the usage of a session with so many turns."""
+        made = max(0, turns - self.given_turns)
+        prompt = max(0.0, made * self.start + self.growth * made * (made + 1) / 2)
+        return Usage(
+            self.preparation.prompt + round(prompt),
+            self.preparation.completion + round(made * self.completion),
+            self.preparation.cached + round(prompt * self.cached_share),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingUsage:
+    """Remaining usage of sessions, by the number of their turns so far."""
+
+    remaining: tuple[Moments, ...]
+    longest: tuple[float, ...]
+    """The same if each becomes as long as any may."""
+
+    def find(self, turns: int) -> Moments:
+        """Return what a session with so many turns still uses."""
+        return self.remaining[min(turns, len(self.remaining) - 1)]
+
+    def find_most(self, turns: int) -> float:
+        """Return what it uses if it becomes as long as any may."""
+        return self.longest[min(turns, len(self.longest) - 1)]
+
+
+@dataclass(slots=True)
+class Outlook:
+    """Learns the lengths and the usage of sessions while they are played."""
+
+    prior: SessionPrior
+    open: list[int] = field(default_factory=list[int])
+    """Number of sessions in flight, by their turns so far."""
+    ended: int = 0
+    """Sessions that have ended, in earlier commands too."""
+    made: int = 0
+    """Turns made by this command."""
+    furthest: int = 0
+    """Most turns that a session has or had."""
+    lengths: LengthCounts = field(default_factory=LengthCounts)
+    _usage: _TurnUsage = field(default_factory=_TurnUsage)
+    _preparation: Usage = _NOTHING
+    _prepared: int = 0
+    _in_flight: int = 0
+    _since: float = 0.0
+    _session_seconds: float = 0.0
+    """Seconds of all sessions of this command, added up."""
+
+    def learn(self, turns: int, usage: Usage, count: int = 1) -> None:
+        """Learn from ``count`` sessions of earlier commands that ended after ``turns`` turns each.
+
+        ``usage`` is that of all of them. Their prompts are taken to have grown as assumed.
+        """
+        self._reserve(turns)
+        self.ended += count
+        self.lengths.end(turns, count)
+        for length in range(turns):
+            self.lengths.continued[length] += count
+        made = turns - self.prior.given_turns
+        if made <= 0 or not usage.prompt:
+            return
+        fit, before = self._fit(), self._usage
+        shares = [max(1.0, fit.start + fit.growth * (position + 1)) for position in range(made)]
+        whole = sum(shares)
+        before.count += made * count
+        before.completion += usage.completion
+        before.cached += usage.cached
+        before.prompt += usage.prompt
+        for position, share in enumerate(shares, 1):
+            before.positions += position * count
+            before.squares += position * position * count
+            before.moment += round(position * usage.prompt * share / whole)
+
+    def begin(self, turns: int) -> None:
+        """Count a session that begins, or continues after ``turns`` turns."""
+        self._reserve(turns)
+        self.open[turns] += 1
+        self._tick(1)
+
+    def prepare(self, usage: Usage) -> None:
+        """Count what the preparation of a new session used."""
+        self._preparation += usage
+        self._prepared += 1
+
+    def speak(self, turns: int, usage: Usage) -> None:
+        """Count the newest turn of a session that has ``turns`` turns now."""
+        if turns > self.furthest:
+            self._reserve(turns)
+        self.open[turns - 1] -= 1
+        self.open[turns] += 1
+        self.lengths.continued[turns - 1] += 1
+        self.made += 1
+        if usage.prompt:
+            self._usage.add(turns - self.prior.given_turns, usage)
+
+    def end(self, turns: int, *, ended: bool) -> None:
+        """Count a session that stops after ``turns`` turns, at its end or to be resumed later."""
+        self.open[turns] -= 1
+        self._tick(-1)
+        if ended:
+            self.ended += 1
+            self.lengths.end(turns)
+
+    def move(self, turns: int, to: int) -> None:
+        """Count a session with ``turns`` turns as one with ``to``: no model made the turns between."""
+        self._reserve(to)
+        self.open[turns] -= 1
+        self.open[to] += 1
+        for length in range(turns, to):
+            self.lengths.continued[length] += 1
+
+    def find_lengths(self) -> SurvivalCurve:
+        """Return the distribution of the numbers of turns."""
+        longest = max(1, ceil(self.prior.turns.high))
+        if self.furthest > longest:
+            longest = ceil(self.furthest * _LONGER)
+        return self.lengths.estimate(self.prior.assume_ending, _ASSUMED_SESSIONS, longest)
+
+    def find_tokens(self, lengths: SurvivalCurve) -> RemainingUsage:
+        """Return the tokens that sessions still use."""
+        fit = self._fit()
+        return _find_remaining(
+            lengths, [float(fit.total(turns).total) for turns in range(len(lengths.beyond))]
+        )
+
+    def find_usd(self, lengths: SurvivalCurve, meter: UsageMeter) -> RemainingUsage | None:
+        """Return the US dollars that sessions still cost; None if a price is unknown.
+
+        The agents' mean price is corrected by what ``meter`` shows that the tokens so far have cost.
+        """
+        price = self.prior.price
+        if price is None:
+            return None
+        fit, usual = self._fit(), price.cost(meter.used)
+        scale = meter.usd / usual if usual and meter.usd else 1.0
+        costs = [scale * price.cost(fit.total(turns)) for turns in range(len(lengths.beyond))]
+        return _find_remaining(lengths, costs)
+
+    def sum_open(self, remaining: RemainingUsage) -> tuple[Moments, float]:
+        """Return what the sessions in flight still use together, and the most that they may."""
+        total, most = Moments(), 0.0
+        for turns, count in enumerate(self.open):
+            if count:
+                total = total.add(remaining.find(turns), count)
+                most += count * remaining.find_most(turns)
+        return total, most
+
+    def estimate_total(self, spent: float, left: int, remaining: RemainingUsage) -> Estimate:
+        """Return what the whole run uses in the end, if ``left`` more sessions begin."""
+        total, most = self.sum_open(remaining)
+        total = total.add(remaining.find(0), left)
+        most += left * remaining.find_most(0)
+        if not self.ended:
+            return Estimate(spent + total.mean, spent + total.mean / 3, spent + max(most, total.mean))
+        one = remaining.find(0)
+        spread = sqrt(one.variance) / one.mean if one.mean else 0.0
+        doubt = max(spread, 0.1) * total.mean / sqrt(self.ended)
+        half = _WIDE * sqrt(total.variance + doubt * doubt)
+        return Estimate(
+            spent + total.mean, spent + max(total.mean / 3, total.mean - half), spent + total.mean + half
+        )
+
+    def estimate_seconds(self, left: int, window: int) -> float | None:
+        """Return the seconds until all sessions have ended, if ``left`` more begin, ``window`` at once.
+
+        The work is divided among the sessions in flight; at the end, fewer and fewer are in flight, and the run takes
+        as long as the longest of them. None until a turn was made.
+        """
+        if not self.made:
+            return None
+        in_flight = sum(self.open)
+        pace = self._find_pace()
+        lengths = self.find_lengths()
+        remaining = lengths.find_remaining(float)
+        if not left:
+            return pace * self._longest_open(lengths)
+        whole = remaining[0]
+        work = sum(
+            count * remaining[min(turns, len(remaining) - 1)].mean for turns, count in enumerate(self.open)
+        )
+        work += left * whole.mean
+        window = max(1, min(window, in_flight + left))
+        # What a session that is met at a random moment still has before it.
+        rest = (whole.variance / whole.mean + whole.mean) / 2 if whole.mean else 0.0
+        last = lengths.find_longest(min(window, left))
+        return pace * max(work / window - rest + last, work / window, last)
+
+    def count_done(self, lengths: SurvivalCurve) -> float:
+        """Return the work that is done in the sessions in flight, in sessions."""
+        remaining = lengths.find_remaining(float)
+        return sum(
+            count * turns / (turns + remaining[min(turns, len(remaining) - 1)].mean)
+            for turns, count in enumerate(self.open)
+            if count and turns
+        )
+
+    def estimate_first(self, lengths: SurvivalCurve) -> float | None:
+        """Return the seconds until the first session in flight ends; None until a turn was made."""
+        turns = max((turns for turns, count in enumerate(self.open) if count), default=0)
+        if not self.made or not turns:
+            return None
+        remaining = lengths.find_remaining(float)
+        return self._find_pace() * remaining[min(turns, len(remaining) - 1)].mean
+
+    def _find_pace(self) -> float:
+        """Return the seconds of a turn; half of each turn in flight is done, on average."""
+        self._tick(0)
+        return self._session_seconds / (self.made + 0.5 * self._in_flight)
+
+    def _longest_open(self, lengths: SurvivalCurve) -> float:
+        """Return the expected number of turns until the last session in flight has ended."""
+        beyond = lengths.beyond
+        groups = [
+            (turns, count)
+            for turns, count in enumerate(self.open)
+            if count and turns < len(beyond) and beyond[turns]
+        ]
+        expected = 0.0
+        for more in range(len(beyond)):
+            none = 1.0
+            for turns, count in groups:
+                if turns + more < len(beyond):
+                    none *= (1 - beyond[turns + more] / beyond[turns]) ** count
+            expected += 1 - none
+        return expected
+
+    def _fit(self) -> TurnModel:
+        """Fit a line to the prompts; where their growth is not seen yet, each turn adds the reply before it."""
+        seen, prior = self._usage, self.prior
+        usual = max(1.0, prior.turns.value - prior.given_turns)
+        if seen.count:
+            completion = seen.completion / seen.count
+            middle, mean = seen.positions / seen.count, seen.prompt / seen.count
+        else:
+            completion = prior.completion.value / usual
+            middle, mean = (usual + 1) / 2, prior.prompt.value / usual
+        growth = completion if usual > 2 else 0.0
+        if not seen.count:
+            growth = min(growth, mean / middle) if usual > 2 else 0.0
+        else:
+            # The assumed growth is worth a few turns, half a usual session away from the mean.
+            anchor = _ASSUMED_TURNS * (usual / 2) ** 2 + 1e-9
+            spread = seen.squares - seen.positions * middle
+            growth = (seen.moment - middle * seen.prompt + anchor * growth) / (spread + anchor)
+        steps = self._preparation
+        prepared = max(1, self._prepared)
+        return TurnModel(
+            mean - growth * middle,
+            growth,
+            completion,
+            seen.cached / seen.prompt if seen.prompt else 0.0,
+            Usage(steps.prompt // prepared, steps.completion // prepared, steps.cached // prepared),
+            prior.given_turns,
+        )
+
+    def _reserve(self, turns: int) -> None:
+        """Make room for sessions of so many turns."""
+        self.furthest = max(self.furthest, turns)
+        missing = turns + 2 - len(self.open)
+        if missing > 0:
+            self.open += [0] * missing
+        self.lengths.reserve(turns + 1)
+
+    def _tick(self, more: int) -> None:
+        now = time.monotonic()
+        self._session_seconds += self._in_flight * (now - self._since)
+        self._since = now
+        self._in_flight += more
+
+
+def _find_remaining(lengths: SurvivalCurve, totals: list[float]) -> RemainingUsage:
+    most = totals[-1]
+    return RemainingUsage(
+        lengths.find_remaining(totals.__getitem__), tuple(max(0.0, most - total) for total in totals)
+    )
+
+
+def mix_prices(prices: Sequence[Price | None]) -> Price | None:
+    """Return the price of a call; with several models, the mean of those that talk. None if one is unknown."""
+    known = [price for price in prices if price is not None]
+    if len(known) < len(prices) or not known:
+        return None
+    return Price(
+        sum(price.prompt for price in known) / len(known),
+        sum(price.completion for price in known) / len(known),
+        sum(price.prompt if price.cached is None else price.cached for price in known) / len(known),
+    )

@@ -1,0 +1,248 @@
+"""The forecast of what is left of a run, from its plan and from the sessions that it has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bactrian.records.run import Progress
+from bactrian.records.turn import Usage
+from bactrian.runs.cost import (
+    Estimate,
+    SessionCost,
+    apply_critic,
+    average,
+    estimate_lists,
+    mix_prices,
+)
+from bactrian.runs.jobs import JobIds, is_cut_short
+from bactrian.runs.kinds import find_job_kind
+from bactrian.runs.scheduler import JobSequence
+from bactrian.runs.wiring import RunOrder
+from bactrian.store import RunStore, open_store
+
+_SECONDS_PER_CALL = 4.0
+_GROWTH = (
+    "Every call sends the whole conversation again, so prompt tokens grow with the square of its length."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The remaining cost of a run.
+
+    Example:
+        >>> forecast = bt.open_run("teas.db").forecast()
+        >>> forecast.sessions, forecast.calls.low <= forecast.calls.value <= forecast.calls.high
+        (1, True)
+    """
+
+    sessions: int
+    calls: Estimate
+    prompt: Estimate
+    """Tokens."""
+    completion: Estimate
+    cached: Estimate
+    """Prompt tokens that a prefix cache can serve."""
+    usd: Estimate | None
+    """Without any prefix cache; None if there is no price."""
+    usd_cached: Estimate | None
+    """With a prefix cache that serves all it can."""
+    seconds: Estimate
+    basis: str
+    """The basis of the numbers, and their uncertainty."""
+    jobs: int = 0
+    """Jobs that were asked for, those that ended among them."""
+    equal_roles: int = 0
+    """Jobs of the recipe that are left out because their roles are equal."""
+
+
+async def forecast_run(order: RunOrder) -> Forecast:
+    """Estimate the remaining cost of the run before anything is spent.
+
+    Raises:
+        InputError: the run cannot be read.
+    """
+    plan = order.plan
+    kind = find_job_kind(plan.recipe)(plan)
+    kind.content()  # A run that cannot begin has no cost.
+    grid = await kind.read_grid()
+    jobs = JobSequence.of_recipe(plan.recipe, grid.axes, order.spread, order.limit)
+    left = jobs.size
+    states = JobStates()
+    lists = estimate_lists(plan.recipe.axes, jobs.size, spread=not order.spread.depth)
+    seconds: float | None = None
+    if await asyncio.to_thread(order.run.exists):
+        async with open_store(order.run, read_only=True) as store:
+            ids = JobIds(grid, await store.list_imported())
+            states = await read_states(store, ids, kind.limit, jobs, retry=order.retry_failed)
+            left -= states.begun
+            async for items in store.item_lists():
+                if items.complete:
+                    lists.finish(items)
+            seconds = await store.mean_seconds()
+    usage, calls = lists.estimate(), lists.count_calls()
+    cost = await kind.estimate()
+    turns = cost.session.calls.plus(cost.given_turns)
+    turns = replace(turns, high=kind.limit or turns.high)
+    measured = states.has_usage
+    for step in cost.preparation:
+        calls += left
+        if not measured:  # The usage of ended sessions includes this.
+            usage += Usage(step.prompt * left, step.completion * left)
+    session = _estimate_extended(states, turns, left, cost.given_turns) if measured else cost.session
+    session = apply_critic(session.times(cost.sessions), cost.critic, guessed=not measured)
+    whole = session.times(left)
+    if begun := (*states.shorter, *states.open):
+        whole = whole.plus(apply_critic(_estimate_rest(begun, turns), cost.critic, guessed=False))
+    speakers = [plan.models[agent] for agent in cost.speakers]
+    all_calls = whole.calls.plus(calls, calls, 2 * calls)
+    time, about_time = _estimate_seconds(all_calls, seconds, min(order.limits.choose_window(speakers), left))
+    prompt, completion = (
+        part.plus(tokens, tokens / 2, tokens * 2)
+        for part, tokens in ((whole.prompt, usage.prompt), (whole.completion, usage.completion))
+    )
+    price = mix_prices([order.meter.prices.get(name) for name in speakers])
+    tokens = list(zip(prompt, completion, whole.cached, strict=True))
+    plain = price and Estimate(*(price.cost(Usage(round(p), round(c))) for p, c, _ in tokens))
+    saved = price and Estimate(*(price.cost(Usage(round(p), round(c), round(k))) for p, c, k in tokens))
+    growth = f" {_GROWTH}" if turns.value > 2 else ""  # A question and its answer have no common prefix.
+    return Forecast(
+        sessions=left + len(begun),
+        calls=all_calls,
+        prompt=prompt,
+        completion=completion,
+        cached=whole.cached,
+        usd=plain,
+        usd_cached=saved,
+        seconds=time,
+        basis=f"{session.basis} {about_time}{growth}",
+        jobs=jobs.size,
+        equal_roles=jobs.count_equal(),
+    )
+
+
+def _estimate_seconds(calls: Estimate, per_call: float | None, at_once: int) -> tuple[Estimate, str]:
+    """Return how long ``calls`` take, and what that is based on. ``per_call`` is None before a call was seen."""
+    at_once = max(1, at_once)
+    if per_call is None:
+        about = f"Time: {_SECONDS_PER_CALL:.0f} s a call, which is a guess; the range is a quarter to four times that."
+        return calls.times(_SECONDS_PER_CALL / at_once).times(1, 1 / 4, 4), about
+    about = (
+        f"Time: {per_call:.2g} s a call, {at_once:,} at once, without waits and the slower end of the run."
+    )
+    return calls.times(per_call / at_once).times(1, 0.8, 2), about
+
+
+# Sessions that have begun: left open by an earlier command, or stopped at a smaller limit.
+
+
+_OTHERWISE = 1.25
+"""How much longer or shorter than its earlier turns the later ones of a session may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStates:
+    """The sessions of a run's jobs, by what is left of them."""
+
+    done: tuple[Progress, ...] = ()
+    shorter: tuple[Progress, ...] = ()
+    """Ended at a smaller limit of messages, and will continue."""
+    open: tuple[Progress, ...] = ()
+    """Left open by an earlier command, with their usage so far; sessions without a turn are not included."""
+    begun: int = 0
+    """Jobs asked for that are done, shorter or open."""
+
+    @property
+    def has_usage(self) -> bool:
+        """True if it is known what a session uses."""
+        return any(session.prompt for session in (*self.done, *self.shorter))
+
+
+async def read_states(
+    store: RunStore, ids: JobIds, limit: int | None, jobs: JobSequence, *, retry: bool
+) -> JobStates:
+    """Read the states of the jobs; with ``retry``, failed ones are not done. ``jobs`` are those asked for."""
+    done: list[Progress] = []
+    shorter: list[Progress] = []
+    opened: list[Progress] = []
+    begun = 0
+    async for number, progress in ids.list_jobs(store):
+        if progress.ending is None or (progress.ending == "failed" and retry):
+            session = await store.session(progress.id)
+            if session is None or not session.turns or number not in jobs:
+                continue
+            usage = session.usage
+            so_far = {"prompt": usage.prompt, "completion": usage.completion, "cached": usage.cached}
+            opened.append(replace(progress, turns=len(session.turns), **so_far))
+        elif is_cut_short(progress, limit):
+            if number in jobs:
+                shorter.append(progress)
+        else:
+            done.append(progress)
+        begun += number in jobs
+    return JobStates(tuple(done), tuple(shorter), tuple(opened), begun)
+
+
+def _extend(session: Progress, turns: float) -> Progress:
+    """Return a session that ended, or got so far, with what it will have used after ``turns`` turns.
+
+    Each turn adds a reply to the prompts of all later ones.
+    """
+    so_far = session.turns or 0
+    if turns <= so_far or not so_far:
+        return session
+    factor = turns / so_far
+    prompt, completion, cached = session.prompt or 0, session.completion or 0, session.cached or 0
+    added = completion / so_far * turns * (turns - so_far) / 2
+    whole = prompt * factor + added
+    return replace(
+        session,
+        turns=round(turns),
+        prompt=round(whole),
+        completion=round(completion * factor),
+        cached=round(cached / prompt * whole) if prompt else 0,
+    )
+
+
+def _list_extended(session: Progress, turns: Estimate) -> tuple[Progress, Progress, Progress]:
+    """Return the session as it probably ends, with its next turn, and at its limit."""
+    fewest = (session.turns or 0) + 1
+    most = max(fewest, turns.high)
+    usual = min(most, max(fewest, turns.value))
+    return _extend(session, usual), _extend(session, fewest), _extend(session, most)
+
+
+def _estimate_extended(states: JobStates, turns: Estimate, left: int, calls_beside: int) -> SessionCost:
+    """Return the mean of sessions of this run, if those that stopped at a smaller limit continue."""
+    done = [session for session in states.done if session.prompt]
+    extended = [_list_extended(session, turns) for session in states.shorter if session.prompt]
+    usual, low, high = (
+        average([*done, *(ends[which] for ends in extended)], left, calls_beside=calls_beside)
+        for which in range(3)
+    )
+    if not states.shorter:
+        return usual
+    parts = zip(usual.parts, low.parts, high.parts, strict=True)
+    return SessionCost(
+        *(Estimate(part.value, least.low, most.high) for part, least, most in parts),
+        basis=f"{usual.basis} Of these, {len(states.shorter):,} stopped at a smaller limit of messages; how long they "
+        "become is assumed.",
+    )
+
+
+def _estimate_rest(begun: Sequence[Progress], turns: Estimate) -> SessionCost:
+    """Return the remaining cost of all sessions of ``begun``."""
+    extended = [_list_extended(session, turns) for session in begun]
+
+    def add_up(name: str) -> Estimate:
+        before = sum(getattr(session, name) or 0 for session in begun)
+        return Estimate(
+            *(float(sum(getattr(ends[which], name) or 0 for ends in extended) - before) for which in range(3))
+        )
+
+    tokens = (
+        add_up(name).times(1, 1 / _OTHERWISE, _OTHERWISE) for name in ("prompt", "completion", "cached")
+    )
+    return SessionCost(add_up("turns"), *tokens, basis="")

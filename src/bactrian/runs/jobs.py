@@ -1,0 +1,278 @@
+"""Defines job kinds: recipe table, agents, grid, work and cost."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+from bactrian.files.template import compile_template
+from bactrian.models.model import Model
+from bactrian.models.seeds import RunSeeds
+from bactrian.recipes.job_table import AXIS, expand_row
+from bactrian.recipes.schema import Axis, CriticSpec, JobSpec, Recipe, ToolsSpec
+from bactrian.records.events import Event
+from bactrian.records.run import Progress
+from bactrian.records.turn import Usage
+from bactrian.roleplay.tools import Toolbox
+from bactrian.runs.cost import SessionCost
+from bactrian.runs.plan import Plan
+from bactrian.runs.scheduler import Job, find_number
+from bactrian.store import RunStore
+
+SpecT = TypeVar("SpecT", bound=JobSpec)
+
+
+class JobPlayer(Protocol):
+    """Plays the jobs of a run."""
+
+    def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
+        """Play the session of ``job`` from its current state to its ending. Each event is stored before it is yielded.
+
+        A model failure ends the session as ``failed``; an endpoint fault leaves it open.
+
+        Raises:
+            InputError: an item of the job cannot be a role or an idea.
+        """
+        ...
+
+
+AGENTS = ("task_specifier", "task_planner", "user", "assistant")
+"""The agents whose models are frozen in a run. The format has always named all four, including unused ones."""
+LOCAL = "local"
+"""The default model of all agents."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """The models that a user names."""
+
+    default: str
+    by_agent: Mapping[str, str] = field(default_factory=dict[str, str])
+    """For agents with a model of their own."""
+    from_file: frozenset[str] = frozenset()
+    """Names that the recipe gives and not the user."""
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        """Names that the user gives."""
+        return frozenset((self.default, *self.by_agent.values())) - self.from_file
+
+    def find(self, agent: str) -> str:
+        """Return the model of ``agent``."""
+        return self.by_agent.get(agent, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """The resources of an open run, for its jobs."""
+
+    models: Mapping[str, Model]
+    """By agent."""
+    tools: Mapping[str, Toolbox]
+    """By agent."""
+    seeds: RunSeeds
+    stack: AsyncExitStack
+    """Closes the resources that a job kind opens, when the run ends."""
+    has_tasks: bool = False
+    """True if the run stores specified tasks that its jobs take over from another run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All axes of a run, and the mapping from sessions to job numbers."""
+
+    axes: tuple[Axis, ...]
+    find_number: Callable[[str], int | None]
+    """Returns the number of a job by the id of its last session, or None if not found."""
+
+    @classmethod
+    def of(cls, axes: tuple[Axis, ...]) -> Grid:
+        """Return a grid in which a session's id is the position of its job on each axis."""
+        return cls(axes, partial(find_number, axes=axes))
+
+
+@dataclass(frozen=True, slots=True)
+class ListStyle:
+    """The style of the questions for the lists of a recipe."""
+
+    preamble: str = ""
+    """Put before each question."""
+    enforced: bool = False
+    """True to constrain the reply to the format of a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobCost:
+    """The expected cost of a job, before the run begins."""
+
+    session: SessionCost
+    """Estimated calls and tokens of one session."""
+    speakers: tuple[str, ...]
+    """The agents that make the calls of a session."""
+    preparation: tuple[Usage, ...] = ()
+    """Usage of each call before a session's first turn."""
+    sessions: int = 1
+    """Sessions per job."""
+    given_turns: int = 0
+    """Turns of a session that need no model call."""
+    critic: CriticSpec | None = None
+    """Chooses each turn among several proposals."""
+
+
+class JobKind(ABC, Generic[SpecT]):
+    """The jobs of a plan, all of one kind.
+
+    Each kind is a subclass, found by the name of its table (``spec.key``). Packages register theirs under the
+    entry-point group ``bactrian.jobs``. A new kind defines its ``spec``, :meth:`estimate` and :meth:`open`.
+    """
+
+    spec: ClassVar[type[JobSpec]]
+    """The kind's table in a recipe."""
+    agents: ClassVar[tuple[str, ...]] = ("assistant",)
+    """The agents whose models the run freezes, in addition to the critic and the lister."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    @property
+    def job(self) -> SpecT:
+        """The table of this plan's recipe."""
+        return cast("SpecT", self.plan.recipe.job)
+
+    @classmethod
+    def check(cls, recipe: Recipe) -> None:
+        """Check that the recipe has the optional values that a run needs.
+
+        Raises:
+            InputError: a value is missing, and the user has to provide it.
+        """
+
+    @classmethod
+    def name_models(cls, recipe: Recipe, choice: ModelChoice) -> dict[str, str]:
+        """Return the model name of each agent except the lister."""
+        agents = (*cls.agents, "critic") if recipe.critic else cls.agents
+        return {agent: choice.find(agent) for agent in agents}
+
+    @property
+    def limit(self) -> int | None:
+        """Messages at which a job's last session ends at the latest; None if such a session is never continued."""
+        return None
+
+    def content(self) -> Mapping[str, Any]:
+        """Return the JSON content that the run freezes in addition to recipe, models and seed.
+
+        Raises:
+            InputError: a file that the recipe names cannot be used.
+        """
+        return {}
+
+    def list_inputs(self) -> Sequence[Path]:
+        """Return the files that the jobs read, which must not be the run itself."""
+        return ()
+
+    def tools(self) -> Mapping[str, ToolsSpec]:
+        """Return the tools by agent."""
+        return {}
+
+    def list_style(self) -> ListStyle:
+        """Return the style of the questions for lists."""
+        return ListStyle()
+
+    async def read_grid(self) -> Grid:
+        """Return the axes of the run: the recipe's, and those that this kind adds.
+
+        Raises:
+            InputError: the source of an axis cannot be used.
+        """
+        return Grid.of(self.plan.recipe.axes)
+
+    @abstractmethod
+    async def estimate(self) -> JobCost:
+        """Estimate the cost of a job, for a forecast.
+
+        Raises:
+            InputError: the input of the jobs cannot be used.
+        """
+
+    @abstractmethod
+    async def open(self, context: JobContext) -> JobPlayer:
+        """Return the player of the jobs.
+
+        Raises:
+            InputError: the input of the jobs cannot be used.
+        """
+
+
+class TemplateFiller:
+    """Fills the templates of a job, which are compiled once, with the items of each job."""
+
+    def __init__(self, templates: Mapping[str, str], names: frozenset[str]) -> None:
+        self._compiled = {
+            key: compile_template(text, may=names) if "{" in text else text
+            for key, text in templates.items()
+            if text
+        }
+
+    def __call__(self, key: str, values: Mapping[str, str]) -> str:
+        """Return the text of template ``key``, or an empty text if the recipe lacks it."""
+        template = self._compiled.get(key, "")
+        return template if isinstance(template, str) else template.render(values)
+
+
+def make_filler(plan: Plan) -> TemplateFiller:
+    """Return the templates of the plan's jobs."""
+    job = plan.recipe.job
+    templates = {key: str(getattr(job, key)) for key in job.templates}
+    return TemplateFiller(templates, plan.axis_names | job.placeholders)
+
+
+# Assigns sessions and values to jobs. An imported session is never a job, even if its id is that of a job.
+
+
+_SUFFIX = "-made"
+"""Appended to the id of a job's session as long as an imported session has that id."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobIds:
+    """The ids of a run's jobs."""
+
+    grid: Grid
+    imported: frozenset[str]
+    """Ids of the sessions that were imported into the run."""
+
+    def complete(self, job: Job) -> Job:
+        """Return ``job`` with the id of its session in the run, and with the values of its row in a table of jobs."""
+        values = job.values
+        columns = self.grid.axes[0].columns
+        if columns and set(values) == {AXIS}:  # A resumed job has the values of its session.
+            values = expand_row(values[AXIS], columns)
+        return replace(job, id=self._name(job.id), values=values)
+
+    def _name(self, job_id: str) -> str:
+        while job_id in self.imported:
+            job_id += _SUFFIX
+        return job_id
+
+    async def list_jobs(self, store: RunStore) -> AsyncIterator[tuple[int, Progress]]:
+        """Yield every session that belongs to a job, with the number of the job."""
+        async for progress in store.progress():
+            job_id = progress.id
+            while job_id.endswith(_SUFFIX):
+                job_id = job_id.removesuffix(_SUFFIX)
+            if progress.id in self.imported or self._name(job_id) != progress.id:
+                continue
+            number = self.grid.find_number(job_id)
+            if number is not None:
+                yield number, progress
+
+
+def is_cut_short(session: Progress, limit: int | None) -> bool:
+    """Return True if the session stopped at fewer messages than ``limit``, and so continues."""
+    reached = session.turns if session.ending == "max_messages" else None
+    return limit is not None and reached is not None and reached < limit

@@ -1,0 +1,372 @@
+"""Jobs in which two agents solve a task together (paper, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from dataclasses import replace
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import Any, cast
+
+from bactrian.errors import InputError
+from bactrian.files.plugins import load_plugin
+from bactrian.models.open import find_traits
+from bactrian.protocol.pack import Pack, load_pack
+from bactrian.recipes.job_specs import JOBS, RolePlay, SocietyJob
+from bactrian.recipes.schema import Recipe, ToolsSpec, to_critic_settings
+from bactrian.recipes.society_file import Society, SocietyPrompts, load_society
+from bactrian.records.events import Ended, Event, Started
+from bactrian.records.session import Provenance, Role, Session
+from bactrian.records.turn import CriticSettings, Toolkit, Usage
+from bactrian.roleplay.embodied import Body, open_body
+from bactrian.roleplay.endings import read_endings
+from bactrian.roleplay.setup import RolePlaySetup, new_session
+from bactrian.roleplay.society import ChatOptions, SocietyRun, name_models, play_society
+from bactrian.roleplay.start import begin_session, run_role_play
+from bactrian.roleplay.tool_sources import DEFAULT_LIMITS
+from bactrian.runs.cost import guess_role_plays
+from bactrian.runs.jobs import (
+    AGENTS,
+    LOCAL,
+    JobContext,
+    JobCost,
+    JobKind,
+    ListStyle,
+    ModelChoice,
+    TemplateFiller,
+    make_filler,
+)
+from bactrian.runs.plan import Plan, find_task
+from bactrian.runs.questions import AnswerJobs, TranslateJobs
+from bactrian.runs.scheduler import Job
+from bactrian.store import RunStore
+
+_SPECIFIED = Usage(prompt=140, completion=70)
+_PLANNED = Usage(prompt=200, completion=200)
+
+
+class RolePlayJobs(JobKind[RolePlay]):
+    """Runs jobs of one conversation of two agents."""
+
+    spec = RolePlay
+    agents = AGENTS
+
+    @classmethod
+    def check(cls, recipe: Recipe) -> None:
+        """Check that a red-team recipe has a preamble, since none is shipped."""
+        job = recipe.job
+        if recipe.red_team and isinstance(job, RolePlay) and not job.preamble:
+            raise InputError(
+                "This recipe needs a preamble, and none is shipped.",
+                where="role_play.preamble",
+                next="Give your own: --set role_play.preamble=TEXT",
+            )
+
+    @property
+    def limit(self) -> int:
+        """Messages at which a conversation ends at the latest."""
+        return self._setup.limit
+
+    def content(self) -> Mapping[str, Any]:
+        """Return the name and hash of the prompt pack.
+
+        Raises:
+            PromptError: it uses an axis that the recipe lacks.
+        """
+        self._pack.check_axes(self.plan.axis_names)
+        return {"prompts": {"name": self._pack.name, "hash": self._pack.hash}}
+
+    def tools(self) -> Mapping[str, ToolsSpec]:
+        """Return the tools of the agent that has tools."""
+        tools = self.plan.recipe.tools
+        return {} if tools is None else {tools.agent: tools}
+
+    def list_style(self) -> ListStyle:
+        """Return the preamble of the conversations, and enforce the list format if they enforce theirs."""
+        return ListStyle(self.job.preamble, enforced=self.job.protocol == "enforced")
+
+    async def estimate(self) -> JobCost:
+        """Estimate a typical role-play, with the preparation of its task."""
+        job = self.job
+        return JobCost(
+            guess_role_plays(job.longest, small=self._setup.small),
+            ("user", "assistant"),
+            preparation=(*[_SPECIFIED] * job.specify, *[_PLANNED] * job.plan),
+            critic=self.plan.recipe.critic,
+        )
+
+    async def open(self, context: JobContext) -> RolePlayPlayer:
+        """Return the player of the role-plays."""
+        if not self.job.embodied:
+            return RolePlayPlayer(self.plan, self._setup, self._pack, context)
+        actions = context.tools.get("assistant")
+        embodiment = partial(open_body, actions, actions.kit if actions is not None else DEFAULT_LIMITS)
+        async with embodiment() as body:
+            kits = {"assistant": body.kit}
+        return RolePlayPlayer(self.plan, self._setup, self._pack, context, kits, embodiment)
+
+    @cached_property
+    def _pack(self) -> Pack:
+        return load_pack(self.job.prompts or self._setup.pack)
+
+    @cached_property
+    def _setup(self) -> RolePlaySetup:
+        """The settings that all role-plays of the run share."""
+        job, critic = self.job, self.plan.recipe.critic
+        temperatures = {
+            "assistant": job.temperature,
+            "user": job.temperature,
+            "task_specifier": job.specify_temperature,
+        }
+        endings, paper = read_endings(job.endings)
+        return RolePlaySetup(
+            idea="",
+            assistant=Role(""),
+            user=Role(""),
+            models={agent: name for agent, name in self.plan.models.items() if agent != "lister"},
+            specify=job.specify,
+            word_limit=job.word_limit,
+            plan=job.plan,
+            protocol=job.protocol,
+            paper_endings=paper,
+            endings=(*endings, *self.plan.endings),
+            max_messages=job.max_messages,
+            language=job.language,
+            preamble=job.preamble,
+            needs_code=job.needs_code,
+            critic=critic and to_critic_settings(critic),
+            temperatures={agent: value for agent, value in temperatures.items() if value is not None},
+            parameters=self.plan.parameters,
+        )
+
+
+class RolePlayPlayer:
+    """Plays the role-plays of a run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        setup: RolePlaySetup,
+        pack: Pack,
+        context: JobContext,
+        kits: Mapping[str, Toolkit] = MappingProxyType({}),
+        embodiment: Callable[[], AbstractAsyncContextManager[Body]] | None = None,
+    ) -> None:
+        """Prepare the settings. ``embodiment`` opens the body of a session's assistant; ``kits`` contains its tools."""
+        self._fill = make_filler(plan)
+        critic = setup.critic
+        self._fill_critic = TemplateFiller(
+            {"role": critic.role, "criteria": critic.criteria} if critic else {}, plan.axis_names
+        )
+        self._setup = replace(
+            setup, tools={**{agent: box.kit for agent, box in context.tools.items()}, **kits}
+        )
+        self._tools = context.tools
+        self._embodiment = embodiment
+        self._pack = pack
+        self._models = context.models
+        self._seeds = context.seeds
+        self._has_tasks = context.has_tasks
+        self._mark = plan.mark
+        self._rules = setup.rules()
+        self._last: tuple[int | None, CriticSettings | None, Provenance | None] = (None, None, None)
+        """Seed, critic and provenance of the newest session."""
+
+    def _session(self, job: Job) -> Session:
+        """Return the session of ``job``, before its first turn."""
+        fill, values = self._fill, job.values
+        setup = replace(
+            self._setup,
+            idea=fill("idea", values),
+            assistant=Role(fill("assistant", values), fill("assistant_description", values).strip()),
+            user=Role(fill("user", values), fill("user_description", values).strip()),
+            seed=self._seeds.find_job(job.number),
+            critic=self._critic(values),
+        )
+        # Sessions with the same seed and critic share one provenance object, to save memory.
+        last = self._last if self._last[:2] == (setup.seed, setup.critic) else (None, None, None)
+        session = new_session(setup, self._pack, name=job.id, provenance=last[2])
+        self._last = (setup.seed, setup.critic, session.provenance)
+        return replace(session, values=values, mark=self._mark)
+
+    async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
+        """Specify the task, then play."""
+        session = self._session(job)
+        if self._has_tasks:
+            session = replace(session, task=await find_task(store, job.id, session.task.original))
+        session = await begin_session(session, store)
+        async with AsyncExitStack() as stack:
+            tools = self._tools
+            if self._embodiment is not None:
+                body = await stack.enter_async_context(self._embodiment())
+                body.resume(session, store.path)
+                tools = {**tools, "assistant": body}
+            events = await run_role_play(
+                session,
+                self._setup,
+                self._pack,
+                self._models,
+                store=store,
+                rules=self._rules,
+                tools=tools,
+            )
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+
+    def _critic(self, values: Mapping[str, str]) -> CriticSettings | None:
+        critic, fill = self._setup.critic, self._fill_critic
+        if critic is None:
+            return None
+        return replace(critic, role=fill("role", values).strip(), criteria=fill("criteria", values).strip())
+
+
+# Jobs of a society: several agents, or several conversations one after another.
+
+
+class SocietyJobs(JobKind[SocietyJob]):
+    """Runs jobs in which a society works on one task.
+
+    The session of the last stage has the job's id, so that a job is done when that session has ended. The sessions of
+    earlier stages are named by the job's id and the stage's name.
+    """
+
+    spec = SocietyJob
+
+    @classmethod
+    def name_models(cls, recipe: Recipe, choice: ModelChoice) -> dict[str, str]:
+        """Return the models of the society's agents and of the helpers in its stages."""
+        society, _ = load_society(cast("SocietyJob", recipe.job).file)
+        return name_models(
+            society,
+            choice.default,
+            task_model=choice.by_agent.get("task_specifier"),
+            critic_model=choice.by_agent.get("critic"),
+        )
+
+    @property
+    def limit(self) -> int | None:
+        """Messages at which the last stage ends at the latest; None where neither recipe nor society says it."""
+        return self.job.max_messages or self._society[0].stages[-1].max_messages
+
+    def content(self) -> Mapping[str, Any]:
+        """Return the society as JSON.
+
+        Raises:
+            PromptError: the prompt pack of its role-plays uses an axis that the recipe lacks.
+        """
+        if self.job.prompts is not None:
+            load_pack(self.job.prompts).check_axes(self.plan.axis_names)
+        return {"society": self._society[0].model_dump(mode="json", exclude_none=True)}
+
+    def tools(self) -> Mapping[str, ToolsSpec]:
+        """Return the tools of the society's agents."""
+        return self._society[0].tools
+
+    async def estimate(self) -> JobCost:
+        """Estimate one typical role-play per stage."""
+        speakers = tuple(agent for agent in self.plan.models if agent != "lister")
+        small = all(find_traits(self.plan.models[agent]).small for agent in speakers)
+        return JobCost(
+            guess_role_plays(self.job.max_messages, small=small),
+            speakers,
+            sessions=len(self._society[0].stages),
+        )
+
+    async def open(self, context: JobContext) -> SocietyPlayer:
+        """Return the player of the stages."""
+        return SocietyPlayer(self.plan, self.job, self._society, context)
+
+    @cached_property
+    def _society(self) -> tuple[Society, SocietyPrompts]:
+        return load_society(self.job.file)
+
+
+class SocietyPlayer:
+    """Plays the stages of one job after another."""
+
+    def __init__(
+        self, plan: Plan, spec: SocietyJob, society: tuple[Society, SocietyPrompts], context: JobContext
+    ) -> None:
+        self._fill = make_filler(plan)
+        self._models = context.models
+        self._seeds = context.seeds
+        names = {agent: model.name for agent, model in context.models.items() if agent != "lister"}
+        endings, paper = read_endings(spec.endings)
+        self._settings = SocietyRun(
+            *society,
+            task="",
+            given=ChatOptions(names, spec.language, None, spec.max_messages, spec.protocol),
+            pack=spec.prompts,
+            paper_endings=paper,
+            endings=endings,
+            mark=plan.mark,
+            tools=context.tools,
+        )
+
+    async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
+        """Play the stages. Yield only the ending of the last stage, or of a stage that was interrupted."""
+        settings = replace(
+            self._settings,
+            task=self._fill("task", job.values),
+            given=replace(self._settings.given, seed=self._seeds.find_job(job.number)),
+            name=job.id,
+            values=job.values,
+        )
+        session: Session | None = None
+        async for event in play_society(settings, self._models, store):
+            match event:
+                case Started(session):
+                    yield event
+                case Ended(ending) if ending.final and session is not None and session.id != job.id:
+                    pass
+                case _:
+                    yield event
+
+
+# Finds job kinds: the built-in ones, and those that installed packages register.
+
+BUILT_IN: tuple[type[JobKind[Any]], ...] = (RolePlayJobs, AnswerJobs, TranslateJobs, SocietyJobs)
+
+
+def find_job_kind(recipe: Recipe) -> type[JobKind[Any]]:
+    """Return the kind of the recipe's jobs.
+
+    Raises:
+        InputError: the package that registers it is not installed.
+    """
+    key = recipe.job.key
+    for kind in BUILT_IN:
+        if kind.spec.key == key:
+            return kind
+    return cast("type[JobKind[Any]]", load_plugin(JOBS, key))
+
+
+def choose_models(recipe: Recipe, default: str | None, by_agent: Mapping[str, str]) -> ModelChoice:
+    """Choose the models of a run. The user's choice takes precedence over the recipe's, and is trusted more.
+
+    ``default`` is the model of all agents, instead of those in the recipe; None if not given.
+    """
+    models = recipe.models if default is None else None
+    own = models.by_agent() if models else {}
+    usual = default or (models.default if models else None)
+    named = frozenset(filter(None, (*own.values(), usual if default is None else None)))
+    chosen = {**own, **by_agent}
+    # A small model must not prepare the work of two large ones.
+    follows = usual is None and {"user", "assistant"} <= chosen.keys()
+    default = chosen["assistant"] if follows else usual or LOCAL
+    return ModelChoice(default, chosen, named - set(by_agent.values()))
+
+
+def make_plan(recipe: Recipe, choice: ModelChoice, seed: int | None = None) -> Plan:
+    """Return the plan of a run: the recipe, with the model of each agent that its jobs have.
+
+    Raises:
+        InputError: a value is missing that the user has to provide.
+    """
+    kind = find_job_kind(recipe)
+    kind.check(recipe)
+    models = {"lister": choice.find("lister"), **kind.name_models(recipe, choice)}
+    distrusted = frozenset(models.values()) - choice.trusted
+    return Plan(recipe, models, seed, distrusted=distrusted)

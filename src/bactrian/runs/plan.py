@@ -1,0 +1,200 @@
+"""The plan of a run, fixed before its first call."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from bactrian.errors import InputError
+from bactrian.options import SamplingSpec
+from bactrian.recipes.load import find_differences
+from bactrian.recipes.schema import Recipe
+from bactrian.records.run import ItemList
+from bactrian.records.session import Task
+from bactrian.records.turn import Usage
+from bactrian.roleplay.endings import Rule, find_code
+from bactrian.roleplay.tools import NO_TOOLS, Toolbox
+from bactrian.store import RunStore, open_store
+from bactrian.tables.tables import to_compact_json
+
+RED_TEAM = "red-team"
+"""The mark of a session generated to study misuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Recipe, models and seed."""
+
+    recipe: Recipe
+    models: Mapping[str, str]
+    """Model name by agent."""
+    seed: int | None = None
+    endings: tuple[Rule, ...] = ()
+    """The user's own parameters, in addition to those of the recipe."""
+    distrusted: frozenset[str] = frozenset()
+    """Model names that come from a file and not from the user. Keys are never sent to an address in such a name."""
+
+    @property
+    def axis_names(self) -> frozenset[str]:
+        """Names of the recipe's axes, or of the columns of its table of jobs."""
+        return frozenset(name for axis in self.recipe.axes for name in axis.names)
+
+    @property
+    def parameters(self) -> dict[str, tuple[SamplingSpec, ...]]:
+        """The recipe's sampling parameters by agent."""
+        return self.recipe.parameters.by_agent() if self.recipe.parameters else {}
+
+    @property
+    def mark(self) -> str | None:
+        """The mark of each session, or None for ordinary sessions."""
+        return RED_TEAM if self.recipe.red_team else None
+
+    def content(self, own: Mapping[str, Any], tools: Mapping[str, Toolbox] = NO_TOOLS) -> dict[str, Any]:
+        """Return the content that is frozen in the run, with the job kind's ``own`` content and the tools found."""
+        offered = {
+            agent: {tool.name: to_compact_json(asdict(tool)) for tool in box.kit.tools}
+            for agent, box in tools.items()
+        }
+        return {
+            **({"tools": offered} if offered else {}),
+            "recipe": self.recipe.content(),
+            **own,
+            **({"endings": [find_code(rule) for rule in self.endings]} if self.endings else {}),
+            "models": dict(self.models),
+            "seed": self.seed,
+        }
+
+
+def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
+    """Check that a run is resumed under the same plan.
+
+    Raises:
+        InputError: the plans differ; the message lists the differences.
+    """
+    before, now = (str(plan["recipe"].get("name")) for plan in (stored, wanted))
+    if before != now:
+        raise InputError(
+            f"This run is {before}, and the command is for {now}.",
+            where=where,
+            next=f"`bactrian resume {shlex.quote(where)}` resumes it; another --run begins a new one.",
+        )
+    if changed := find_differences(stored, wanted):
+        listed = "; ".join(changed[:8]) + (f"; and {len(changed) - 8} more" if len(changed) > 8 else "")
+        raise InputError(
+            f"The run was begun with another plan: {listed}.", where=where, next=_explain_next(changed)
+        )
+
+
+def is_other_limit(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return True if two contents are the same but for the limit of messages."""
+    return stored != wanted and _drop_limit(stored) == _drop_limit(wanted)
+
+
+def _drop_limit(content: Mapping[str, Any]) -> dict[str, Any]:
+    recipe: dict[str, Any] = dict(content.get("recipe", {}))
+    for key, value in recipe.items():
+        if not isinstance(value, Mapping):
+            continue
+        table = dict(cast("Mapping[str, Any]", value))
+        table.pop("max_messages", None)
+        if isinstance(endings := table.get("endings"), str):
+            table["endings"] = re.sub(r"max_messages=\d+", "max_messages", endings)
+        recipe[key] = table
+    return {**content, "recipe": recipe}
+
+
+def _explain_next(changed: Sequence[str]) -> str:
+    if all(".max_messages: " in line for line in changed):
+        return (
+            "A run continues with a larger limit of messages, never with a smaller one. Use --fork NEW to make its "
+            "conversations again."
+        )
+    return "Use the plan it was begun with, or --fork NEW to begin another run from it."
+
+
+def find_same_lists(stored: Mapping[str, Any], wanted: Recipe) -> frozenset[str]:
+    """Return the axes that are identical in the stored run, as are all axes that they depend on."""
+    before = {axis["name"]: axis for axis in stored["recipe"]["axes"]}
+    same: set[str] = set()
+    for axis in wanted.axes:
+        unchanged = before.get(axis.name) == axis.model_dump(mode="json", exclude_none=True)
+        if unchanged and same.issuperset(axis.per):
+            same.add(axis.name)
+    return frozenset(same)
+
+
+# A fork: a new run under another plan takes over the unchanged lists of another run.
+
+
+@asynccontextmanager
+async def open_origin(origin: Path) -> AsyncGenerator[RunStore]:
+    """Open the run ``origin`` to fork it.
+
+    Raises:
+        InputError: it is not a run of a recipe.
+    """
+    async with open_store(origin, read_only=True) as store:
+        if await store.recipe() is None:
+            raise InputError(
+                "This run was not made from a recipe.", where=str(origin), next="Fork another one."
+            )
+        yield store
+
+
+async def copy_lists(origin: RunStore, fork: RunStore, recipe: Recipe) -> None:
+    """Copy the finished lists of ``origin`` whose axes are unchanged in ``recipe``, unless ``fork`` has its own."""
+    stored = await origin.recipe()
+    assert stored is not None
+    same = find_same_lists(stored, recipe)
+    async for items in origin.item_lists():
+        if items.complete and items.id.partition("@")[0] in same and await fork.item_list(items.id) is None:
+            await fork.save_list(items)
+
+
+_TASKS = "specified-task@"
+"""Begins the id under which a fork stores a task of its origin, as a list; no axis has such a name."""
+
+
+async def copy_tasks(origin: RunStore, fork: RunStore, recipe: Recipe) -> None:
+    """Copy the specified and planned tasks of ``origin``, so that the jobs of ``fork`` work on the very same ones.
+
+    Raises:
+        InputError: the lists differ, so the jobs are not the same.
+    """
+    stored = await origin.recipe()
+    assert stored is not None
+    same = find_same_lists(stored, recipe)
+    if other := [axis.name for axis in recipe.axes if axis.name not in same]:
+        raise InputError(
+            f"The tasks cannot be kept: the list {other[0]!r} of the new run is another one.",
+            where="--keep-tasks",
+            next="Leave --keep-tasks out, or --set options that change the lists.",
+        )
+    imported = await origin.list_imported()
+    async for session in origin.sessions():
+        task = session.task
+        if session.id in imported or (task.specified is None and task.planned is None):
+            continue
+        items = (task.specified or "", task.planned or "")
+        await fork.save_list(ItemList(f"{_TASKS}{session.id}", items, True, Usage(), 0))
+    # Last, so that a fork that was killed before has to be named again.
+    await fork.save_list(ItemList(_TASKS, (origin.path.name,), True, Usage(), 0))
+
+
+async def has_tasks(store: RunStore) -> bool:
+    """Return True if the run is a fork that keeps the tasks of its origin."""
+    return await store.item_list(_TASKS) is not None
+
+
+async def find_task(store: RunStore, job_id: str, original: str) -> Task:
+    """Return the task of a job as the origin of a fork specified it; only ``original`` if the origin did not."""
+    items = await store.item_list(f"{_TASKS}{job_id}")
+    if items is None:
+        return Task(original)
+    specified, planned = items.items
+    return Task(original, specified or None, planned or None)

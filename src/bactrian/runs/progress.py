@@ -1,0 +1,310 @@
+"""Progress of a run."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from bactrian.errors import BactrianError
+from bactrian.models.budget import UsageMeter
+from bactrian.records.events import Ended, Event, Spoke
+from bactrian.records.session import Ending
+from bactrian.records.text import write_count
+from bactrian.records.turn import Turn, Usage
+from bactrian.runs.admission import Admission
+from bactrian.runs.cost import Estimate, ListCosts, RemainingUsage
+from bactrian.runs.scheduler import Job
+from bactrian.stats.streaming import SurvivalCurve
+
+_MOST_REASONS = 100
+"""Distinct reasons to store: some contain a time or a number."""
+_MOST_CHANGES = 100
+"""Changes of system to store: two systems behind one address may alternate."""
+
+_MOST_REFUSED = 100
+"""Refused jobs to store: a recipe may have millions of jobs with the same fault."""
+_RATES_OVER = 10.0
+"""Seconds over which rates are averaged: synchronised conversations answer in bursts."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointPressure:
+    """Current limits of the endpoints of a run."""
+
+    limit: int = 0
+    """Maximum number of requests in flight."""
+    closed_for: float = 0.0
+    """Seconds until requests are allowed again."""
+    silent: bool = False
+    """True while an endpoint does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressSnapshot:
+    """A snapshot of a run's progress."""
+
+    total: int
+    """Sessions of the whole run, if every list is complete."""
+    done: int
+    failed: int
+    in_flight: int
+    endings: Mapping[str, int]
+    calls: int
+    """Calls answered since the start of this command."""
+    failed_calls: int
+    usage: Usage
+    """Tokens since the start of this command."""
+    usd: float | None
+    """Cost since the start of this command; None if a price is unknown."""
+    run_tokens: int | None
+    """Tokens of the whole run, including earlier commands; None unless a budget is set."""
+    run_usd: float | None
+    """Cost of the whole run; None unless a budget is set and the prices are known."""
+    seconds: float
+    """Since the start of this command."""
+    calls_per_second: float
+    tokens_per_second: float
+    seconds_left: float | None
+    """None until it can be estimated."""
+    closed_for: float
+    """Seconds until requests to the endpoint are allowed again; normally 0."""
+    silent: bool
+    """True while an endpoint does not answer. After ``closed_for``, a single request probes it."""
+    limit: int
+    """Maximum number of requests in flight."""
+    changes: tuple[str, ...]
+    """Changes of the answering model or system during the run."""
+    open: int = 0
+    """Sessions that this command left open, or paused until they can be paid for."""
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    usd_expected: Estimate | None = None
+    """Cost of the run in the end, with a 95 % range; None if a price is unknown."""
+    tokens_expected: Estimate | None = None
+    usd_open: float | None = None
+    """What the open sessions are expected to take; None if a price is unknown."""
+    affordable: int = 0
+    """Conversations that the limits are expected to pay for, of :attr:`total`."""
+    free: bool = False
+    """True if no model costs money."""
+    unpriced: str = ""
+    """A model without a known price."""
+    share_done: float = 0.0
+    """Share of the work that is done, counted in turns."""
+    seconds_to_first: float | None = None
+    """Expected seconds until a first conversation of this command ends; None until a turn was made."""
+    slow_start: str = ""
+    """What to know of a model in this process before its first reply."""
+    last: str = ""
+    """The conversation that ended last, in one line."""
+
+    @property
+    def cached_share(self) -> float:
+        """Share of the prompt tokens that came from the server's prefix cache."""
+        return self.usage.cached / self.usage.prompt if self.usage.prompt else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShortList:
+    """A list with fewer items than requested."""
+
+    has: int
+    wanted: int
+    why: str = ""
+    """Empty if an earlier command reported it."""
+
+
+@dataclass(slots=True)
+class RunProgress:
+    """Counts the events of a run."""
+
+    meter: UsageMeter
+    total: int
+    has_price: bool
+    admission: Admission
+    window: int = 1
+    """Maximum number of sessions in flight."""
+    free: bool = False
+    unpriced: str = ""
+    slow_start: str = ""
+    lists: ListCosts = field(default_factory=ListCosts)
+    """What the lists still take that this run has to ask for."""
+    last: tuple[Job, int, Ending] | None = None
+    """The job that ended last, its number of turns and its ending."""
+    done: int = 0
+    endings: Counter[str] = field(default_factory=Counter[str])
+    in_flight: int = 0
+    short: dict[str, ShortList] = field(default_factory=dict[str, ShortList])
+    """Lists with fewer items than requested."""
+    refused: list[str] = field(default_factory=list[str])
+    """Reasons why the first jobs could not begin."""
+    not_begun: int = 0
+    """Number of jobs and lists that could not begin."""
+    open: int = 0
+    """Sessions and lists that this command left open because of the endpoint."""
+    reasons: Counter[str] = field(default_factory=Counter[str])
+    """Reasons why sessions failed or were left open in this command."""
+    read_pressure: Callable[[], EndpointPressure] = EndpointPressure
+    """Returns the current limits of the endpoints."""
+    systems: dict[str, str] = field(default_factory=dict[str, str])
+    """The model and system that answered each agent last, as reported by the endpoint."""
+    changes: list[str] = field(default_factory=list[str])
+    """Changes of the answering model or system during the run."""
+    _begun: float = field(default_factory=time.monotonic)
+    _past: deque[tuple[float, int, int]] = field(default_factory=lambda: deque([(0.0, 0, 0)]))
+    """Seconds, calls and tokens at recent snapshots."""
+    _used_before: Usage = Usage()
+    _usd_before: float = 0.0
+
+    def count_before(self, used: Usage, usd: float) -> None:
+        """Add what earlier commands of the run used to the meter."""
+        self.meter.used += used
+        self.meter.usd += usd
+        self._used_before += used
+        self._usd_before += usd
+
+    @property
+    def failed(self) -> int:
+        """Number of sessions that failed permanently or could not begin."""
+        return self.endings["failed"] + self.not_begun
+
+    def refuse(self, job: str, why: str) -> None:
+        """Count a job, or a list, that could not begin."""
+        self.not_begun += 1
+        if len(self.refused) < _MOST_REFUSED:
+            self.refused.append(f"{job}: {why}")
+
+    def take(self, event: Event) -> None:
+        """Count one event of any session."""
+        if isinstance(event, Ended) and (
+            event.error is None or not getattr(event.error, "endpoint_wide", False)
+        ):
+            self.done += 1
+            self.endings[event.ending.code] += 1
+            if event.ending.code == "failed":
+                self.explain(
+                    event.error.what if isinstance(event.error, BactrianError) else event.ending.evidence
+                )
+        elif isinstance(event, Spoke):
+            self._notice(event.turn)
+
+    def explain(self, reason: str) -> None:
+        """Count a reason for which a session failed or was left open."""
+        if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
+            self.reasons[reason] += 1
+
+    def _notice(self, turn: Turn) -> None:
+        if not turn.usage.prompt and not turn.usage.completion:
+            return  # The turn was made without a model call.
+        system = f"{turn.model} ({turn.fingerprint})" if turn.fingerprint else turn.model
+        before = self.systems.setdefault(turn.speaker, system)
+        if before != system:
+            self.systems[turn.speaker] = system
+            change = f"{turn.speaker}: {before} → {system}"
+            if change not in self.changes and len(self.changes) < _MOST_CHANGES:
+                self.changes.append(change)
+
+    def snapshot(self, *, whole: bool = False) -> ProgressSnapshot:
+        """Return the current progress, with rates over the last ten seconds, or since the start if ``whole``."""
+        now = time.monotonic() - self._begun
+        while len(self._past) > 1 and self._past[1][0] <= now - _RATES_OVER:
+            self._past.popleft()
+        then, calls, tokens = (0.0, 0, 0) if whole else self._past[0]
+        meter, before = self.meter, self._used_before
+        usage = Usage(
+            meter.used.prompt - before.prompt,
+            meter.used.completion - before.completion,
+            meter.used.cached - before.cached,
+            meter.used.estimated,
+        )
+        passed = max(now - then, 1e-9)
+        self._past.append((now, meter.calls, usage.total))
+        pressure = self.read_pressure()
+        left_open = self.admission.left_open
+        in_flight = sum(self.admission.outlook.open)
+        rest = max(0, self.total - self.done - self.not_begun - in_flight)
+        outlook = self.admission.outlook
+        lengths = outlook.find_lengths()
+        tokens_expected, usd_expected, usd_open, affordable = self._expect(lengths, rest)
+        return ProgressSnapshot(
+            total=self.total,
+            done=self.done,
+            failed=self.failed,
+            in_flight=self.in_flight,
+            endings=dict(self.endings),
+            calls=meter.calls,
+            failed_calls=meter.unknown,
+            usage=usage,
+            usd=meter.usd - self._usd_before if self.has_price else None,
+            run_tokens=meter.used.total if meter.limited else None,
+            run_usd=meter.usd if meter.limited and self.has_price else None,
+            seconds=now,
+            calls_per_second=(meter.calls - calls) / passed,
+            tokens_per_second=(usage.total - tokens) / passed,
+            seconds_left=outlook.estimate_seconds(
+                min(rest, affordable), in_flight if self.admission.waiting else self.window
+            ),
+            closed_for=pressure.closed_for,
+            silent=pressure.silent,
+            limit=pressure.limit,
+            changes=tuple(self.changes),
+            open=len(left_open) + self.admission.paused,
+            max_usd=meter.max_usd,
+            max_tokens=meter.max_tokens,
+            usd_expected=usd_expected,
+            tokens_expected=tokens_expected,
+            usd_open=usd_open,
+            affordable=min(self.total, self.done + in_flight + affordable),
+            free=self.free,
+            unpriced=self.unpriced,
+            share_done=min(1.0, (self.done + outlook.count_done(lengths)) / max(1, self.total)),
+            seconds_to_first=outlook.estimate_first(lengths),
+            slow_start=self.slow_start,
+            last=_describe(*self.last) if self.last else "",
+        )
+
+    def finish(self, job: Job, turns: int, ending: Ending) -> None:
+        """Remember the job that ended last."""
+        self.last = job, turns, ending
+
+    def _expect(
+        self, lengths: SurvivalCurve, rest: int
+    ) -> tuple[Estimate, Estimate | None, float | None, int]:
+        """Return what the run takes in the end if ``rest`` more sessions begin.
+
+        That is its tokens, its US dollars and those of the sessions left open (None if a price is unknown), and how
+        many of the sessions the limits pay for.
+        """
+        outlook, meter = self.admission.outlook, self.meter
+        remaining = outlook.find_tokens(lengths)
+        lists = self.lists.estimate() if rest else Usage()
+        tokens = outlook.estimate_total(meter.used.total, rest, remaining).plus(lists.total)
+        affordable = _count_affordable(meter.max_tokens, tokens.value, rest, remaining, lists.total)
+        remaining = outlook.find_usd(lengths, meter)
+        if remaining is None:
+            return tokens, None, None, affordable
+        lists_usd = self.lists.price.cost(lists) if self.lists.price else 0.0
+        usd = outlook.estimate_total(meter.usd, rest, remaining).plus(lists_usd)
+        affordable = min(affordable, _count_affordable(meter.max_usd, usd.value, rest, remaining, lists_usd))
+        return tokens, usd, sum(remaining.find(turns).mean for turns in self.admission.left_open), affordable
+
+
+def _count_affordable(
+    limit: float | None, expected: float, rest: int, remaining: RemainingUsage, lists: float
+) -> int:
+    """Return how many of ``rest`` sessions ``limit`` pays for, if all of them bring the run to ``expected``.
+
+    ``lists`` is what the lists take that they need.
+    """
+    session = remaining.find(0).mean + lists / max(1, rest)
+    if limit is None or not session:
+        return rest
+    return max(0, min(rest, int(rest - (expected - limit) / session)))
+
+
+def _describe(job: Job, turns: int, ending: Ending) -> str:
+    """Return a job that ended, in one line."""
+    values = " · ".join(" ".join(value.split()) for value in job.values.values())
+    return f"{ending.code} after {write_count(turns, 'message')}: {values}" if values else job.id

@@ -1,0 +1,413 @@
+"""The order of a run's jobs, and the scheduler that gives them out with the lists that they need.
+
+A job has a number: its position in the grid, counted as if every list were complete. An order is an iterator of such
+numbers, so that memory use depends on the jobs in flight, not on the size of the grid (25 million jobs and more).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from math import prod
+from typing import Any
+
+from bactrian.recipes.job_specs import RolePlay
+from bactrian.recipes.schema import Axis, Recipe
+from bactrian.runs.lists import ListRequest
+
+_CHUNK = 4096
+
+Known = Callable[[str, int], Awaitable[tuple[str, ...] | None]]
+"""Returns the items of a list, by its id and the number needed, or None if the list has to be requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job: a combination of one item from each axis."""
+
+    id: str
+    """Its 1-based positions, for example ``001_002_003``."""
+    number: int
+    """0-based position in the whole grid, counted as if every list were complete."""
+    values: Mapping[str, str]
+    """Item by axis name."""
+
+
+class DoneJobs:
+    """A sparse bit set of the numbers of finished jobs."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, int] = {}
+
+    def add(self, number: int) -> None:
+        """Mark the job with this number."""
+        chunk, bit = divmod(number, _CHUNK)
+        self._chunks[chunk] = self._chunks.get(chunk, 0) | 1 << bit
+
+    def __contains__(self, number: int) -> bool:
+        chunk, bit = divmod(number, _CHUNK)
+        return bool(self._chunks.get(chunk, 0) >> bit & 1)
+
+    def list_missing(self, start: int, stop: int) -> Iterator[int]:
+        """Yield the numbers from ``start`` up to, but not including, ``stop`` that are not done."""
+        while start < stop:
+            chunk, bit = divmod(start, _CHUNK)
+            bits = self._chunks.get(chunk, 0) >> bit
+            if bits & 1:
+                start += (~bits & (bits + 1)).bit_length() - 1  # past all that are done in a row
+            else:
+                yield start
+                start += 1
+
+
+def write_positions(axes: Sequence[Axis], positions: Sequence[int]) -> str:
+    """Return the id of 1-based ``positions`` on ``axes``, such as ``001_002``."""
+    return "_".join(
+        f"{position:0{max(3, len(str(axis.count)))}}" for axis, position in zip(axes, positions, strict=True)
+    )
+
+
+def find_number(job_id: str, axes: Sequence[Axis]) -> int | None:
+    """Return the number of the job with this id, or None if not found."""
+    parts = job_id.split("_")
+    if len(parts) != len(axes) or not all(part.isdecimal() for part in parts):
+        return None
+    number = 0
+    for part, axis in zip(parts, axes, strict=True):
+        position = int(part)
+        if not 0 < position <= axis.count:
+            return None
+        number = number * axis.count + position - 1
+    return number
+
+
+DIFFERENT_ROLES = "different_roles"
+"""The option of a run that is true if pairs of equal roles are left out unless asked for."""
+_PLACEHOLDER = re.compile(r"\s*\{\{\s*(\w+)\s*\}\}\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How jobs are spread over the grid: for samples, and for breadth before depth.
+
+    Every item of a list is used once before any is used twice, so that eight jobs of 50 × 50 roles have sixteen
+    different roles. The order is the same however many jobs are taken: a larger sample contains the smaller one.
+    """
+
+    seed: int | None = None
+    """Shuffles the lists for a sample; None leaves their order, for breadth before depth."""
+    equal_roles: bool = False
+    """True to keep pairs of equal roles, which the paper's data has."""
+    depth: bool = False
+    """True for the order of the lists: all jobs of a pair before the next pair."""
+
+
+IN_ORDER = Spread(equal_roles=True, depth=True)
+"""All jobs, in the order of the lists."""
+
+
+def read_spread(options: Mapping[str, Any], seed: int | None) -> Spread:
+    """Return how the jobs of a run are spread, from its options.
+
+    A run that does not say whether its pairs are of different roles was begun before they were left out by default.
+    """
+    equal = bool(options.get("equal_roles"))
+    if options.get("sample") is not None:
+        return Spread(seed or 0, equal_roles=equal)
+    if options.get("order") == "breadth":
+        return Spread(None, equal_roles=equal)
+    return Spread(depth=True) if options.get(DIFFERENT_ROLES) and not equal else IN_ORDER
+
+
+@dataclass(frozen=True)
+class JobSequence:
+    """The numbers of the jobs of a grid that a run makes, in their order."""
+
+    axes: Sequence[Axis]
+    spread: Spread = IN_ORDER
+    roles: tuple[str, str] | None = None
+    """The axes of the two roles; None if the recipe makes them in another way."""
+    limit: int | None = None
+
+    @classmethod
+    def of_recipe(
+        cls, recipe: Recipe, axes: Sequence[Axis], spread: Spread, limit: int | None
+    ) -> JobSequence:
+        """Return the order of a recipe's jobs, whose grid has these ``axes``."""
+        order = cls(axes, spread, find_roles(recipe), limit)
+        if order.count_equal() == order.whole:  # a recipe of one role asks for equal roles
+            return cls(axes, Spread(spread.seed, equal_roles=True, depth=spread.depth), order.roles, limit)
+        return order
+
+    @cached_property
+    def whole(self) -> int:
+        """Number of jobs of the whole grid if every list is complete."""
+        return prod(axis.count for axis in self.axes)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of jobs if every list is complete, without those of equal roles as far as their lists are known."""
+        most = self.whole - self.count_equal()
+        return most if self.limit is None else min(most, self.limit)
+
+    @cached_property
+    def stop(self) -> int:
+        """In the order of the lists: the number after that of the last job."""
+        if not self._equal or not self.size:
+            return self.size
+        if self.size == self.whole - self.count_equal():
+            return self.whole
+        return next(islice(self.list_missing(DoneJobs(), 0, self.whole), self.size - 1, None)) + 1
+
+    @cached_property
+    def _picked(self) -> frozenset[int] | None:
+        """Of jobs that are spread, the numbers up to the limit; None without a limit."""
+        return None if self.limit is None else frozenset(islice(self._iterate_spread(), self.limit))
+
+    def __contains__(self, number: int) -> bool:
+        if self.spread.depth:
+            return number < self.stop and not self._is_equal(self.find_positions(number))
+        if self._picked is not None:
+            return number in self._picked
+        return not self._is_equal(self.find_positions(number))
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the numbers of the jobs."""
+        return self.iterate(DoneJobs())
+
+    def iterate(self, done: DoneJobs) -> Iterator[int]:
+        """Yield the numbers of the jobs that are not ``done``."""
+        if self.spread.depth:
+            return self.list_missing(done, 0, self.stop)
+        return (number for number in islice(self._iterate_spread(), self.limit) if number not in done)
+
+    def list_missing(self, done: DoneJobs, start: int, stop: int) -> Iterator[int]:
+        """Yield the numbers from ``start`` to ``stop`` of jobs that are not ``done``, in the order of the lists."""
+        missing = done.list_missing(start, stop)
+        if not self._equal:
+            return missing
+        return (number for number in missing if not self._is_equal(self.find_positions(number)))
+
+    def find_positions(self, number: int) -> tuple[int, ...]:
+        """Return the 1-based positions of a job on the axes."""
+        positions: list[int] = []
+        for axis in reversed(self.axes):
+            number, position = divmod(number, axis.count)
+            positions.append(position + 1)
+        return tuple(reversed(positions))
+
+    def find_block(self, number: int, depth: int) -> tuple[int, int]:
+        """Return the range of the numbers that have the same positions on the first ``depth`` axes."""
+        below = prod(axis.count for axis in self.axes[depth:])
+        start = number // below * below
+        return start, start + below
+
+    def count_needed(self, number: int, depth: int, position: int) -> int:
+        """Return how many items of the list of an axis its jobs need, if the job with this number is the first of them.
+
+        ``depth`` is the place of the axis, and ``position`` that of the job's item.
+        """
+        axis = self.axes[depth]
+        if not self.spread.depth:
+            # The first items are enough where each is a question of its own.
+            return position if axis.per and axis.each else axis.count
+        if len(axis.per) < depth:
+            return axis.count  # other branches use the same list and may need more items
+        below = prod(other.count for other in self.axes[depth + 1 :])
+        left = self.stop - self.find_block(number, depth)[0]
+        return min(axis.count, -(-left // below))
+
+    def _iterate_spread(self) -> Iterator[int]:
+        orders = [self._shuffle(axis) for axis in self.axes]
+        for index in range(self.whole):
+            rest, shift, number = index, 0, 0
+            positions: list[int] = []
+            for axis, order in zip(self.axes, orders, strict=True):
+                rest, digit = divmod(rest, axis.count)
+                # Shifting by the digits before it moves along a diagonal, and still meets each job once.
+                position = digit if axis.per else order[(digit + shift) % axis.count]
+                shift += 0 if axis.per else digit
+                number = number * axis.count + position
+                positions.append(position + 1)
+            if not self._is_equal(tuple(positions)):
+                yield number
+
+    def _shuffle(self, axis: Axis) -> Sequence[int]:
+        order = list(range(axis.count))
+        if self.spread.seed is not None:
+            random.Random(f"{self.spread.seed} {axis.name}").shuffle(order)  # noqa: S311
+        return order
+
+    @cached_property
+    def _equal(self) -> tuple[int, int, tuple[str, ...], tuple[str, ...]] | None:
+        """Depth and items of the axes of the two roles; None if equal roles stay, or are not known before."""
+        if self.spread.equal_roles or self.roles is None:
+            return None
+        one, two = ([axis.name for axis in self.axes].index(name) for name in self.roles)
+        first, second = self.axes[one].items, self.axes[two].items
+        if first is None or second is None:
+            return None
+        return one, two, tuple(item.casefold() for item in first), tuple(item.casefold() for item in second)
+
+    def _is_equal(self, positions: Sequence[int]) -> bool:
+        if self._equal is None:
+            return False
+        one, two, first, second = self._equal
+        return first[positions[one] - 1] == second[positions[two] - 1]
+
+    def count_equal(self) -> int:
+        """Return the number of jobs that are left out, as far as the lists of roles are known."""
+        if self._equal is None:
+            return 0
+        one, two, first, second = self._equal
+        pairs = sum(a == b for a in first[: self.axes[one].count] for b in second[: self.axes[two].count])
+        return pairs * self.whole // (self.axes[one].count * self.axes[two].count)
+
+
+def find_roles(recipe: Recipe) -> tuple[str, str] | None:
+    """Return the axes that the roles of a role-play are items of; None if a role is made in another way."""
+    job = recipe.job
+    if not isinstance(job, RolePlay):
+        return None
+    matches = [_PLACEHOLDER.fullmatch(text) for text in (job.assistant, job.user)]
+    names = [match[1] for match in matches if match is not None]
+    known = {axis.name for axis in recipe.axes}
+    return (names[0], names[1]) if len(names) == 2 and known.issuperset(names) else None
+
+
+_MOST_WAITING = 4096
+"""Jobs, or blocks of them, that wait for lists; more would fill the memory where all wait for one list."""
+_MOST_LISTS = 16
+"""Lists that are kept for the next job; others are read from the run again."""
+
+
+class Scheduler:
+    """Returns the jobs of an order, and requests the lists that they need, one piece of work per :meth:`take`."""
+
+    def __init__(self, order: JobSequence, done: DoneJobs, known: Known) -> None:
+        self._order = order
+        self._done = done
+        self._known = known
+        self._open: list[tuple[Iterator[int], int]] = [(order.iterate(done), order.stop)]
+        """Jobs to visit, with the number after the last of them. Those whose list arrived last come first."""
+        self._waiting: dict[str, list[tuple[int, int]]] = {}
+        """Ranges of jobs whose list is in flight, by the list's id."""
+        self._waiting_count = 0
+        self._given = [axis.items for axis in order.axes]
+        self._depends = [
+            [place for place, other in enumerate(order.axes) if other.name in axis.per] for axis in order.axes
+        ]
+        """Places of the axes that the list of each axis depends on."""
+        self._lists: dict[str, tuple[str, ...]] = {}
+        """The lists used last."""
+        self._short: dict[str, tuple[str, ...]] = {}
+        """Lists that have fewer items than were needed, and get no more."""
+        self._requested: dict[str, int] = {}
+        """Number of items that were requested, by list."""
+        self._changed = asyncio.Condition()
+
+    async def take(self) -> Job | ListRequest | None:
+        """Return the next job or list request, or None if all work is done. Wait for lists in flight."""
+        async with self._changed:
+            while True:
+                if (work := await self._find_next()) is not None:
+                    return work
+                if not self._waiting:
+                    return None
+                await self._changed.wait()
+
+    async def supply(self, list_id: str, items: Sequence[str]) -> None:
+        """Add a requested list, so that its jobs can begin. An empty list skips them."""
+        async with self._changed:
+            ranges = self._waiting.pop(list_id, [])
+            self._waiting_count -= len(ranges)
+            self._keep(list_id, tuple(items), self._requested.pop(list_id, 0))
+            if self._order.spread.depth:
+                self._open += [(self._order.list_missing(self._done, *each), each[1]) for each in ranges]
+            else:
+                self._open.append((iter([start for start, _ in ranges]), 0))
+            self._changed.notify_all()
+
+    async def close(self) -> None:
+        """Return no more work, and wake all waiting callers."""
+        async with self._changed:
+            self._open.clear()
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    async def _find_next(self) -> Job | ListRequest | None:
+        """Return the next job or list request of the jobs to visit; None if they are used up, or too many wait."""
+        while self._open and (len(self._open) > 1 or self._waiting_count < _MOST_WAITING):
+            number = next(self._open[-1][0], None)
+            if number is None:
+                self._open.pop()
+            elif (work := await self._resolve(number)) is not None:
+                return work
+        return None
+
+    async def _resolve(self, number: int) -> Job | ListRequest | None:
+        """Return the job, or the request for a list that it needs; None if it waits, or a short list lacks its item."""
+        order = self._order
+        positions = order.find_positions(number)
+        values: dict[str, str] = {}
+        for depth, (axis, position) in enumerate(zip(order.axes, positions, strict=True)):
+            items = self._given[depth]
+            if items is None:
+                list_id = self._name_list(depth, positions)
+                if list_id in self._waiting:
+                    self._waiting[list_id].append(self._skip(number, depth))
+                    self._waiting_count += 1
+                    return None
+                needed = order.count_needed(number, depth, position)
+                items = await self._find_list(list_id, needed)
+                if items is None:
+                    self._waiting[list_id] = [self._skip(number, depth)]
+                    self._waiting_count += 1
+                    self._requested[list_id] = needed
+                    depends = {name: values[name] for name in axis.per}
+                    return ListRequest(list_id, axis.name, depends, axis.count, needed)
+            if position > min(len(items), axis.count):
+                self._skip(number, depth)
+                return None
+            values[axis.name] = items[position - 1]
+        return Job(write_positions(order.axes, positions), number, values)
+
+    def _skip(self, number: int, depth: int) -> tuple[int, int]:
+        """Leave out the jobs from ``number`` on that use the same list of the axis at ``depth``; return their range.
+
+        Where jobs are spread, that is this one alone: the others are met later.
+        """
+        if not self._order.spread.depth:
+            return number, number + 1
+        _, last = self._open[-1]
+        stop = min(last, self._order.find_block(number, depth)[1])
+        self._open[-1] = self._order.list_missing(self._done, stop, last), last
+        return number, stop
+
+    def _name_list(self, depth: int, positions: Sequence[int]) -> str:
+        axes, depends = self._order.axes, self._depends[depth]
+        below = write_positions([axes[place] for place in depends], [positions[place] for place in depends])
+        return f"{axes[depth].name}@{below}"
+
+    async def _find_list(self, list_id: str, needed: int) -> tuple[str, ...] | None:
+        """Return a list with the items ``needed``, or a shorter one that gets no more; None if it is not known."""
+        items = self._short.get(list_id) or self._lists.get(list_id)
+        if list_id in self._short or (items is not None and len(items) >= needed):
+            return items or ()
+        items = await self._known(list_id, needed)
+        if items is not None:
+            self._keep(list_id, items, needed)
+        return items
+
+    def _keep(self, list_id: str, items: tuple[str, ...], needed: int) -> None:
+        if len(items) < needed:
+            self._short[list_id] = items
+            return
+        self._lists[list_id] = items
+        if len(self._lists) > _MOST_LISTS:
+            del self._lists[next(iter(self._lists))]

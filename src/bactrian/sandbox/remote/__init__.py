@@ -1,1 +1,0 @@
-"""Sandboxes in containers and on other computers, reached through the standard streams of a command."""

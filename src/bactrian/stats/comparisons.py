@@ -1,0 +1,278 @@
+"""Inter-rater agreement of people, or of a person and a program, on the same items.
+
+Cohen's kappa (1960) is for two raters of the same items; Krippendorff's alpha (1970) is for any number of raters, and
+allows missing labels. Both correct for chance: 1 is perfect agreement, 0 is chance level, less is worse than chance.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, comb, exp, nan, sqrt, tanh
+from random import Random
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+Scale = Literal["nominal", "interval"]
+"""How two labels differ: ``nominal`` labels are equal or not, ``interval`` labels are numbers some distance apart."""
+_DRAWS = 1000
+_SEED = 20230331
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """A coefficient with its 95 % interval by bootstrap over items."""
+
+    value: float
+    """``nan`` if all labels are equal: agreement cannot be told from chance."""
+    interval: tuple[float, float] | None
+    """From the 2.5th to the 97.5th percentile of the draws; None for fewer than two items or without variation."""
+    items: int
+    """Number of items with at least two labels."""
+
+
+def measure_kappa(one: Sequence[Hashable], other: Sequence[Hashable]) -> Agreement:
+    """Compute Cohen's kappa of two raters of the same items, in the same order.
+
+    Source: J. Cohen, A coefficient of agreement for nominal scales, 1960.
+
+    Raises:
+        ValueError: the raters labelled different numbers of items.
+    """
+    pairs = list(zip(one, other, strict=True))
+    return _bootstrap(pairs, _compute_kappa)
+
+
+def measure_alpha(units: Sequence[Sequence[Hashable | None]], scale: Scale = "nominal") -> Agreement:
+    """Compute Krippendorff's alpha for any number of labels per item.
+
+    Source: K. Krippendorff, Computing Krippendorff's alpha-reliability, 2011.
+
+    Args:
+        units: The labels of each item, None for a missing label. Items with fewer than two labels
+            are left out.
+        scale: ``nominal`` for categories, ``interval`` for numbers.
+
+    Raises:
+        TypeError: ``scale`` is ``interval`` and a label is not a number.
+    """
+    known = [[label for label in unit if label is not None] for unit in units]
+    pairable = [unit for unit in known if len(unit) > 1]
+    if scale == "interval" and not all(isinstance(one, int | float) for unit in pairable for one in unit):
+        raise TypeError("labels on an interval scale must be numbers")
+    distance = _compare if scale == "nominal" else _square
+    counts = [Counter(unit) for unit in pairable]
+    weighed = [(count, _sum_distances(count, distance) / (count.total() - 1)) for count in counts]
+    return _bootstrap(weighed, lambda units: _compute_alpha(units, distance))
+
+
+def _bootstrap(items: Sequence[_Item], compute: Callable[[Sequence[_Item]], float]) -> Agreement:
+    draw = Random(_SEED)  # noqa: S311
+    drawn = sorted(
+        value
+        for _ in range(_DRAWS if len(items) > 1 else 0)
+        if (value := compute(draw.choices(items, k=len(items)))) == value
+    )
+    enough = len(drawn) >= _DRAWS // 2
+    interval = (drawn[int(0.025 * len(drawn))], drawn[int(0.975 * len(drawn))]) if enough else None
+    return Agreement(compute(items) if items else nan, interval, len(items))
+
+
+def _compute_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
+    total = len(pairs)
+    observed = sum(one == other for one, other in pairs) / total
+    left, right = Counter(one for one, _ in pairs), Counter(other for _, other in pairs)
+    expected = sum(count * right[label] for label, count in left.items()) / total**2
+    return nan if expected == 1 else (observed - expected) / (1 - expected)
+
+
+def _compute_alpha(
+    units: Sequence[tuple[Counter[Hashable], float]], distance: Callable[[Hashable, Hashable], float]
+) -> float:
+    """Return alpha of units, each with the counts of its labels and the sum of their mean distances to the others."""
+    labels = Counter[Hashable]()
+    for count, _ in units:
+        labels.update(count)
+    total = labels.total()
+    observed = sum(distances for _, distances in units) / total
+    expected = _sum_distances(labels, distance) / (total * (total - 1))
+    return nan if expected == 0 else 1 - observed / expected
+
+
+def _sum_distances(count: Counter[Hashable], distance: Callable[[Hashable, Hashable], float]) -> float:
+    """Return the sum of the distances over all ordered pairs of labels."""
+    return sum(
+        times * more * distance(one, other) for one, times in count.items() for other, more in count.items()
+    )
+
+
+def _compare(one: Hashable, other: Hashable) -> float:
+    return float(one != other)
+
+
+def _square(one: Hashable, other: Hashable) -> float:
+    assert isinstance(one, int | float) and isinstance(other, int | float)
+    return float(one - other) ** 2
+
+
+# The strengths of several systems from comparisons in pairs (Bradley and Terry, 1952).
+
+
+_STEPS = 100
+_CLOSE = 1e-10
+_PRIOR = 0.1
+"""Draws that are added to each pair that was compared, so that a system that never lost has a finite strength."""
+
+
+def fit_bradley_terry(wins: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """Return the strength of each system, as natural logarithms with mean 0.
+
+    The odds that one system beats another are ``exp`` of the difference of their strengths. The likelihood has
+    one maximum (Hunter 2004, MM algorithms for generalized Bradley-Terry models), which Newton's method finds.
+
+    Args:
+        wins: How often the first system of a pair beat the second. Count a draw as half a win for each.
+
+    Raises:
+        ValueError: there are no comparisons, or they do not connect all systems.
+    """
+    import numpy as np
+
+    names = sorted({name for pair in wins for name in pair})
+    if not names:
+        raise ValueError("nothing was compared")
+    places = {name: place for place, name in enumerate(names)}
+    won: NDArray[np.float64] = np.zeros(len(names))
+    games: NDArray[np.float64] = np.zeros((len(names), len(names)))
+    for (one, other), count in wins.items():
+        first, second = places[one], places[other]
+        if not games[first, second]:
+            games[first, second] = games[second, first] = 2 * _PRIOR
+            won[[first, second]] += _PRIOR
+        games[first, second] += count
+        games[second, first] += count
+        won[first] += count
+    _check_connected(names, games > 0)
+    strength: NDArray[np.float64] = np.zeros(len(names))
+    for _ in range(_STEPS):
+        chance: NDArray[np.float64] = 1 / (1 + np.exp(strength - strength[:, None]))
+        curve: NDArray[np.float64] = games * chance * (1 - chance)
+        # The likelihood does not change if all strengths grow alike; the last term keeps their mean at 0.
+        slope: NDArray[np.float64] = np.diag(curve.sum(axis=1)) - curve + 1 / len(names)
+        lacking: NDArray[np.float64] = won - (games * chance).sum(axis=1)
+        step = cast("NDArray[np.float64]", np.linalg.solve(slope, lacking))
+        largest = float(np.abs(step).max())
+        strength = strength + step / max(1.0, largest)
+        if largest < _CLOSE:
+            break
+    middle = float(strength.mean())
+    return {name: float(strength[place]) - middle for name, place in places.items()}
+
+
+def _check_connected(names: list[str], met: NDArray[np.bool_]) -> None:
+    reached = {0}
+    while more := {int(other) for one in reached for other in met[one].nonzero()[0]} - reached:
+        reached |= more
+    if len(reached) < len(names):
+        left = ", ".join(name for place, name in enumerate(names) if place not in reached)
+        raise ValueError(f"{left} was never compared with {names[0]}")
+
+
+# A win rate that is controlled for length: what it would be if both answers were equally long.
+#
+# Judges and people prefer longer answers (Dubois et al. 2024, Length-controlled AlpacaEval). A logistic
+# regression explains the wins by the difference in length; the controlled rate is its prediction at a
+# difference of zero.
+
+
+_RIDGE = 1 / 2.5**2
+"""Precision of the prior on the effect of length, with a standard deviation of 2.5: without it, the fit of a judge that
+decides by length alone does not converge."""
+_RIDGE_LEVEL = 0.01
+_STEPS_length_control = 30
+_CLOSE_length_control = 1e-8
+
+
+def scale_lengths(differences: Sequence[float]) -> list[float]:
+    """Return tanh of each difference divided by the root mean square of all; a difference of zero stays zero."""
+    spread = sqrt(sum(one * one for one in differences) / len(differences)) if differences else 0.0
+    return [tanh(one / spread) if spread else 0.0 for one in differences]
+
+
+def fit_length_controlled_rate(wins: Sequence[float], scaled: Sequence[float]) -> float | None:
+    """Return the win rate at equal lengths, from 0 to 1.
+
+    Args:
+        wins: For each task, 1 for a win of the first answer, 0 for a loss and 0.5 for a draw.
+        scaled: For each task, the difference in length, first minus second, by :func:`scale_lengths`.
+
+    Returns:
+        None if all outcomes are equal: length and quality cannot be told apart then.
+    """
+    if len(set(wins)) < 2:
+        return None
+    if not any(scaled):
+        return sum(wins) / len(wins)
+    level = effect = 0.0
+    for _ in range(_STEPS_length_control):
+        # Newton's method on the penalized likelihood: gradient and curvature in both parameters.
+        down_level, down_effect = -_RIDGE_LEVEL * level, -_RIDGE * effect
+        a, b, c = _RIDGE_LEVEL, 0.0, _RIDGE
+        for win, length in zip(wins, scaled, strict=True):
+            odds = level + effect * length
+            rate = 1 / (1 + exp(-odds)) if odds > -700 else 0.0
+            weight = rate * (1 - rate)
+            down_level += win - rate
+            down_effect += (win - rate) * length
+            a += weight
+            b += weight * length
+            c += weight * length * length
+        determinant = a * c - b * b
+        step_level = (c * down_level - b * down_effect) / determinant
+        step_effect = (a * down_effect - b * down_level) / determinant
+        size = max(abs(step_level), abs(step_effect))
+        damping = 1.0 if size < 2 else 2 / size
+        level += damping * step_level
+        effect += damping * step_effect
+        if size < _CLOSE_length_control:
+            break
+    return 1 / (1 + exp(-level))
+
+
+# The sign test for pairs, and the number of pairs that it needs.
+
+
+def compute_sign_test(wins: int, losses: int) -> float:
+    """Return the two-sided p-value of so many wins and losses if both were equally likely. Draws do not count."""
+    total, more = wins + losses, max(wins, losses)
+    tail = sum(comb(total, count) for count in range(more, total + 1)) / 2**total
+    return min(1.0, 2 * tail)
+
+
+def count_tasks_needed(win: float, loss: float, *, power: float = 0.8, level: float = 0.05) -> int | None:
+    """Return how many tasks the sign test needs to tell a win rate from a loss rate; None if they are equal.
+
+    Source: R. J. Connor, Sample size for testing differences in proportions for the paired-sample design, 1987.
+
+    Args:
+        win: Share of tasks won, from 0 to 1.
+        loss: Share of tasks lost; the rest are draws.
+        power: Probability that the test finds the difference.
+        level: Its level of significance, two-sided.
+    """
+    difference, either = abs(win - loss), win + loss
+    if not difference:
+        return None
+    normal = NormalDist()
+    spread = max(0.0, either - difference**2)
+    reach = normal.inv_cdf(1 - level / 2) * sqrt(either) + normal.inv_cdf(power) * sqrt(spread)
+    tasks = (reach / difference) ** 2
+    # The test counts whole wins, so it finds less than the normal curve says: Fleiss's correction for continuity.
+    return ceil(tasks / 4 * (1 + sqrt(1 + 4 / (tasks * difference))) ** 2)

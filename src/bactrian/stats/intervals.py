@@ -1,0 +1,236 @@
+"""Proportions with confidence intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from random import Random
+from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+_Z = 1.959964
+"""97.5 % quantile of the standard normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proportion:
+    """``count`` of ``total`` independent observations."""
+
+    count: int
+    total: int
+
+    @property
+    def rate(self) -> float:
+        """The proportion; 0 if ``total`` is 0."""
+        return self.count / self.total if self.total else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval (Wilson 1927); (0, 1) if ``total`` is 0."""
+        if self.total == 0:
+            return 0.0, 1.0
+        scale = 1 + _Z**2 / self.total
+        middle = (self.rate + _Z**2 / (2 * self.total)) / scale
+        half = _Z * sqrt(self.rate * (1 - self.rate) / self.total + _Z**2 / (4 * self.total**2)) / scale
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+    def difference_interval(self, other: Proportion) -> tuple[float, float]:
+        """Return the 95 % interval of this rate minus that of ``other`` (Newcombe 1998, method 10)."""
+        low, high = self.interval
+        other_low, other_high = other.interval
+        difference = self.rate - other.rate
+        down = sqrt((self.rate - low) ** 2 + (other_high - other.rate) ** 2)
+        up = sqrt((high - self.rate) ** 2 + (other.rate - other_low) ** 2)
+        return max(-1.0, difference - down), min(1.0, difference + up)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedProportions:
+    """Two yes-or-no observations on each of several subjects, such as two models on the same tasks."""
+
+    both: int
+    only_first: int
+    only_second: int
+    neither: int
+
+    @property
+    def total(self) -> int:
+        """Number of subjects."""
+        return self.both + self.only_first + self.only_second + self.neither
+
+    @property
+    def first(self) -> Proportion:
+        """The first observation alone."""
+        return Proportion(self.both + self.only_first, self.total)
+
+    @property
+    def second(self) -> Proportion:
+        """The second observation alone."""
+        return Proportion(self.both + self.only_second, self.total)
+
+    @property
+    def difference(self) -> float:
+        """The second rate minus the first."""
+        return self.second.rate - self.first.rate
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of :attr:`difference` (Newcombe 1998, improved intervals for paired data, method 10)."""
+        (low_b, high_b), (low_a, high_a) = self.second.interval, self.first.interval
+        down_b, up_b = self.second.rate - low_b, high_b - self.second.rate
+        down_a, up_a = self.first.rate - low_a, high_a - self.first.rate
+        phi = self._correlation
+        down = sqrt(max(0.0, down_b**2 - 2 * phi * down_b * up_a + up_a**2))
+        up = sqrt(max(0.0, up_b**2 - 2 * phi * up_b * down_a + down_a**2))
+        return max(-1.0, self.difference - down), min(1.0, self.difference + up)
+
+    @property
+    def _correlation(self) -> float:
+        """Correlation of the observations, corrected for continuity if it is positive; 0 if one never varies."""
+        yes_a, yes_b, total = self.first.count, self.second.count, self.total
+        margins = yes_a * (total - yes_a) * yes_b * (total - yes_b)
+        if not margins:
+            return 0.0
+        top = self.both * self.neither - self.only_first * self.only_second
+        if top > 0:
+            top = max(top - total / 2, 0.0)
+        return top / sqrt(margins)
+
+
+# Student's interval of a mean, for few independent observations such as seeds.
+
+
+_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""97.5 % quantiles of Student's t with 1 to 10 degrees of freedom."""
+
+
+def find_mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean of independent ``values``; None for fewer than two.
+
+    The interval of equal values is one point: so few observations show no variation, not that there is none.
+    """
+    if len(values) < 2:
+        return None
+    half = _find_quantile(len(values) - 1) * stdev(values) / sqrt(len(values))
+    return fmean(values) - half, fmean(values) + half
+
+
+def _find_quantile(degrees: int) -> float:
+    if degrees <= len(_QUANTILES):
+        return _QUANTILES[degrees - 1]
+    normal = NormalDist().inv_cdf(0.975)
+    # Cornish and Fisher's expansion; from 11 degrees on it errs by less than 0.001.
+    return (
+        normal
+        + (normal**3 + normal) / (4 * degrees)
+        + (5 * normal**5 + 16 * normal**3 + 3 * normal) / (96 * degrees**2)
+    )
+
+
+# Percentiles of what was drawn.
+
+
+def find_percentiles(ordered: Sequence[float] | NDArray[np.float64], level: float) -> tuple[float, float]:
+    """Return the values below which the shares ``level`` and 1 - ``level`` of sorted values lie.
+
+    Values between two of them are interpolated linearly, as ``numpy.percentile`` does; that imports for 40 ms.
+    """
+    return _interpolate(ordered, level), _interpolate(ordered, 1 - level)
+
+
+def _interpolate(ordered: Sequence[float] | NDArray[np.float64], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return float(ordered[below] + (place - below) * (ordered[above] - ordered[below]))
+
+
+# How common something is, from a detector that errs and a sample that was checked.
+#
+# All items are divided into those that the detector found and all others; a random sample of each part is
+# checked. The rate is the sum of both parts' shares (double sampling, Tenenbein 1970), which is unbiased
+# however bad the detector is. With the confusion matrix of the sample it equals the estimator of Rogan and
+# Gladen (1978).
+
+
+_DRAWS = 4000
+_SEED = 20230331
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """A part of the items."""
+
+    items: int
+    """Number of items in it."""
+    checked: int
+    """Number of items of the random sample."""
+    held: int
+    """Checked items that show what is looked for."""
+
+    @property
+    def rate(self) -> float:
+        """Share of the checked items that were confirmed; 0 if none was checked."""
+        return self.held / self.checked if self.checked else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalEstimate:
+    """A value with the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prevalence:
+    """What a checked sample says of all items, and of the detector."""
+
+    rate: IntervalEstimate
+    """Share of all items that show it."""
+    precision: IntervalEstimate
+    """Share of the found items that show it."""
+    recall: IntervalEstimate
+    """Share of the items that show it which were found."""
+
+
+def estimate_prevalence(found: Stratum, other: Stratum, *, draws: int = _DRAWS) -> Prevalence:
+    """Estimate the rate in all items, and the precision and recall of the detector.
+
+    Intervals are 95 %: the share of each part is drawn from its posterior under Jeffreys' prior, so that an interval is
+    right, too, if no checked item shows it. A part that was checked completely has no uncertainty. With more ``draws``
+    the ends of the intervals are more exact.
+    """
+    draw = Random(_SEED)  # noqa: S311
+    drawn = [_combine(found, other, _draw_rate(draw, found), _draw_rate(draw, other)) for _ in range(draws)]
+    values = _combine(found, other, found.rate, other.rate)
+    estimates: list[IntervalEstimate] = []
+    for value, column in zip(values, zip(*drawn, strict=True), strict=True):
+        ordered = sorted(column)
+        estimates.append(IntervalEstimate(value, ordered[draws // 40], ordered[-1 - draws // 40]))
+    return Prevalence(*estimates)
+
+
+def _combine(
+    found: Stratum, other: Stratum, found_rate: float, other_rate: float
+) -> tuple[float, float, float]:
+    """Return rate, precision and recall."""
+    right, missed = found.items * found_rate, other.items * other_rate
+    return (
+        (right + missed) / max(1, found.items + other.items),
+        found_rate,
+        right / (right + missed) if right + missed else 0.0,
+    )
+
+
+def _draw_rate(draw: Random, stratum: Stratum) -> float:
+    if stratum.checked >= stratum.items:
+        return stratum.rate
+    return draw.betavariate(stratum.held + 0.5, stratum.checked - stratum.held + 0.5)

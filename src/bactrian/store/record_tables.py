@@ -1,0 +1,331 @@
+"""The tables of a run and the records in them. The columns of a table are derived from the fields of its record.
+
+``schema.sql`` creates the tables; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import types
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic_core import from_json, to_json
+
+from bactrian.records.run import Call, Command, Confirmation, ItemList, Mark, Progress, Vote
+from bactrian.records.session import Ending, Session
+from bactrian.records.text import Text, find_builder
+from bactrian.records.turn import Decision, Proposal, ToolCall, ToolResult, Turn, Usage
+
+Record = TypeVar("Record")
+Convert = Callable[[Any], Any]
+
+_MOST_ROWS = 64
+"""Maximum rows per statement. Batch sizes are powers of two, so that few statements need preparing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """SQL that writes any number of rows at once."""
+
+    rank: int
+    """Order within a transaction, ascending: sessions first, since other rows refer to them; updates after inserts."""
+    head: str
+    row: str = ""
+    """The placeholders of one row; empty if the statement takes one row at a time."""
+    tail: str = ""
+
+    def batches(self, rows: Sequence[tuple[Any, ...]]) -> list[tuple[str, tuple[Any, ...]]]:
+        """Return SQL and parameters that together write ``rows``.
+
+        Each statement releases and reacquires the interpreter's lock; one statement for many rows costs the event loop
+        far less than one per row.
+        """
+        if not self.row:
+            return [(self.head, row) for row in rows]
+        pairs: list[tuple[str, tuple[Any, ...]]] = []
+        done = 0
+        while done < len(rows):
+            size = min(_MOST_ROWS, 1 << (len(rows) - done).bit_length() - 1)
+            sql = f"{self.head}{', '.join([self.row] * size)}{self.tail}"
+            pairs.append((sql, tuple(chain.from_iterable(rows[done : done + size]))))
+            done += size
+        return pairs
+
+
+def make_insert(table: str, columns: Sequence[str], key: Sequence[str] = ()) -> Statement:
+    """Insert a row unless it exists; with ``key``, update the row that has the same values there."""
+    row = f"({', '.join('?' * len(columns))})"
+    head = f"INSERT INTO {table} ({quote_names(columns)}) VALUES "  # noqa: S608
+    rank = 0 if table == "sessions" else 1
+    if not key:
+        return Statement(rank, head, row, " ON CONFLICT DO NOTHING")
+    changes = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name not in key)
+    return Statement(rank, f"{head}{row} ON CONFLICT ({quote_names(key)}) DO UPDATE SET {changes}")
+
+
+def make_update(table: str, columns: Sequence[str], where: str, value: str = "?") -> Statement:
+    """Set ``columns`` of the rows that match ``where``. The parameters of ``where`` follow those of the columns."""
+    changes = ", ".join(f'"{name}" = {value}' for name in columns)
+    return Statement(2, f"UPDATE {table} SET {changes} WHERE {where}")  # noqa: S608
+
+
+def make_delete(table: str, where: str) -> Statement:
+    """Delete the rows that match ``where``."""
+    return Statement(3, f"DELETE FROM {table} WHERE {where}")  # noqa: S608
+
+
+def quote_names(names: Sequence[str]) -> str:
+    """Return the columns ``names`` for a statement; quoted, since ``left`` is a word of SQL."""
+    return ", ".join(f'"{name}"' for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column and the attribute of a record that it stores."""
+
+    name: str
+    path: str
+    """The attribute of the record, with dots for nested parts."""
+    write: Convert | None = None
+    """Converts the attribute to the column's value; None if they are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A part of a record that is stored in its own columns."""
+
+    columns: Mapping[str, str]
+    """Column by field of the part; other fields are not stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A field that is stored as JSON."""
+
+    column: str | None = None
+    """None if the column has the name of the field."""
+
+
+Stored = str | Embedded | Json
+"""How a field is stored: the name of its column, or one of the classes above."""
+
+_USAGE = Embedded(
+    {
+        "prompt": "prompt_tokens",
+        "completion": "completion_tokens",
+        "cached": "cached_tokens",
+        "estimated": "estimated",
+    }
+)
+"""The usual columns of a usage."""
+_READ: Mapping[type, Convert] = {bool: bool, Text: Text}
+"""Conversions of values that the database returns with another type."""
+
+
+class Table(Generic[Record]):
+    """A table, or the part of one, that stores one kind of record."""
+
+    def __init__(
+        self,
+        name: str,
+        columns: Sequence[Column],
+        read: Convert,
+        *,
+        width: int,
+        before: Sequence[str] = (),
+        key: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.columns = columns
+        self.names = tuple(column.name for column in columns)
+        self.insert = make_insert(name, (*before, *self.names), key)
+        """Inserts a record after the values of its columns ``before``."""
+        self._values = attrgetter(*(column.path for column in columns))
+        self._writers = [
+            (index, column.write) for index, column in enumerate(columns) if column.write is not None
+        ]
+        self._read = read
+        self._width = width
+
+    def write(self, record: Record) -> tuple[Any, ...]:
+        """Convert ``record`` to a row."""
+        values = self._values(record)
+        if not self._writers:
+            return values
+        row = list(values)
+        for index, write in self._writers:
+            row[index] = write(row[index])
+        return tuple(row)
+
+    def read(self, row: Sequence[Any]) -> Record:
+        """Convert a row of these columns to a record."""
+        return self._read(row[: self._width])
+
+    def select(self, rest: str, *before: str) -> str:
+        """Return the query for rows of these columns, after the columns ``before``; ``rest`` begins after the table."""
+        return f"SELECT {quote_names((*before, *self.names))} FROM {self.name} {rest}"  # noqa: S608
+
+    def pick(self, *names: str) -> Table[Record]:
+        """Return the columns ``names`` only, for writing."""
+        columns = [column for column in self.columns if column.name in names]
+        return Table(self.name, columns, self._read, width=len(columns))
+
+
+def map_record(
+    name: str,
+    record: type[Record],
+    *,
+    before: Sequence[str] = (),
+    key: Sequence[str] = (),
+    leave: Sequence[str] = (),
+    derived: Sequence[Column] = (),
+    **stored: Stored,
+) -> Table[Record]:
+    """Map ``record`` to the table ``name``, with a column for each field except those in ``leave``.
+
+    A field of a plain type is stored in a column of the same name, and a usage in four; ``stored`` contains the
+    exceptions by field. ``derived`` columns are computed on writing and not read back, ``before`` names columns that
+    the record does not contain, and a record with the same ``key`` replaces another.
+    """
+    columns, read = _map_fields(record, leave, stored, "")
+    return Table(name, [*columns, *derived], read, width=len(columns), before=before, key=key)
+
+
+def write_json(value: object) -> str | None:
+    """Serialize ``value`` as JSON; None stays None, which is NULL in the database."""
+    return None if value is None else to_json(value).decode()
+
+
+def compute_checksum(text: str) -> int:
+    """Compute the CRC-32 of a text; SQLite does not detect flipped bytes."""
+    return zlib.crc32(text.encode())
+
+
+def _map_fields(
+    record: type, leave: Sequence[str], stored: Mapping[str, Stored], prefix: str
+) -> tuple[list[Column], Convert]:
+    """Return the columns of a record, or of a part of one, and the function that makes it from their values."""
+    hints = get_type_hints(record)
+    columns: list[Column] = []
+    names: list[str] = []
+    values: list[tuple[int, Convert]] = []
+    parts: list[tuple[int, int, Convert]] = []
+    for name in (field.name for field in fields(record) if field.name not in leave):
+        hint, nullable = _strip_none(hints[name])
+        how = stored.get(name, _USAGE if hint is Usage else name)
+        start, path = len(columns), prefix + name
+        if isinstance(how, Embedded):
+            left = [field.name for field in fields(hint) if field.name not in how.columns]
+            nested, read_part = _map_fields(hint, left, how.columns, f"{path}.")
+            columns += nested
+            parts.insert(0, (start, len(columns), read_part))  # from the last, so that positions stay valid
+        elif isinstance(how, Json):
+            columns.append(Column(how.column or name, path, write_json))
+            values.append((start, _make_json_reader(find_builder(hint))))
+        else:
+            columns.append(Column(how, path))
+            if hint in _READ:
+                values.append((start, _skip_none(_READ[hint]) if nullable else _READ[hint]))
+        names.append(name)
+    in_order = names == [field.name for field in fields(record)][: len(names)]
+    if in_order and not values and not parts:
+        return columns, lambda row: record(*row)
+
+    def build(row: Sequence[Any]) -> Any:
+        row_values = list(row)
+        for index, read in values:
+            row_values[index] = read(row_values[index])
+        for start, end, read in parts:
+            row_values[start:end] = (read(row_values[start:end]),)
+        return record(*row_values) if in_order else record(**dict(zip(names, row_values, strict=True)))
+
+    return columns, build
+
+
+def _make_json_reader(build: Convert) -> Convert:
+    return _skip_none(lambda value: build(from_json(value)))
+
+
+def _skip_none(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _strip_none(hint: Any) -> tuple[Any, bool]:
+    """Return a type without its None, and whether it had one."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint, False
+    others = [choice for choice in get_args(hint) if choice is not type(None)]
+    nullable = len(others) < len(get_args(hint))
+    return (others[0] if len(others) == 1 else Union[tuple(others)]), nullable  # noqa: UP007
+
+
+SESSIONS = map_record(
+    "sessions",
+    Session,
+    before=("created",),
+    leave=("turns", "ending", "pending"),
+    assistant=Embedded({"name": "assistant_role", "description": "assistant_description"}),
+    user=Embedded({"name": "user_role", "description": "user_description"}),
+    task=Embedded({"original": "original_task", "specified": "specified_task", "planned": "planned_task"}),
+    provenance=Json(),
+    preparation=Json(),
+    values=Json("axis_values"),
+)
+PREPARATION = SESSIONS.pick("specified_task", "planned_task", "preparation")
+"""Columns of a session that the steps before the conversation fill."""
+ENDINGS = map_record(
+    "sessions",
+    Ending,
+    code="ending",
+    turn="ending_turn",
+    speaker="ending_speaker",
+    evidence="ending_evidence",
+)
+TOTALS = map_record(
+    "sessions",
+    Usage,
+    leave=("estimated",),
+    prompt="prompt_tokens",
+    completion="completion_tokens",
+    cached="cached_tokens",
+)
+"""Total usage of a session, in its row once it has ended."""
+PROGRESS = map_record(
+    "sessions",
+    Progress,
+    turns="ending_turn",
+    prompt="prompt_tokens",
+    completion="completion_tokens",
+    cached="cached_tokens",
+)
+"""Columns of the index ``sessions_progress``, so that resuming a run need not read the wide rows."""
+TURNS = map_record(
+    "turns",
+    Turn,
+    before=("session",),
+    leave=("uses",),
+    said=Json(),
+    derived=[Column("checksum", "text", compute_checksum)],
+)
+PROPOSALS = map_record("proposals", Proposal, before=("session",))
+DECISIONS = map_record("verdicts", Decision, before=("session",), kept=Json())
+TOOL_CALLS = map_record(
+    "tools",
+    ToolCall,
+    before=("session",),
+    wanted=Embedded({"id": "call", "name": "name", "arguments": "arguments"}),
+)
+TOOL_RESULTS = map_record("tools", ToolResult, text="result", seconds="tool_seconds")
+"""Stored in the row of the call."""
+RESULT = TOOL_RESULTS.pick("result", "problem", "tool_seconds", "cut")
+"""Columns of a call that its result fills."""
+CONFIRMATIONS = map_record("confirmations", Confirmation)
+COMMANDS = map_record("commands", Command, options=Json())
+MARKS = map_record("marks", Mark, key=("session", "mark"))
+VOTES = map_record("votes", Vote, key=("session", "pair", "voter", "repeated"))
+CALLS = map_record("calls", Call, usage=Json())
+LISTS = map_record("lists", ItemList, key=("id",), items=Json(), usage=Json())

@@ -1,0 +1,410 @@
+"""A run in an SQLite file, which can be read while it is written."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic_core import from_json
+
+from bactrian.errors import BactrianError, BactrianWarning, RunInUse, StoreError
+from bactrian.records.run import (
+    Call,
+    Command,
+    Confirmation,
+    Failure,
+    ItemList,
+    Mark,
+    Outline,
+    Progress,
+    SpokenText,
+    Vote,
+)
+from bactrian.records.session import IMPORTED, Ending, Session
+from bactrian.records.turn import Decision, Deliberation, Proposal, ToolCall, ToolResult, Turn, Usage
+from bactrian.store.care import lock_run
+from bactrian.store.database import IS_OPEN, check_file, connect, explain_errors, find_readable
+from bactrian.store.filesystem import follow_link
+from bactrian.store.locations import list_play_files
+from bactrian.store.queries import (
+    PAGE,
+    Connection,
+    Connections,
+    Snapshot,
+    count_spent,
+    fetch,
+    read_deliberation,
+    read_failures,
+    read_outlines,
+    read_session,
+    read_sessions,
+    read_texts,
+)
+from bactrian.store.record_tables import (
+    CALLS,
+    COMMANDS,
+    CONFIRMATIONS,
+    DECISIONS,
+    ENDINGS,
+    LISTS,
+    MARKS,
+    PREPARATION,
+    PROGRESS,
+    PROPOSALS,
+    RESULT,
+    SESSIONS,
+    TOOL_CALLS,
+    TOTALS,
+    TURNS,
+    VOTES,
+    Record,
+    Statement,
+    Table,
+    make_delete,
+    make_insert,
+    make_update,
+    write_json,
+)
+from bactrian.store.write import Writer
+
+Rows = tuple[int, int]
+"""A slice of a run: the row before its first one, and its last row."""
+Item = TypeVar("Item")
+
+_EVERY = 1 << 62
+_WIDE_PAGE = 10_000
+"""Rows of the index of progress read at a time."""
+_ENDING = (*ENDINGS.names, *TOTALS.names)
+_SAVE_TASK = make_update("sessions", PREPARATION.names, "id = ?")
+_END = make_update("sessions", _ENDING, "id = ? AND (ending IS NULL OR ending IN ('failed', 'stopped'))")
+_REOPEN = make_update("sessions", _ENDING, "id = ? AND ending = 'max_messages'", "NULL")
+_SAVE_RESULT = make_update("tools", RESULT.names, "session = ? AND number = ? AND round = ? AND place = ?")
+_REMOVE_MARK = make_delete("marks", "session = ? AND mark = ?")
+_FREEZE = make_insert("run", ("row", "recipe", "created"))
+_EXTEND = make_update("run", ("recipe",), '"row" = 1')
+
+
+class RunStore:
+    """One run; :func:`open_store` opens it.
+
+    A method that writes returns when the data is on disk, and writing the same thing twice stores it once. Every method
+    raises StoreError if the run cannot be read or written, or if it was opened for reading only and is to be written.
+    """
+
+    def __init__(self, path: Path, connections: Connections, writer: Writer | None) -> None:
+        self.path = path
+        """The file of the run."""
+        self._connections = connections
+        self._writer = writer
+
+    @property
+    def source(self) -> Path:
+        """The file that is read: the run, or a temporary copy of it that exists while the store is open."""
+        return self._connections.path
+
+    # Sessions
+
+    async def begin(self, session: Session) -> Session:
+        """Store ``session`` unless its id is known; return the stored session with turns and ending."""
+        if await self._write(SESSIONS.insert, (time.time(), *SESSIONS.write(session))):
+            return session
+        stored = await self.session(session.id)
+        if stored is None:
+            raise StoreError(f"Session {session.id} was written and is missing.", where=str(self.path))
+        return stored
+
+    async def save_task(self, session: Session) -> None:
+        """Store the specified and the planned task of ``session``, and their usage."""
+        await self._write(_SAVE_TASK, (*PREPARATION.write(session), session.id))
+
+    async def add_turn(self, session: str, turn: Turn) -> None:
+        """Store a turn of the session with this id."""
+        await self._write(TURNS.insert, (session, *TURNS.write(turn)))
+
+    async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
+        """Store the ending of the session with this id, and its total usage. A final ending is never replaced."""
+        await self._write(_END, (*ENDINGS.write(ending), *TOTALS.write(usage), session))
+
+    async def reopen(self, session: str) -> None:
+        """Remove the ending of the session with this id if it stopped at its limit of messages."""
+        await self._write(_REOPEN, (session,))
+
+    async def session(self, session_id: str) -> Session | None:
+        """Return the session with this id and its stored turns; None if not found.
+
+        Raises:
+            StoreError: the session cannot be read, or one of its turns is damaged.
+        """
+        return await self._read(read_session, session_id)
+
+    async def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
+        """Yield all sessions, or those of one slice, in the order of their beginning; a hundred at a time in memory."""
+        after, until = rows or (0, _EVERY)
+        async for session in self._pages(lambda db, last: read_sessions(db, last, until), after):
+            yield session
+
+    async def slices(self, size: int) -> list[Rows]:
+        """Return the present sessions in slices of at most ``size``, which can be read concurrently."""
+        rows = await self._query('SELECT coalesce(max("row"), 0) FROM sessions')
+        return [(after, after + size) for after in range(0, rows[0][0], size)]
+
+    async def outlines(
+        self, after: int = 0, limit: int = 1000, ids: Sequence[str] | None = None
+    ) -> list[Outline]:
+        """Return the next sessions after row ``after`` without their turns; if given, all those of ``ids``."""
+        return await self._read(read_outlines, after, limit, ids)
+
+    async def texts(self, ids: Sequence[str]) -> list[SpokenText]:
+        """Return what was said in the sessions ``ids``: session by session, in order. Checksums are not checked."""
+        return await self._read(read_texts, ids)
+
+    async def find_touched(self, after: int) -> tuple[int, list[str]]:
+        """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
+        ((last,),) = await self._query('SELECT coalesce(max("row"), 0) FROM turns')
+        if last <= after:
+            return last, []
+        touched = await self._query('SELECT DISTINCT session FROM turns WHERE "row" > ?', after)
+        return last, [session for (session,) in touched]
+
+    async def progress(self) -> AsyncIterator[Progress]:
+        """Yield the state of every session, by id. Reads an index and not the sessions themselves."""
+        query = PROGRESS.select(f"WHERE id > ? ORDER BY id LIMIT {_WIDE_PAGE}", "id")
+        async for progress in self._pages(partial(_read_page, PROGRESS, query), ""):
+            yield progress
+
+    async def list_created(self) -> dict[str, float]:
+        """Return when each session began, in seconds since 1970, by its id; the oldest first."""
+        return dict(await self._query('SELECT id, created FROM sessions ORDER BY "row"'))
+
+    async def list_imported(self) -> frozenset[str]:
+        """Return the ids of the sessions that were imported and not made in this run."""
+        query = "SELECT id FROM sessions WHERE json_extract(provenance, '$.prompts') LIKE ?"
+        return frozenset(session for (session,) in await self._query(query, f"{IMPORTED}%"))
+
+    async def failures(self) -> AsyncIterator[Failure]:
+        """Yield the sessions that failed and were not resumed, in the order in which they began."""
+        async for failure in self._pages(read_failures, 0):
+            yield failure
+
+    # What led to the turns
+
+    async def add_proposal(self, session: str, proposal: Proposal) -> None:
+        """Store a candidate for a turn of the session with this id."""
+        await self._write(PROPOSALS.insert, (session, *PROPOSALS.write(proposal)))
+
+    async def add_decision(self, session: str, decision: Decision) -> None:
+        """Store a decision on the candidates for a turn of the session with this id."""
+        await self._write(DECISIONS.insert, (session, *DECISIONS.write(decision)))
+
+    async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
+        """Return the proposals and decisions of the session with this id, for the turns after turn ``after``."""
+        return await self._read(read_deliberation, session, after)
+
+    async def add_tool_call(self, session: str, call: ToolCall) -> None:
+        """Store a tool call of the session with this id."""
+        await self._write(TOOL_CALLS.insert, (session, *TOOL_CALLS.write(call)))
+
+    async def add_tool_result(self, session: str, result: ToolResult) -> None:
+        """Store the result of a tool call that is stored already."""
+        key = (session, result.number, result.round, result.place)
+        await self._write(_SAVE_RESULT, (*RESULT.write(result), *key))
+
+    async def add_call(self, call: Call) -> None:
+        """Store a call to a model, answered or not."""
+        await self._write(CALLS.insert, CALLS.write(call))
+
+    async def mean_seconds(self) -> float | None:
+        """Return the mean seconds of the last thousand turns that a model made; None if there are none."""
+        last = 'SELECT seconds FROM turns WHERE seconds > 0 ORDER BY "row" DESC LIMIT 1000'
+        return (await self._query(f"SELECT avg(seconds) FROM ({last})"))[0][0]  # noqa: S608
+
+    async def count_spent(self) -> dict[str, Usage]:
+        """Return the usage of the run by agent.
+
+        Agents are ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner) and ``lister``. Reads the
+        row of every turn, which takes seconds for a million.
+        """
+        return await self._read(count_spent)
+
+    # The run
+
+    async def freeze(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """Store what the run is made from, unless it is stored already; return what is stored."""
+        await self._write(_FREEZE, (1, write_json(recipe), time.time()))
+        stored = await self.recipe()
+        assert stored is not None
+        return stored
+
+    async def extend(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace what the run is made from by the same with a larger limit, and return what is stored."""
+        await self._write(_EXTEND, (write_json(recipe),))
+        return dict(recipe)
+
+    async def recipe(self) -> dict[str, Any] | None:
+        """Return what the run is made from; None if it was not made from a recipe."""
+        rows = await self._query("SELECT recipe FROM run")
+        return from_json(rows[0][0]) if rows else None
+
+    async def save_list(self, items: ItemList) -> None:
+        """Store a list of items, or replace its shorter version."""
+        await self._write(LISTS.insert, LISTS.write(items))
+
+    async def item_list(self, list_id: str) -> ItemList | None:
+        """Return the list of items with this id, as far as it is known; None if not found."""
+        lists = await self._list(LISTS, "WHERE id = ?", list_id)
+        return lists[0] if lists else None
+
+    async def item_lists(self) -> AsyncIterator[ItemList]:
+        """Yield all lists of items in the order in which they began, a hundred at a time."""
+        query = LISTS.select(f'WHERE "row" > ? ORDER BY "row" LIMIT {PAGE}', "row")
+        async for items in self._pages(partial(_read_page, LISTS, query), 0):
+            yield items
+
+    async def add_command(self, command: Command) -> None:
+        """Store a command that works on the run."""
+        await self._write(COMMANDS.insert, COMMANDS.write(command))
+
+    async def commands(self) -> list[Command]:
+        """Return the commands that worked on the run, the oldest first."""
+        return await self._list(COMMANDS, 'ORDER BY "row"')
+
+    async def is_open(self) -> bool:
+        """Return True if a process writes the run, or was killed while it did."""
+        return (await self._query("PRAGMA user_version"))[0][0] == IS_OPEN
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[RunStore]:
+        """Provide the run as it is now, however long the reading takes and whatever is written meanwhile.
+
+        The log of later writes cannot be cleaned up while it is open, so close it soon.
+        """
+        snapshot = Snapshot(self.source)
+        try:
+            store = RunStore(self.path, snapshot, None)
+            await store.recipe()  # the first read fixes the state
+            yield store
+        finally:
+            await asyncio.to_thread(snapshot.close)
+
+    # What people and judges say of sessions
+
+    async def add_confirmation(self, confirmation: Confirmation) -> None:
+        """Store a judge's answer about a finding."""
+        await self._write(CONFIRMATIONS.insert, CONFIRMATIONS.write(confirmation))
+
+    async def confirmations(self, judge: str) -> list[Confirmation]:
+        """Return all answers of the judge with this name."""
+        return await self._list(CONFIRMATIONS, 'WHERE judge = ? ORDER BY "row"', judge)
+
+    async def add_mark(self, mark: Mark) -> None:
+        """Store a mark of a session that is stored, or replace the note of the same mark."""
+        await self._write(MARKS.insert, MARKS.write(mark))
+
+    async def remove_mark(self, session: str, mark: str) -> None:
+        """Remove a mark of the session with this id; do nothing if the session does not have it."""
+        await self._write(_REMOVE_MARK, (session, mark))
+
+    async def marks(self, session: str | None = None) -> list[Mark]:
+        """Return the marks of all sessions, or of the session with this id, in the order of their first setting."""
+        return await self._list(MARKS, 'WHERE session = coalesce(?, session) ORDER BY "row"', session)
+
+    async def add_vote(self, vote: Vote) -> None:
+        """Store a vote on solutions of a session that is stored, or replace the one of the same voter on the pair."""
+        await self._write(VOTES.insert, VOTES.write(vote))
+
+    async def votes(self) -> list[Vote]:
+        """Return all votes in the order in which they were first given."""
+        return await self._list(VOTES, 'ORDER BY "row"')
+
+    def _write(self, statement: Statement, row: tuple[Any, ...]) -> Awaitable[bool]:
+        if self._writer is None:
+            raise StoreError("The run was opened for reading only.", where=str(self.path))
+        return self._writer.write(statement, row)
+
+    async def _list(self, table: Table[Record], rest: str, *values: Any) -> list[Record]:
+        return list(map(table.read, await self._query(table.select(rest), *values)))
+
+    async def _query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return await self._read(fetch, sql, values)
+
+    async def _pages(
+        self, read_page: Callable[[Connection, Any], list[tuple[Any, Item]]], last: Any
+    ) -> AsyncIterator[Item]:
+        """Yield the items of page after page; each item stands behind its key, and ``last`` is before the first."""
+        while page := await self._read(read_page, last):
+            last = page[-1][0]
+            for _, item in page:
+                yield item
+
+    async def _read(self, function: Callable[..., Item], *values: Any) -> Item:
+        """Call ``function`` with a connection and ``values`` in a thread."""
+
+        def work() -> Item:
+            with explain_errors(self.path), self._connections.borrow() as connection:
+                return function(connection, *values)
+
+        return await asyncio.to_thread(work)
+
+
+def _read_page(
+    table: Table[Record], query: str, connection: Connection, last: Any
+) -> list[tuple[Any, Record]]:
+    return [(key, table.read(row)) for key, *row in connection.execute(query, (last,))]
+
+
+@asynccontextmanager
+async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[RunStore]:
+    """Open the run at ``path``; unless ``read_only``, create it if missing.
+
+    Raises:
+        InputError: the file is not a run, or cannot be written.
+        StoreError: the run is damaged, in use, or has another schema.
+    """
+    path = follow_link(path)
+    check_file(path, create=not read_only)
+    if read_only:
+        with ExitStack() as stack:
+            connections = Connections(await asyncio.to_thread(stack.enter_context, find_readable(path)))
+            stack.callback(connections.close)
+            yield RunStore(path, connections, None)
+        return
+    with lock_run(path) as lock:
+        connection = await asyncio.to_thread(connect, path)
+        lock.guard_run()
+        writer = Writer(connection, path, lock.check)
+        connections = Connections(path)
+        try:
+            yield RunStore(path, connections, writer)
+        finally:
+            # The last connection to close deletes the write-ahead log if it has write access.
+            connections.close()
+            await writer.close()
+
+
+@asynccontextmanager
+async def open_kept_run() -> AsyncGenerator[RunStore | None]:
+    """Open the first run of plays that no other process writes; None, with a warning, if none can be written."""
+    async with AsyncExitStack() as stack:
+        yield await _open_first(stack)
+
+
+async def _open_first(stack: AsyncExitStack) -> RunStore | None:
+    problem: Exception | None = None
+    try:
+        for path in list_play_files():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                return await stack.enter_async_context(open_store(path))
+            except RunInUse as error:
+                problem = error
+    except (BactrianError, OSError) as error:
+        problem = error
+    reason = str(problem).partition("\n")[0]
+    warnings.warn(f"The session is not kept: {reason}", BactrianWarning, stacklevel=2)
+    return None

@@ -1,0 +1,131 @@
+"""Group commit: one thread writes all statements that arrived during the previous commit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+from bactrian.errors import StoreError
+from bactrian.store.database import explain_error, mark_closed
+from bactrian.store.record_tables import Statement
+
+WRITER_THREAD = "bactrian-store"
+"""The name of the thread that writes a run to the disk; ``cli/terminal/ending.py`` waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    statement: Statement
+    values: tuple[Any, ...]
+    done: asyncio.Future[bool]
+
+
+class Writer:
+    """Executes statements on one connection, all waiting ones in one transaction (group commit).
+
+    While one group is written to disk, the next one accumulates. The thread takes it without involving the event loop,
+    which may be busy; they synchronize twice per group, not per row.
+
+    Before each group, ``check`` raises StoreError if the run must no longer be written.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, check: Callable[[], None]) -> None:
+        self._connection = connection
+        self._path = path
+        self._check = check
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+        self._waiting: SimpleQueue[_Write | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def write(self, statement: Statement, row: tuple[Any, ...]) -> asyncio.Future[bool]:
+        """Execute ``statement`` with the values of ``row`` in the next transaction.
+
+        The future is done when the row is on disk. Its result is False if a row of the same statement and group existed
+        before, and True if all were new. Cancelling the caller does not cancel the statement.
+
+        Raises:
+            StoreError: the whole group was not written.
+        """
+        if os.getpid() != self._process:
+            raise StoreError(
+                "The run was opened by another process, before a fork.",
+                where=str(self._path),
+                next="Open it in the process that uses it.",
+            )
+        done: asyncio.Future[bool] = self._loop.create_future()
+        self._waiting.put(_Write(statement, row, done))
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name=WRITER_THREAD, daemon=True)
+            self._thread.start()
+        return done
+
+    async def close(self) -> None:
+        """Write what is waiting, end the thread and close the connection."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            await asyncio.to_thread(self._thread.join)
+        with suppress(StoreError):  # else another process writes it, and closes it
+            self._check()
+            mark_closed(self._connection)
+        self._connection.close()
+
+    def _work(self) -> None:
+        """Commit group after group until the end of the queue. Runs in the thread."""
+        going = True
+        while going and (first := self._waiting.get()) is not None:
+            group = [first]
+            with suppress(Empty):
+                while (write := self._waiting.get_nowait()) is not None:
+                    group.append(write)
+                going = False
+            try:
+                outcome = self._commit(group)
+            except Exception as fault:  # noqa: BLE001  the waiting callers receive it
+                outcome = fault
+            self._loop.call_soon_threadsafe(_tell, group, outcome)
+
+    def _commit(self, group: Sequence[_Write]) -> dict[Statement, bool]:
+        """Write a group; return for each statement whether all its rows were new."""
+        self._check()
+        rows: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
+        for write in group:
+            rows[write.statement].append(write.values)
+        connection = self._connection
+        new: dict[Statement, bool] = {}
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for statement in sorted(rows, key=lambda statement: statement.rank):
+                    batches = statement.batches(rows[statement])
+                    written = sum(connection.execute(sql, values).rowcount for sql, values in batches)
+                    new[statement] = written == len(rows[statement])
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.rollback()
+                raise
+        except (sqlite3.Error, OSError) as error:
+            needed = sum(
+                len(str(value).encode(errors="replace")) for write in group for value in write.values
+            )
+            raise explain_error(error, self._path, needed=needed) from error
+        return new
+
+
+def _tell(group: Sequence[_Write], outcome: Mapping[Statement, bool] | Exception) -> None:
+    for write in group:
+        if write.done.cancelled():
+            continue
+        if isinstance(outcome, Exception):
+            write.done.set_exception(outcome)
+        else:
+            write.done.set_result(outcome[write.statement])

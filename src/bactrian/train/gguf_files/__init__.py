@@ -1,1 +1,0 @@
-"""Models as GGUF, the format of llama.cpp. Needs the extra ``train``."""

@@ -1,0 +1,417 @@
+"""Trains a recipe: data, base model, forecast, and one process for each stage. Nothing is done twice."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from jinja2 import Environment
+from pydantic import ValidationError
+
+import bactrian
+from bactrian.errors import InputError, Refused, RunInUse, StoreError
+from bactrian.recipes.load import find_differences
+from bactrian.records.text import to_code_span, to_json, to_markdown
+from bactrian.train.curves import draw_losses
+from bactrian.train.gguf_check import check_stage_gguf, check_template
+from bactrian.train.held_out import (
+    check_moved_data,
+    find_base_place,
+    find_data_places,
+    prepare_data,
+    strip_places,
+)
+from bactrian.train.training_folder import (
+    MANIFEST,
+    PLAN,
+    StageFolder,
+    StageLog,
+    TrainedModels,
+    find_play_option,
+    list_stage_folders,
+    measure_usage,
+    name_gguf,
+    read_json,
+    read_plan,
+    read_training,
+    write_json,
+)
+from bactrian.train.training_process import check_libraries, find_launcher, run_worker
+from bactrian.train.training_recipe import NEW, TrainRecipe, add_data, load_train_recipe
+
+_FORWARD = 1 / 3
+"""Cost of an evaluated token, relative to a trained one: forward without backward."""
+_FLOPS_A_TOKEN = 6
+"""Operations per weight and trained token (Kaplan et al. 2020, section 2.1)."""
+_A100 = 312e12 * 0.4
+"""Operations a second of an A100 in bf16, at the 40 % that trainings commonly reach."""
+_BYTES_FULL = 16
+"""Per weight: 32-bit weight, gradient and the two moments of AdamW."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageForecast:
+    """The amount of work of a stage."""
+
+    name: str
+    examples: int
+    steps: int
+    tokens: int
+    """Tokens that are trained on, each as often as it is seen."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingForecast:
+    """The amount of work of a training."""
+
+    stages: tuple[StageForecast, ...]
+    tokens: int
+    seconds: float
+    tokens_per_second: float
+    memory: int
+    """Bytes, per device."""
+    disk: int
+    """Bytes at the end, with the largest checkpoint."""
+    measured: bool
+    """True if a probe measured speed and memory; False if they are estimated from the number of weights."""
+    machine: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return asdict(self)
+
+
+def forecast_stages(recipe: TrainRecipe, prepared: Mapping[str, Any]) -> TrainingForecast:
+    """Return the forecast from what a worker prepared: counts of each stage, weights, and the probe."""
+    training = recipe.training
+    probe: Mapping[str, Any] | None = prepared["probe"]
+    # Weights on disk have 16 bits; a model made from nothing is too small to matter.
+    parameters = int(probe["parameters"]) if probe else prepared["weights"] // 2
+    rate = (
+        float(probe["tokens_per_second"])
+        if probe
+        else training.devices * _A100 / (_FLOPS_A_TOKEN * max(1, parameters))
+    )
+    counts: Sequence[Mapping[str, Any]] = prepared["stages"]
+    start = float(probe.get("start_seconds", 0.0)) if probe else 0.0
+    evaluated = sum(count["held-out"]["tokens"] for count in counts)
+    stages: list[StageForecast] = []
+    for number, stage in enumerate(recipe.stages):
+        parts = counts[: number + 1] if recipe.origin == "union" else counts[number : number + 1]
+        examples = sum(count["train"]["examples"] for count in parts)
+        tokens = sum(count["train"]["tokens"] for count in parts)
+        steps, seen = training.count_steps(examples), training.count_seen(examples, tokens)
+        evaluations = training.evaluations + 1 if evaluated and training.evaluations else 0
+        seconds = start + (seen + evaluations * evaluated * _FORWARD) / rate
+        stages.append(StageForecast(stage.name, examples, steps, seen, seconds))
+    weights: int = prepared["weights"]
+    checkpoint = weights * 6 if training.method == "full" else weights
+    memory = int(probe["peak_bytes"]) if probe else parameters * _BYTES_FULL // training.devices
+    if probe and probe.get("device") == "cpu":
+        memory += weights  # the end of a stage writes the model from a second copy
+    return TrainingForecast(
+        stages=tuple(stages),
+        tokens=sum(stage.tokens for stage in stages),
+        seconds=sum(stage.seconds for stage in stages),
+        tokens_per_second=rate,
+        memory=memory,
+        disk=2 * weights * len(stages) + checkpoint,
+        measured=probe is not None,
+        machine=str(probe["machine"]) if probe else f"{training.devices} × A100",
+    )
+
+
+OnEvent = Callable[[Mapping[str, Any]], None]
+"""Receives what happens: dictionaries with the key ``event``."""
+_LOCK = ".lock"
+_WORKER_LOG = "worker.log"
+_FREE = frozenset(("per_device", "checkpointing", "save_minutes", "devices", "accelerate", "tf32"))
+"""Settings of a training that may differ when it is resumed: they change time and memory only."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOrder:
+    """What to train, and where."""
+
+    recipe: str | TrainRecipe
+    """Name or path of a recipe, or a recipe."""
+    out: Path
+    """Folder of the training. One that contains the same training is continued."""
+    data: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
+    """Runs or JSON lines by stage, instead of the recipe's; the empty name is the only stage."""
+    settings: Sequence[str] = ()
+    """Changes to the recipe, ``key=value``."""
+
+    def read_recipe(self) -> TrainRecipe:
+        """Return the recipe with its data. Raises InputError if it cannot be used."""
+        recipe = self.recipe
+        if isinstance(recipe, str):
+            recipe = load_train_recipe(recipe, self.settings)
+        return add_data(recipe, self.data)
+
+
+async def forecast_training(order: TrainOrder, on_event: OnEvent | None = None) -> TrainingForecast:
+    """Prepare the data and the base model, probe three steps, and return what the training will take.
+
+    Raises:
+        BactrianError: the recipe, the data or the base model cannot be used.
+    """
+    recipe = order.read_recipe()
+    check_libraries()
+    with _lock(order.out):
+        return await _prepare(recipe, order.out, on_event or _ignore)
+
+
+async def train_recipe(order: TrainOrder, on_event: OnEvent | None = None) -> TrainedModels:
+    """Train all stages of a recipe, and return them. Stages that are finished already are kept.
+
+    Raises:
+        BactrianError: the recipe, the data or the base model cannot be used, or a stage failed.
+        RunInUse: another process trains in the folder.
+    """
+    recipe = order.read_recipe()
+    check_libraries()
+    tell = on_event or _ignore
+    with _lock(order.out):
+        forecast = await _prepare(recipe, order.out, tell)
+        folders = list_stage_folders(order.out, [stage.name for stage in recipe.stages])
+        tell({"event": "forecast", **forecast.to_json()})
+        prepared = read_json(order.out / "prepared.json")
+        for stage in folders[1:]:
+            if stage.is_complete:
+                tell({"event": "kept", "number": stage.number, "name": stage.name})
+            else:
+                tell({"event": "stage", "number": stage.number, "name": stage.name, "of": len(folders) - 1})
+                await _train_stage(stage, recipe, prepared, tell)
+                tell(
+                    {
+                        "event": "finished",
+                        "number": stage.number,
+                        "name": stage.name,
+                        "folder": str(stage.path),
+                    }
+                )
+        draw_losses(folders[1:], order.out / "curves.svg")
+    return read_training(order.out)
+
+
+async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> TrainingForecast:
+    """Write plan, data and base model, unless they are there."""
+    folders = list_stage_folders(out, [stage.name for stage in recipe.stages])
+    content = recipe.model_dump(mode="json", by_alias=True)
+    has_base = _has_base(folders[0])
+    if (out / PLAN).exists():
+        plan = read_plan(out)
+        check_same(plan["recipe"], content, out)
+        if find_data_places(plan["recipe"]) != find_data_places(content):
+            tell({"event": "reading"})
+            await check_moved_data(recipe, plan["data"], out)
+        has_base = has_base and find_base_place(plan["recipe"]) == find_base_place(content)
+        write_json(out / PLAN, {**plan, "recipe": content})
+    else:
+        _check_unused(out)
+        tell({"event": "reading"})
+        data = await prepare_data(recipe, folders[1:])
+        write_json(out / PLAN, {"bactrian": bactrian.__version__, "recipe": content, "data": data})
+    if not has_base:
+        async with aclosing(run_worker(("prepare", str(out)), out / _WORKER_LOG)) as events:
+            async for event in events:
+                tell(event)
+        base = folders[0].read_manifest()
+        if base["gguf"] is not None:
+            compared = await check_template(folders[0].path, folders[0].path / base["gguf"])
+            tell({"event": "template", "prompts": compared})
+    return forecast_stages(recipe, read_json(out / "prepared.json"))
+
+
+def _has_base(folder: StageFolder) -> bool:
+    """Return True if the base model was opened, and is still where it was."""
+    if not (folder.is_complete and (folder.root / "prepared.json").exists()):
+        return False
+    manifest = folder.read_manifest()
+    files = (manifest["model"], manifest["gguf"])
+    return all((folder.path / name).exists() for name in files if name is not None)
+
+
+async def _train_stage(
+    stage: StageFolder, recipe: TrainRecipe, prepared: Mapping[str, Any], tell: OnEvent
+) -> None:
+    stage.path.mkdir(exist_ok=True)
+    if not (stage.path / "trained.json").exists():
+        _check_disk(stage, recipe, prepared)
+        with StageLog(stage.log) as log:
+            launcher = find_launcher(recipe.training, stage.root)
+            task = ("stage", str(stage.root), str(stage.number))
+            worker = run_worker(task, stage.path / _WORKER_LOG, launcher=launcher)
+            async with aclosing(worker) as events:
+                async for event in events:
+                    log.add(event)
+                    tell({"stage": stage.name, **event})
+    trained = read_json(stage.path / "trained.json")
+    if trained["gguf"] is not None:
+        for kind in dict.fromkeys(("f16", *recipe.gguf)):
+            check = await check_stage_gguf(stage.path, kind)
+            trained["gguf_check" if kind == "f16" else f"gguf_check_{kind}"] = check
+            tell({"event": "checked", "stage": stage.name, "file": name_gguf(kind), "check": check})
+    draw_losses([stage], stage.path / "curves.svg")
+    manifest = _describe(stage, recipe, prepared, trained)
+    _write_card(stage.path / "README.md", manifest, recipe)
+    write_json(stage.path / MANIFEST, manifest)
+    shutil.rmtree(stage.checkpoints, ignore_errors=True)
+    for name in ("expected.json", "trained.json"):
+        (stage.path / name).unlink(missing_ok=True)
+
+
+def _describe(
+    stage: StageFolder, recipe: TrainRecipe, prepared: Mapping[str, Any], trained: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the manifest of a stage."""
+    plan = read_plan(stage.root)
+    base = list_stage_folders(stage.root, [])[0].read_manifest()
+    first = 1 if recipe.origin == "union" else stage.number
+    numbers = range(first, stage.number + 1)
+    return {
+        "number": stage.number,
+        "name": stage.name,
+        "recipe": recipe.name,
+        "from": recipe.origin,
+        "base": base["base"],
+        "data": [{**plan["data"][index - 1], "counts": prepared["stages"][index - 1]} for index in numbers],
+        "template": base["template"],
+        "training": recipe.training.model_dump(mode="json"),
+        "seed": recipe.training.seed,
+        "bactrian": bactrian.__version__,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "model": "model",
+        **{key: value for key, value in trained.items() if key != "format"},
+        **asdict(measure_usage(stage.log)),
+    }
+
+
+def _write_card(path: Path, manifest: Mapping[str, Any], recipe: TrainRecipe) -> None:
+    """Write the card of a stage from its manifest. Every number in it was measured."""
+    # A card is Markdown, which its own filters escape.
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701
+    environment.filters.update(
+        markdown=to_markdown,
+        code=to_code_span,
+        json=to_json,
+        file=_name_file,
+        loss=_show_loss,
+        whole="{:,}".format,
+        rounded="{:,.0f}".format,
+        short="{:g}".format,
+    )
+    template = resources.files("bactrian.train").joinpath("model_card.md.j2").read_text("utf-8")
+    known = {
+        "origin": manifest["from"],
+        "play_option": find_play_option(manifest),
+        "recipe": recipe,
+        "new": NEW,
+    }
+    path.write_text(environment.from_string(template).render(manifest, **known), "utf-8")
+
+
+def _name_file(path: str) -> str:
+    return Path(path).name
+
+
+def _show_loss(loss: float | None) -> str:
+    return "unknown" if loss is None else f"{loss:.3f}"
+
+
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
+    """Raise InputError if the recipe of a folder is another one than ``now``, apart from limits of time and memory."""
+    old, new = _strip_free(_complete(before)), _strip_free(now)
+    if old != new:
+        differences = find_differences(old, new) or ["another version of bactrian began it"]
+        raise InputError(
+            f"This folder contains another training: {'; '.join(differences[:3])}.",
+            where=str(out),
+            next="Use another --out, or the recipe and the settings that it was begun with.",
+        )
+
+
+def _complete(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a stored recipe with the defaults of keys that its version did not have."""
+    try:
+        return TrainRecipe.model_validate(content).model_dump(mode="json", by_alias=True)
+    except ValidationError:
+        return content
+
+
+def _strip_free(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe without what does not change the result: limits, and the places of files."""
+    content = strip_places(content)
+    training = {key: value for key, value in content["training"].items() if key not in _FREE}
+    return {**content, "description": "", "training": training}
+
+
+def _check_unused(out: Path) -> None:
+    """Raise InputError if the folder contains something other than an unfinished preparation."""
+    known = ("data", _LOCK, _WORKER_LOG, "00-base", f".{PLAN}.part")
+    strange = [path.name for path in out.iterdir() if path.name not in known]
+    if strange:
+        (out / _LOCK).unlink(missing_ok=True)  # the folder is left as it was
+        raise InputError(
+            f"This folder contains something other than a training: {strange[0]}.",
+            where=str(out),
+            next="Name a new folder with --out.",
+        )
+    shutil.rmtree(out / "data", ignore_errors=True)
+
+
+def _check_disk(stage: StageFolder, recipe: TrainRecipe, prepared: Mapping[str, Any]) -> None:
+    weights: int = prepared["weights"]
+    needed = weights * (2 + (6 if recipe.training.method == "full" else 1))
+    free = shutil.disk_usage(stage.root).free
+    if free < needed:
+        raise Refused(
+            f"The stage {stage.name} needs up to {needed / 1e6:,.0f} MB of disk space, "
+            f"and {free / 1e6:,.0f} MB are free.",
+            where=str(stage.root),
+            next="Free some space, and run the same command: finished stages are kept.",
+        )
+
+
+@contextmanager
+def _lock(out: Path) -> Generator[None]:
+    """Lock the folder, so that no two processes train in it. The lock ends with its process."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(out / _LOCK)
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise RunInUse(
+            "Another process trains in this folder.",
+            where=str(out),
+            next="Wait for it, or use another --out.",
+        ) from error
+    except OSError as error:
+        raise InputError(
+            f"The folder cannot be written: {error.strerror}.",
+            where=str(out),
+            next="Name another with --out.",
+        ) from error
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"The folder of the training cannot be written: {error.strerror or error}.",
+            where=str(error.filename or out),
+            next="Free some space, or mend it, and run the same command: it resumes at the last checkpoint.",
+        ) from error
+    finally:
+        lock.release()
+
+
+def _ignore(_event: Mapping[str, Any]) -> None:
+    """Ignore an event."""

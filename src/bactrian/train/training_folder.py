@@ -1,0 +1,265 @@
+"""The folder of a training: one folder for each stage, with its log, and a manifest that is written last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bactrian.errors import InputError
+from bactrian.files.json_text import parse_json
+from bactrian.records.text import to_json
+
+FORMAT = 1
+"""Version of the manifests."""
+PLAN = "plan.json"
+MANIFEST = "manifest.json"
+BASE = "base"
+STOPPED = 75
+"""Exit code of a worker that was stopped and can be resumed."""
+COMPLETE = "complete"
+"""File that marks a whole checkpoint; it is written last."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageFolder:
+    """Where a stage keeps what it makes; number 0 is the base model."""
+
+    root: Path
+    number: int
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The folder of the stage."""
+        return self.root / f"{self.number:02}-{self.name}"
+
+    @property
+    def data(self) -> Path:
+        """The folder of its data."""
+        return self.root / "data" / f"{self.number:02}-{self.name}"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of its checkpoints, while it is trained."""
+        return self.path / "checkpoints"
+
+    @property
+    def log(self) -> Path:
+        """The events of its training, as JSON lines."""
+        return self.path / "log.jsonl"
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the stage is finished."""
+        return (self.path / MANIFEST).exists()
+
+    def read_manifest(self) -> dict[str, Any]:
+        """Return the manifest of a finished stage. Raises InputError if it cannot be read."""
+        return read_json(self.path / MANIFEST)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedStage:
+    """A finished stage."""
+
+    number: int
+    name: str
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    @property
+    def model(self) -> Path:
+        """The model as a folder of transformers."""
+        return self.folder / str(self.manifest["model"])
+
+    @property
+    def gguf(self) -> Path | None:
+        """The model as ``play`` reads it; None if its architecture has no GGUF here."""
+        name = self.manifest.get("gguf")
+        return self.folder / str(name) if name else None
+
+    @property
+    def play_option(self) -> str:
+        """The option of ``play`` that takes the model."""
+        return find_play_option(self.manifest)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModels:
+    """The finished stages of a training, the base model first."""
+
+    folder: Path
+    plan: Mapping[str, Any]
+    stages: tuple[TrainedStage, ...]
+
+
+def find_play_option(manifest: Mapping[str, Any]) -> str:
+    """Return the option of ``play`` for the model of a stage: a model of the user's side alone simulates users."""
+    sides = {source["side"] for stage in manifest["data"] for source in stage["sources"]}
+    return "--user-model" if sides == {"user"} else "--model"
+
+
+def hash_weights(folder: Path) -> str:
+    """Return one SHA-256 over all files of weights in a folder of transformers."""
+    digest = hashlib.sha256()
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def weigh_model(folder: Path) -> int:
+    """Return the bytes of the weights in a folder of transformers."""
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def name_gguf(kind: str) -> str:
+    """Return the name of a stage's GGUF file of this kind."""
+    return "model.gguf" if kind == "f16" else f"model-{kind}.gguf"
+
+
+def list_stage_folders(root: Path, names: list[str]) -> list[StageFolder]:
+    """Return the folders of the base and of all stages."""
+    return [StageFolder(root, number, name) for number, name in enumerate([BASE, *names])]
+
+
+def is_training(path: Path) -> bool:
+    """Return True for a folder that ``bactrian train`` wrote."""
+    return path.is_dir() and (path / PLAN).is_file()
+
+
+def read_training(root: Path) -> TrainedModels:
+    """Read the folder of a training, whether or not all of its stages are finished.
+
+    Raises:
+        InputError: it is not such a folder, or another version wrote it.
+    """
+    plan = read_plan(root)
+    names = [str(stage["name"]) for stage in plan["recipe"]["stages"]]
+    done = [folder for folder in list_stage_folders(root, names) if folder.is_complete]
+    stages = [
+        TrainedStage(folder.number, folder.name, folder.path, folder.read_manifest()) for folder in done
+    ]
+    return TrainedModels(root, plan, tuple(stages))
+
+
+def read_plan(root: Path) -> dict[str, Any]:
+    """Return the plan of a training. Raises InputError if there is none, or if another version wrote it."""
+    path = root / PLAN
+    if not path.exists():
+        raise InputError(
+            "This folder contains no training.",
+            where=str(root),
+            next="Give the folder that `bactrian train` wrote.",
+        )
+    return read_json(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file of this format. Raises InputError if it is damaged, or of another version."""
+    try:
+        values = parse_json(path.read_bytes())
+        version = values["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "This file of a training is damaged.", where=str(path), next="Train again with another --out."
+        ) from error
+    if version != FORMAT:
+        raise InputError(
+            f"This training was written in format {version}, and this version reads format {FORMAT}.",
+            where=str(path),
+            next="Use the version of bactrian that wrote it, or train again with another --out.",
+        )
+    return values
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a file of this format, whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("w", encoding="utf-8") as file:
+        file.write(to_json({"format": FORMAT, **values}, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+_KEPT = ("machine", "began", "step", "evaluated", "trained")
+
+
+class StageLog:
+    """Appends events to a file. After a resumption, the steps that are done again are written again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        self._file = self._path.open("a", encoding="utf-8")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Append an event, if it is one to keep."""
+        if event["event"] in _KEPT:
+            self._file.write(json.dumps(event) + "\n")
+            self._file.flush()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Return the events in the order of their steps; of a step that was done twice, the last."""
+    events: dict[tuple[str, int], dict[str, Any]] = {}
+    for event in _read_lines(path):
+        if event["event"] in ("step", "evaluated"):
+            events[event["event"], event["step"]] = event
+    return [events[key] for key in sorted(events, key=lambda key: key[1])]
+
+
+@dataclass(frozen=True, slots=True)
+class StageUsage:
+    """What the training of a stage has used, over all its processes: more than one if it was interrupted.
+
+    A process that was killed counts up to its last step.
+    """
+
+    processes: int
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    """Of the process that held most."""
+
+
+def measure_usage(path: Path) -> StageUsage:
+    """Return what the processes whose log this is have used."""
+    processes: list[dict[str, Any]] = []
+    peak = 0
+    for event in _read_lines(path):
+        if event["event"] == "began":
+            processes.append({})
+        elif processes and "seconds" in event:
+            processes[-1] = event
+            peak = max(peak, int(event.get("peak_bytes") or 0))
+    return StageUsage(
+        processes=len(processes),
+        seconds=sum(float(last.get("seconds", 0.0)) for last in processes),
+        cpu_seconds=sum(float(last.get("cpu_seconds", 0.0)) for last in processes),
+        peak_bytes=peak,
+    )
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.exists():
+        return
+    for line in path.read_text("utf-8").splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:  # the last line of a killed process
+            continue

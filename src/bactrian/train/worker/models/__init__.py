@@ -1,1 +1,0 @@
-"""Base models: where they come from, their tokenizers, and how they are loaded."""

@@ -1,0 +1,51 @@
+"""The limit of what a test may cost: half a second of CPU time, unless it is marked as ``system`` or ``slow``.
+
+``over_cpu_limit.txt`` lists the tests that took longer when the limit was set; it only ever gets shorter.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+LIMIT = 0.5
+"""Seconds of this process's CPU time. What a test waits for does not count, nor do other processes."""
+_BUSY = 2.0
+"""How much more a test may take while more processes want to run than there are cores: its caches are cold then."""
+_IMPORTED = 20
+"""The test that happens to import a library for all later ones does not fail: a library is more modules than this."""
+_OFFENDERS = Path(__file__).with_name("over_cpu_limit.txt")
+
+
+class CpuLimit:
+    """A plugin that fails a test over the limit."""
+
+    def __init__(self, limit: float = LIMIT) -> None:
+        self.limit = limit
+        self.known = (
+            frozenset(_OFFENDERS.read_text("utf-8").splitlines()) if _OFFENDERS.exists() else frozenset()
+        )
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        """Measure the test itself, without its fixtures, which others share."""
+        modules, begin = len(sys.modules), time.process_time()
+        yield
+        seconds = time.process_time() - begin
+        is_free = any(item.get_closest_marker(name) for name in ("system", "slow"))
+        if is_free or len(sys.modules) - modules > _IMPORTED or self._is_known(item):
+            return
+        limit = self.limit * (_BUSY if os.getloadavg()[0] > (os.cpu_count() or 1) else 1)
+        if seconds > limit:
+            pytest.fail(
+                f"{seconds:.2f} s of CPU time, and a test may take {self.limit} s. Make it quicker, or mark it: "
+                "@pytest.mark.system for real processes, @pytest.mark.slow for what not every run needs."
+            )
+
+    def _is_known(self, item: pytest.Item) -> bool:
+        return item.nodeid.partition("[")[0] in self.known

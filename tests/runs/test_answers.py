@@ -1,0 +1,71 @@
+"""Jobs of one question and its answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.endpoint import Endpoint, Plan, Received
+from tests.helpers.generation import asks, generate, stored
+
+
+async def test_answers_are_stored_with_their_questions(folder: Path) -> None:
+    (folder / "small.toml").write_text(
+        """
+name = "sums"
+[[axes]]
+name = "problem"
+count = 3
+each = true
+ask = "Write a problem."
+[answer]
+role = "Mathematician"
+system = "You are a Mathematician. Solve it."
+question = "{{ problem }}"
+"""
+    )
+    problems = iter(["What is\n1 + 1?", "What is 2 + 3?", "What is 8 * 7?"])
+
+    def reply(request: Received) -> Plan:
+        return next(problems) if asks(request) == "lister" else "It is a number."
+
+    async with Endpoint([reply]) as endpoint:
+        code, _, err = await generate(folder, endpoint)
+    assert code == 0, err
+    sessions = await stored(folder)
+    assert [turn.text for turn in sessions[0].turns] == ["What is\n1 + 1?", "It is a number."]
+    assert sessions[0].assistant.name == "Mathematician"
+    assert {session.ending.code for session in sessions if session.ending} == {"answered"}
+    assert sessions[2].values == {"problem": "What is 8 * 7?"}
+
+
+@pytest.mark.system
+async def test_a_limit_asks_for_no_more_single_items_than_its_jobs_need(folder: Path) -> None:
+    (folder / "small.toml").write_text(
+        """
+name = "sums"
+[[axes]]
+name = "problem"
+count = 50
+each = true
+ask = "Write a problem."
+[answer]
+role = "Mathematician"
+system = "Solve it."
+question = "{{ problem }}"
+"""
+    )
+    numbers = iter(range(50))
+
+    def reply(request: Received) -> Plan:
+        return f"What is {next(numbers)} + 1?" if asks(request) == "lister" else "A number."
+
+    async with Endpoint([reply]) as endpoint:
+        for limit in (2, 5):
+            code, _, err = await generate(folder, endpoint, "--limit", str(limit))
+            assert code == 0, err
+            assert len(endpoint.requests) == 2 * limit
+    assert [session.task.original for session in await stored(folder)] == [
+        f"What is {n} + 1?" for n in range(5)
+    ]

@@ -1,0 +1,126 @@
+"""A run stops before it has cost more than it may."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bactrian.api.stored_run import open_run
+from benchmarks.budgets import Script, serve, spend
+from tests.helpers.endpoint import Endpoint, Plan, Received, completion
+from tests.helpers.generation import asks, generate, said, stored
+
+
+@pytest.mark.system
+async def test_a_budget_stops_the_run_before_it_is_passed_and_a_larger_one_goes_on(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        limits = ["--price", "1000/1000", "--set", "task.max_tokens=1000", "--concurrency", "1"]
+        budget = [*limits, "--json", "--budget"]
+        code, lines, err = await generate(folder, endpoint, *budget, "2.8")
+        assert code == 3
+        assert "past the limit of $2.8" in err
+        assert 0 < lines[-1]["usd"] <= 2.8
+        asked = len(endpoint.requests)
+        assert 3 < asked < 12 * 4
+        code, lines, _ = await generate(folder, endpoint, *budget, "100")
+        assert code == 0
+        assert lines[-1]["done"] == 12
+        assert len(endpoint.requests) == 12 * 4 + 3
+
+
+async def test_a_limit_on_tokens_counts_what_earlier_commands_used(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        code, _, _ = await generate(folder, endpoint, "--limit", "1")
+        assert code == 0
+        asked = len(endpoint.requests)
+        code, _, err = await generate(folder, endpoint, "--max-tokens", "20")
+        assert (code, len(endpoint.requests)) == (3, asked)
+        assert "limit of 20" in err
+
+
+async def test_a_budget_without_a_price_is_refused_before_anything_is_made(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, "--budget", "1")
+    assert code == 2
+    assert "requires the price of 'openai:any'" in err
+    assert "--price" in err
+    assert endpoint.requests == []
+    assert not (folder / "run.db").exists()
+
+
+@pytest.mark.system
+async def test_replies_that_cost_and_carry_nothing_count_over_a_resume_too(folder: Path) -> None:
+    usage = {"prompt_tokens": 200, "completion_tokens": 100}
+
+    def reply(request: Received) -> Plan:
+        return said(request) if asks(request) == "lister" else {"choices": [], "usage": usage}
+
+    async with Endpoint([reply]) as endpoint:
+        limits = ["--max-tokens", "6000", "--concurrency", "2", "--max-wait", "1", "--json"]
+        code = 0
+        for _ in range(3):
+            code, _, err = await generate(folder, endpoint, *limits, "--retry-failed")
+            assert code in (3, 4), err
+        assert code == 3
+        paid = sum(asks(request) != "lister" for request in endpoint.requests)
+    assert paid * 300 <= 6000
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    "script", [Script(), Script(30, 0.4, 120, 600), Script(8, 0.5, 30, 80)], ids=["usual", "large", "small"]
+)
+async def test_a_budget_is_spent_on_conversations_that_end(tmp_path: Path, script: Script) -> None:
+    server, url = await serve(script)
+    try:
+        mean = (await spend(url, None, 20, tmp_path)).spent / 20
+        pays_for_twenty = await spend(url, 20 * mean, 400, tmp_path)
+    finally:
+        await server.cleanup()
+    assert pays_for_twenty.in_ended >= 0.9 * pays_for_twenty.spent
+    assert pays_for_twenty.in_ended >= 0.8 * pays_for_twenty.budget
+    assert pays_for_twenty.spent <= pays_for_twenty.budget
+
+
+def cost(request: Received) -> Plan:
+    """The usual reply, at 600 tokens a turn."""
+    text = said(request)
+    usage = {"prompt_tokens": 400, "completion_tokens": 200}
+    return text if asks(request) == "lister" else completion(text) | {"usage": usage}
+
+
+LONG = ["--set", "role_play.max_messages=40", "--set", "task.max_tokens=50", "--json"]
+"""Conversations of 40 messages: 24,000 tokens each."""
+
+
+async def test_a_budget_for_less_than_one_conversation_begins_one_only(folder: Path) -> None:
+    async with Endpoint([cost]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, *LONG, "--max-tokens", "9000")
+    assert code == 3
+    assert "limit of 9,000" in err
+    assert (lines[-1]["done"], lines[-1]["left_open"]) == (0, 1)
+    assert len(await stored(folder)) == 1
+
+
+async def test_a_larger_budget_ends_what_the_first_left_open_before_it_begins_more(folder: Path) -> None:
+    async with Endpoint([cost]) as endpoint:
+        await generate(folder, endpoint, *LONG, "--max-tokens", "9000")
+        (begun,) = await stored(folder)
+        code, lines, _ = await generate(folder, endpoint, *LONG, "--max-tokens", "30000")
+        first, *others = await stored(folder)
+    assert code == 3
+    assert (first.id, len(first.turns)) == (begun.id, 40)
+    assert len(begun.turns) < 40
+    assert (lines[-1]["done"], others) == (1, [])
+
+
+async def test_the_price_that_was_given_is_kept_with_the_run(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        for price in ("1/2", "3/4"):
+            code, _, err = await generate(folder, endpoint, "--limit", "1", "--price", price)
+            assert code == 0, err
+    run = await asyncio.to_thread(open_run, folder / "run.db")
+    assert await asyncio.to_thread(lambda: run.price) == "3/4"
+    assert "cost      $0.0" in await asyncio.to_thread(str, run)

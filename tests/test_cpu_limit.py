@@ -1,0 +1,36 @@
+"""A test that takes long fails, unless it is marked."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.cpu_limit import CpuLimit
+
+BURN = """
+import time, pytest
+
+def burn(seconds):
+    begin = time.process_time()
+    while time.process_time() - begin < seconds:
+        pass
+
+def test_long():
+    burn(0.3)
+
+@pytest.mark.system
+def test_marked():
+    burn(0.3)
+
+def test_waiting():
+    time.sleep(0.3)
+"""
+
+
+def test_a_test_over_the_limit_fails_unless_it_is_marked_or_waits(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(BURN)
+    pytester.makeini("[pytest]\nmarkers = system: real processes")
+    ended = pytester.inline_run("-p", "no:xdist", "-p", "no:asyncio", plugins=[CpuLimit(limit=0.1)])
+    passed, _, failed = ended.listoutcomes()
+    assert [report.nodeid.split("::")[1] for report in failed] == ["test_long"]
+    assert len(passed) == 2
+    assert "s of CPU time" in str(failed[0].longrepr)

@@ -1,0 +1,75 @@
+"""Count the code that a session and a run pass through: ``python -m tools.count_path``.
+
+That is the nine files that docs/architecture.md begins with, and what they import from the packages of the core. Tools,
+societies, embodied agents and models in this process are left out: a session without them does not enter these files.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tools.count_code import count_lines
+
+FIRST = (
+    "roleplay.loop",
+    "roleplay.turns",
+    "roleplay.agent",
+    "roleplay.endings",
+    "roleplay.start",
+    "models.openai",
+    "store.store",
+    "runs.scheduler",
+    "runs.runner",
+)
+CORE = frozenset({"records", "protocol", "roleplay", "models", "store", "runs"})
+LEFT_OUT = (
+    "roleplay.tool",
+    "roleplay.society",
+    "roleplay.embodied",
+    "roleplay.alone",
+    "models.local",
+    "models.text_tools",
+)
+_SOURCE = Path("src/bactrian")
+
+
+def list_imports(module: str) -> set[str]:
+    """Return the modules of the core that ``module`` imports, also inside functions."""
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(_find_file(module).read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bactrian."):
+            name = str(node.module).removeprefix("bactrian.")
+            names = [name, *(f"{name}.{alias.name}" for alias in node.names)]
+            imported |= {each for each in names if _find_file(each).exists()}
+    return {name for name in imported if name.split(".")[0] in CORE and not name.startswith(LEFT_OUT)}
+
+
+def follow_imports() -> list[str]:
+    """Return the nine files and all that they import, as modules."""
+    followed: dict[str, None] = {}
+    left = list(FIRST)
+    while left:
+        module = left.pop(0)
+        if module not in followed:
+            followed[module] = None
+            left += sorted(list_imports(module))
+    return list(followed)
+
+
+def _find_file(module: str) -> Path:
+    path = _SOURCE / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def main() -> None:
+    """Print the lines of code of each file, and of all."""
+    lines = {module: count_lines(_find_file(module)) for module in follow_imports()}
+    for module, count in lines.items():
+        print(f"{count:5} {'* ' if module in FIRST else '  '}{module}")
+    first = sum(lines[module] for module in FIRST)
+    print(f"{first:5} the nine files (*), {sum(lines.values())} with what they import, in {len(lines)} files")
+
+
+if __name__ == "__main__":
+    main()
