@@ -100,6 +100,7 @@ def test_a_map_is_drawn_and_a_lasso_leads_to_its_conversations(tmp_path: Path, p
         assert int(count.split()[0]) > 140
         page.goto(one.address + "/map")
         page.locator("table a").first.click()
+        page.wait_for_url("**/conversations?**")
         topic = int(page.get_by_role("heading", level=1).inner_text().split()[0])
         assert 0 < topic < 150
         assert len(one.get("/map.csv").text.splitlines()) == 151

@@ -39,10 +39,12 @@ def test_a_person_votes_with_the_keyboard_only_and_is_thanked(
     expect(heading).to_have_text("Pair 2 of 7")
     page.get_by_role("link", name="Change my last vote").press("Enter")
     expect(heading).to_have_text("Your last vote")
+    page.wait_for_load_state()  # keys are heard once the script has run, after the heading is there
     page.keyboard.press("2")
     page.keyboard.press("Enter")
     for number, key in enumerate("340121", start=2):
         expect(heading).to_have_text(f"Pair {number} of 7")
+        page.wait_for_load_state()
         page.keyboard.press(key)
         page.keyboard.press("Enter")
     expect(heading).to_have_text("Thank you, heron")
