@@ -26,9 +26,13 @@ def test_waiting():
 """
 
 
-def test_a_test_over_the_limit_fails_unless_it_is_marked_or_waits(pytester: pytest.Pytester) -> None:
+@pytest.mark.system
+def test_a_test_over_the_limit_fails_unless_it_is_marked_or_waits(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytester.makepyfile(BURN)
     pytester.makeini("[pytest]\nmarkers = system: real processes")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     ended = pytester.inline_run("-p", "no:xdist", "-p", "no:asyncio", plugins=[CpuLimit(limit=0.1)])
     passed, _, failed = ended.listoutcomes()
     assert [report.nodeid.split("::")[1] for report in failed] == ["test_long"]

@@ -13,7 +13,8 @@ from playwright.sync_api import Browser
 from tests.helpers.browser import needs_chromium
 from tests.helpers.pages import ROOT
 
-pytestmark = pytest.mark.system
+# `.ci/run` builds the site, too; what these add is needed before a release.
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
