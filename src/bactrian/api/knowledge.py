@@ -19,7 +19,7 @@ from bactrian.api.solution_comparison import (
     run_quietly,
 )
 from bactrian.errors import InputError
-from bactrian.evaluate.comparison_report import ComparedRuns
+from bactrian.evaluate.comparison import ComparedRuns
 from bactrian.evaluate.known_answers import (
     NOTHING,
     RECIPE,
@@ -33,7 +33,6 @@ from bactrian.evaluate.known_answers import (
 )
 from bactrian.evaluate.question_sets import draw_tasks, load_questions
 from bactrian.evaluate.stages import (
-    EmergenceMatrix,
     StageAnswers,
     StageModel,
     build_stage_recipe,
@@ -73,7 +72,8 @@ class KnownAnswerOrder:
 class KnownAnswerResult:
     """The matrix, with what is missing from it."""
 
-    matrix: EmergenceMatrix
+    matrix: dict[str, Any]
+    """As :func:`compute_matrix` returns it."""
     size: FactSize
     unanswered: int
     """Questions that a stage gave no answer to, because the model failed."""
@@ -83,7 +83,7 @@ class KnownAnswerResult:
         domains = load_domains().domains
         warnings = [f"{self.unanswered} questions have no answer; --retry-failed asks them again."]
         return {
-            **self.matrix.to_json(),
+            **self.matrix,
             "titles": {domain.key: domain.title for domain in domains},
             "facts": self.size.facts,
             "asked": len(domains[0].asked),

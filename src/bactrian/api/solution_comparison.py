@@ -14,8 +14,8 @@ from bactrian.api.bridge import run_sync
 from bactrian.api.dataset import build_run_order, run_order, watch_progress
 from bactrian.api.model_arguments import ModelLike
 from bactrian.errors import BudgetReached, InputError
+from bactrian.evaluate.comparison import ComparedRuns, build_comparison_report
 from bactrian.evaluate.comparison_jobs import Solutions, Way, build_solution_recipe, build_verdict_recipe
-from bactrian.evaluate.comparison_report import ComparedRuns, build_comparison_report
 from bactrian.evaluate.question_sets import (
     QuestionSet,
     draw_tasks,

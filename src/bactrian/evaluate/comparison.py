@@ -1,153 +1,143 @@
-"""Compares two ways of solving by a judge's verdicts: shares, the judge's leanings, and how sure all of it is."""
+"""Compares ways of solving by judges' verdicts: shares, the judge's leanings, how sure all of it is, and the page."""
 
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bactrian.errors import InputError
-from bactrian.evaluate.verdicts import JudgedTask, Outcome, read_solutions
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from bactrian.errors import BactrianError, InputError
+from bactrian.evaluate.comparison_jobs import TITLES
+from bactrian.evaluate.verdicts import JudgedTask, Outcome, read_judged_tasks, read_solutions
 from bactrian.files.atomic import write_atomically
-from bactrian.stats.bootstrap import (
-    RESAMPLES,
-    BootstrapEstimate,
-    bootstrap_clusters,
-    bootstrap_ratios,
-    widen_interval,
-)
+from bactrian.records.text import to_line
+from bactrian.stats.bootstrap import RESAMPLES, bootstrap_clusters, bootstrap_ratios, widen_interval
 from bactrian.stats.comparisons import (
     compute_sign_test,
     count_tasks_needed,
+    fit_bradley_terry,
     fit_length_controlled_rate,
     scale_lengths,
 )
 from bactrian.store import open_store
 
-OUTCOMES: tuple[Outcome, ...] = ("draw", "loss", "win")
-"""In the order of the paper's columns: draw, the other's win, CAMEL's win."""
-_GOOD, _BAD = 7.0, 4.0
+Json = dict[str, Any]
+Pair = tuple[str, str]
+OUTCOMES: tuple[Outcome, ...] = (
+    "draw",
+    "loss",
+    "win",
+)  # the paper's columns: draw, the other's win, CAMEL's win
 _WORTH: dict[Outcome, float] = {"win": 1.0, "draw": 0.5, "loss": 0.0}
+_GOOD, _BAD = 7.0, 4.0  # mean scores of two solutions that are both good, or both bad
 
 
-@dataclass(frozen=True, slots=True)
-class PairComparison:
-    """What a judge's verdicts say of two ways of solving. Shares are those of the first way."""
-
-    pair: tuple[str, str]
-    judge: str
-    counts: dict[str, int]
-    """Tasks by outcome, and ``unreadable``: tasks with an order in which no reply can be read."""
-    shares: dict[str, BootstrapEstimate]
-    """Of the tasks that were read, by outcome; and ``win_rate``, with a draw as half a win."""
-    as_draws: dict[str, float]
-    """The shares if unreadable tasks are counted as draws."""
-    each_order: dict[str, dict[str, int]]
-    """Verdicts in one order alone, as the paper asked: ``first_shown_first`` and ``second_shown_first``."""
-    first_seat: BootstrapEstimate
-    """Of the verdicts that name a winner, the share for the solution that was shown first; 0.5 is no preference."""
-    consistent: BootstrapEstimate
-    """Share of tasks with the same verdict in both orders, ties included."""
-    flips: BootstrapEstimate
-    """Share of tasks whose winner changes with the order."""
-    ties: BootstrapEstimate
-    """Share of verdicts with equal scores."""
-    repeated: BootstrapEstimate
-    """Share of repeated judgements in one order that agree with the first one; undefined without repetitions."""
-    unreadable: int
-    """Replies that cannot be read."""
-    replies: int
-    draws: dict[str, int]
-    """Draws by the mean of their scores: ``good`` (7 and more), ``bad`` (4 and less), ``middling``."""
-    lengths: tuple[float, float]
-    """Mean characters of the solutions."""
-    longer_wins: BootstrapEstimate
-    """Share of the decided tasks that the longer solution wins."""
-    length_controlled: BootstrapEstimate
-    """The win rate if both solutions were equally long."""
-    cut: int
-    """Solutions of which the judge was shown only the beginning."""
-    p_value: float
-    """Of the sign test: wins against losses."""
-    tasks_needed: int | None
-    """Tasks with which the sign test would find a difference like this one with probability 0.8."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON content."""
-
-        def write(value: object) -> object:
-            if isinstance(value, BootstrapEstimate):
-                return value.to_json()
-            if isinstance(value, dict):
-                return {key: write(item) for key, item in value.items()}  # type: ignore[misc]
-            return list(value) if isinstance(value, tuple) else value  # type: ignore[arg-type]
-
-        return {name: write(getattr(self, name)) for name in self.__dataclass_fields__}
+@cache
+def load_paper() -> Json:
+    """Return the paper's figures, as ``paper.toml`` has them."""
+    return tomllib.loads(files("bactrian.evaluate").joinpath("paper.toml").read_text("utf-8"))
 
 
-def compare_pair(
-    pair: tuple[str, str], judge: str, tasks: Sequence[JudgedTask], *, resamples: int = RESAMPLES
-) -> PairComparison:
-    """Compute all statistics of the judged ``tasks``, with 95 % intervals by bootstrap over their clusters."""
+def find_figures(pair: Pair, recipe: str, *, people: bool = False) -> list[Json]:
+    """Return the rows to compare with a pair of ways; for another recipe than the paper's, all with that pair."""
+    if pair[0] != "extraction":
+        return []
+    figures = load_paper()["figures"]
+    beside = [row for row in figures if row["other"] == pair[1] and (row["judge"] == "people") == people]
+    return [row for row in beside if row["data"] == recipe] or beside
+
+
+def find_stage_figures(pair: Pair, questions: str) -> list[Json]:
+    """Return the row of table 2 for a pair of stages; for any two other models, all rows of the set."""
+    paper = load_paper()
+    rows = [row for row in paper["table_2"] if questions in row["sets"]]
+    exact = [row for row in rows if tuple(row["pair"]) == pair]
+    figures: list[Json] = []
+    for row in exact or (rows if pair == ("first", "second") else ()):
+        first, second = row["pair"]
+        draw, win, loss = (round(100 * n / sum(row["sets"][questions]), 1) for n in row["sets"][questions])
+        data = f"{paper['stages'][first]}, {paper['stages'][second]}"
+        figures.append(
+            {"table": "Table 2", "data": data, "judge": "GPT-4", "other": second}
+            | {"draw": draw, "loss": loss, "win": win}
+        )
+    return figures
+
+
+# The statistics of one pair.
+
+
+def compare_pair(pair: Pair, judge: str, tasks: Sequence[JudgedTask], *, resamples: int = RESAMPLES) -> Json:
+    """Compute all statistics of the judged ``tasks``, with 95 % intervals by bootstrap over their clusters.
+
+    Shares are those of the first way of the pair. docs/evaluate.md describes the keys.
+    """
     outcomes = Counter(task.outcome or "unreadable" for task in tasks)
     groups: defaultdict[str, list[JudgedTask]] = defaultdict(list)
     for task in tasks:
         groups[task.cluster].append(task)
-    clusters = list(groups.values())
-    rows = [_sum_rows([_measure_task(task) for task in cluster]) for cluster in clusters]
-    ratios = dict(zip(_NAMES, bootstrap_ratios(rows, resamples=resamples), strict=True))
+    rows = [_sum_rows([list(_measure_task(task).values()) for task in of]) for of in groups.values()]
+    ratios = dict(zip(_RATIOS, bootstrap_ratios(rows, resamples=resamples), strict=True))
     read = len(tasks) - outcomes["unreadable"]
-    shares = {name: widen_interval(ratios[name], outcomes[name], read) for name in OUTCOMES}
-    of_tasks = {
-        name: widen_interval(ratios[name], round((ratios[name].value or 0.0) * read), read)
-        for name in ("consistent", "flips")
-    }
-    controlled = [_list_lengths(cluster) for cluster in clusters]
-    (length_controlled,) = bootstrap_clusters(controlled, _control_length, resamples=resamples)
-    total = len(tasks)
-    as_draws = {name: outcomes[name] / total if total else 0.0 for name in OUTCOMES}
-    as_draws["draw"] += outcomes["unreadable"] / total if total else 0.0
-    wins, losses = outcomes["win"], outcomes["loss"]
-    return PairComparison(
-        pair=pair,
-        judge=judge,
-        counts={name: outcomes[name] for name in (*OUTCOMES, "unreadable")},
-        shares={**shares, "win_rate": ratios["win_rate"]},
-        as_draws=as_draws,
-        each_order={
-            "first_shown_first": _count_order(tasks, swapped=False),
-            "second_shown_first": _count_order(tasks, swapped=True),
+    for name in OUTCOMES:
+        ratios[name] = widen_interval(ratios[name], outcomes[name], read)
+    for name in ("consistent", "flips"):
+        ratios[name] = widen_interval(ratios[name], round((ratios[name].value or 0.0) * read), read)
+    lengths = [
+        [
+            (_WORTH[task.outcome], float(task.lengths[0] - task.lengths[1]))
+            for task in of
+            if task.outcome is not None
+        ]
+        for of in groups.values()
+    ]
+    (length_controlled,) = bootstrap_clusters(lengths, _control_length, resamples=resamples)
+    levels = [task.mean_score or 0.0 for task in tasks if task.outcome == "draw"]
+    good, bad = sum(level >= _GOOD for level in levels), sum(level <= _BAD for level in levels)
+    orders: Json = {}
+    for name, swapped in (("first_shown_first", False), ("second_shown_first", True)):
+        signs = Counter(task.find_sign(swapped=swapped) for task in tasks)
+        orders[name] = {"draw": signs[0], "loss": signs[-1], "win": signs[1], "unreadable": signs[None]}
+    estimates = {name: ratio.to_json() for name, ratio in ratios.items()}
+    total = max(1, len(tasks))
+    return {
+        "pair": list(pair),
+        "judge": judge,
+        "counts": {name: outcomes[name] for name in (*OUTCOMES, "unreadable")},
+        "shares": {name: estimates[name] for name in (*OUTCOMES, "win_rate")},  # of the tasks that were read
+        "as_draws": {
+            name: (outcomes[name] + (outcomes["unreadable"] if name == "draw" else 0)) / total
+            for name in OUTCOMES
         },
-        first_seat=ratios["first_seat"],
-        consistent=of_tasks["consistent"],
-        flips=of_tasks["flips"],
-        ties=ratios["ties"],
-        repeated=ratios["repeated"],
-        unreadable=sum(judgement.scores is None for task in tasks for judgement in task.judgements),
-        replies=sum(len(task.judgements) for task in tasks),
-        draws=_split_draws(tasks),
-        lengths=(
-            fmean([task.lengths[0] for task in tasks]) if tasks else 0.0,
-            fmean([task.lengths[1] for task in tasks]) if tasks else 0.0,
-        ),
-        longer_wins=ratios["longer_wins"],
-        length_controlled=length_controlled,
-        cut=sum(task.cut for task in tasks),
-        p_value=compute_sign_test(wins, losses),
-        tasks_needed=count_tasks_needed(shares["win"].value or 0.0, shares["loss"].value or 0.0),
-    )
+        "each_order": orders,
+        **{name: estimates[name] for name in ("first_seat", "consistent", "flips", "ties", "repeated")},
+        "unreadable": sum(judgement.scores is None for task in tasks for judgement in task.judgements),
+        "replies": sum(len(task.judgements) for task in tasks),
+        "draws": {"good": good, "middling": len(levels) - good - bad, "bad": bad},
+        "lengths": [fmean([task.lengths[side] for task in tasks]) if tasks else 0.0 for side in (0, 1)],
+        "longer_wins": estimates["longer_wins"],
+        "length_controlled": length_controlled.to_json(),
+        "cut": sum(task.cut for task in tasks),
+        "p_value": compute_sign_test(outcomes["win"], outcomes["loss"]),
+        "tasks_needed": count_tasks_needed(ratios["win"].value or 0.0, ratios["loss"].value or 0.0),
+    }
 
 
-_NAMES = (*OUTCOMES, "win_rate", "first_seat", "consistent", "flips", "ties", "repeated", "longer_wins")
-_Row = list[tuple[float, float]]
+_RATIOS = (*OUTCOMES, "win_rate", "first_seat", "consistent", "flips", "ties", "repeated", "longer_wins")
 
 
-def _measure_task(task: JudgedTask) -> _Row:
+def _measure_task(task: JudgedTask) -> dict[str, tuple[float, float]]:
     """Return numerator and denominator of each ratio for one task, in the order of the names."""
     outcome = task.outcome
     read = float(outcome is not None)
@@ -162,43 +152,28 @@ def _measure_task(task: JudgedTask) -> _Row:
     flipped = bool(outcome) and bool(straight) and bool(swapped) and straight != swapped
     longer = (task.lengths[0] > task.lengths[1]) - (task.lengths[0] < task.lengths[1])
     decided = float(outcome in ("win", "loss") and longer != 0)
-    known = sum(sign is not None for sign in signs)
-    return [
-        *((float(outcome == name), read) for name in OUTCOMES),
-        (_WORTH[outcome] if outcome else 0.0, read),
-        (float(seats.count(1)), float(len(seats))),
-        (float(bool(outcome) and straight == swapped), read),
-        (float(flipped), read),
-        (float(signs.count(0)), float(known)),
-        _compare_repeats(task),
-        (float((outcome == "win") == (longer > 0)) if decided else 0.0, decided),
-    ]
-
-
-def _compare_repeats(task: JudgedTask) -> tuple[float, float]:
-    """Return how many later judgements in an order agree with its first one, and how many there are."""
-    same = total = 0
-    for swapped in (False, True):
-        first, *others = [
-            judgement.sign for judgement in task.judgements if judgement.swapped == swapped
-        ] or [None]
+    same = repeats = 0
+    for order in (False, True):  # later judgements in an order, beside its first one
+        first, *others = [of.sign for of in task.judgements if of.swapped == order] or [None]
         known = [sign for sign in others if sign is not None and first is not None]
         same += sum(sign == first for sign in known)
-        total += len(known)
-    return float(same), float(total)
+        repeats += len(known)
+    return {
+        **{name: (float(outcome == name), read) for name in OUTCOMES},
+        "win_rate": (_WORTH[outcome] if outcome else 0.0, read),
+        "first_seat": (float(seats.count(1)), float(len(seats))),
+        "consistent": (float(bool(outcome) and straight == swapped), read),
+        "flips": (float(flipped), read),
+        "ties": (float(signs.count(0)), float(sum(sign is not None for sign in signs))),
+        "repeated": (float(same), float(repeats)),
+        "longer_wins": (float((outcome == "win") == (longer > 0)) if decided else 0.0, decided),
+    }
 
 
-def _sum_rows(rows: Sequence[_Row]) -> _Row:
+def _sum_rows(rows: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
     return [
         (sum(top for top, _ in column), sum(bottom for _, bottom in column))
         for column in zip(*rows, strict=True)
-    ]
-
-
-def _list_lengths(tasks: Sequence[JudgedTask]) -> list[tuple[float, float]]:
-    """Return the worth of the outcome and the difference in length of each task that was read."""
-    return [
-        (_WORTH[task.outcome], float(task.lengths[0] - task.lengths[1])) for task in tasks if task.outcome
     ]
 
 
@@ -208,40 +183,253 @@ def _control_length(clusters: Sequence[Sequence[tuple[float, float]]]) -> list[f
     return [fit_length_controlled_rate([win for win, _ in pairs], scaled)]
 
 
-def _count_order(tasks: Sequence[JudgedTask], *, swapped: bool) -> dict[str, int]:
-    signs = Counter(task.find_sign(swapped=swapped) for task in tasks)
-    return {"draw": signs[0], "loss": signs[-1], "win": signs[1], "unreadable": signs[None]}
-
-
-def _split_draws(tasks: Sequence[JudgedTask]) -> dict[str, int]:
-    levels = [task.mean_score or 0.0 for task in tasks if task.outcome == "draw"]
-    good = sum(level >= _GOOD for level in levels)
-    bad = sum(level <= _BAD for level in levels)
-    return {"good": good, "middling": len(levels) - good - bad, "bad": bad}
-
-
-# Who won, in one sentence.
-
-
-def write_winner(comparison: PairComparison, first: str, second: str) -> str:
+def write_winner(comparison: Json, first: str, second: str) -> str:
     """Return which of two ways is better by the judge's verdicts, or that there is no winner yet.
 
     A way wins if the 95 % interval of its win rate, in which a draw is half a win, leaves out one half.
     """
-    rate = comparison.shares["win_rate"]
-    if rate.value is None:
+    value, low, high = (comparison["shares"]["win_rate"][key] for key in ("value", "low", "high"))
+    if value is None:
         return "No winner: no verdict can be read."
-    low, high = (rate.value, rate.value) if rate.low is None or rate.high is None else (rate.low, rate.high)
-    best, value, ends = first, rate.value, (low, high)
-    if rate.value < 0.5:
-        best, value, ends = second, 1 - rate.value, (1 - high, 1 - low)
+    has_interval = low is not None
+    best, ends = first, (low, high) if has_interval else (value, value)
+    if value < 0.5:
+        best, value, ends = second, 1 - value, (1 - ends[1], 1 - ends[0])
     win_rate = f"a win rate of {value:.0%} (95 % interval {ends[0]:.0%} to {ends[1]:.0%})"
-    if rate.low is not None and ends[0] > 0.5:
+    if has_interval and ends[0] > 0.5:
         return f"{best} wins, with {win_rate}."
     if value == 0.5:
         return f"No winner: both have {win_rate}."
-    needed = f" About {comparison.tasks_needed:,} tasks would show it." if comparison.tasks_needed else ""
-    return f"No winner yet: {best} has {win_rate}, which may be chance.{needed}"
+    needed = comparison["tasks_needed"]
+    more = f" About {needed:,} tasks would show it." if needed else ""
+    return f"No winner yet: {best} has {win_rate}, which may be chance.{more}"
+
+
+# The strengths of several ways.
+
+
+_SYSTEMS = 3
+"""Fewest systems for which strengths say more than the shares of a pair."""
+_STRENGTH_RESAMPLES = 500
+"""Fewer resamples than usual, because each one is a separate fit."""
+
+
+def estimate_strengths(judges: Mapping[str, Mapping[Pair, Sequence[JudgedTask]]]) -> Json:
+    """Return for each judge of three or more systems the strength of each, with intervals by bootstrap over tasks."""
+    strengths: Json = {}
+    for judge, judged in judges.items():
+        names = sorted({way for pair in judged for way in pair})
+        if len(names) < _SYSTEMS:
+            continue
+        by_task: defaultdict[str, list[tuple[Pair, float]]] = defaultdict(list)
+        for pair, tasks in judged.items():
+            for task in tasks:
+                if task.outcome:
+                    by_task[task.task].append((pair, _WORTH[task.outcome]))
+
+        def measure(
+            clusters: Sequence[Sequence[tuple[Pair, float]]], names: Sequence[str] = names
+        ) -> list[float | None]:
+            wins: defaultdict[Pair, float] = defaultdict(float)
+            for (first, second), worth in (result for cluster in clusters for result in cluster):
+                wins[first, second] += worth
+                wins[second, first] += 1 - worth
+            try:
+                fitted: Mapping[str, float] = fit_bradley_terry(wins)
+            except ValueError:
+                fitted = {}
+            return [fitted.get(name) for name in names]
+
+        estimates = bootstrap_clusters(list(by_task.values()), measure, resamples=_STRENGTH_RESAMPLES)
+        strengths[judge] = {name: estimate.to_json() for name, estimate in zip(names, estimates, strict=True)}
+    return strengths
+
+
+# The report on two runs: the solutions, and the verdicts on them.
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRuns:
+    """The runs of a comparison."""
+
+    solutions: Path
+    verdicts: Mapping[str, Path]
+    """By the judge's name."""
+
+
+async def describe_solutions(solutions: Path) -> Json:
+    """Return what a run of solutions contains, with the keys of a report.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    async with open_store(solutions, read_only=True) as store:
+        content = await store.recipe() or {}
+        sessions = [session async for session in store.sessions()]
+    recipe = content.get("recipe", {})
+    spec = recipe.get("solutions", {})
+    ways: list[str] = spec.get("ways", [])
+    models = {way: name for way, name in content.get("models", {}).items() if way in ways}
+    titles: Mapping[str, str] = spec.get("titles") or TITLES
+    if spec.get("against") and (of := Path(spec["source"]).stem) != (beside := Path(spec["against"]).stem):
+        titles = {**titles, "extraction": of, "against": beside}
+    done = [
+        session for session in sessions if session.ending is not None and session.ending.code == "answered"
+    ]
+    cut = dict.fromkeys(models, 0)
+    for turn in (turn for session in done for turn in session.turns):
+        cut[turn.speaker] += turn.finish == "length"
+    source = ""
+    if spec.get("source"):
+        try:
+            async with open_store(Path(spec["source"]), read_only=True) as store:
+                source = ((await store.recipe()) or {}).get("recipe", {}).get("name", "")
+        except InputError:  # The run was moved since; only the paper's rows depend on its recipe.
+            pass
+    return {
+        "solutions": str(solutions),
+        "recipe": source,
+        "tasks": recipe["axes"][0]["count"],
+        "solved": len(done),
+        "models": models,
+        "titles": {way: titles.get(way, way) for way in ways},
+        "questions": spec.get("question_set", ""),
+        "truncated": cut,
+    }
+
+
+async def build_comparison_report(runs: ComparedRuns, *, by_roles: bool = False) -> Json:
+    """Return the report on a run of solutions and the verdicts on it.
+
+    Raises:
+        BactrianError: no verdict was given yet.
+        StoreError: a run cannot be read.
+    """
+    solutions, verdicts = runs.solutions, runs.verdicts
+    state = await describe_solutions(solutions)
+    judged = {
+        judge: await read_judged_tasks(solutions, path, by_roles=by_roles) for judge, path in verdicts.items()
+    }
+    if not any(judged.values()):
+        raise BactrianError(
+            "No verdict was given yet.",
+            where=str(next(iter(verdicts.values()), solutions)),
+            next="`bactrian failures RUN` shows the reasons; the same command resumes.",
+        )
+    panel = {"panel": _join_panel(list(judged.values()))} if len(judged) > 1 else {}
+    comparisons = [
+        compare_pair(pair, judge, tasks)
+        for judge, of in {**judged, **panel}.items()
+        for pair, tasks in of.items()
+    ]
+    warnings = list(dict.fromkeys(_list_warnings(state, comparisons, list(verdicts))))
+    for comparison in comparisons:
+        first, second = comparison["pair"]
+        comparison["verdict"] = write_winner(comparison, state["titles"][first], state["titles"][second])
+        comparison["paper"] = (
+            find_stage_figures((first, second), state["questions"])
+            if state["questions"]
+            else find_figures((first, second), state["recipe"])
+        )
+    return {
+        **state,
+        "judges": {judge: str(path) for judge, path in verdicts.items()},
+        "clusters": "role pair" if by_roles else "task",
+        "comparisons": comparisons,
+        "strengths": estimate_strengths(judged),
+        "warnings": warnings,
+    }
+
+
+def _join_panel(judged: Sequence[Mapping[Pair, Sequence[JudgedTask]]]) -> dict[Pair, list[JudgedTask]]:
+    """Return each task with the judgements of all judges, for tasks that all have judged."""
+    joined: dict[Pair, list[JudgedTask]] = {}
+    for pair in judged[0]:
+        first, *others = [{task.task: task for task in of.get(pair, ())} for of in judged]
+        tasks = [
+            [task, *(of[name] for of in others)]
+            for name, task in first.items()
+            if all(name in of for of in others)
+        ]
+        if tasks:
+            joined[pair] = [
+                JudgedTask(
+                    same[0].task,
+                    same[0].cluster,
+                    tuple(judgement for task in same for judgement in task.judgements),
+                    same[0].lengths,
+                    max(task.cut for task in same),
+                )
+                for same in tasks
+            ]
+    return joined
+
+
+def _list_warnings(state: Json, comparisons: Sequence[Json], judges: Sequence[str]) -> Iterator[str]:
+    done, tasks, titles = state["solved"], state["tasks"], state["titles"]
+    if done < tasks:
+        yield f"{tasks - done} of {tasks} tasks have no complete set of solutions and are left out."
+    for way, count in state["truncated"].items():
+        if count:
+            yield f"{count} solutions ({titles[way]}) reached the longest length of an answer."
+    for judge in judges:
+        for way, name in state["models"].items():
+            if _find_family(judge) == _find_family(name):
+                yield (
+                    f"The judge {judge} and {titles[way]} ({name}) are of one family; judges prefer their own."
+                )
+    for comparison in comparisons:
+        judge = comparison["judge"]
+        left = done - sum(comparison["counts"].values())
+        if left > 0:
+            yield f"{left} tasks have no complete judgement by {judge} and are left out."
+        if comparison["unreadable"]:
+            replies = f"{comparison['unreadable']} of {comparison['replies']} replies"
+            yield f"{replies} of {judge} cannot be read."
+        if comparison["cut"]:
+            yield f"{judge} was shown only the beginning of {comparison['cut']} solutions."
+        low, high = comparison["first_seat"]["low"], comparison["first_seat"]["high"]
+        if low is not None and not low <= 0.5 <= high:
+            yield f"{judge} leans to the answer that is shown {'first' if low > 0.5 else 'second'}."
+
+
+def _find_family(name: str) -> str:
+    """Return the first word of a model's name: ``gpt-4o`` and ``gpt-3.5`` are of one family."""
+    model = name.partition("@")[0].rpartition("/")[2].rpartition(":")[2]
+    word = re.match(r"[a-z]+", model.lower())
+    return word[0] if word else model
+
+
+def write_page(path: Path, template: str, report: Json) -> None:
+    """Write ``report`` as a self-contained page to ``path``, by a file in the folder `pages`; an earlier one goes.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=PackageLoader("bactrian.evaluate", "pages"),
+    )
+    environment.filters.update(percent=_percent, interval=_interval)
+    with write_atomically(path, overwrite=True) as folder:
+        page = environment.get_template(template).render(report=report)
+        (folder / path.name).write_text(page, "utf-8")
+
+
+def _finalize(value: object) -> object:
+    return to_line(value) if type(value) is str else value
+
+
+def _percent(rate: float | None) -> str:
+    return "–" if rate is None else f"{rate:.1%}"
+
+
+def _interval(of: Json) -> str:
+    return "–" if of["low"] is None else f"{of['low']:.1%} – {of['high']:.1%}"
 
 
 # Solutions in the form that CAMEL's voting app (``apps/dilemma``) reads: a zip of JSON files.

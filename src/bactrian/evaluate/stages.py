@@ -1,4 +1,4 @@
-"""The matrix of stages and domains, and the claim that each domain appears at its own stage and not before."""
+"""What the stages of a training know: the matrix of stages and domains, and the report in the layout of table 2."""
 
 from __future__ import annotations
 
@@ -8,28 +8,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
-from typing import Any
 
 from bactrian.errors import InputError
-from bactrian.evaluate.comparison_jobs import Solutions, build_solution_recipe
-from bactrian.evaluate.comparison_report import (
-    PAPER_NAMES,
-    STAGES,
-    TABLE_2,
+from bactrian.evaluate.comparison import (
     ComparedRuns,
+    Json,
     build_comparison_report,
     estimate_strengths,
+    load_paper,
 )
+from bactrian.evaluate.comparison_jobs import Solutions, build_solution_recipe
 from bactrian.evaluate.known_answers import Graded, load_domains
 from bactrian.evaluate.verdicts import JudgedTask, read_judged_tasks
 from bactrian.models.local.local_model import identify_weights
 from bactrian.models.open import ModelOptions, open_model
 from bactrian.recipes.schema import Recipe
-from bactrian.stats.bootstrap import (
-    BootstrapEstimate,
-    bootstrap_ratios,
-    widen_interval,
-)
+from bactrian.stats.bootstrap import bootstrap_ratios, widen_interval
 from bactrian.stats.intervals import find_mean_interval
 
 GAIN = 0.5
@@ -48,121 +42,18 @@ class StageAnswers:
     graded: tuple[Graded, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixCell:
-    """The share of right answers of one stage to the questions of one domain."""
-
-    over_questions: BootstrapEstimate
-    """The interval is that of other facts: by bootstrap over facts, with all wordings of a fact together."""
-    over_seeds: tuple[float, float] | None
-    """The 95 % interval of other seeds (Student's t), each with its own facts and training; None for fewer than two."""
-    by_seed: tuple[float, ...]
-    questions: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the cell as JSON content."""
-        return {
-            **self.over_questions.to_json(),
-            "low_over_seeds": self.over_seeds[0] if self.over_seeds else None,
-            "high_over_seeds": self.over_seeds[1] if self.over_seeds else None,
-            "by_seed": list(self.by_seed),
-            "questions": self.questions,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class DomainClaim:
-    """The claim on one domain: it appears at its own stage and not before."""
-
-    domain: str
-    stage: int
-    before: MatrixCell
-    """All stages before its own together."""
-    gain: MatrixCell
-    """The share at its own stage minus that at the stage before, on the same questions."""
-    guessing: float
-    """The share that a guess among the domain's answers gets right."""
-
-    @property
-    def appears(self) -> bool:
-        """True if the gain is at least a half, and its interval lies above 0."""
-        value, low = self.gain.over_questions.value, self.gain.over_questions.low
-        return value is not None and low is not None and value >= GAIN and low > 0
-
-    @property
-    def is_absent_before(self) -> bool:
-        """True if the share before is at most that of guessing and a margin, up to the upper end of its interval."""
-        high = self.before.over_questions.high
-        return high is not None and high <= self.guessing + MARGIN
-
-    @property
-    def holds(self) -> bool:
-        """True if both are so."""
-        return self.appears and self.is_absent_before
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the claim as JSON content."""
-        return {
-            "domain": self.domain,
-            "stage": self.stage,
-            "before": self.before.to_json(),
-            "gain": self.gain.to_json(),
-            "guessing": self.guessing,
-            "appears": self.appears,
-            "absent_before": self.is_absent_before,
-            "holds": self.holds,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class EmergenceMatrix:
-    """What each stage knows."""
-
-    stages: tuple[str, ...]
-    seeds: tuple[int, ...]
-    cells: Mapping[tuple[int, str], MatrixCell]
-    """By stage and domain."""
-    untaught: Mapping[int, MatrixCell]
-    """By stage: facts of all domains that are never taught."""
-    in_form: Mapping[int, MatrixCell]
-    """By stage: replies in the form of the inception protocol, to all questions."""
-    claims: tuple[DomainClaim, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the matrix as JSON content."""
-        domains = [domain.key for domain in load_domains().domains]
-        return {
-            "stages": [
-                {
-                    "stage": name,
-                    "domains": {
-                        key: self.cells[number, key].to_json()
-                        for key in domains
-                        if (number, key) in self.cells
-                    },
-                    "untaught": self.untaught[number].to_json() if number in self.untaught else None,
-                    "in_form": self.in_form[number].to_json() if number in self.in_form else None,
-                }
-                for number, name in enumerate(self.stages)
-            ],
-            "seeds": list(self.seeds),
-            "claims": [claim.to_json() for claim in self.claims],
-            "holds": bool(self.claims) and all(claim.holds for claim in self.claims),
-        }
-
-
-def compute_matrix(stages: Sequence[str], answers: Iterable[StageAnswers]) -> EmergenceMatrix:
-    """Return the matrix of ``stages``; the first one is the base model, and domain k is added at stage k.
+def compute_matrix(stages: Sequence[str], answers: Iterable[StageAnswers]) -> Json:
+    """Return what each of ``stages`` knows; the first one is the base model, and domain k is added at stage k.
 
     The stages of a seed answer the same questions. A seed with fewer stages counts where it has answers.
+    A claim on a domain is that it appears at its own stage and not before.
     """
     grades = [(answer.seed, answer.stage, grade) for answer in answers for grade in answer.graded]
-    numbers = sorted({stage for _, stage, _ in grades})
     domains = load_domains().domains
 
     def measure(
         wanted: Callable[[int, Graded], bool], worth: Callable[[Graded], bool] = lambda grade: grade.right
-    ) -> MatrixCell | None:
+    ) -> Json | None:
         values = [
             (seed, grade.question.fact.id, float(worth(grade)))
             for seed, stage, grade in grades
@@ -173,63 +64,82 @@ def compute_matrix(stages: Sequence[str], answers: Iterable[StageAnswers]) -> Em
     def is_taught(grade: Graded, domain: str) -> bool:
         return grade.question.fact.taught and grade.question.fact.domain == domain
 
-    def test_claim(domain: str, own_stage: int, guessing: float) -> DomainClaim | None:
-        before = measure(lambda stage, grade: stage < own_stage and is_taught(grade, domain))
-        earlier = {
-            (seed, grade.question.id): grade.right for seed, stage, grade in grades if stage == own_stage - 1
+    rows: list[Json] = []
+    for number, name in enumerate(stages):
+        cells = {
+            domain.key: measure(
+                lambda stage, grade, n=number, key=domain.key: stage == n and is_taught(grade, key)
+            )
+            for domain in domains
         }
+        rows.append(
+            {
+                "stage": name,
+                "domains": {key: cell for key, cell in cells.items() if cell is not None},
+                "untaught": measure(
+                    lambda stage, grade, n=number: stage == n and not grade.question.fact.taught
+                ),
+                "in_form": measure(lambda stage, _, n=number: stage == n, lambda grade: grade.in_form),
+            }
+        )
+    claims: list[Json] = []
+    for number, domain in enumerate(domains, 1):
+        before = measure(lambda stage, grade, n=number, key=domain.key: stage < n and is_taught(grade, key))
+        earlier = {(seed, of.question.id): of.right for seed, stage, of in grades if stage == number - 1}
         gained = [
-            (seed, grade.question.fact.id, float(grade.right) - earlier[seed, grade.question.id])
-            for seed, stage, grade in grades
-            if stage == own_stage and is_taught(grade, domain) and (seed, grade.question.id) in earlier
+            (seed, of.question.fact.id, float(of.right) - earlier[seed, of.question.id])
+            for seed, stage, of in grades
+            if stage == number and is_taught(of, domain.key) and (seed, of.question.id) in earlier
         ]
         if before is None or not gained:
-            return None
-        return DomainClaim(domain, own_stage, before, _summarize(gained, is_share=False), guessing)
-
-    cells: dict[tuple[int, str], MatrixCell] = {}
-    untaught: dict[int, MatrixCell] = {}
-    in_form: dict[int, MatrixCell] = {}
-    for number in numbers:
-        for domain in domains:
-            key = domain.key
-            if cell := measure(lambda stage, grade, n=number, key=key: stage == n and is_taught(grade, key)):
-                cells[number, key] = cell
-        if cell := measure(lambda stage, grade, n=number: stage == n and not grade.question.fact.taught):
-            untaught[number] = cell
-        if cell := measure(lambda stage, _, n=number: stage == n, lambda grade: grade.in_form):
-            in_form[number] = cell
-    claims = [
-        test_claim(domain.key, number, 1 / len(domain.values)) for number, domain in enumerate(domains, 1)
-    ]
-    return EmergenceMatrix(
-        tuple(stages),
-        tuple(sorted({seed for seed, _, _ in grades})),
-        cells,
-        untaught,
-        in_form,
-        tuple(claim for claim in claims if claim),
-    )
+            continue
+        gain, guessing = _summarize(gained, is_share=False), 1 / len(domain.values)
+        appears = gain["low"] is not None and gain["value"] >= GAIN and gain["low"] > 0
+        is_absent = before["high"] is not None and before["high"] <= guessing + MARGIN
+        claims.append(
+            {
+                "domain": domain.key,
+                "stage": number,
+                "before": before,
+                "gain": gain,
+                "guessing": guessing,
+                "appears": appears,
+                "absent_before": is_absent,
+                "holds": appears and is_absent,
+            }
+        )
+    return {
+        "stages": rows,
+        "seeds": sorted({seed for seed, _, _ in grades}),
+        "claims": claims,
+        "holds": bool(claims) and all(claim["holds"] for claim in claims),
+    }
 
 
-def _summarize(values: Sequence[tuple[int, str, float]], *, is_share: bool = True) -> MatrixCell:
-    """Return the mean of ``values`` (seed, fact, value) with its intervals."""
+def _summarize(values: Sequence[tuple[int, str, float]], *, is_share: bool = True) -> Json:
+    """Return the mean of ``values`` (seed, fact, value) with two intervals, both of 95 %.
+
+    ``low`` and ``high`` are those of other facts: by bootstrap over facts, with all wordings of a fact together.
+    The others are those of other seeds (Student's t), each with its own facts and training; None for one seed.
+    """
     facts: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
     seeds: defaultdict[int, list[float]] = defaultdict(list)
     for seed, fact, value in values:
         facts[seed, fact].append(value)
         seeds[seed].append(value)
-    clusters = [[(sum(of), float(len(of)))] for of in facts.values()]
-    (found,) = bootstrap_ratios(clusters)
-    if is_share or found.value in (0.0, 1.0):
+    (share,) = bootstrap_ratios([[(sum(of), float(len(of)))] for of in facts.values()])
+    if is_share or share.value in (0.0, 1.0):
         # A fact is the unit: its wordings are not independent, so the count is that of facts.
-        found = widen_interval(found, round((found.value or 0.0) * len(clusters)), len(clusters))
-    means = tuple(fmean(of) for _, of in sorted(seeds.items()))
-    over_seeds = find_mean_interval(means)
-    if over_seeds is not None:
-        lowest = 0.0 if is_share else -1.0
-        over_seeds = max(lowest, over_seeds[0]), min(1.0, over_seeds[1])
-    return MatrixCell(found, over_seeds, means, len(values))
+        share = widen_interval(share, round((share.value or 0.0) * len(facts)), len(facts))
+    means = [fmean(of) for _, of in sorted(seeds.items())]
+    low, high = find_mean_interval(means) or (None, None)
+    return {
+        **share.to_json(),
+        "low_over_seeds": None if low is None else max(0.0 if is_share else -1.0, low),
+        "high_over_seeds": None if high is None else min(1.0, high),
+        "by_seed": means,
+        "questions": len(values),
+    }
 
 
 # Plans the comparison of a training's stages: the pairs to compare, and the recipe of their answers.
@@ -249,10 +159,10 @@ class StageModel:
     @property
     def title(self) -> str:
         """What a report calls it."""
-        return "Base" if self.name == "base" else PAPER_NAMES.get(self.name, f"+ {self.name}")
+        return "Base" if self.name == "base" else load_paper()["stages"].get(self.name, f"+ {self.name}")
 
 
-def read_stages(given: Sequence[str], options: ModelOptions) -> tuple[StageModel, ...]:
+def read_stages(texts: Sequence[str], options: ModelOptions) -> tuple[StageModel, ...]:
     """Return the stages that a user gives as ``MODEL`` or ``NAME=MODEL``, the base first.
 
     Stages without a name are called as those of the paper, in their order.
@@ -260,11 +170,12 @@ def read_stages(given: Sequence[str], options: ModelOptions) -> tuple[StageModel
     Raises:
         InputError: there are fewer than two, two have one name, or one is not a model.
     """
+    usual = list(load_paper()["stages"])
     stages: list[StageModel] = []
-    for number, text in enumerate(given):
+    for number, text in enumerate(texts):
         named = _NAMED.fullmatch(text)
-        usual = STAGES[number] if number < len(STAGES) else f"stage-{number}"
-        stages.append(StageModel(named[1], named[2]) if named else StageModel(usual, text))
+        name = usual[number] if number < len(usual) else f"stage-{number}"
+        stages.append(StageModel(named[1], named[2]) if named else StageModel(name, text))
     names = [stage.name for stage in stages]
     if len(names) < 2 or len(set(names)) < len(names):
         few = "One stage alone adds nothing." if names else "There is nothing to ask."
@@ -273,7 +184,7 @@ def read_stages(given: Sequence[str], options: ModelOptions) -> tuple[StageModel
             problem,
             where="STAGES",
             next=f"Give the base and the stages after it, in order, as MODEL or NAME=MODEL; or --known-answers. "
-            f"Usual names: {', '.join(STAGES)}.",
+            f"Usual names: {', '.join(usual)}.",
         )
     for stage in stages:
         open_model(stage.model, options)
@@ -295,11 +206,11 @@ def build_stage_recipe(
     Raises:
         InputError: the weights of a local model cannot be read.
     """
-    weights = {stage.name: found for stage in stages if (found := identify_weights(stage.model))}
+    hashes = {stage.name: identify_weights(stage.model) for stage in stages}
     spec = Solutions(
         ways=tuple(stage.name for stage in stages),
         titles={stage.name: stage.title for stage in stages},
-        weights=weights or None,
+        weights={name: weights for name, weights in hashes.items() if weights} or None,
         question_set=question_set,
         task_label="question",
         max_tokens=max_tokens,
@@ -310,9 +221,6 @@ def build_stage_recipe(
 # The report of table 2: stages of a training beside each other, on several sets of questions.
 
 
-Json = dict[str, Any]
-
-
 async def build_stage_report(sets: Mapping[str, ComparedRuns]) -> Json:
     """Return the report on the runs of each set of questions, by the set's name.
 
@@ -321,19 +229,22 @@ async def build_stage_report(sets: Mapping[str, ComparedRuns]) -> Json:
         StoreError: a run cannot be read.
     """
     reports = {name: await build_comparison_report(of) for name, of in sets.items()}
-    rows = [
-        _describe_row(name, comparison, report["titles"])
-        for name, report in reports.items()
-        for comparison in report["comparisons"]
-    ]
-    judges = list(next(iter(sets.values())).verdicts)
-    pooled = {judge: await _pool(sets, judge) for judge in judges}
+    titles: Mapping[str, str] = next(iter(reports.values()))["titles"]
+    # The judged questions of all sets together, by judge and pair. A question keeps the name of its set.
+    pooled: dict[str, dict[tuple[str, str], list[JudgedTask]]] = {}
+    for name, runs in sets.items():
+        for judge, verdicts in runs.verdicts.items():
+            for pair, tasks in (await read_judged_tasks(runs.solutions, verdicts)).items():
+                together = pooled.setdefault(judge, {}).setdefault(pair, [])
+                together.extend(replace(task, task=f"{name} {task.task}") for task in tasks)
     return {
-        "rows": rows,
-        "titles": next(iter(reports.values()))["titles"],
-        "strengths": {
-            judge: estimate_strengths(of) for judge, of in pooled.items() if len(_list_stages(of)) > 2
-        },
+        "rows": [
+            _describe_row(name, comparison, titles)
+            for name, report in reports.items()
+            for comparison in report["comparisons"]
+        ],
+        "titles": titles,
+        "strengths": estimate_strengths(pooled),
         "sets": reports,
         "warnings": [f"{name}: {warning}" for name, of in reports.items() for warning in of["warnings"]],
     }
@@ -341,42 +252,25 @@ async def build_stage_report(sets: Mapping[str, ComparedRuns]) -> Json:
 
 def _describe_row(questions: str, of: Json, titles: Mapping[str, str]) -> Json:
     """Return one row of table 2: counts of questions, with the paper's where it has the same pair."""
-    first, second = of["pair"]
-    rate = of["shares"]["win_rate"]
-    beside = [one for one in TABLE_2 if (one.first, one.second, one.questions) == (first, second, questions)]
+    rate, counts = of["shares"]["win_rate"], of["counts"]
+    paper = next(
+        (row["sets"].get(questions) for row in load_paper()["table_2"] if row["pair"] == of["pair"]), None
+    )
+    # The rate is that of the second stage: its ends change places.
+    second_rate = {
+        key: None if rate[end] is None else 1 - rate[end]
+        for key, end in (("value", "value"), ("low", "high"), ("high", "low"))
+    }
     return {
         "questions": questions,
         "judge": of["judge"],
-        "first": titles[first],
-        "second": titles[second],
-        "draw": of["counts"]["draw"],
-        "first_wins": of["counts"]["win"],
-        "second_wins": of["counts"]["loss"],
-        "unreadable": of["counts"]["unreadable"],
+        "first": titles[of["pair"][0]],
+        "second": titles[of["pair"][1]],
+        "draw": counts["draw"],
+        "first_wins": counts["win"],
+        "second_wins": counts["loss"],
+        "unreadable": counts["unreadable"],
         "draws": of["draws"],
-        "second_rate": {
-            "value": None if rate["value"] is None else 1 - rate["value"],
-            "low": None if rate["high"] is None else 1 - rate["high"],
-            "high": None if rate["low"] is None else 1 - rate["low"],
-        },
-        "paper": {
-            "draw": beside[0].draw,
-            "first_wins": beside[0].first_wins,
-            "second_wins": beside[0].second_wins,
-        }
-        if beside
-        else None,
+        "second_rate": second_rate,
+        "paper": paper and dict(zip(("draw", "first_wins", "second_wins"), paper, strict=True)),
     }
-
-
-async def _pool(sets: Mapping[str, ComparedRuns], judge: str) -> dict[tuple[str, str], list[JudgedTask]]:
-    """Return the judged questions of all sets together, by pair. A question keeps the name of its set."""
-    pooled: dict[tuple[str, str], list[JudgedTask]] = {}
-    for name, runs in sets.items():
-        for pair, tasks in (await read_judged_tasks(runs.solutions, runs.verdicts[judge])).items():
-            pooled.setdefault(pair, []).extend(replace(task, task=f"{name} {task.task}") for task in tasks)
-    return pooled
-
-
-def _list_stages(judged: Mapping[tuple[str, str], object]) -> set[str]:
-    return {stage for pair in judged for stage in pair}

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from bactrian.errors import InputError, RunInUse
-from bactrian.evaluate.comparison_report import find_figures, read_solution_state
+from bactrian.evaluate.comparison import OUTCOMES, describe_solutions, find_figures
 from bactrian.evaluate.verdicts import Outcome, join_pair, read_judged_tasks, read_solutions, split_pair
 from bactrian.models.seeds import derive_seed
 from bactrian.records.run import PREFERENCES, Vote
@@ -219,9 +219,6 @@ async def cast_vote(
 # What the votes say: shares, agreement among people and with a judge, and attention.
 
 
-_OUTCOMES: tuple[Outcome, ...] = ("draw", "loss", "win")
-
-
 def count_votes(
     pairs: Sequence[SolutionPair],
     votes: Sequence[Vote],
@@ -269,7 +266,7 @@ def count_votes(
             for vote in valid
             if vote.comment
         ],
-        "paper": [row.to_json() for row in find_figures(names, recipe, people=True)],
+        "paper": find_figures(names, recipe, people=True),
     }
 
 
@@ -301,8 +298,8 @@ def _measure_shares(tasks: Sequence[Mapping[str, Outcome]]) -> dict[str, Any]:
     """Return shares over all votes, and the mean over tasks of the shares of each task."""
     counts = [Counter(cast.values()) for cast in tasks]
     totals = sum(counts, Counter[Outcome]())
-    pooled = [[(float(count[name]), float(count.total())) for name in _OUTCOMES] for count in counts]
-    by_task = [[(count[name] / count.total(), 1.0) for name in _OUTCOMES] for count in counts]
+    pooled = [[(float(count[name]), float(count.total())) for name in OUTCOMES] for count in counts]
+    by_task = [[(count[name] / count.total(), 1.0) for name in OUTCOMES] for count in counts]
 
     def estimate(rows: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any]:
         if not rows:
@@ -312,10 +309,10 @@ def _measure_shares(tasks: Sequence[Mapping[str, Outcome]]) -> dict[str, Any]:
             widen_interval(share, round((share.value or 0.0) * len(rows)), len(rows))
             for share in bootstrap_ratios(rows)
         ]
-        return {name: share.to_json() for name, share in zip(_OUTCOMES, shares, strict=True)}
+        return {name: share.to_json() for name, share in zip(OUTCOMES, shares, strict=True)}
 
     return {
-        "counts": {name: totals[name] for name in _OUTCOMES},
+        "counts": {name: totals[name] for name in OUTCOMES},
         "pooled": estimate(pooled),
         "by_task": estimate(by_task),
     }
@@ -404,8 +401,8 @@ async def read_tally(folder: Path) -> dict[str, Any]:
     """
     solutions = name_solutions(folder)
     pairs, votes = await read_pairs(solutions), await read_votes(folder)
-    state = await read_solution_state(solutions)
-    return count_votes(pairs, votes, await _read_judges(folder, pairs), recipe=state.recipe)
+    state = await describe_solutions(solutions)
+    return count_votes(pairs, votes, await _read_judges(folder, pairs), recipe=state["recipe"])
 
 
 async def _read_judges(folder: Path, pairs: Sequence[SolutionPair]) -> dict[str, dict[str, Outcome]]:

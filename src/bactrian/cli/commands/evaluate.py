@@ -54,8 +54,7 @@ from bactrian.cli.view.scores import JudgingView, show_score
 from bactrian.cli.view.training_progress import TrainingView
 from bactrian.cli.view.votes_view import show_tally
 from bactrian.errors import InputError
-from bactrian.evaluate.comparison import write_dilemma
-from bactrian.evaluate.comparison_report import write_page
+from bactrian.evaluate.comparison import write_dilemma, write_page
 from bactrian.evaluate.invitations import (
     invite_voters,
     name_voters,

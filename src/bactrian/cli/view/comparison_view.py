@@ -8,8 +8,8 @@ from typing import Any
 
 from bactrian.analyze.report_tables import write_table
 from bactrian.cli.terminal.console import open_output, say
+from bactrian.evaluate.comparison import load_paper
 from bactrian.evaluate.comparison_jobs import TITLES
-from bactrian.evaluate.comparison_report import FIGURES
 
 _COLUMNS = ("draw", "loss", "win")
 
@@ -36,19 +36,20 @@ def show_comparison(report: Mapping[str, Any]) -> None:
 
 def show_paper(*, as_json: bool) -> None:
     """Print the paper's figures, and what each is compared with."""
+    figures = load_paper()["figures"]
     if as_json:
-        print(json.dumps([row.to_json() for row in FIGURES], ensure_ascii=False))
+        print(json.dumps(figures, ensure_ascii=False))
         return
     write_table(
         open_output(),
         ("", "Draw", "Other wins", "CAMEL wins", "compared with"),
         [
             (
-                f"{row.table}: {row.data}, {row.judge}",
-                *(f"{value:.1f}" for value in (row.draw, row.loss, row.win)),
-                f"{TITLES['extraction']} and {TITLES[row.other]}",
+                f"{row['table']}: {row['data']}, {row['judge']}",
+                *(f"{row[name]:.1f}" for name in _COLUMNS),
+                f"{TITLES['extraction']} and {TITLES[row['other']]}",
             )
-            for row in FIGURES
+            for row in figures
         ],
     )
 
