@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("aiohttp", "pydantic", "jinja2", "xllamacpp", "rich.progress")
+HEAVY = ("aiohttp", "asyncio", "click", "dotenv", "jinja2", "pydantic", "rich", "xllamacpp")
 
 
 @pytest.mark.parametrize(

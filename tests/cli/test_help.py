@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bactrian.cli.examples import EXAMPLES
 from bactrian.cli.flags import SHORT_NAMES
-from bactrian.cli.main import COMMANDS
+from bactrian.cli.help_form import load_verb
+from bactrian.cli.verbs import VERBS
 from tests.helpers.command import bactrian
 
 NOT_FROM_THE_ENVIRONMENT = {"--help", "--verbose", "--unsafe-exec", "-k"}
 """What a person has to write each time, and what has no long name."""
 
 
-def list_leaves() -> Iterator[tuple[str, Any]]:
-    """Yield each command that does something, with its words."""
-    for name, lazy in COMMANDS.items():
-        command = lazy.load(name)
-        yield name, command
-        for part, inner in getattr(command, "commands", {}).items():
-            yield f"{name} {part}", inner
-
-
-LEAVES = dict(list_leaves())
+LEAVES: dict[str, Any] = {words: load_verb(words) for words in VERBS}
 
 
 def list_options(words: str) -> list[Any]:
@@ -59,9 +49,16 @@ def test_the_help_of_a_command_is_whole_and_has_examples(tmp_path: Path, words: 
     assert "\nExamples:\n" in output
 
 
-@pytest.mark.parametrize("words", EXAMPLES)
+def test_a_summary_says_what_the_command_says_itself() -> None:
+    told = {words: " ".join(command.help.partition("\n\n")[0].split()) for words, command in LEAVES.items()}
+    assert {words: verb.summary for words, verb in VERBS.items() if not verb.hidden} == {
+        words: text for words, text in told.items() if not VERBS[words].hidden
+    }
+
+
+@pytest.mark.parametrize("words", VERBS)
 def test_an_example_can_be_given(words: str) -> None:
-    for line in EXAMPLES[words]:
+    for line in VERBS[words].examples:
         given = shlex.split(line.partition(" > ")[0])[1:]
         name = max((one for one in LEAVES if given[: len(one.split())] == one.split()), key=len)
         options = {one for option in LEAVES[name].params for one in (*option.opts, *option.secondary_opts)}
@@ -123,7 +120,7 @@ def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
             .split()
         )
 
-    assert complete("bactrian ex", 1) == ["export", "explore"]
+    assert complete("bactrian ex", 1) == ["explore", "export"]
     assert "--user-model" in complete("bactrian play --user", 2)
     assert complete("bactrian recipes s", 2) == ["show"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bactrian.cli.main import COMMANDS
+from bactrian.cli.verbs import VERBS
 from tests.helpers.pages import GENERATED, PAGES, ROOT, name_page
 
 DOCS = ROOT / "docs"
@@ -45,7 +45,7 @@ def test_every_option_on_a_page_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_page)
 def test_every_command_on_a_page_exists(page: Path) -> None:
     named = set(re.findall(r"(?:^|`|&& |\| )bactrian ([a-z]+)", TEXTS[page], re.MULTILINE))
-    assert named - COMMANDS.keys() == set()
+    assert named - VERBS.keys() == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_page)

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from bactrian.cli.examples import EXAMPLES
-from bactrian.cli.help_form import list_options
-from bactrian.cli.main import SECTIONS, build_app
+from bactrian.cli.help_form import build_app, list_options
+from bactrian.cli.verbs import VERBS, list_verbs
 
 _HEAD = """# Command line
 
@@ -30,14 +29,15 @@ def write_commands() -> str:
     os.environ.pop("BACTRIAN_MODEL", None)
     root: Any = build_app()
     context = _make_context(root, "bactrian", None)
-    left = [name for name in root.list_commands(context) if not root.get_command(context, name).hidden]
     parts = [_HEAD, "## `bactrian`\n", *_write_options(root, context)]
-    for title, names in {**SECTIONS, "Check and repair": ()}.items():
-        own = [name for name in names if name in left] or (left if not names else [])
-        left = [name for name in left if name not in own]
-        parts.append(f"## {title}\n")
-        for name in own:
-            parts += _write_command(root.get_command(context, name), name, context, 3)
+    title = ""
+    for name, verb in list_verbs().items():
+        if verb.hidden:
+            continue
+        if verb.section != title:
+            title = verb.section
+            parts.append(f"## {title}\n")
+        parts += _write_command(root.get_command(context, name), name, context, 3)
     return "\n".join(parts)
 
 
@@ -54,8 +54,8 @@ def _write_command(command: Any, name: str, parent: Any, level: int) -> Iterator
         yield f"```text\n{context.command_path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
     yield from _write_options(command, context)
     words = context.command_path.partition(" ")[2]
-    if words in EXAMPLES:
-        yield "```sh\n" + "\n".join(EXAMPLES[words]) + "\n```\n"
+    if examples := VERBS[words].examples:
+        yield "```sh\n" + "\n".join(examples) + "\n```\n"
     for sub in subcommands(context) if subcommands else ():
         yield from _write_command(command.get_command(context, sub), sub, context, level + 1)
 

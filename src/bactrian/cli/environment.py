@@ -39,11 +39,13 @@ def read_dotenv() -> None:
     Raises:
         InputError: the file is not UTF-8.
     """
-    from dotenv import dotenv_values
-
     from bactrian.models.credentials import DOTENV
 
     os.environ.pop(DOTENV, None)
+    if not os.path.exists(".env"):  # noqa: PTH110 (pathlib and dotenv take longer to import than all else here)
+        return
+    from dotenv import dotenv_values
+
     try:
         # Not interpolated: a value must not copy a key from the environment.
         found = dotenv_values(".env", interpolate=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
 from enum import EnumType
 from pathlib import Path
@@ -107,45 +107,33 @@ class _Number(click.ParamType[float]):
         return number
 
 
-def build_group(
-    function: Callable[..., None],
-    name: str,
-    text: str,
-    commands: Mapping[str, click.Command],
-    *,
-    alone: bool,
-) -> VerbGroup:
-    """Return a command with subcommands. If it can stand ``alone``, ``function`` does its work then."""
-    params, call = _read_signature(function)
+def build_group(function: Callable[..., None] | None, words: str, text: str) -> VerbGroup:
+    """Return a command with subcommands. Without one of them, ``function`` does its work if there is one."""
+    params, call = _read_signature(function) if function else ([], None)
 
     def callback(**values: Any) -> None:
-        if click.get_current_context().invoked_subcommand is None:
+        if call is not None and click.get_current_context().invoked_subcommand is None:
             call(values)
 
     return VerbGroup(
-        name,
-        commands=dict(commands),
+        words,
         params=params,
         callback=callback,
         help=text,
-        invoke_without_command=alone,
-        no_args_is_help=not alone,
-        context_settings=HELP_NAMES,
+        invoke_without_command=call is not None,
+        no_args_is_help=call is None,
     )
 
 
-def build_command(function: Callable[..., None], name: str) -> VerbCommand:
+def build_command(function: Callable[..., None], name: str, *, hidden: bool = False) -> VerbCommand:
     """Return the command that calls ``function`` with what its parameters are given on the command line."""
     params, call = _read_signature(function)
-
-    def callback(**values: Any) -> None:
-        call(values)
-
     return VerbCommand(
         name,
         params=params,
-        callback=callback,
+        callback=lambda **values: call(values),
         help=inspect.getdoc(function),
+        hidden=hidden,
         context_settings=HELP_NAMES,
     )
 

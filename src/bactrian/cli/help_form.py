@@ -4,70 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from bactrian.cli.examples import EXAMPLES
+import bactrian
+from bactrian.cli.verbs import HELP, OPTIONS, VERBS, list_verbs, write_overview
 from bactrian.errors import InputError
-from bactrian.files.toml import suggest_name
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 _FREE_TEXT = ("idea", "task")
 """Arguments that are sentences, and are often written without quotation marks."""
-
-_GROUPS = {
-    "Roles": "assistant user assistant-description user-description roles as",
-    "Models": """model assistant-model user-model task-model critic-model list-model judge base-url window timeout
-        max-wait send-keys-to""",
-    "Sampling": "temperature top-p reply-length stop reasoning-effort body seed",
-    "Cost and speed": """budget max-tokens price forecast concurrency requests-per-minute tokens-per-minute
-        cpu wall memory workers""",
-    "Critic": "critic proposals critic-rounds criteria search unreadable",
-    "Tools": "tools mcp tools-for tool-timeout tool-rounds",
-    "Selection": """only drop id role pair task mark marked min-rounds unfinished dedup decontaminate grep ending
-        behaviour sample equal-roles order limit jobs""",
-    "Output": """run out keep raw json quiet format full pager overwrite findings report names""",
-    "Help": "verbose help",
-}
-_METAVARS = {
-    "ROLE": "assistant user critic role embodied",
-    "MODEL": "model assistant-model user-model task-model critic-model list-model judge made-by extractor base",
-    "URL": "base-url send-keys-to",
-    "SECONDS": "timeout max-wait tool-timeout cpu wall",
-    "USD": "budget",
-    "TOKENS": "max-tokens window reply-length",
-    "PROMPT/COMPLETION": "price",
-    "LANGUAGE": "language",
-    "KEY=VALUE": "set body",
-    "RUN": "run fork",
-    "PATH": "out",
-    "FILE.py": "tools",
-    "NAME": "mark marked behaviour prompts society license name voter",
-    "ID": "id",
-    "ADDRESS": "host",
-    "FOLDER": "bundle",
-    "QUERY": "filter",
-    "SET": "questions",
-    "CODE": "ending",
-    "REGEX": "grep",
-    "KIND=CODE": "only drop",
-    "NAME=SHARE": "split",
-    "'ROLE x ROLE'": "pair",
-    "FORMAT": "format",
-    "COMMAND": "mcp",
-    "WORDS": "task criteria assistant-description user-description note description",
-    "N": "requests-per-minute tokens-per-minute",
-    "TIER": "tier",
-    "VALUE": "temperature top-p",
-    "low|medium|high": "reasoning-effort",
-    "RULES": "endings",
-    "beam:WIDTHxDEPTH": "search",
-    "FILE": "plus",
-}
-_GROUP_OF = {f"--{name}": group for group, names in _GROUPS.items() for name in names.split()}
+_GROUP_OF = {f"--{name}": group for group, names in HELP["groups"].items() for name in names.split()}
 _METAVAR_OF = {"-k": "K,K"} | {
-    f"--{name}": metavar for metavar, names in _METAVARS.items() for name in names.split()
+    f"--{name}": metavar for metavar, names in HELP["values"].items() for name in names.split()
 }
 
 
@@ -100,7 +52,7 @@ class VerbCommand(click.Command):
             is_flag=True,
             expose_value=False,
             callback=_show_more,
-            help="Show the traceback of an error.",
+            help=OPTIONS["--debug"],
         )
         super().__init__(name, params=[*params, verbose], **more)
 
@@ -159,7 +111,20 @@ class VerbCommand(click.Command):
 
 
 class VerbGroup(click.Group):
-    """A command with subcommands."""
+    """A command with subcommands, or the whole program. A subcommand is imported when it is called."""
+
+    def __init__(self, words: str, **more: Any) -> None:
+        super().__init__(words.rpartition(" ")[2] or "bactrian", context_settings=HELP_NAMES, **more)
+        self.words = words
+        self.verbs = list_verbs(words)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names of the subcommands."""
+        return list(self.verbs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Return a subcommand; None if not found."""
+        return load_verb(f"{self.words} {cmd_name}".strip()) if cmd_name in self.verbs else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -169,34 +134,77 @@ class VerbGroup(click.Group):
         Raises:
             InputError: there is no such command.
         """
-        if args and not args[0].startswith("-") and not ctx.resilient_parsing:
-            known = self.list_commands(ctx)
-            if args[0] not in known:
-                raise InputError(
-                    f"There is no command {args[0]!r}.{suggest_name(args[0], known)}",
-                    next=f"`{ctx.command_path} --help` lists the commands.",
-                )
+        if args[0] not in self.verbs and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from bactrian.files.toml import suggest_name
+
+            raise InputError(
+                f"There is no command {args[0]!r}.{suggest_name(args[0], self.verbs)}",
+                next=f"`{ctx.command_path} --help` lists the commands.",
+            )
         return super().resolve_command(ctx, args)
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Show the subcommands, and options in their groups."""
-        self.format_commands(ctx, formatter)
-        _write_options(self.get_params(ctx), formatter)
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help."""
+        return super().get_help(ctx) if self.words else write_overview()
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the subcommands, each with its whole first sentence."""
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show the subcommands with their summaries, and options in their groups."""
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (name, " ".join((command.help or "").partition("\n\n")[0].split()))
-                    for name in self.list_commands(ctx)
-                    if (command := self.get_command(ctx, name)) is not None and not command.hidden
-                ]
-            )
+            formatter.write_dl([(name, verb.summary) for name, verb in self.verbs.items()])
+        _write_options(self.get_params(ctx), formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Show examples."""
         _write_examples(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin with ``incomplete``, without importing them."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(name, help=verb.summary)
+            for name, verb in self.verbs.items()
+            if name.startswith(incomplete) and not verb.hidden
+        ]
+
+
+def load_verb(words: str) -> click.Command:
+    """Import a command."""
+    from bactrian.cli.flags import build_command, build_group
+
+    verb = VERBS[words]
+    module, _, name = verb.function.partition(":")
+    function = getattr(import_module(f"bactrian.cli.commands.{module}"), name) if name else None
+    if list_verbs(words):
+        return build_group(function, words, verb.summary)
+    return build_command(function, words.rpartition(" ")[2], hidden=verb.hidden)
+
+
+def build_app() -> VerbGroup:
+    """Return the command ``bactrian``."""
+    version = click.Option(
+        ["--version"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_show_version,
+        help=OPTIONS["--version"],
+    )
+    debug = click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        envvar="BACTRIAN_DEBUG",
+        callback=_show_more,
+        help=OPTIONS["--debug"],
+    )
+    return VerbGroup("", params=[version, debug], help=HELP["about"], no_args_is_help=True)
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:  # noqa: ARG001
+    if wanted and not ctx.resilient_parsing:
+        print(bactrian.__version__)
+        ctx.exit()
 
 
 def _show_more(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
@@ -212,7 +220,9 @@ def _name_argument(argument: click.Argument) -> str:
 
 def list_options(params: Iterable[click.Parameter]) -> dict[str, list[tuple[str, str]]]:
     """Return the names and the help of arguments and options, in their groups."""
-    groups: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", "Options", *_GROUPS)}
+    groups: dict[str, list[tuple[str, str]]] = {
+        name: [] for name in ("Arguments", "Options", *HELP["groups"])
+    }
     for param in params:
         extras = _list_extras(param)
         text = param.description if isinstance(param, HelpArgument) else getattr(param, "help", None) or ""
@@ -258,10 +268,9 @@ def _write_options(params: Iterable[click.Parameter], formatter: click.HelpForma
 
 
 def _write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    words = ctx.command_path.partition(" ")[2]
-    if words in EXAMPLES:
+    if examples := VERBS[ctx.command_path.partition(" ")[2]].examples:
         formatter.write("\nExamples:\n")
-        for line in EXAMPLES[words]:
+        for line in examples:
             formatter.write(f"  {line}\n")
 
 

@@ -37,7 +37,7 @@ from bactrian.store import open_store
 
 
 def behaviours() -> None:
-    """List the behaviours: the built-in ones, and those of packages and of your own."""
+    """List the behaviours that are detected, show, train or label one."""
     for code, definition in load_definitions().items():
         print(f"{code:<20} {to_line(_shorten(definition))}")
     for one in (*read_behaviours([CODE_FAILS]), *find_installed()):

@@ -29,7 +29,7 @@ from bactrian.records.text import to_json, to_line, to_printable
 def recipes(
     schema: Annotated[bool, Option("--schema", "Write the JSON schema of a recipe.")] = False,
 ) -> None:
-    """List the built-in recipes, with the number of their jobs."""
+    """List the recipes, or show one."""
     if schema:
         print(json.dumps(find_recipe_model().model_json_schema(), indent=2))
         return
@@ -51,7 +51,7 @@ def show_recipe(
 def societies(
     json: Annotated[bool, Option("--json", "Write one JSON object a line.")] = False,
 ) -> None:
-    """List the built-in societies, with their agents and stages."""
+    """List the societies, or show one."""
     for name in list_societies():
         society, _ = load_society(name)
         if json:
@@ -87,7 +87,7 @@ def show_society(
 
 
 def prompts() -> None:
-    """List the built-in prompt packs with the first digits of their hashes."""
+    """List the prompt packs, or show one."""
     table = Table("pack", "hash", "what it is", box=None, pad_edge=False)
     for name in list_packs():
         pack = load_pack(name)

@@ -56,7 +56,7 @@ def doctor(
         Option("--tier", "With --sandbox: only this one, such as podman:IMAGE."),
     ] = None,
 ) -> None:
-    """Check optional parts, look for model servers on this computer, and ask the model."""
+    """Check which optional parts are installed, and whether the model answers."""
 
     if sandbox:
         raise SystemExit(try_tiers(TIERS if tier is None else (find_tier(tier),)))

@@ -77,10 +77,6 @@ _RetryFailed = Annotated[bool, Option("--retry-failed", "Ask again where a model
 _RESUME = "All results so far are stored; the same command resumes."
 
 
-def evaluate() -> None:
-    """Measure models and conversations."""
-
-
 @dataclass(frozen=True, slots=True)
 class SpendingFlags:
     """Where samples are asked for, and how much that may cost."""

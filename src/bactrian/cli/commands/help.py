@@ -14,6 +14,6 @@ def show_help(
     ] = None,
 ) -> None:
     """Show the help of a command."""
-    from bactrian.cli.main import build_app
+    from bactrian.cli.help_form import build_app
 
     build_app()([*(verb or ()), "--help"], prog_name="bactrian")

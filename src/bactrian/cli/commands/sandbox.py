@@ -20,10 +20,6 @@ from bactrian.sandbox.tiers import TIERS, Unsafe
 _LARGEST = 16 * MIB
 
 
-def sandbox() -> None:
-    """Run a program in a sandbox."""
-
-
 def run(
     program: Annotated[Path, Argument(metavar="FILE.py", help="The Python program.")],
     cpu: Annotated[float, Option("--cpu", "Seconds of CPU time.", min=0.1)] = 10.0,
