@@ -128,10 +128,14 @@ def build_group(function: Callable[..., None] | None, words: str, text: str) -> 
 def build_command(function: Callable[..., None], name: str, *, hidden: bool = False) -> VerbCommand:
     """Return the command that calls ``function`` with what its parameters are given on the command line."""
     params, call = _read_signature(function)
+
+    def callback(**values: Any) -> None:
+        call(values)
+
     return VerbCommand(
         name,
         params=params,
-        callback=lambda **values: call(values),
+        callback=callback,
         help=inspect.getdoc(function),
         hidden=hidden,
         context_settings=HELP_NAMES,

@@ -174,7 +174,7 @@ def load_verb(words: str) -> click.Command:
 
     verb = VERBS[words]
     module, _, name = verb.function.partition(":")
-    function = getattr(import_module(f"bactrian.cli.commands.{module}"), name) if name else None
+    function: Any = getattr(import_module(f"bactrian.cli.commands.{module}"), name) if name else None
     if list_verbs(words):
         return build_group(function, words, verb.summary)
     return build_command(function, words.rpartition(" ")[2], hidden=verb.hidden)
