@@ -1,6 +1,5 @@
 """Storage of runs: :class:`RunStore`, :func:`open_store`, and where runs are."""
 
-from bactrian.store.care import is_locked
 from bactrian.store.database import is_run
 from bactrian.store.locations import (
     find_data_folder,
@@ -10,6 +9,7 @@ from bactrian.store.locations import (
     list_run_files,
     name_run,
 )
+from bactrian.store.lock import is_locked
 from bactrian.store.store import Rows, RunStore, open_kept_run, open_store
 
 __all__ = [

@@ -97,7 +97,17 @@ def check_file(path: Path, *, create: bool) -> None:
             "This is a folder.", where=where, next="Give the path of a file, such as run.db in it."
         )
     if not path.exists():
-        _check_folder(path, create=create)
+        folder = path.absolute().parent
+        if not create:
+            raise InputError(
+                "There is no such run.", where=where, next="Check the path; `bactrian runs` lists the runs."
+            )
+        if not folder.is_dir():
+            raise InputError(f"There is no folder {folder}.", where=where, next="Create it first.")
+        if not is_writable(folder):
+            raise InputError(
+                "The folder cannot be written.", where=str(folder), next="Choose another place for --run."
+            )
         return
     try:
         if _read_number(path, "application_id", 68) == APPLICATION_ID:
@@ -112,20 +122,6 @@ def check_file(path: Path, *, create: bool) -> None:
         where=where,
         next="Give another file; this one is as it was. Chats that others made: `bactrian import`.",
     )
-
-
-def _check_folder(path: Path, *, create: bool) -> None:
-    folder = path.absolute().parent
-    if not create:
-        raise InputError(
-            "There is no such run.", where=str(path), next="Check the path; `bactrian runs` lists the runs."
-        )
-    if not folder.is_dir():
-        raise InputError(f"There is no folder {folder}.", where=str(path), next="Create it first.")
-    if not is_writable(folder):
-        raise InputError(
-            "The folder cannot be written.", where=str(folder), next="Choose another place for --run."
-        )
 
 
 def create_run(path: Path) -> None:
@@ -191,7 +187,8 @@ def connect(path: Path) -> sqlite3.Connection:
             if 0 < _read_schema(connection) < SCHEMA:
                 migrate(connection)
             _check_schema(connection, path)
-            mark_open(connection)
+            # In the file itself, not only in its log.
+            set_mark(connection, IS_OPEN, "PRAGMA wal_checkpoint")
         except BaseException:
             connection.close()
             raise
@@ -291,19 +288,14 @@ def _look(connection: sqlite3.Connection) -> None:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
-def mark_open(connection: sqlite3.Connection) -> None:
-    """Mark the run as open in the file itself, not only in its log."""
-    _mark(connection, IS_OPEN, "PRAGMA wal_checkpoint")
-
-
 def mark_closed(connection: sqlite3.Connection) -> None:
     """Mark the run as closed."""
-    if not _mark(connection, 0):  # the disk is full: an empty log has room for it
-        _mark(connection, 0, before="PRAGMA wal_checkpoint(TRUNCATE)")
+    if not set_mark(connection, 0):  # the disk is full: an empty log has room for it
+        set_mark(connection, 0, before="PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _mark(connection: sqlite3.Connection, mark: int, then: str = "", *, before: str = "") -> bool:
-    """Set the mark; return False on failure, with mark and log unchanged."""
+def set_mark(connection: sqlite3.Connection, mark: int, then: str = "", *, before: str = "") -> bool:
+    """Mark the run as open or closed; return False on failure, with mark and log unchanged."""
     try:
         connection.execute(before)
         connection.execute(f"PRAGMA user_version = {mark}")

@@ -11,23 +11,7 @@ from bactrian.errors import InputError
 
 # SQLite's log needs shared memory between all processes that open it, so it does not work over a network.
 _MOUNTS = Path("/proc/self/mountinfo")
-_NETWORK = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb2",
-        "smb3",
-        "smbfs",
-        "9p",
-        "afs",
-        "ceph",
-        "lustre",
-        "gpfs",
-        "beegfs",
-        "glusterfs",
-    }
-)
+_NETWORK = frozenset("nfs nfs4 cifs smb2 smb3 smbfs sshfs 9p afs ceph lustre gpfs beegfs glusterfs".split())
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -98,5 +82,4 @@ def find_network_kind(path: Path, mounts: str) -> str | None:
         # Of two mounts at the same folder, the later one hides the earlier one.
         if path.is_relative_to(folder) and len(folder.parts) >= nearest:
             nearest, kind = len(folder.parts), after.split(" ")[0]
-    name = kind.removeprefix("fuse.")
-    return kind if name in _NETWORK or name == "sshfs" else None
+    return kind if kind.removeprefix("fuse.") in _NETWORK else None

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import types
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 from pydantic_core import from_json, to_json
 
@@ -83,8 +83,7 @@ def quote_names(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column and the attribute of a record that it stores."""
 
     name: str
@@ -94,47 +93,30 @@ class Column:
     """Converts the attribute to the column's value; None if they are equal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """A part of a record that is stored in its own columns."""
+Stored = str | Mapping[str, str]
+"""Where a field is stored: the name of its column, or columns by the fields of a part, others of which are left out."""
 
-    columns: Mapping[str, str]
-    """Column by field of the part; other fields are not stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class Json:
-    """A field that is stored as JSON."""
-
-    column: str | None = None
-    """None if the column has the name of the field."""
-
-
-Stored = str | Embedded | Json
-"""How a field is stored: the name of its column, or one of the classes above."""
-
-_USAGE = Embedded(
-    {
-        "prompt": "prompt_tokens",
-        "completion": "completion_tokens",
-        "cached": "cached_tokens",
-        "estimated": "estimated",
-    }
-)
-"""The usual columns of a usage."""
+_USAGE = {
+    "prompt": "prompt_tokens",
+    "completion": "completion_tokens",
+    "cached": "cached_tokens",
+    "estimated": "estimated",
+}
+# Conversions of values that the database returns with another type.
 _READ: Mapping[type, Convert] = {bool: bool, Text: Text}
-"""Conversions of values that the database returns with another type."""
 
 
 class Table(Generic[Record]):
-    """A table, or the part of one, that stores one kind of record."""
+    """A table, or the part of one, that stores one kind of record.
+
+    ``read`` makes a record of the first ``width`` columns; the others are derived from the record on writing.
+    """
 
     def __init__(
         self,
         name: str,
         columns: Sequence[Column],
         read: Convert,
-        *,
         width: int,
         before: Sequence[str] = (),
         key: Sequence[str] = (),
@@ -145,9 +127,7 @@ class Table(Generic[Record]):
         self.insert = make_insert(name, (*before, *self.names), key)
         """Inserts a record after the values of its columns ``before``."""
         self._values = attrgetter(*(column.path for column in columns))
-        self._writers = [
-            (index, column.write) for index, column in enumerate(columns) if column.write is not None
-        ]
+        self._writers = [(index, column.write) for index, column in enumerate(columns) if column.write]
         self._read = read
         self._width = width
 
@@ -171,8 +151,7 @@ class Table(Generic[Record]):
 
     def pick(self, *names: str) -> Table[Record]:
         """Return the columns ``names`` only, for writing."""
-        columns = [column for column in self.columns if column.name in names]
-        return Table(self.name, columns, self._read, width=len(columns))
+        return Table(self.name, [column for column in self.columns if column.name in names], self._read, 0)
 
 
 def map_record(
@@ -182,17 +161,18 @@ def map_record(
     before: Sequence[str] = (),
     key: Sequence[str] = (),
     leave: Sequence[str] = (),
+    json: Sequence[str] = (),
     derived: Sequence[Column] = (),
     **stored: Stored,
 ) -> Table[Record]:
     """Map ``record`` to the table ``name``, with a column for each field except those in ``leave``.
 
-    A field of a plain type is stored in a column of the same name, and a usage in four; ``stored`` contains the
-    exceptions by field. ``derived`` columns are computed on writing and not read back, ``before`` names columns that
-    the record does not contain, and a record with the same ``key`` replaces another.
+    A field is stored in a column of the same name, as JSON if it is in ``json``, and a usage in four; ``stored``
+    contains the exceptions by field. ``derived`` columns are computed on writing and not read back, ``before`` names
+    columns that the record does not contain, and a record with the same ``key`` replaces another.
     """
-    columns, read = _map_fields(record, leave, stored, "")
-    return Table(name, [*columns, *derived], read, width=len(columns), before=before, key=key)
+    columns, read = _map_fields(record, leave, json, stored, "")
+    return Table(name, [*columns, *derived], read, len(columns), before, key)
 
 
 def write_json(value: object) -> str | None:
@@ -206,31 +186,31 @@ def compute_checksum(text: str) -> int:
 
 
 def _map_fields(
-    record: type, leave: Sequence[str], stored: Mapping[str, Stored], prefix: str
+    record: type, leave: Sequence[str], json: Sequence[str], stored: Mapping[str, Stored], prefix: str
 ) -> tuple[list[Column], Convert]:
     """Return the columns of a record, or of a part of one, and the function that makes it from their values."""
     hints = get_type_hints(record)
     columns: list[Column] = []
-    names: list[str] = []
+    names = [field.name for field in fields(record) if field.name not in leave]
     values: list[tuple[int, Convert]] = []
     parts: list[tuple[int, int, Convert]] = []
-    for name in (field.name for field in fields(record) if field.name not in leave):
-        hint, nullable = _strip_none(hints[name])
-        how = stored.get(name, _USAGE if hint is Usage else name)
-        start, path = len(columns), prefix + name
-        if isinstance(how, Embedded):
-            left = [field.name for field in fields(hint) if field.name not in how.columns]
-            nested, read_part = _map_fields(hint, left, how.columns, f"{path}.")
+    for name in names:
+        hint, start, path = hints[name], len(columns), prefix + name
+        column = stored.get(name, _USAGE if hint is Usage and name not in json else name)
+        if not isinstance(column, str):
+            left = [field.name for field in fields(hint) if field.name not in column]
+            nested, read_part = _map_fields(hint, left, (), column, f"{path}.")
             columns += nested
             parts.insert(0, (start, len(columns), read_part))  # from the last, so that positions stay valid
-        elif isinstance(how, Json):
-            columns.append(Column(how.column or name, path, write_json))
-            values.append((start, _make_json_reader(find_builder(hint))))
+        elif name in json:
+            columns.append(Column(column, path, write_json))
+            values.append((start, partial(_read_json, find_builder(hint))))
         else:
-            columns.append(Column(how, path))
+            columns.append(Column(column, path))
             if hint in _READ:
-                values.append((start, _skip_none(_READ[hint]) if nullable else _READ[hint]))
-        names.append(name)
+                values.append((start, _READ[hint]))
+            with_none = _READ.keys() & get_args(hint)
+            values += [(start, partial(_skip_none, _READ[kind])) for kind in with_none]
     in_order = names == [field.name for field in fields(record)][: len(names)]
     if in_order and not values and not parts:
         return columns, lambda row: record(*row)
@@ -246,21 +226,12 @@ def _map_fields(
     return columns, build
 
 
-def _make_json_reader(build: Convert) -> Convert:
-    return _skip_none(lambda value: build(from_json(value)))
+def _read_json(build: Convert, value: str | None) -> Any:
+    return None if value is None else build(from_json(value))
 
 
-def _skip_none(convert: Convert) -> Convert:
-    return lambda value: None if value is None else convert(value)
-
-
-def _strip_none(hint: Any) -> tuple[Any, bool]:
-    """Return a type without its None, and whether it had one."""
-    if get_origin(hint) not in (Union, types.UnionType):
-        return hint, False
-    others = [choice for choice in get_args(hint) if choice is not type(None)]
-    nullable = len(others) < len(get_args(hint))
-    return (others[0] if len(others) == 1 else Union[tuple(others)]), nullable  # noqa: UP007
+def _skip_none(convert: Convert, value: Any) -> Any:
+    return None if value is None else convert(value)
 
 
 SESSIONS = map_record(
@@ -268,12 +239,11 @@ SESSIONS = map_record(
     Session,
     before=("created",),
     leave=("turns", "ending", "pending"),
-    assistant=Embedded({"name": "assistant_role", "description": "assistant_description"}),
-    user=Embedded({"name": "user_role", "description": "user_description"}),
-    task=Embedded({"original": "original_task", "specified": "specified_task", "planned": "planned_task"}),
-    provenance=Json(),
-    preparation=Json(),
-    values=Json("axis_values"),
+    json=("provenance", "preparation", "values"),
+    assistant={"name": "assistant_role", "description": "assistant_description"},
+    user={"name": "user_role", "description": "user_description"},
+    task={"original": "original_task", "specified": "specified_task", "planned": "planned_task"},
+    values="axis_values",
 )
 PREPARATION = SESSIONS.pick("specified_task", "planned_task", "preparation")
 """Columns of a session that the steps before the conversation fill."""
@@ -308,24 +278,24 @@ TURNS = map_record(
     Turn,
     before=("session",),
     leave=("uses",),
-    said=Json(),
+    json=("said",),
     derived=[Column("checksum", "text", compute_checksum)],
 )
 PROPOSALS = map_record("proposals", Proposal, before=("session",))
-DECISIONS = map_record("verdicts", Decision, before=("session",), kept=Json())
+DECISIONS = map_record("verdicts", Decision, before=("session",), json=("kept",))
 TOOL_CALLS = map_record(
     "tools",
     ToolCall,
     before=("session",),
-    wanted=Embedded({"id": "call", "name": "name", "arguments": "arguments"}),
+    wanted={"id": "call", "name": "name", "arguments": "arguments"},
 )
 TOOL_RESULTS = map_record("tools", ToolResult, text="result", seconds="tool_seconds")
 """Stored in the row of the call."""
 RESULT = TOOL_RESULTS.pick("result", "problem", "tool_seconds", "cut")
 """Columns of a call that its result fills."""
 CONFIRMATIONS = map_record("confirmations", Confirmation)
-COMMANDS = map_record("commands", Command, options=Json())
+COMMANDS = map_record("commands", Command, json=("options",))
 MARKS = map_record("marks", Mark, key=("session", "mark"))
 VOTES = map_record("votes", Vote, key=("session", "pair", "voter", "repeated"))
-CALLS = map_record("calls", Call, usage=Json())
-LISTS = map_record("lists", ItemList, key=("id",), items=Json(), usage=Json())
+CALLS = map_record("calls", Call, json=("usage",))
+LISTS = map_record("lists", ItemList, key=("id",), json=("items", "usage"))

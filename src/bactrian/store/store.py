@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,25 +25,20 @@ from bactrian.records.run import (
     SpokenText,
     Vote,
 )
-from bactrian.records.session import IMPORTED, Ending, Session
+from bactrian.records.session import IMPORTED, Ending, Session, infer_kind
 from bactrian.records.turn import Decision, Deliberation, Proposal, ToolCall, ToolResult, Turn, Usage
-from bactrian.store.care import lock_run
 from bactrian.store.database import IS_OPEN, check_file, connect, explain_errors, find_readable
 from bactrian.store.filesystem import follow_link
 from bactrian.store.locations import list_play_files
+from bactrian.store.lock import lock_run
 from bactrian.store.queries import (
-    PAGE,
+    SELECT_SESSIONS,
     Connection,
     Connections,
     Snapshot,
-    count_spent,
     fetch,
-    read_deliberation,
-    read_failures,
-    read_outlines,
     read_session,
-    read_sessions,
-    read_texts,
+    read_session_row,
 )
 from bactrian.store.record_tables import (
     CALLS,
@@ -78,8 +72,9 @@ Rows = tuple[int, int]
 Item = TypeVar("Item")
 
 _EVERY = 1 << 62
+# Sessions read at a time, and rows of the index of progress, which are short.
+_PAGE = 100
 _WIDE_PAGE = 10_000
-"""Rows of the index of progress read at a time."""
 _ENDING = (*ENDINGS.names, *TOTALS.names)
 _SAVE_TASK = make_update("sessions", PREPARATION.names, "id = ?")
 _END = make_update("sessions", _ENDING, "id = ? AND (ending IS NULL OR ending IN ('failed', 'stopped'))")
@@ -88,6 +83,37 @@ _SAVE_RESULT = make_update("tools", RESULT.names, "session = ? AND number = ? AN
 _REMOVE_MARK = make_delete("marks", "session = ? AND mark = ?")
 _FREEZE = make_insert("run", ("row", "recipe", "created"))
 _EXTEND = make_update("run", ("recipe",), '"row" = 1')
+# The failed sessions after a row, each with its row and its last failed call.
+_FAILURES = f"""
+SELECT failed."row", id, ending_turn, ending_evidence, error, coalesce(raw, x'')
+FROM (
+    SELECT "row", id, ending_turn, ending_evidence FROM sessions
+    WHERE ending = 'failed' AND "row" > ? ORDER BY "row" LIMIT {_PAGE}
+) AS failed
+LEFT JOIN (
+    SELECT session, error, raw FROM calls
+    WHERE "row" IN (SELECT max("row") FROM calls WHERE error IS NOT NULL GROUP BY session)
+) AS last ON last.session = failed.id
+ORDER BY failed."row"
+"""  # noqa: S608
+_TOKENS = ("prompt", "completion", "cached")
+_ADDED, _TAKEN_OFF = (", ".join(f"{sign}total({name}_tokens)" for name in _TOKENS) for sign in ("", "-"))
+_PREPARED, _USED = (
+    ", ".join(f"total(json_extract({column}, '$.{name}'))" for name in _TOKENS)
+    for column in ("preparation", "usage")
+)
+_IN_TURN = "(session, number) IN (SELECT session, number FROM turns)"
+# The usage of a turn includes all that led to it, the critic's part too.
+_SPENT = f"""
+SELECT speaker, {_ADDED} FROM turns GROUP BY speaker
+UNION ALL SELECT speaker, {_ADDED} FROM proposals WHERE NOT {_IN_TURN} GROUP BY speaker
+UNION ALL SELECT speaker, {_ADDED} FROM tools WHERE NOT {_IN_TURN} GROUP BY speaker
+UNION ALL SELECT 'critic', {_ADDED} FROM verdicts GROUP BY speaker
+UNION ALL SELECT speaker, {_TAKEN_OFF} FROM verdicts WHERE {_IN_TURN} GROUP BY speaker
+UNION ALL SELECT 'task_specifier', {_PREPARED} FROM sessions
+UNION ALL SELECT 'lister', {_USED} FROM lists
+UNION ALL SELECT agent, {_USED} FROM calls WHERE error IS NOT NULL GROUP BY agent
+"""  # noqa: S608
 
 
 class RunStore:
@@ -146,7 +172,8 @@ class RunStore:
     async def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
         """Yield all sessions, or those of one slice, in the order of their beginning; a hundred at a time in memory."""
         after, until = rows or (0, _EVERY)
-        async for session in self._pages(lambda db, last: read_sessions(db, last, until), after):
+        query = f'{SELECT_SESSIONS} WHERE "row" > ? AND "row" <= {until} ORDER BY "row" LIMIT {_PAGE}'
+        async for session in self._pages(query, after, read_session_row):
             yield session
 
     async def slices(self, size: int) -> list[Rows]:
@@ -158,11 +185,22 @@ class RunStore:
         self, after: int = 0, limit: int = 1000, ids: Sequence[str] | None = None
     ) -> list[Outline]:
         """Return the next sessions after row ``after`` without their turns; if given, all those of ``ids``."""
-        return await self._read(read_outlines, after, limit, ids)
+        only = "" if ids is None else "AND id IN (SELECT value FROM json_each(?))"
+        query = f"""
+            SELECT "row", id, assistant_role, user_role, original_task, specified_task, provenance, ending,
+                (SELECT count(*) FROM turns WHERE session = id), created, mark
+            FROM sessions WHERE "row" > ? {only} ORDER BY "row" LIMIT ?
+        """  # noqa: S608
+        values = (after, limit) if ids is None else (after, write_json(ids), -1)
+        return await self._read(_list_outlines, query, values)
 
     async def texts(self, ids: Sequence[str]) -> list[SpokenText]:
         """Return what was said in the sessions ``ids``: session by session, in order. Checksums are not checked."""
-        return await self._read(read_texts, ids)
+        query = """
+            SELECT session, number, speaker, text, prompt_tokens, completion_tokens, cached_tokens
+            FROM turns WHERE session IN (SELECT value FROM json_each(?)) ORDER BY session, number
+        """
+        return list(map(SpokenText._make, await self._query(query, write_json(ids))))
 
     async def find_touched(self, after: int) -> tuple[int, list[str]]:
         """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
@@ -175,7 +213,7 @@ class RunStore:
     async def progress(self) -> AsyncIterator[Progress]:
         """Yield the state of every session, by id. Reads an index and not the sessions themselves."""
         query = PROGRESS.select(f"WHERE id > ? ORDER BY id LIMIT {_WIDE_PAGE}", "id")
-        async for progress in self._pages(partial(_read_page, PROGRESS, query), ""):
+        async for progress in self._pages(query, "", lambda _, row: PROGRESS.read(row)):
             yield progress
 
     async def list_created(self) -> dict[str, float]:
@@ -189,7 +227,7 @@ class RunStore:
 
     async def failures(self) -> AsyncIterator[Failure]:
         """Yield the sessions that failed and were not resumed, in the order in which they began."""
-        async for failure in self._pages(read_failures, 0):
+        async for failure in self._pages(_FAILURES, 0, lambda _, row: Failure(*row)):
             yield failure
 
     # What led to the turns
@@ -204,7 +242,11 @@ class RunStore:
 
     async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
         """Return the proposals and decisions of the session with this id, for the turns after turn ``after``."""
-        return await self._read(read_deliberation, session, after)
+        where = "WHERE session = ? AND number > ? ORDER BY number, round"
+        # The decisions first: what they choose among is stored before them, and so is read, too.
+        decisions = await self._list(DECISIONS, f"{where}, attempt", session, after)
+        proposals = await self._list(PROPOSALS, f"{where}, place", session, after)
+        return Deliberation(tuple(proposals), tuple(decisions))
 
     async def add_tool_call(self, session: str, call: ToolCall) -> None:
         """Store a tool call of the session with this id."""
@@ -230,7 +272,11 @@ class RunStore:
         Agents are ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner) and ``lister``. Reads the
         row of every turn, which takes seconds for a million.
         """
-        return await self._read(count_spent)
+        spent: dict[str, Usage] = {}
+        for agent, prompt, completion, cached in await self._query(_SPENT):
+            usage = Usage(int(prompt), int(completion), int(cached))
+            spent[agent] = spent.get(agent, Usage()) + usage
+        return spent
 
     # The run
 
@@ -262,8 +308,8 @@ class RunStore:
 
     async def item_lists(self) -> AsyncIterator[ItemList]:
         """Yield all lists of items in the order in which they began, a hundred at a time."""
-        query = LISTS.select(f'WHERE "row" > ? ORDER BY "row" LIMIT {PAGE}', "row")
-        async for items in self._pages(partial(_read_page, LISTS, query), 0):
+        query = LISTS.select(f'WHERE "row" > ? ORDER BY "row" LIMIT {_PAGE}', "row")
+        async for items in self._pages(query, 0, lambda _, row: LISTS.read(row)):
             yield items
 
     async def add_command(self, command: Command) -> None:
@@ -334,10 +380,17 @@ class RunStore:
         return await self._read(fetch, sql, values)
 
     async def _pages(
-        self, read_page: Callable[[Connection, Any], list[tuple[Any, Item]]], last: Any
+        self, query: str, last: Any, read: Callable[[Connection, Sequence[Any]], Item]
     ) -> AsyncIterator[Item]:
-        """Yield the items of page after page; each item stands behind its key, and ``last`` is before the first."""
-        while page := await self._read(read_page, last):
+        """Yield what ``read`` makes of the rows of ``query``, a page at a time in memory.
+
+        Their first column is a key, which ``read`` does not get; the query asks for those after ``last``.
+        """
+
+        def read_page(connection: Connection) -> list[tuple[Any, Item]]:
+            return [(key, read(connection, row)) for key, *row in fetch(connection, query, (last,))]
+
+        while page := await self._read(read_page):
             last = page[-1][0]
             for _, item in page:
                 yield item
@@ -352,10 +405,15 @@ class RunStore:
         return await asyncio.to_thread(work)
 
 
-def _read_page(
-    table: Table[Record], query: str, connection: Connection, last: Any
-) -> list[tuple[Any, Record]]:
-    return [(key, table.read(row)) for key, *row in connection.execute(query, (last,))]
+def _list_outlines(connection: Connection, query: str, values: Sequence[Any]) -> list[Outline]:
+    outlines: list[Outline] = []
+    for row in map(list[Any], fetch(connection, query, values)):
+        # The JSON as it is, since building the records would take most of the time.
+        origin: Mapping[str, Any] = from_json(row[6])
+        models: Mapping[str, str] = origin.get("models") or {}
+        kind = infer_kind(models, has_cast=bool(origin.get("cast")))
+        outlines.append(Outline(*row[:6], origin.get("language"), models, kind, *row[7:]))
+    return outlines
 
 
 @asynccontextmanager
@@ -390,21 +448,19 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
 @asynccontextmanager
 async def open_kept_run() -> AsyncGenerator[RunStore | None]:
     """Open the first run of plays that no other process writes; None, with a warning, if none can be written."""
-    async with AsyncExitStack() as stack:
-        yield await _open_first(stack)
-
-
-async def _open_first(stack: AsyncExitStack) -> RunStore | None:
     problem: Exception | None = None
-    try:
+    async with AsyncExitStack() as stack:
+        store = None
         for path in list_play_files():
-            path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                return await stack.enter_async_context(open_store(path))
-            except RunInUse as error:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                store = await stack.enter_async_context(open_store(path))
+                break
+            except (BactrianError, OSError) as error:
                 problem = error
-    except (BactrianError, OSError) as error:
-        problem = error
-    reason = str(problem).partition("\n")[0]
-    warnings.warn(f"The session is not kept: {reason}", BactrianWarning, stacklevel=2)
-    return None
+                if not isinstance(error, RunInUse):
+                    break
+        if store is None:
+            reason = str(problem).partition("\n")[0]
+            warnings.warn(f"The session is not kept: {reason}", BactrianWarning, stacklevel=2)
+        yield store

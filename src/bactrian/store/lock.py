@@ -1,0 +1,115 @@
+"""The lock of a run: one process writes it at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bactrian.errors import InputError, RunInUse, StoreError
+
+# For the file of a lock may just be deleted by the previous writer. Short, since the event loop waits, too.
+_PATIENCE_SECONDS = 0.006
+
+
+class RunLock:
+    """The lock for writing a run. It is lost if the run or the lock's file is deleted or replaced."""
+
+    def __init__(self, path: Path, lock_file: Path) -> None:
+        self._path = path
+        self._lock_file = lock_file
+        self._identities = {lock_file: _identify(lock_file)}
+
+    def guard_run(self) -> None:
+        """Check from now on, too, that the run itself is not deleted or replaced."""
+        self._identities[self._path] = _identify(self._path)
+
+    def remove_file(self) -> None:
+        """Delete the lock's file while the lock is held, so that nothing is left beside a run at rest.
+
+        A process that opened the file before, and locks it after, finds that its name is gone: `filelock` then opens
+        it again, and otherwise :meth:`check` stops that process before it writes.
+        """
+        with suppress(OSError):
+            if _identify(self._lock_file) == self._identities[self._lock_file]:
+                self._lock_file.unlink()
+
+    def check(self) -> None:
+        """Raise StoreError if the lock is lost. The operating system locks a file, not its name."""
+        for file, identity in self._identities.items():
+            if identity is None or _identify(file) != identity:
+                lost = "its lock" if file == self._lock_file else "the file"
+                raise StoreError(
+                    f"The run was replaced while it was written: {lost} ({file.name}) was deleted or replaced, so "
+                    "another process may write it now.",
+                    where=str(self._path),
+                    next="Data written before is safe. Stop other writers, then run the same command.",
+                )
+
+
+@contextmanager
+def lock_run(path: Path) -> Generator[RunLock]:
+    """Lock the run at ``path`` against a second writer.
+
+    The operating system holds the lock on a file beside the run and releases it when the process ends, even after a
+    crash. Readers are not affected. The yielded lock checks before each commit that it is still held.
+
+    Raises:
+        StoreError: another process, or another part of this one, writes the run.
+        InputError: the lock's file cannot be written, or the run has a hard link.
+    """
+    if path.exists() and path.stat().st_nlink > 1:
+        raise InputError(
+            "The run has a second name (a hard link), under which another process could write it.",
+            where=str(path),
+            next="Delete one of the names, or write a copy of the run.",
+        )
+    # The package takes long to import, and a play that is not stored needs no lock.
+    from filelock import FileLock, Timeout
+
+    file = path.with_name(f"{path.name}.lock")
+    lock = FileLock(file, timeout=_PATIENCE_SECONDS, is_singleton=False)
+    try:
+        lock.acquire(poll_interval=_PATIENCE_SECONDS / 5)
+    except OSError as error:
+        if isinstance(error, Timeout) and file.exists():
+            raise RunInUse(
+                "The run is being written by another process.",
+                where=str(path),
+                next="Wait for it or stop it first. Reading works meanwhile.",
+            ) from error
+        raise InputError(
+            "The run cannot be written.", where=str(path), next="Check the permissions of file and folder."
+        ) from error
+    run_lock = RunLock(path, file)
+    try:
+        yield run_lock
+    finally:
+        run_lock.remove_file()
+        lock.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Return True if a process writes the run at ``path``. Takes no lock itself where the system lists them."""
+    file = path.with_name(f"{path.name}.lock")
+    if not file.exists():
+        return False
+    try:
+        locks = Path("/proc/locks").read_text()
+    except OSError:  # not Linux
+        from filelock import FileLock
+
+        try:
+            with FileLock(file, blocking=False, is_singleton=False):
+                return False
+        except OSError:  # a Timeout is one
+            return True
+    return f":{file.stat().st_ino} " in locks
+
+
+def _identify(file: Path) -> tuple[int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
