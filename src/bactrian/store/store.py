@@ -411,8 +411,8 @@ def _list_outlines(connection: Connection, query: str, values: Sequence[Any]) ->
         # The JSON as it is, since building the records would take most of the time.
         origin: Mapping[str, Any] = from_json(row[6])
         models: Mapping[str, str] = origin.get("models") or {}
-        kind = infer_kind(models, has_cast=bool(origin.get("cast")))
-        outlines.append(Outline(*row[:6], origin.get("language"), models, kind, *row[7:]))
+        row[6:7] = origin.get("language"), models, infer_kind(models, has_cast=bool(origin.get("cast")))
+        outlines.append(Outline(*row))
     return outlines
 
 
