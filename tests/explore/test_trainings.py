@@ -10,7 +10,7 @@ from bactrian.explore.library import open_library
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
 from bactrian.train.curves import draw_plots, read_stages
-from bactrian.train.training_folder import StageLog, list_stage_folders, write_json
+from bactrian.train.training_folder import list_stage_folders, log_event, write_json
 
 
 def write_training(root: Path, *stages: tuple[str, int, int]) -> Path:
@@ -22,19 +22,18 @@ def write_training(root: Path, *stages: tuple[str, int, int]) -> Path:
         if not done:
             continue
         folder.path.mkdir()
-        with StageLog(folder.log) as log:
-            log.add({"event": "began", "step": 0, "of": steps})
-            for step in range(1, done + 1):
-                about = {"step": step, "of": steps}
-                more = {
-                    "learning_rate": 1e-4,
-                    "seconds": 60.0 * step,
-                    "tokens_per_second": 250.0,
-                    "peak_bytes": 2e9,
-                }
-                log.add({"event": "step", **about, "loss": 4 / step, **more})
-                if step % 5 == 0:
-                    log.add({"event": "evaluated", **about, "loss": 5 / step})
+        log_event(folder.log, {"event": "began", "step": 0, "of": steps})
+        for step in range(1, done + 1):
+            about = {"step": step, "of": steps}
+            more = {
+                "learning_rate": 1e-4,
+                "seconds": 60.0 * step,
+                "tokens_per_second": 250.0,
+                "peak_bytes": 2e9,
+            }
+            log_event(folder.log, {"event": "step", **about, "loss": 4 / step, **more})
+            if step % 5 == 0:
+                log_event(folder.log, {"event": "evaluated", **about, "loss": 5 / step})
         if done == steps:
             write_json(folder.path / "manifest.json", {"name": folder.name})
     return root

@@ -15,12 +15,17 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.train.curves import draw_losses
 from bactrian.train.gguf_check import compare_rankings
-from bactrian.train.training import TrainOrder, check_same, forecast_stages, forecast_training
+from bactrian.train.training import (
+    TrainOrder,
+    check_same,
+    find_measured_step,
+    forecast_stages,
+    forecast_training,
+)
 from bactrian.train.training_folder import (
     StageFolder,
-    StageLog,
-    StageUsage,
     TrainedStage,
+    log_event,
     measure_usage,
     read_log,
     read_training,
@@ -44,14 +49,8 @@ name = "a"
 [[stages]]
 name = "b"
 """
-PROBE = {
-    "parameters": 1000,
-    "tokens_per_second": 50.0,
-    "start_seconds": 3.0,
-    "peak_bytes": 7,
-    "machine": "here",
-    "device": "cpu",
-}
+MACHINE = {"device": "cpu", "name": "here", "threads": 2}
+STEP = {"event": "step", "tokens_per_second": 50.0, "peak_bytes": 7}
 
 
 def count(examples: int, tokens: int, held_out: int = 0) -> dict[str, Any]:
@@ -62,18 +61,22 @@ def count(examples: int, tokens: int, held_out: int = 0) -> dict[str, Any]:
     ("origin", "steps", "tokens"), [("union", [4, 10], [2000, 5000]), ("checkpoint", [4, 6], [2000, 3000])]
 )
 def test_a_forecast_counts_what_each_stage_sees(origin: str, steps: list[int], tokens: list[int]) -> None:
-    prepared = {"stages": [count(20, 1000), count(30, 1500)], "probe": PROBE, "weights": 100}
-    found = forecast_stages(parse_train_recipe(RECIPE.format(origin=origin)), prepared)
-    assert [stage.steps for stage in found.stages] == steps
-    assert [stage.tokens for stage in found.stages] == tokens
-    assert found.seconds == pytest.approx(2 * 3 + sum(tokens) / 50)  # each stage starts a process
-    assert (found.memory, found.measured) == (7 + 100, True)
+    prepared = {"stages": [count(20, 1000), count(30, 1500)], "machine": MACHINE, "weights": 100}
+    forecast = forecast_stages(parse_train_recipe(RECIPE.format(origin=origin)), prepared, STEP)
+    assert [stage["steps"] for stage in forecast["stages"]] == steps
+    assert [stage["tokens"] for stage in forecast["stages"]] == tokens
+    assert forecast["seconds"] == pytest.approx(sum(tokens) / 50)
+    assert (forecast["memory"], forecast["measured"]) == (7 + 100, True)
 
 
 def test_a_forecast_counts_evaluations() -> None:
-    prepared = {"stages": [count(20, 1000, held_out=300), count(20, 1000)], "probe": PROBE, "weights": 100}
-    found = forecast_stages(parse_train_recipe(RECIPE.format(origin="checkpoint")), prepared)
-    assert found.seconds == pytest.approx(2 * 3 + (2 * 2000 + 2 * 4 * 300 / 3) / 50)
+    prepared = {
+        "stages": [count(20, 1000, held_out=300), count(20, 1000)],
+        "machine": MACHINE,
+        "weights": 100,
+    }
+    forecast = forecast_stages(parse_train_recipe(RECIPE.format(origin="checkpoint")), prepared, STEP)
+    assert forecast["seconds"] == pytest.approx((2 * 2000 + 2 * 4 * 300 / 3) / 50)
 
 
 def test_a_last_step_of_fewer_examples_counts_what_it_has() -> None:
@@ -82,12 +85,24 @@ def test_a_last_step_of_fewer_examples_counts_what_it_has() -> None:
     assert recipe.training.count_seen(21, 2100) == 4200
 
 
-def test_a_forecast_without_a_probe_is_estimated_from_the_weights() -> None:
-    prepared = {"stages": [count(1000, 1_000_000)] * 4, "probe": None, "weights": 2 * 6_700_000_000}
-    found = forecast_stages(load_train_recipe("camel-7b"), prepared)
-    assert not found.measured
-    assert found.memory == 6_700_000_000 * 16 // 4
-    assert found.disk > 4 * 2 * 2 * 6_700_000_000
+def test_a_forecast_before_the_first_steps_is_estimated_from_the_weights() -> None:
+    machine = {"device": "cuda", "name": "A100", "threads": 8}
+    prepared = {"stages": [count(1000, 1_000_000)] * 4, "machine": machine, "weights": 2 * 6_700_000_000}
+    forecast = forecast_stages(load_train_recipe("camel-7b"), prepared)
+    assert not forecast["measured"]
+    assert forecast["tokens_per_second"] == pytest.approx(4 * 312e12 * 0.4 / (6 * 6.7e9))
+    assert forecast["memory"] == 6_700_000_000 * 16 // 4
+    assert forecast["disk"] > 4 * 2 * 2 * 6_700_000_000
+
+
+def test_twenty_logged_steps_measure_a_training(tmp_path: Path) -> None:
+    folder = StageFolder(tmp_path, 1, "a")
+    folder.path.mkdir()
+    for steps in (19, 20):
+        for step in range(1, steps + 1):
+            log_event(folder.log, {**STEP, "step": step})
+        measured = find_measured_step([folder])
+        assert (measured is not None) == (steps == 20)
 
 
 def test_rankings_are_compared_by_choice_and_by_log_probability() -> None:
@@ -162,15 +177,16 @@ def test_the_log_of_a_stage_that_was_killed_counts_each_step_once(tmp_path: Path
 
 
 def test_a_stage_that_was_killed_has_used_what_all_its_processes_did(tmp_path: Path) -> None:
-    with StageLog(tmp_path / "log.jsonl") as log:
-        for seconds in (3.0, 5.0):
-            log.add({"event": "began", "step": 0, "of": 2})
-            used = {"cpu_seconds": seconds / 2, "peak_bytes": int(1000 / seconds)}
-            log.add({"event": "step", "step": 1, "loss": 1.0, "seconds": seconds, **used})
-            log.add({"event": "evaluated", "step": 1, "of": 2, "loss": 1.0})
-        log.add({"event": "trained", "seconds": 8.0, "cpu_seconds": 3.0, "peak_bytes": 250})
-    assert measure_usage(tmp_path / "log.jsonl") == StageUsage(2, 11.0, 4.5, 333)
-    assert measure_usage(tmp_path / "missing.jsonl") == StageUsage(0, 0.0, 0.0, 0)
+    log = tmp_path / "log.jsonl"
+    for seconds in (3.0, 5.0):
+        log_event(log, {"event": "began", "step": 0, "of": 2})
+        used = {"cpu_seconds": seconds / 2, "peak_bytes": int(1000 / seconds)}
+        log_event(log, {"event": "step", "step": 1, "loss": 1.0, "seconds": seconds, **used})
+        log_event(log, {"event": "evaluated", "step": 1, "of": 2, "loss": 1.0})
+    log_event(log, {"event": "trained", "seconds": 8.0, "cpu_seconds": 3.0, "peak_bytes": 250})
+    used = {"processes": 2, "seconds": 11.0, "cpu_seconds": 4.5, "peak_bytes": 333}
+    assert measure_usage(log) == used
+    assert measure_usage(tmp_path / "missing.jsonl") == dict.fromkeys(used, 0)
 
 
 def test_curves_without_a_step_say_so(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ def test_accelerate_and_trl_read_the_settings_of_camel_7b(tmp_path: Path) -> Non
     from accelerate.commands.config.config_args import load_config_from_file
     from trl.trainer.sft_config import SFTConfig
 
-    from bactrian.train.worker.machine import Machine
-    from bactrian.train.worker.trainer import make_arguments
+    from bactrian.train.worker.model_files import Machine
+    from bactrian.train.worker.train_stage import make_arguments
 
     training = load_train_recipe("camel-7b").training
     _, path = find_launcher(training, tmp_path)
@@ -88,7 +88,7 @@ def test_the_launcher_of_accelerate_starts_camel_7b_on_four_gpus_that_share_the_
 def test_qlora_on_a_machine_without_a_gpu_is_refused() -> None:
     import torch
 
-    from bactrian.train.worker.machine import find_machine
+    from bactrian.train.worker.model_files import find_machine
 
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
@@ -110,10 +110,9 @@ def test_qlora_merges_its_adapters_into_the_weights_before_they_were_quantised(
 
     from bactrian.train.training_recipe import NewModel
     from bactrian.train.worker.base_model import make_new_model
-    from bactrian.train.worker.machine import Machine, ProcessClock
-    from bactrian.train.worker.model_files import save_trained_model
-    from bactrian.train.worker.tokenizer import open_tokenizer
-    from bactrian.train.worker.trainer import StageWatch, build_trainer
+    from bactrian.train.worker.model_files import Machine, ProcessClock, save_trained_model
+    from bactrian.train.worker.prepare_training import open_tokenizer
+    from bactrian.train.worker.train_stage import StageWatch, build_trainer
 
     recipe = load_train_recipe("small", ["method=qlora", "batch=1", "per_device=1", "evaluations=0"])
     start = tmp_path / "start"
@@ -148,8 +147,8 @@ def test_qlora_merges_its_adapters_into_the_weights_before_they_were_quantised(
 def test_a_loss_that_is_not_a_number_ends_the_stage(logs: dict[str, float], tmp_path: Path) -> None:
     from types import SimpleNamespace
 
-    from bactrian.train.worker.machine import ProcessClock
-    from bactrian.train.worker.trainer import StageWatch
+    from bactrian.train.worker.model_files import ProcessClock
+    from bactrian.train.worker.train_stage import StageWatch
 
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -202,7 +201,7 @@ def open_llama_like() -> Any:
 
 def test_a_reply_of_llama_begins_with_one_space_and_its_prompt_with_the_start_token() -> None:
     from bactrian.train.training_examples import IGNORED
-    from bactrian.train.worker.tokenizer import make_cutter
+    from bactrian.train.worker.prepare_training import make_cutter
 
     tokenizer = open_llama_like()
     said = [
@@ -253,8 +252,8 @@ def test_the_loss_of_a_sequence_to_sequence_model_is_that_of_a_step_however_much
     from datasets import Dataset
     from transformers import AutoTokenizer
 
-    from bactrian.train.worker.machine import Machine, ProcessClock
-    from bactrian.train.worker.trainer import StageWatch, build_trainer
+    from bactrian.train.worker.model_files import Machine, ProcessClock
+    from bactrian.train.worker.train_stage import StageWatch, build_trainer
 
     folder = make_t5(tmp_path / "t5")
     data = Dataset.from_list(
@@ -291,9 +290,8 @@ def test_a_base_model_of_which_a_file_is_missing_or_cut_off_is_refused(
 ) -> None:
     from bactrian.train.training_recipe import Base, NewModel, Training
     from bactrian.train.worker.base_model import make_new_model, open_base
-    from bactrian.train.worker.machine import Machine
-    from bactrian.train.worker.model_files import load_model
-    from bactrian.train.worker.tokenizer import open_tokenizer
+    from bactrian.train.worker.model_files import Machine, load_model
+    from bactrian.train.worker.prepare_training import open_tokenizer
 
     make_new_model(NewModel(), ["one two three"], 0, tmp_path / "base")
     if fault == "model.safetensors":

@@ -77,7 +77,7 @@ def explain(error: BaseException) -> str:
 def test_a_full_disk_keeps_the_last_checkpoint_and_the_same_stage_goes_on(
     prepared: Path, tmp_path: Path
 ) -> None:
-    from bactrian.train.worker.trainer import find_checkpoint
+    from bactrian.train.worker.train_stage import find_checkpoint
 
     with mounted(tmp_path / "disk", "size=100m") as disk:
         root = shutil.copytree(prepared, disk / "out")
@@ -110,7 +110,7 @@ async def test_a_full_disk_under_the_data_is_told_in_a_line(tmp_path: Path) -> N
         with pytest.raises(StoreError, match="No space left"):
             await forecast_training(TrainOrder(order.recipe, disk / "out"))
         resize(disk, "100m")
-        assert (await forecast_training(TrainOrder(order.recipe, disk / "out"))).measured
+        assert (await forecast_training(TrainOrder(order.recipe, disk / "out")))["tokens"]
 
 
 async def test_a_failure_is_told_also_if_the_disk_has_no_room_for_the_log(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_a_stage_trains_on_the_tokens_that_were_forecast(prepared: Path, tmp_pat
     recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
     forecast = forecast_stages(recipe, read_json(root / "prepared.json"))
     steps = [one for one in train_here(root, lambda *_: None) if one["event"] == "step"]
-    assert steps[-1]["tokens"] == forecast.stages[0].tokens > 0
-    assert steps[-1]["step"] == forecast.stages[0].steps == STEPS
+    assert steps[-1]["tokens"] == forecast["stages"][0]["tokens"] > 0
+    assert steps[-1]["step"] == forecast["stages"][0]["steps"] == STEPS
 
 
 def test_a_lost_gpu_ends_the_stage_which_resumes_at_its_last_checkpoint(
@@ -199,7 +199,7 @@ def test_a_diverging_stage_ends_and_its_last_checkpoint_is_good(prepared: Path, 
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named_and_kept(prepared: Path, tmp_path: Path) -> None:
-    from bactrian.train.worker.trainer import find_checkpoint
+    from bactrian.train.worker.train_stage import find_checkpoint
 
     root = shutil.copytree(prepared, tmp_path / "out")
 

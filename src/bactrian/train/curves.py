@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, PackageLoader
 
 from bactrian.charts import HEIGHT, WIDTH, Pair, Plot, draw_plot
 from bactrian.errors import InputError
@@ -19,17 +20,10 @@ _PLOTS: Mapping[str, Mapping[tuple[str, str], str]] = {
     "Tokens per second": {("tokens per second", "train"): "tokens_per_second"},
 }
 """The measure of each line, by its name and style, by the title of the plot."""
-_COLOURS: Mapping[str, str] = {"train": "#0969da", "held": "#bc4c00"}
 _MOST_POINTS = 400
 """Points of a line; more are averaged."""
 _MOST_ROWS = 60
 """Rows of a stage's table; steps between them are averaged."""
-_LEFT, _TOP, _BOTTOM = 50.0, 30.0, 45.0
-_STYLE = """
-text{font:12px sans-serif;fill:#222}polyline{fill:none;stroke-width:1.5}.axis{stroke:#888;stroke-width:1}
-.end{stroke:#bbb;stroke-dasharray:4 3}
-@media(prefers-color-scheme:dark){text{fill:#ddd}.axis{stroke:#777}}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +110,7 @@ def _read_stage(folder: StageFolder) -> StageCurves:
     most = max((values["of"] for values in steps.values()), default=0)
     last = max(steps, default=0)
     return StageCurves(
-        folder.name, folder.is_complete, last, most, usage.seconds, usage.peak_bytes, tuple(rows)
+        folder.name, folder.is_complete, last, most, usage["seconds"], usage["peak_bytes"], tuple(rows)
     )
 
 
@@ -157,35 +151,7 @@ def _collect(stages: Sequence[StageCurves], offsets: Sequence[int], measure: str
 def draw_losses(stages: Sequence[StageFolder], target: Path) -> None:
     """Write the losses of these stages as a picture (SVG)."""
     plots = [plot for plot in draw_plots([_read_stage(stage) for stage in stages]) if plot.title == "Loss"]
-    target.write_text(_write_svg(plots[0] if plots else None), "utf-8")
-
-
-def _write_svg(plot: Plot | None) -> str:
-    lines = plot.lines if plot else ()
-    described = (
-        ", ".join(f"{line.name} from {line.first:.2f} to {line.last:.2f}" for line in lines) or "no step"
-    )
-    box = f"0 0 {WIDTH + 2 * _LEFT:g} {HEIGHT + _TOP + _BOTTOM:g}"
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img"',
-        f' aria-label="Loss by step: {described}."><style>{_STYLE}</style>',
-        f'<g transform="translate({_LEFT:g} {_TOP:g})">',
-    ]
-    if plot is None:
-        return "".join([*parts, '<text x="0" y="20">No step was logged.</text></g></svg>\n'])
-    parts.append(f'<path class="axis" fill="none" d="M0 0V{HEIGHT:g}H{WIDTH:g}"/>')
-    parts += [f'<text x="-6" y="{y + 4:g}" text-anchor="end">{value:g}</text>' for y, value in plot.up]
-    parts += [
-        f'<text x="{x:g}" y="{HEIGHT + 16:g}" text-anchor="middle">{step:g}</text>' for x, step in plot.across
-    ]
-    parts.append(f'<text x="{WIDTH / 2:g}" y="{HEIGHT + 34:g}" text-anchor="middle">step</text>')
-    for x, name in plot.ends:
-        parts.append(f'<path class="end" d="M{x:g} 0V{HEIGHT:g}"/>')
-        parts.append(f'<text x="{x:g}" y="-4" text-anchor="end">{escape(name)}</text>')
-    for number, line in enumerate(lines):
-        colour, row = _COLOURS[line.style], 14 + 16 * number
-        parts.append(f'<polyline stroke="{colour}" points="{" ".join(line.parts)}"/>')
-        parts.append(
-            f'<text x="{WIDTH - 4:g}" y="{row}" text-anchor="end" style="fill:{colour}">{line.name}</text>'
-        )
-    return "".join([*parts, "</g></svg>\n"])
+    environment = Environment(autoescape=True, loader=PackageLoader("bactrian.train", ""))
+    template = environment.get_template("losses.svg.j2")
+    picture = template.render(plot=plots[0] if plots else None, width=WIDTH, height=HEIGHT)
+    target.write_text(picture, "utf-8")

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,14 @@ from bactrian.train.training_folder import (
     MANIFEST,
     PLAN,
     StageFolder,
-    StageLog,
     TrainedModels,
     find_play_option,
     list_stage_folders,
+    log_event,
     measure_usage,
     name_gguf,
     read_json,
+    read_log,
     read_plan,
     read_training,
     write_json,
@@ -50,83 +51,66 @@ _FORWARD = 1 / 3
 """Cost of an evaluated token, relative to a trained one: forward without backward."""
 _FLOPS_A_TOKEN = 6
 """Operations per weight and trained token (Kaplan et al. 2020, section 2.1)."""
-_A100 = 312e12 * 0.4
-"""Operations a second of an A100 in bf16, at the 40 % that trainings commonly reach."""
-_BYTES_FULL = 16
-"""Per weight: 32-bit weight, gradient and the two moments of AdamW."""
+_SPEED = {"cuda": 312e12 * 0.4, "cpu": 6e10}
+"""Operations a second: of an A100 in bf16, at the 40 % that trainings commonly reach, and of a processor's thread, for
+which the built-in model had 6e10 to 8e10 (docs/train.md)."""
+_BYTES_A_WEIGHT = {"full": 16, "lora": 4, "qlora": 1}
+"""In full: 32-bit weight, gradient and the two moments of AdamW. Below adapters: the weight alone."""
+MEASURED_STEPS = 20
+"""Steps after which a training's own speed and memory say more than the number of its weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageForecast:
-    """The amount of work of a stage."""
+def forecast_stages(
+    recipe: TrainRecipe, prepared: Mapping[str, Any], measured: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the amount of work of a training as JSON content.
 
-    name: str
-    examples: int
-    steps: int
-    tokens: int
-    """Tokens that are trained on, each as often as it is seen."""
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingForecast:
-    """The amount of work of a training."""
-
-    stages: tuple[StageForecast, ...]
-    tokens: int
-    seconds: float
-    tokens_per_second: float
-    memory: int
-    """Bytes, per device."""
-    disk: int
-    """Bytes at the end, with the largest checkpoint."""
-    measured: bool
-    """True if a probe measured speed and memory; False if they are estimated from the number of weights."""
-    machine: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return asdict(self)
-
-
-def forecast_stages(recipe: TrainRecipe, prepared: Mapping[str, Any]) -> TrainingForecast:
-    """Return the forecast from what a worker prepared: counts of each stage, weights, and the probe."""
-    training = recipe.training
-    probe: Mapping[str, Any] | None = prepared["probe"]
+    Args:
+        recipe: What is trained.
+        prepared: What a worker counted and found: tokens by stage, the machine, and the bytes of the weights.
+        measured: The last of the training's steps, if it has done enough of them to tell its speed and memory.
+    """
+    training, machine, weights = recipe.training, prepared["machine"], int(prepared["weights"])
     # Weights on disk have 16 bits; a model made from nothing is too small to matter.
-    parameters = int(probe["parameters"]) if probe else prepared["weights"] // 2
-    rate = (
-        float(probe["tokens_per_second"])
-        if probe
-        else training.devices * _A100 / (_FLOPS_A_TOKEN * max(1, parameters))
-    )
+    parameters = max(1, weights // 2)
+    if measured is not None:
+        rate, memory = float(measured["tokens_per_second"]), int(measured["peak_bytes"])
+    else:
+        devices = training.devices if machine["device"] == "cuda" else machine["threads"]
+        rate = devices * _SPEED[machine["device"]] / (_FLOPS_A_TOKEN * parameters)
+        memory = parameters * _BYTES_A_WEIGHT[training.method] // training.devices
+    if machine["device"] == "cpu":
+        memory += weights  # the end of a stage writes the model from a second copy
     counts: Sequence[Mapping[str, Any]] = prepared["stages"]
-    start = float(probe.get("start_seconds", 0.0)) if probe else 0.0
     evaluated = sum(count["held-out"]["tokens"] for count in counts)
-    stages: list[StageForecast] = []
+    evaluations = training.evaluations + 1 if evaluated and training.evaluations else 0
+    stages: list[dict[str, Any]] = []
     for number, stage in enumerate(recipe.stages):
         parts = counts[: number + 1] if recipe.origin == "union" else counts[number : number + 1]
         examples = sum(count["train"]["examples"] for count in parts)
-        tokens = sum(count["train"]["tokens"] for count in parts)
-        steps, seen = training.count_steps(examples), training.count_seen(examples, tokens)
-        evaluations = training.evaluations + 1 if evaluated and training.evaluations else 0
-        seconds = start + (seen + evaluations * evaluated * _FORWARD) / rate
-        stages.append(StageForecast(stage.name, examples, steps, seen, seconds))
-    weights: int = prepared["weights"]
-    checkpoint = weights * 6 if training.method == "full" else weights
-    memory = int(probe["peak_bytes"]) if probe else parameters * _BYTES_FULL // training.devices
-    if probe and probe.get("device") == "cpu":
-        memory += weights  # the end of a stage writes the model from a second copy
-    return TrainingForecast(
-        stages=tuple(stages),
-        tokens=sum(stage.tokens for stage in stages),
-        seconds=sum(stage.seconds for stage in stages),
-        tokens_per_second=rate,
-        memory=memory,
-        disk=2 * weights * len(stages) + checkpoint,
-        measured=probe is not None,
-        machine=str(probe["machine"]) if probe else f"{training.devices} × A100",
-    )
+        # Tokens that are trained on count each as often as they are seen.
+        tokens = training.count_seen(examples, sum(count["train"]["tokens"] for count in parts))
+        seconds = (tokens + evaluations * evaluated * _FORWARD) / rate
+        steps = training.count_steps(examples)
+        stages.append(
+            {"name": stage.name, "examples": examples, "steps": steps, "tokens": tokens, "seconds": seconds}
+        )
+    return {
+        "stages": stages,
+        "tokens": sum(stage["tokens"] for stage in stages),
+        "seconds": sum(stage["seconds"] for stage in stages),
+        "tokens_per_second": rate,
+        "memory": memory,  # bytes, per device
+        "disk": 2 * weights * len(stages) + weights * (6 if training.method == "full" else 1),
+        "measured": measured is not None,
+        "machine": str(machine["name"]),
+    }
+
+
+def find_measured_step(folders: Sequence[StageFolder]) -> Mapping[str, Any] | None:
+    """Return the last step of a training that has done enough of them to tell its speed; None otherwise."""
+    steps = [event for folder in folders for event in read_log(folder.log) if event["event"] == "step"]
+    return steps[-1] if len(steps) >= MEASURED_STEPS else None
 
 
 OnEvent = Callable[[Mapping[str, Any]], None]
@@ -158,8 +142,10 @@ class TrainOrder:
         return add_data(recipe, self.data)
 
 
-async def forecast_training(order: TrainOrder, on_event: OnEvent | None = None) -> TrainingForecast:
-    """Prepare the data and the base model, probe three steps, and return what the training will take.
+async def forecast_training(order: TrainOrder, on_event: OnEvent | None = None) -> dict[str, Any]:
+    """Prepare the data and the base model, and return what the training will take.
+
+    The numbers of weights and tokens estimate the time, until the training has done 20 steps, which measure it.
 
     Raises:
         BactrianError: the recipe, the data or the base model cannot be used.
@@ -167,7 +153,7 @@ async def forecast_training(order: TrainOrder, on_event: OnEvent | None = None) 
     recipe = order.read_recipe()
     check_libraries()
     with _lock(order.out):
-        return await _prepare(recipe, order.out, on_event or _ignore)
+        return await _prepare(recipe, order.out, on_event or (lambda _: None))
 
 
 async def train_recipe(order: TrainOrder, on_event: OnEvent | None = None) -> TrainedModels:
@@ -179,11 +165,11 @@ async def train_recipe(order: TrainOrder, on_event: OnEvent | None = None) -> Tr
     """
     recipe = order.read_recipe()
     check_libraries()
-    tell = on_event or _ignore
+    tell: OnEvent = on_event or (lambda _: None)
     with _lock(order.out):
         forecast = await _prepare(recipe, order.out, tell)
         folders = list_stage_folders(order.out, [stage.name for stage in recipe.stages])
-        tell({"event": "forecast", **forecast.to_json()})
+        tell({"event": "forecast", **forecast})
         prepared = read_json(order.out / "prepared.json")
         for stage in folders[1:]:
             if stage.is_complete:
@@ -191,19 +177,13 @@ async def train_recipe(order: TrainOrder, on_event: OnEvent | None = None) -> Tr
             else:
                 tell({"event": "stage", "number": stage.number, "name": stage.name, "of": len(folders) - 1})
                 await _train_stage(stage, recipe, prepared, tell)
-                tell(
-                    {
-                        "event": "finished",
-                        "number": stage.number,
-                        "name": stage.name,
-                        "folder": str(stage.path),
-                    }
-                )
+                done = {"number": stage.number, "name": stage.name, "folder": str(stage.path)}
+                tell({"event": "finished", **done})
         draw_losses(folders[1:], order.out / "curves.svg")
     return read_training(order.out)
 
 
-async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> TrainingForecast:
+async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> dict[str, Any]:
     """Write plan, data and base model, unless they are there."""
     folders = list_stage_folders(out, [stage.name for stage in recipe.stages])
     content = recipe.model_dump(mode="json", by_alias=True)
@@ -229,7 +209,7 @@ async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> TrainingFor
         if base["gguf"] is not None:
             compared = await check_template(folders[0].path, folders[0].path / base["gguf"])
             tell({"event": "template", "prompts": compared})
-    return forecast_stages(recipe, read_json(out / "prepared.json"))
+    return forecast_stages(recipe, read_json(out / "prepared.json"), find_measured_step(folders))
 
 
 def _has_base(folder: StageFolder) -> bool:
@@ -247,14 +227,15 @@ async def _train_stage(
     stage.path.mkdir(exist_ok=True)
     if not (stage.path / "trained.json").exists():
         _check_disk(stage, recipe, prepared)
-        with StageLog(stage.log) as log:
-            launcher = find_launcher(recipe.training, stage.root)
-            task = ("stage", str(stage.root), str(stage.number))
-            worker = run_worker(task, stage.path / _WORKER_LOG, launcher=launcher)
-            async with aclosing(worker) as events:
-                async for event in events:
-                    log.add(event)
-                    tell({"stage": stage.name, **event})
+        launcher = find_launcher(recipe.training, stage.root)
+        task = ("stage", str(stage.root), str(stage.number))
+        worker = run_worker(task, stage.path / _WORKER_LOG, launcher=launcher)
+        async with aclosing(worker) as events:
+            async for event in events:
+                log_event(stage.log, event)
+                tell({"stage": stage.name, **event})
+                if event["event"] == "step" and event["step"] == MEASURED_STEPS and stage.number == 1:
+                    tell({"event": "forecast", **forecast_stages(recipe, prepared, event)})
     trained = read_json(stage.path / "trained.json")
     if trained["gguf"] is not None:
         for kind in dict.fromkeys(("f16", *recipe.gguf)):
@@ -292,7 +273,7 @@ def _describe(
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "model": "model",
         **{key: value for key, value in trained.items() if key != "format"},
-        **asdict(measure_usage(stage.log)),
+        **measure_usage(stage.log),
     }
 
 
@@ -304,7 +285,7 @@ def _write_card(path: Path, manifest: Mapping[str, Any], recipe: TrainRecipe) ->
         markdown=to_markdown,
         code=to_code_span,
         json=to_json,
-        file=_name_file,
+        file=lambda path: Path(str(path)).name,
         loss=_show_loss,
         whole="{:,}".format,
         rounded="{:,.0f}".format,
@@ -318,10 +299,6 @@ def _write_card(path: Path, manifest: Mapping[str, Any], recipe: TrainRecipe) ->
         "new": NEW,
     }
     path.write_text(environment.from_string(template).render(manifest, **known), "utf-8")
-
-
-def _name_file(path: str) -> str:
-    return Path(path).name
 
 
 def _show_loss(loss: float | None) -> str:
@@ -411,7 +388,3 @@ def _lock(out: Path) -> Generator[None]:
         ) from error
     finally:
         lock.release()
-
-
-def _ignore(_event: Mapping[str, Any]) -> None:
-    """Ignore an event."""

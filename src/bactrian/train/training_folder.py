@@ -8,8 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json
@@ -192,26 +191,11 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 _KEPT = ("machine", "began", "step", "evaluated", "trained")
 
 
-class StageLog:
-    """Appends events to a file. After a resumption, the steps that are done again are written again."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> Self:
-        self._file = self._path.open("a", encoding="utf-8")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-
-    def add(self, event: Mapping[str, Any]) -> None:
-        """Append an event, if it is one to keep."""
-        if event["event"] in _KEPT:
-            self._file.write(json.dumps(event) + "\n")
-            self._file.flush()
+def log_event(path: Path, event: Mapping[str, Any]) -> None:
+    """Append an event, if it is one to keep. After a resumption, the steps that are done again are written again."""
+    if event["event"] in _KEPT:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event) + "\n")
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -223,22 +207,11 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [events[key] for key in sorted(events, key=lambda key: key[1])]
 
 
-@dataclass(frozen=True, slots=True)
-class StageUsage:
-    """What the training of a stage has used, over all its processes: more than one if it was interrupted.
+def measure_usage(path: Path) -> dict[str, Any]:
+    """Return what the processes whose log this is have used; there are several if the stage was interrupted.
 
-    A process that was killed counts up to its last step.
+    A process that was killed counts up to its last step. The memory is that of the process that held most.
     """
-
-    processes: int
-    seconds: float
-    cpu_seconds: float
-    peak_bytes: int
-    """Of the process that held most."""
-
-
-def measure_usage(path: Path) -> StageUsage:
-    """Return what the processes whose log this is have used."""
     processes: list[dict[str, Any]] = []
     peak = 0
     for event in _read_lines(path):
@@ -247,12 +220,13 @@ def measure_usage(path: Path) -> StageUsage:
         elif processes and "seconds" in event:
             processes[-1] = event
             peak = max(peak, int(event.get("peak_bytes") or 0))
-    return StageUsage(
-        processes=len(processes),
-        seconds=sum(float(last.get("seconds", 0.0)) for last in processes),
-        cpu_seconds=sum(float(last.get("cpu_seconds", 0.0)) for last in processes),
-        peak_bytes=peak,
-    )
+    return {
+        "processes": len(processes),
+        **{
+            name: sum(float(last.get(name, 0.0)) for last in processes) for name in ("seconds", "cpu_seconds")
+        },
+        "peak_bytes": peak,
+    }
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:

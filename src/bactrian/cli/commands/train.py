@@ -55,7 +55,7 @@ def train(
     ] = False,
     forecast: Annotated[
         bool,
-        Option("--forecast", "Prepare the data, train three steps, and estimate tokens, hours and memory."),
+        Option("--forecast", "Prepare the data and the base model, and estimate tokens, hours and memory."),
     ] = False,
     show: Annotated[bool, Option("--show", "Write the recipe, and do nothing.")] = False,
     quiet: Annotated[bool, Option("--quiet", "Show no progress.")] = False,
@@ -97,7 +97,7 @@ async def _train(order: TrainOrder, on_event: OnEvent, *, forecast: bool, as_jso
     if forecast:
         expected = await forecast_training(order, on_event)
         if as_json:
-            print(json.dumps(expected.to_json()))
+            print(json.dumps(expected))
         else:
             show_forecast_of_training(expected)
         return 0

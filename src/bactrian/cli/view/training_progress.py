@@ -9,7 +9,6 @@ from typing import Any
 
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.records.text import write_count
-from bactrian.train.training import StageForecast, TrainingForecast
 from bactrian.train.training_folder import TrainedModels
 
 _EVERY = 10.0
@@ -69,26 +68,26 @@ def write_round_duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def show_forecast_of_training(forecast: TrainingForecast) -> None:
+def show_forecast_of_training(forecast: Mapping[str, Any]) -> None:
     """Print a forecast: a line for each stage, and the sums."""
     output = open_output()
     for line in describe_forecast(forecast):
         output.print(line)
 
 
-def describe_forecast(forecast: TrainingForecast) -> list[str]:
+def describe_forecast(forecast: Mapping[str, Any]) -> list[str]:
     """Return the lines of a forecast."""
-    how = "measured in three steps" if forecast.measured else "estimated from the number of weights"
+    how = "measured" if forecast["measured"] else "estimated from the number of weights"
     return [
         *(
-            f"{stage.name}: {write_count(stage.examples, 'example')}, {stage.steps:,} steps, {stage.tokens:,} tokens, "
-            f"{write_round_duration(stage.seconds)}"
-            for stage in forecast.stages
+            f"{stage['name']}: {write_count(stage['examples'], 'example')}, {stage['steps']:,} steps, "
+            f"{stage['tokens']:,} tokens, {write_round_duration(stage['seconds'])}"
+            for stage in forecast["stages"]
         ),
         (
-            f"In all {forecast.tokens:,} tokens in about {write_round_duration(forecast.seconds)} "
-            f"({forecast.tokens_per_second:,.0f} tokens/s, {how}, on {forecast.machine}), "
-            f"{forecast.memory / 1e9:.1f} GB of memory, {forecast.disk / 1e9:.1f} GB of disk."
+            f"In all {forecast['tokens']:,} tokens in about {write_round_duration(forecast['seconds'])} "
+            f"({forecast['tokens_per_second']:,.0f} tokens/s, {how}, on {forecast['machine']}), "
+            f"{forecast['memory'] / 1e9:.1f} GB of memory, {forecast['disk'] / 1e9:.1f} GB of disk."
         ),
     ]
 
@@ -123,14 +122,12 @@ def _describe_event(event: Mapping[str, Any]) -> str | None:  # noqa: PLR0912  o
             return f"Writing {event['stage']} as tokens."
         case "encoded" if event["empty_replies"]:
             return f"{event['stage']}: {_count_empty(event['empty_replies'])} not learned."
-        case "probing":
-            return "Training three steps to measure speed and memory."
         case "template" if event["prompts"]:
             return f"The template is what `play` sends: {write_count(event['prompts'], 'prompt')} compared by token."
         case "template":
             return "The template is not compared with what `play` sends: llama.cpp is not installed."
         case "forecast":
-            return "Forecast: " + "\n  ".join(describe_forecast(_read_forecast(event)))
+            return "Forecast: " + "\n  ".join(describe_forecast(event))
         case "kept":
             return f"Stage {event['number']}, {event['name']}: finished before."
         case "stage":
@@ -153,8 +150,3 @@ def _describe_event(event: Mapping[str, Any]) -> str | None:  # noqa: PLR0912  o
 
 def _count_empty(count: int) -> str:
     return "1 empty reply is" if count == 1 else f"{count:,} empty replies are"
-
-
-def _read_forecast(event: Mapping[str, Any]) -> TrainingForecast:
-    values = {key: value for key, value in event.items() if key not in ("event", "stages")}
-    return TrainingForecast(stages=tuple(StageForecast(**stage) for stage in event["stages"]), **values)

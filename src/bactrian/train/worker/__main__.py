@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import traceback
 import warnings
 from contextlib import suppress
@@ -32,14 +31,13 @@ def main() -> None:
     warnings.simplefilter("ignore")
     try:
         if task == "machine":
-            from bactrian.train.worker.machine import describe_machine
+            from bactrian.train.worker.model_files import describe_machine
 
             emit("machine", **describe_machine())
         elif task == "prepare":
-            begun = time.monotonic()
             from bactrian.train.worker.prepare_training import prepare
 
-            prepare(root, emit, time.monotonic() - begun)
+            prepare(root, emit)
         else:
             from bactrian.train.worker.train_stage import train_stage
 

@@ -1,25 +1,34 @@
 # pyright: basic, reportMissingImports=false
-"""Opens the base model, writes all data as tokens in Arrow files, and probes the training by three steps."""
+"""Opens the base model and its tokenizer, and writes all data as tokens in Arrow files."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
-import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import torch
 from datasets import Dataset, Features, Value
 from datasets import Sequence as ArrowSequence
 from datasets.arrow_writer import ArrowWriter
-from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoTokenizer, GenerationConfig
 
-from bactrian.errors import BactrianError, InputError
-from bactrian.train.training_data import Conversation, read_prepared
-from bactrian.train.training_examples import IGNORED, CutCounts, Cutter, Example, cut_conversation, is_empty
+from bactrian.errors import InputError
+from bactrian.train.training_data import ChatMessage, Conversation, read_prepared
+from bactrian.train.training_examples import (
+    IGNORED,
+    CutCounts,
+    Cutter,
+    Example,
+    cut_conversation,
+    encode_protected,
+    is_empty,
+)
 from bactrian.train.training_folder import (
     StageFolder,
     hash_weights,
@@ -28,22 +37,155 @@ from bactrian.train.training_folder import (
     weigh_model,
     write_json,
 )
-from bactrian.train.training_recipe import Training, TrainRecipe
+from bactrian.train.training_recipe import Base, Training, TrainRecipe, read_template
 from bactrian.train.worker.base_model import OpenBase, open_base
-from bactrian.train.worker.machine import Machine, find_machine, measure_peak
-from bactrian.train.worker.model_files import add_adapters, is_encoder_decoder, load_model
-from bactrian.train.worker.tokenizer import (
-    Seq2SeqCutter,
-    hash_template,
-    make_cutter,
-    open_tokenizer,
-)
+from bactrian.train.worker.model_files import find_machine, is_encoder_decoder
 from bactrian.train.worker.worker_events import Emit
 
 _FEATURES = Features({"input_ids": ArrowSequence(Value("int32")), "labels": ArrowSequence(Value("int32"))})
 PARTS = ("train", "held-out")
 _PREVIEWED = 50
 """Examples that the preview shows."""
+
+
+# The tokenizer, and how it cuts conversations: by a chat template, or as pairs of texts.
+
+
+_SPACE = "\u2581"
+"""A space, as SentencePiece writes it."""
+_BEFORE = "\n"
+"""Stands for the prompt before a reply. It merges with nothing in SentencePiece's vocabularies of bytes."""
+
+
+def open_tokenizer(model: str, base: Base) -> Any:
+    """Open the tokenizer of a model's folder, with the recipe's chat template, which sequence-to-sequence models lack.
+
+    Raises:
+        InputError: there is no tokenizer, or a language model has no template.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"The model's tokenizer cannot be read: {type(error).__name__}.",
+            where=model,
+            next="Put the files of its tokenizer (tokenizer.json, tokenizer_config.json) into this folder.",
+        ) from error
+    if is_encoder_decoder(Path(model)):
+        return tokenizer
+    if base.template is not None:
+        tokenizer.chat_template = read_template(base.template)
+    if not tokenizer.chat_template:
+        raise InputError(
+            "The model has no chat template, so nothing says how messages are written to it.",
+            where=model,
+            next="Use a chat model (often named -Instruct or -Chat), or a template: --set base.template=vicuna",
+        )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def make_cutter(tokenizer: Any, model: str) -> Cutter:
+    """Return the way that this model's conversations are cut into tokens."""
+    controls = tuple(
+        token.content for token in tokenizer.added_tokens_decoder.values() if token.special and token.content
+    )
+
+    def render(messages: Sequence[ChatMessage], add: bool) -> str:
+        try:
+            return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=add)
+        except (jinja2.TemplateError, ValueError, TypeError) as error:
+            raise InputError(
+                f"The model's chat template cannot write these messages: {error}.",
+                where=model,
+                next="Models without a system role, for example, cannot be trained with a system prompt.",
+            ) from error
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text, add_special_tokens=False)
+
+    def spell(name: str) -> list[int]:
+        return tokenizer.encode(name, add_special_tokens=False, split_special_tokens=True)
+
+    def encode_safe(text: str) -> list[int]:
+        return encode_protected(text, controls, encode, spell)
+
+    before = len(encode(_BEFORE))
+    return Cutter(
+        render=render,
+        encode=encode_safe,
+        stops=_find_stops(tokenizer, model),
+        controls=controls,
+        start=_find_start(tokenizer),
+        encode_reply=(lambda text: encode_safe(_BEFORE + text)[before:]) if _adds_space(tokenizer) else None,
+    )
+
+
+def _find_start(tokenizer: Any) -> tuple[int, ...]:
+    """Return the token that the tokenizer puts before each text, as llama.cpp does too."""
+    begun = tokenizer.encode("")[:1]
+    return tuple(begun) if begun == [tokenizer.bos_token_id] else ()
+
+
+def _adds_space(tokenizer: Any) -> bool:
+    """Return True if the tokenizer puts a space before each text, as LLaMA's does: a reply would begin with two."""
+    first = tokenizer.convert_ids_to_tokens(tokenizer.encode("a", add_special_tokens=False))[0]
+    return str(first).startswith(_SPACE)
+
+
+def hash_template(tokenizer: Any) -> str:
+    """Return the SHA-256 of the chat template."""
+    return hashlib.sha256(str(tokenizer.chat_template).encode()).hexdigest()
+
+
+def _find_stops(tokenizer: Any, model: str) -> tuple[str, ...]:
+    """Return the texts of the tokens at which generation stops."""
+    ids: list[int] = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
+    if (Path(model) / "generation_config.json").exists():
+        stated = GenerationConfig.from_pretrained(model).eos_token_id
+        ids += stated if isinstance(stated, list) else [stated] if stated is not None else []
+    return tuple(dict.fromkeys(tokenizer.convert_ids_to_tokens(token) for token in ids))
+
+
+_NAMES = {"user": "User: ", "assistant": "Assistant: ", "system": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Seq2SeqCutter:
+    """A tokenizer of a sequence-to-sequence model such as FlanT5 (paper, Table 6); each reply is an example of its own.
+
+    Such a model has no chat template. The encoder reads the conversation as plain text, one message a paragraph.
+    """
+
+    tokenizer: Any
+
+    def cut_replies(
+        self, messages: Sequence[ChatMessage], max_length: int, counts: CutCounts
+    ) -> list[Example]:
+        """Return one example for each reply with words; of a long conversation, the last tokens before the reply."""
+        examples: list[Example] = []
+        for number, message in enumerate(messages):
+            if message["role"] == "assistant":
+                counts.pairs += 1
+                if is_empty(message):
+                    counts.empty += 1
+                    continue
+                before = self.tokenizer.encode(write_source(messages[:number]))
+                reply = self.tokenizer.encode(message["content"])
+                examples.append(Example(before[-max_length:], reply[:max_length]))
+        counts.conversations += 1
+        counts.split += len(examples) > 1
+        return examples
+
+
+def write_source(messages: Sequence[ChatMessage]) -> str:
+    """Return the text that the encoder reads before a reply."""
+    parts = [f"{_NAMES[message['role']]}{message['content']}" for message in messages]
+    return "\n\n".join([*parts, "Assistant:"])
+
+
+# The tokens of all stages.
 
 
 def encode_stage(
@@ -147,98 +289,12 @@ def _show(examples: Iterable[Example], tokenizer: Any) -> str:
     return "What is between ⟦ and ⟧ is learned, the stop token included.\n\n" + "\n".join(shown)
 
 
-def probe_training(folder: Path, training: Training, machine: Machine, data: Any) -> dict[str, Any]:
-    """Train three steps: one on the longest examples, for the memory, and two on typical ones, for the speed.
-
-    Raises:
-        BactrianError: there is too little memory, or the loss is not a number.
-    """
-    begun = time.perf_counter()
-    model = add_adapters(
-        load_model(folder, training, machine), training, encoder_decoder=is_encoder_decoder(folder)
-    )
-    if training.checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.enable_input_require_grads()
-    model = model.to(machine.device).train()
-    load_seconds = time.perf_counter() - begun
-    lengths = [len(ids) for ids in data["input_ids"]]
-    try:
-        rate = _measure_rate(model, data, choose_examples(lengths, training.held_at_once), machine)
-    except torch.OutOfMemoryError as error:
-        raise BactrianError(
-            f"The GPU has too little memory for {training.held_at_once} examples of {max(lengths):,} tokens.",
-            where=str(folder),
-            next="Add --set per_device=1 (the batch stays) or --set checkpointing=true, or use --set method=lora.",
-        ) from error
-    if rate is None:
-        raise BactrianError(
-            "The loss is not a number in the first step.",
-            where=str(folder),
-            next='Use precision = "fp32", or another base model.',
-        )
-    return {
-        "tokens_per_second": rate,
-        "load_seconds": load_seconds,
-        "peak_bytes": measure_peak(),
-        "parameters": sum(weight.numel() for weight in model.parameters()),
-        "trained_parameters": sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
-        "machine": machine.name,
-        "device": machine.device,
-        "bf16": machine.bf16,
-    }
-
-
-def choose_examples(lengths: Sequence[int], size: int) -> list[list[int]]:
-    """Return the positions of ``size`` examples for each of three steps: the longest, and twice typical ones."""
-    longest = sorted(range(len(lengths)), key=lambda index: -lengths[index])[:size]
-    stride = max(1, len(lengths) // (2 * size))
-    typical = [
-        [(step * size + position) * stride % len(lengths) for position in range(size)] for step in range(2)
-    ]
-    return [longest, *typical]
-
-
-def _measure_rate(model: Any, data: Any, steps: list[list[int]], machine: Machine) -> float | None:
-    """Return the tokens a second of the steps after the first; None if a loss is not a number."""
-    optimizer = torch.optim.AdamW((weight for weight in model.parameters() if weight.requires_grad), lr=1e-8)
-    tokens, seconds = 0, 0.0
-    for number, indices in enumerate(steps):
-        rows = [data[index] for index in indices]
-        begun = time.perf_counter()
-        if not math.isfinite(_step(model, optimizer, rows, machine)):
-            return None
-        if number:
-            tokens += sum(len(row["input_ids"]) for row in rows)
-            seconds += time.perf_counter() - begun
-    return tokens / seconds
-
-
-def _step(model: Any, optimizer: Any, rows: list[dict[str, Any]], machine: Machine) -> float:
-    def pad(values: list[list[int]], padding: int) -> torch.Tensor:
-        return pad_sequence(list(map(torch.tensor, values)), batch_first=True, padding_value=padding)
-
-    inputs = {
-        "input_ids": pad([row["input_ids"] for row in rows], 0),
-        "labels": pad([row["labels"] for row in rows], IGNORED),
-        "attention_mask": pad([[1] * len(row["input_ids"]) for row in rows], 0),
-    }
-    with torch.autocast(machine.device, torch.bfloat16, enabled=machine.bf16):
-        loss = model(**{name: values.to(machine.device) for name, values in inputs.items()}).loss
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    return float(loss)
-
-
 PREPARED = "prepared.json"
 _PROMPTS_OF_A_STAGE = 5
 
 
-def prepare(root: Path, emit: Emit, import_seconds: float = 0.0) -> None:
+def prepare(root: Path, emit: Emit) -> None:
     """Write the base's manifest, the tokens of each stage, and the numbers for a forecast.
-
-    ``import_seconds`` is how long the libraries took to be imported: each stage imports them again.
 
     Raises:
         BactrianError: the model or the data cannot be used for training.
@@ -268,16 +324,9 @@ def prepare(root: Path, emit: Emit, import_seconds: float = 0.0) -> None:
         )
     if base.gguf is not None:
         _write_prompts(folders[0].path, folders[1:], cutter)
-    emit("probing")
-    probe = (
-        None
-        if recipe.training.devices > 1
-        else probe_training(base.model, recipe.training, machine, load_part(folders[-1], "train"))
-    )
     write_json(folders[0].path / "manifest.json", described)
-    if probe is not None:
-        probe["start_seconds"] = import_seconds + probe.pop("load_seconds")
-    write_json(root / PREPARED, {"stages": stages, "probe": probe, "weights": weigh_model(base.model)})
+    known = {**asdict(machine), "threads": torch.get_num_threads()}
+    write_json(root / PREPARED, {"stages": stages, "weights": weigh_model(base.model), "machine": known})
 
 
 def _check_same(described: dict[str, Any], folder: StageFolder, where: str) -> None:
