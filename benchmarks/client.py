@@ -90,7 +90,7 @@ async def bactrian(work: Work) -> int:
     )
     tune_gc()
     async with prepare_run(order) as opened:
-        await opened.runner.run()
+        await opened.run()
         return opened.progress.meter.calls
 
 

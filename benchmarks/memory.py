@@ -81,7 +81,7 @@ async def generate(port: int, jobs: int, folder: Path) -> list[tuple[int, float]
     tune_gc()
     async with prepare_run(order) as work:
         watch = asyncio.create_task(watched(work.progress))
-        await work.runner.run()
+        await work.run()
         return await watch
 
 

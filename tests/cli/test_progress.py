@@ -96,7 +96,7 @@ def make_progress() -> RunProgress:
     """The progress of a run of three conversations that have all ended."""
     size, meter = Estimate(4, 2, 6), UsageMeter()
     outlook = Outlook(SessionPrior(turns=size, prompt=size, completion=size))
-    return RunProgress(meter, 3, has_price=False, admission=Admission(meter, outlook), done=3)
+    return RunProgress(meter, 3, unpriced="m", admission=Admission(meter, outlook), done=3)
 
 
 def test_a_step_of_a_longer_command_does_not_say_what_comes_next(

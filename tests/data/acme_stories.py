@@ -15,8 +15,8 @@ from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Turn
-from bactrian.runs.cost import Estimate, SessionCost
-from bactrian.runs.jobs import Grid, JobContext, JobCost, JobKind, make_filler
+from bactrian.runs.cost import Estimate
+from bactrian.runs.jobs import Grid, JobContext, JobCost, JobKind, SessionCost, make_filler
 from bactrian.runs.plan import Plan
 from bactrian.runs.scheduler import Job
 from bactrian.store import RunStore

@@ -26,7 +26,8 @@ from bactrian.roleplay.setup import build_role_play, new_session
 from bactrian.roleplay.society import build_moderator_format
 from bactrian.roleplay.tool_sources import build_toolbox
 from bactrian.roleplay.turns import Scene
-from bactrian.runs.lists import ListRequest, ModelSource
+from bactrian.runs.lists import ModelSource
+from bactrian.runs.scheduler import ListRequest
 from tests.helpers.runs import session
 from tests.helpers.scenes import Counting, setup
 from tests.play.test_society import MODERATED, performed, scripted, wish, written

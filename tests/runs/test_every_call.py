@@ -73,7 +73,7 @@ async def make(folder: Path, reply: Reply, *, max_wait: float = 600.0) -> str:
         )
         try:
             async with prepare_run(order) as work:
-                await work.runner.run()
+                await work.run()
         except BactrianError as error:
             return str(error)
         progress = work.progress

@@ -61,7 +61,7 @@ def test_the_cost_in_the_end_contains_the_lists_that_are_still_to_be_asked_for()
         size = Estimate(4, 2, 6)
         meter = UsageMeter(prices={"m": PRICE})
         outlook = Outlook(SessionPrior(turns=size, prompt=size, completion=size, price=PRICE))
-        progress = RunProgress(meter, 100, has_price=True, admission=Admission(meter, outlook), lists=lists)
+        progress = RunProgress(meter, 100, admission=Admission(meter, outlook), lists=lists)
         found = progress.snapshot().usd_expected
         assert found is not None
         return found.value

@@ -12,7 +12,9 @@ import pytest
 
 from bactrian.errors import InputError
 from bactrian.records.turn import Usage
-from bactrian.runs.lists import ListProgress, ListRequest, find_list_source
+from bactrian.runs.lists import find_list_source
+from bactrian.runs.runner import ListProgress
+from bactrian.runs.scheduler import ListRequest
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.generation import said

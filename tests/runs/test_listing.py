@@ -10,8 +10,10 @@ from bactrian.models.seeds import RunSeeds
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Axis
 from bactrian.records.turn import Usage
-from bactrian.runs.lists import ListProgress, ListRequest, ModelSource
+from bactrian.runs.lists import ModelSource
 from bactrian.runs.parse_lists import read_list
+from bactrian.runs.runner import ListProgress
+from bactrian.runs.scheduler import ListRequest
 from tests.helpers.scenes import Counting
 
 THREE = Axis(name="task", count=3, ask="List {{ count }} tasks for {{ role }}.", per=("role",))

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.recipes.schema import Axis
-from bactrian.runs.lists import ListRequest
-from bactrian.runs.scheduler import DoneJobs, Job, JobSequence, Scheduler, find_number
+from bactrian.runs.scheduler import DoneJobs, Job, JobSequence, ListRequest, Scheduler, find_number
 
 TWO_BY_THREE = (
     Axis(name="a", count=2, given=("x", "y")),

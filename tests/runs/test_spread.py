@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Axis
-from bactrian.runs.lists import ListRequest
 from bactrian.runs.scheduler import (
     DIFFERENT_ROLES,
     IN_ORDER,
     DoneJobs,
     Job,
     JobSequence,
+    ListRequest,
     Scheduler,
     Spread,
     find_roles,

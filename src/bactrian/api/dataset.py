@@ -32,10 +32,11 @@ from bactrian.roleplay.endings import EndingLike, read_endings
 from bactrian.runs.jobs import ModelChoice
 from bactrian.runs.kinds import choose_models as choose_run_models
 from bactrian.runs.kinds import find_job_kind, make_plan
-from bactrian.runs.lists import ListFunction, ListSource
+from bactrian.runs.lists import ListFunction
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
+from bactrian.runs.runner import ListSource, Runner
 from bactrian.runs.scheduler import DIFFERENT_ROLES, read_spread
-from bactrian.runs.wiring import PreparedRun, RunLimits, RunOrder, prepare_run
+from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
 
 _DEFAULT = ""
 """The key for all agents without a model of their own."""
@@ -128,11 +129,11 @@ def generate(
             sources=sources,
             options=options,
         )
-    running: list[PreparedRun] = []
+    running: list[Runner] = []
 
     async def stop() -> None:
         for one in running:
-            await one.runner.stop()
+            await one.stop()
 
     try:
         progress = run_sync(
@@ -165,8 +166,8 @@ def _explain_rest(progress: RunProgress) -> str:
 
 async def run_order(
     order: RunOrder,
-    on_ready: Callable[[PreparedRun], object],
-    watch: Callable[[PreparedRun], Coroutine[Any, Any, None]],
+    on_ready: Callable[[Runner], object],
+    watch: Callable[[Runner], Coroutine[Any, Any, None]],
 ) -> RunProgress:
     """Run the remaining jobs, and return the progress. ``watch`` runs concurrently until the run ends.
 
@@ -177,7 +178,7 @@ async def run_order(
         on_ready(work)
         watching = asyncio.create_task(watch(work))
         try:
-            await work.runner.run()
+            await work.run()
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):
@@ -187,10 +188,10 @@ async def run_order(
 
 def watch_progress(
     tell: Callable[[ProgressSnapshot], object] | None,
-) -> Callable[[PreparedRun], Coroutine[Any, Any, None]]:
+) -> Callable[[Runner], Coroutine[Any, Any, None]]:
     """Return the ``watch`` argument of :func:`run_order` that calls ``tell`` once a second, and at the end."""
 
-    async def watch(work: PreparedRun) -> None:
+    async def watch(work: Runner) -> None:
         if tell is None:
             return
         try:

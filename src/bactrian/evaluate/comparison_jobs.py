@@ -32,8 +32,7 @@ from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Message, Sampling, Turn, Usage
 from bactrian.roleplay.start import begin_session, end_as_failed
-from bactrian.runs.cost import SessionCost
-from bactrian.runs.jobs import JobContext, JobCost, JobKind, ModelChoice
+from bactrian.runs.jobs import JobContext, JobCost, JobKind, ModelChoice, SessionCost
 from bactrian.runs.plan import Plan
 from bactrian.runs.scheduler import Job
 from bactrian.store import RunStore, open_store

@@ -18,7 +18,8 @@ from bactrian.models.model import Model
 from bactrian.models.seeds import RunSeeds, derive_seed
 from bactrian.recipes.schema import Axis
 from bactrian.records.text import clean_text, to_json
-from bactrian.runs.lists import ListRequest, ModelSource
+from bactrian.runs.lists import ModelSource
+from bactrian.runs.scheduler import ListRequest
 from bactrian.store import open_store
 
 SETS = ("ai-society", "code", "math", "science")

@@ -1,46 +1,17 @@
-"""What the sessions and lists of a run cost: assumed before it begins, learnt while it runs."""
+"""What a run's lists and sessions will still cost: assumed before it begins, learnt while it runs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, prod, sqrt
-from statistics import fmean, stdev
 
 from bactrian.models.budget import Price, UsageMeter
-from bactrian.recipes.schema import Axis, CriticSpec
-from bactrian.records.run import ItemList, Progress
-from bactrian.records.text import write_count
-from bactrian.records.turn import Usage, read_search
-from bactrian.roleplay.setup import MAX_MESSAGES, SMALL_MAX_MESSAGES
+from bactrian.recipes.schema import Axis
+from bactrian.records.run import ItemList
+from bactrian.records.turn import Usage
 from bactrian.stats.streaming import LengthCounts, Moments, SurvivalCurve
-
-
-@dataclass(frozen=True, slots=True)
-class SessionShape:
-    """How large one session is, in messages and tokens."""
-
-    messages: float
-    system: float
-    """Tokens of a system prompt with its opening request."""
-    instruction: float
-    solution: float
-
-    def usage(self) -> Usage:
-        """Return the tokens of the whole session, and how many of them a prefix cache can serve.
-
-        Each call sends the whole conversation again, so that prompts grow with the square of its length; all of a
-        prompt but the newest message was in the same agent's prompt before.
-        """
-        round_ = self.instruction + self.solution
-        rounds = self.messages / 2
-        prompt = (
-            self.messages * self.system + self.instruction * rounds + round_ * rounds * max(rounds - 1, 0)
-        )
-        # New to each agent are its own reply and the other's, and neither sees the last reply of its own again.
-        fresh = 2 * self.system + self.instruction + 2 * round_ * max(rounds - 1, 0)
-        return Usage(round(prompt), round(round_ * rounds), round(max(prompt - fresh, 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,137 +34,6 @@ class Estimate:
         """Return value and range, increased by ``value``; with ``ends``, the range by these."""
         low, high = ends or (value, value)
         return Estimate(self.value + value, self.low + low, self.high + high)
-
-
-PLAY = SessionShape(messages=20, system=450, instruction=60, solution=300)
-SMALL_PLAY = SessionShape(messages=12, system=180, instruction=40, solution=110)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionCost:
-    """Cost of one session: calls, prompt tokens, completion tokens, cacheable prompt tokens."""
-
-    calls: Estimate
-    prompt: Estimate
-    completion: Estimate
-    cached: Estimate
-    basis: str
-
-    @classmethod
-    def guess(cls, calls: int, prompt: float, completion: float, assumed: str) -> SessionCost:
-        """Return the cost of a session of single questions: from a third of these tokens to three times as many.
-
-        ``assumed`` says of what size the questions and the answers are.
-        """
-        prompts, completions = (Estimate(tokens, tokens / 3, tokens * 3) for tokens in (prompt, completion))
-        basis = f"Nothing of this run has ended yet. Assumed: {assumed}; the range is a third to three times that."
-        return cls(Estimate(calls, calls, calls), prompts, completions, Estimate(0, 0, 0), basis)
-
-    @property
-    def parts(self) -> tuple[Estimate, Estimate, Estimate, Estimate]:
-        """All four numbers."""
-        return self.calls, self.prompt, self.completion, self.cached
-
-    def times(self, factor: float) -> SessionCost:
-        """Return the cost of ``factor`` sessions."""
-        return SessionCost(*(part.times(factor) for part in self.parts), basis=self.basis)
-
-    def plus(self, other: SessionCost) -> SessionCost:
-        """Return the sum of both."""
-        sums = (part.plus(*more) for part, more in zip(self.parts, other.parts, strict=True))
-        return SessionCost(*sums, basis=self.basis)
-
-
-def guess_role_plays(max_messages: int | None, *, small: bool) -> SessionCost:
-    """Return the assumed cost of a typical role-play with this program's prompts and common models.
-
-    ``max_messages`` is the recipe's, ``small`` true if only the built-in model speaks.
-    """
-    longest = float(max_messages or (SMALL_MAX_MESSAGES if small else MAX_MESSAGES))
-    shape = SMALL_PLAY if small else PLAY
-    shape = replace(shape, messages=min(shape.messages, longest))
-    fewest = max(1.0, 0.4 * shape.messages)
-    low = SessionShape(fewest, shape.system * 0.7, shape.instruction / 2, shape.solution / 2)
-    high = SessionShape(longest, shape.system * 1.4, shape.instruction * 2, shape.solution * 2)
-    three = (shape, low, high)
-    usages = [size.usage() for size in three]
-    grown = ", ".join(
-        f"{messages:.0f} messages take {replace(shape, messages=messages).usage().prompt:,}"
-        for messages in (shape.messages / 2, shape.messages, shape.messages * 2)
-    )
-    return SessionCost(
-        Estimate(*(size.messages for size in three)),
-        Estimate(*(usage.prompt for usage in usages)),
-        Estimate(*(usage.completion for usage in usages)),
-        Estimate(*(usage.cached for usage in usages)),
-        f"Nothing of this run has ended yet. Assumed: {shape.messages:.0f} messages a session, "
-        f"{shape.instruction:.0f} tokens an instruction, {shape.solution:.0f} a solution; the range is from "
-        f"{low.messages:.0f} messages with texts half as long to {longest:.0f} with texts twice as long. "
-        f"Prompt tokens of one session as it grows: {grown}.",
-    )
-
-
-_VERDICT = 120
-"""Tokens of a critic's answer."""
-
-
-def apply_critic(session: SessionCost, critic: CriticSpec | None, *, guessed: bool) -> SessionCost:
-    """Return ``session`` with the cost of choosing each turn among several proposals; unchanged without a critic.
-
-    At best an endpoint gives all proposals of a turn in one call, and the critic is content with the first round; at
-    worst each proposal is a call of its own and every round is needed. Sessions that have ended show what they used,
-    but not in how many calls.
-    """
-    if critic is None:
-        return session
-    width, depth = read_search(critic.search) if critic.search else (1, 1)
-    # Each level of a search after the first continues every line of the beam.
-    proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
-    factors = proposals + 1, 2, critic.rounds * (proposals + 2)
-    calls = session.calls.times(*factors)
-    if not guessed:
-        return replace(session, calls=calls)
-    completion = session.completion.times(proposals, proposals, critic.rounds * proposals)
-    return SessionCost(
-        calls,
-        session.prompt.times(*factors),
-        completion.plus(*session.calls.times(_VERDICT)),
-        session.cached.times(*factors),
-        f"{session.basis} A critic chooses among {proposals} proposals for each message, in up to {critic.rounds} "
-        "rounds.",
-    )
-
-
-def average(ended: Sequence[Progress], left: int, *, calls_beside: int) -> SessionCost:
-    """Return the mean cost of the run's ended sessions, with the 95 % interval of the mean of ``left`` others.
-
-    ``calls_beside`` is how many turns of a session were not asked of a model.
-    """
-    calls, prompt, completion, cached = (
-        _mean([float(getattr(session, name) or 0) for session in ended], left)
-        for name in ("turns", "prompt", "completion", "cached")
-    )
-    return SessionCost(
-        calls.plus(-calls_beside),
-        prompt,
-        completion,
-        cached,
-        f"From the {write_count(len(ended), 'session')} of this run that ended; the ranges are 95 % intervals, if "
-        "the rest is like them. In a run that has just begun, the shortest sessions end first.",
-    )
-
-
-def _mean(values: Sequence[float], left: int) -> Estimate:
-    """Return the mean of ``values``, with the range in which the mean of ``left`` further ones probably lies.
-
-    Both means vary; with few values their deviation is itself uncertain, and the interval wider.
-    """
-    mean, count = fmean(values), len(values)
-    if count < 2:
-        return Estimate(mean, mean / 3, mean * 3)
-    wide = 1.96 * (1 + 2.5 / (count - 1))
-    half = wide * stdev(values) * (1 / count + 1 / max(1, left)) ** 0.5
-    return Estimate(mean, max(0.0, mean - half), mean + half)
 
 
 # Remaining cost of a run's lists: assumed first, then measured on finished lists.
@@ -262,32 +102,23 @@ def estimate_lists(axes: Sequence[Axis], size: int, *, spread: bool, price: Pric
 
     Jobs that are ``spread`` need as many different lists as possible, and the first items of each.
     """
-    return ListCosts(dict(_expect_axes(axes, size, spread=spread)), price)
-
-
-def _expect_axes(axes: Sequence[Axis], size: int, *, spread: bool) -> Iterator[tuple[str, AxisCosts]]:
+    costs: dict[str, AxisCosts] = {}
     for position, axis in enumerate(axes):
         if axis.items is not None or axis.ask is None or axis.source is not None:
             continue
         below = prod(other.count for other in axes[position:])
         most = prod(other.count for other in axes if other.name in axis.per)
         lists = min(most, size if spread else -(-size // below))
-        if not axis.each:
-            yield axis.name, AxisCosts(lists, Usage(_LIST_PROMPT, axis.count * _ITEM), each=False)
-            continue
-        # Only the items that are needed are requested.
-        needed = size if spread else -(-size // (below // axis.count))
-        tokens = _ITEM * 10
-        shown = round(_count_shown(axis) * min(tokens, _SHOWN_ITEM))
-        yield (
-            axis.name,
-            AxisCosts(min(lists * axis.count, needed), Usage(_LIST_PROMPT + shown, tokens), each=True),
-        )
-
-
-def _count_shown(axis: Axis) -> float:
-    """Return how many earlier items a question for one more lists, on average."""
-    return sum(min(position, axis.shown) for position in range(axis.count)) / axis.count
+        if axis.each:
+            # Only the items that are needed are requested. A question lists earlier items, more and more of them.
+            needed = size if spread else -(-size // (below // axis.count))
+            listed = sum(min(earlier, axis.shown) for earlier in range(axis.count)) / axis.count
+            tokens = _ITEM * 10
+            usage = Usage(_LIST_PROMPT + round(listed * min(tokens, _SHOWN_ITEM)), tokens)
+            costs[axis.name] = AxisCosts(min(lists * axis.count, needed), usage, each=True)
+        else:
+            costs[axis.name] = AxisCosts(lists, Usage(_LIST_PROMPT, axis.count * _ITEM), each=False)
+    return ListCosts(costs, price)
 
 
 # What the sessions of a run will still use and how long they will take, from the run so far.
@@ -637,16 +468,4 @@ def _find_remaining(lengths: SurvivalCurve, totals: list[float]) -> RemainingUsa
     most = totals[-1]
     return RemainingUsage(
         lengths.find_remaining(totals.__getitem__), tuple(max(0.0, most - total) for total in totals)
-    )
-
-
-def mix_prices(prices: Sequence[Price | None]) -> Price | None:
-    """Return the price of a call; with several models, the mean of those that talk. None if one is unknown."""
-    known = [price for price in prices if price is not None]
-    if len(known) < len(prices) or not known:
-        return None
-    return Price(
-        sum(price.prompt for price in known) / len(known),
-        sum(price.completion for price in known) / len(known),
-        sum(price.prompt if price.cached is None else price.cached for price in known) / len(known),
     )

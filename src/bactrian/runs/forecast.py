@@ -5,18 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 
 from bactrian.records.run import Progress
+from bactrian.records.text import write_count
 from bactrian.records.turn import Usage
-from bactrian.runs.cost import (
-    Estimate,
-    SessionCost,
-    apply_critic,
-    average,
-    estimate_lists,
-    mix_prices,
-)
-from bactrian.runs.jobs import JobIds, is_cut_short
+from bactrian.runs.cost import Estimate, estimate_lists
+from bactrian.runs.jobs import JobIds, SessionCost, is_cut_short
 from bactrian.runs.kinds import find_job_kind
 from bactrian.runs.scheduler import JobSequence
 from bactrian.runs.wiring import RunOrder
@@ -84,18 +79,17 @@ async def forecast_run(order: RunOrder) -> Forecast:
             seconds = await store.mean_seconds()
     usage, calls = lists.estimate(), lists.count_calls()
     cost = await kind.estimate()
-    turns = cost.session.calls.plus(cost.given_turns)
-    turns = replace(turns, high=kind.limit or turns.high)
+    turns = replace(cost.turns, high=kind.limit or cost.turns.high)
     measured = states.has_usage
     for step in cost.preparation:
         calls += left
         if not measured:  # The usage of ended sessions includes this.
             usage += Usage(step.prompt * left, step.completion * left)
     session = _estimate_extended(states, turns, left, cost.given_turns) if measured else cost.session
-    session = apply_critic(session.times(cost.sessions), cost.critic, guessed=not measured)
+    session = cost.apply_critic(session.times(cost.sessions), guessed=not measured)
     whole = session.times(left)
     if begun := (*states.shorter, *states.open):
-        whole = whole.plus(apply_critic(_estimate_rest(begun, turns), cost.critic, guessed=False))
+        whole = whole.plus(cost.apply_critic(_estimate_rest(begun, turns), guessed=False))
     speakers = [plan.models[agent] for agent in cost.speakers]
     all_calls = whole.calls.plus(calls, calls, 2 * calls)
     time, about_time = _estimate_seconds(all_calls, seconds, min(order.limits.choose_window(speakers), left))
@@ -103,7 +97,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
         part.plus(tokens, tokens / 2, tokens * 2)
         for part, tokens in ((whole.prompt, usage.prompt), (whole.completion, usage.completion))
     )
-    price = mix_prices([order.meter.prices.get(name) for name in speakers])
+    price = cost.mix_prices(plan.models, order.meter.prices)
     tokens = list(zip(prompt, completion, whole.cached, strict=True))
     plain = price and Estimate(*(price.cost(Usage(round(p), round(c))) for p, c, _ in tokens))
     saved = price and Estimate(*(price.cost(Usage(round(p), round(c), round(k))) for p, c, k in tokens))
@@ -219,7 +213,7 @@ def _estimate_extended(states: JobStates, turns: Estimate, left: int, calls_besi
     done = [session for session in states.done if session.prompt]
     extended = [_list_extended(session, turns) for session in states.shorter if session.prompt]
     usual, low, high = (
-        average([*done, *(ends[which] for ends in extended)], left, calls_beside=calls_beside)
+        _average([*done, *(ends[which] for ends in extended)], left, calls_beside=calls_beside)
         for which in range(3)
     )
     if not states.shorter:
@@ -246,3 +240,35 @@ def _estimate_rest(begun: Sequence[Progress], turns: Estimate) -> SessionCost:
         add_up(name).times(1, 1 / _OTHERWISE, _OTHERWISE) for name in ("prompt", "completion", "cached")
     )
     return SessionCost(add_up("turns"), *tokens, basis="")
+
+
+def _average(ended: Sequence[Progress], left: int, *, calls_beside: int) -> SessionCost:
+    """Return the mean cost of the run's ended sessions, with the 95 % interval of the mean of ``left`` others.
+
+    ``calls_beside`` is how many turns of a session were not asked of a model.
+    """
+    calls, prompt, completion, cached = (
+        _mean([float(getattr(session, name) or 0) for session in ended], left)
+        for name in ("turns", "prompt", "completion", "cached")
+    )
+    return SessionCost(
+        calls.plus(-calls_beside),
+        prompt,
+        completion,
+        cached,
+        f"From the {write_count(len(ended), 'session')} of this run that ended; the ranges are 95 % intervals, if "
+        "the rest is like them. In a run that has just begun, the shortest sessions end first.",
+    )
+
+
+def _mean(values: Sequence[float], left: int) -> Estimate:
+    """Return the mean of ``values``, with the range in which the mean of ``left`` further ones probably lies.
+
+    Both means vary; with few values their deviation is itself uncertain, and the interval wider.
+    """
+    mean, count = fmean(values), len(values)
+    if count < 2:
+        return Estimate(mean, mean / 3, mean * 3)
+    wide = 1.96 * (1 + 2.5 / (count - 1))
+    half = wide * stdev(values) * (1 / count + 1 / max(1, left)) ** 0.5
+    return Estimate(mean, max(0.0, mean - half), mean + half)

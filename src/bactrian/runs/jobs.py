@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from statistics import fmean
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from bactrian.files.template import compile_template
+from bactrian.models.budget import Price
 from bactrian.models.model import Model
 from bactrian.models.seeds import RunSeeds
 from bactrian.recipes.job_table import AXIS, expand_row
 from bactrian.recipes.schema import Axis, CriticSpec, JobSpec, Recipe, ToolsSpec
-from bactrian.records.events import Event
 from bactrian.records.run import Progress
-from bactrian.records.turn import Usage
+from bactrian.records.turn import Usage, read_search
+from bactrian.roleplay.setup import MAX_MESSAGES, SMALL_MAX_MESSAGES
 from bactrian.roleplay.tools import Toolbox
-from bactrian.runs.cost import SessionCost
+from bactrian.runs.cost import Estimate
 from bactrian.runs.plan import Plan
+from bactrian.runs.runner import JobPlayer
 from bactrian.runs.scheduler import Job, find_number
 from bactrian.store import RunStore
 
 SpecT = TypeVar("SpecT", bound=JobSpec)
-
-
-class JobPlayer(Protocol):
-    """Plays the jobs of a run."""
-
-    def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
-        """Play the session of ``job`` from its current state to its ending. Each event is stored before it is yielded.
-
-        A model failure ends the session as ``failed``; an endpoint fault leaves it open.
-
-        Raises:
-            InputError: an item of the job cannot be a role or an idea.
-        """
-        ...
 
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
@@ -107,6 +96,104 @@ class ListStyle:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionShape:
+    """How large one session is, in messages and tokens."""
+
+    messages: float
+    system: float
+    """Tokens of a system prompt with its opening request."""
+    instruction: float
+    solution: float
+
+    def usage(self) -> Usage:
+        """Return the tokens of the whole session, and how many of them a prefix cache can serve.
+
+        Each call sends the whole conversation again, so that prompts grow with the square of its length; all of a
+        prompt but the newest message was in the same agent's prompt before.
+        """
+        round_ = self.instruction + self.solution
+        rounds = self.messages / 2
+        prompt = (
+            self.messages * self.system + self.instruction * rounds + round_ * rounds * max(rounds - 1, 0)
+        )
+        # New to each agent are its own reply and the other's, and neither sees the last reply of its own again.
+        fresh = 2 * self.system + self.instruction + 2 * round_ * max(rounds - 1, 0)
+        return Usage(round(prompt), round(round_ * rounds), round(max(prompt - fresh, 0)))
+
+
+PLAY = SessionShape(messages=20, system=450, instruction=60, solution=300)
+SMALL_PLAY = SessionShape(messages=12, system=180, instruction=40, solution=110)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCost:
+    """Cost of one session: calls, prompt tokens, completion tokens, cacheable prompt tokens."""
+
+    calls: Estimate
+    prompt: Estimate
+    completion: Estimate
+    cached: Estimate
+    basis: str
+
+    @classmethod
+    def guess(cls, calls: int, prompt: float, completion: float, assumed: str) -> SessionCost:
+        """Return the cost of a session of single questions: from a third of these tokens to three times as many.
+
+        ``assumed`` says of what size the questions and the answers are.
+        """
+        prompts, completions = (Estimate(tokens, tokens / 3, tokens * 3) for tokens in (prompt, completion))
+        basis = f"Nothing of this run has ended yet. Assumed: {assumed}; the range is a third to three times that."
+        return cls(Estimate(calls, calls, calls), prompts, completions, Estimate(0, 0, 0), basis)
+
+    @property
+    def parts(self) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+        """All four numbers."""
+        return self.calls, self.prompt, self.completion, self.cached
+
+    def times(self, factor: float) -> SessionCost:
+        """Return the cost of ``factor`` sessions."""
+        return SessionCost(*(part.times(factor) for part in self.parts), basis=self.basis)
+
+    def plus(self, other: SessionCost) -> SessionCost:
+        """Return the sum of both."""
+        sums = (part.plus(*more) for part, more in zip(self.parts, other.parts, strict=True))
+        return SessionCost(*sums, basis=self.basis)
+
+
+def guess_role_plays(max_messages: int | None, *, small: bool) -> SessionCost:
+    """Return the assumed cost of a typical role-play with this program's prompts and common models.
+
+    ``max_messages`` is the recipe's, ``small`` true if only the built-in model speaks.
+    """
+    longest = float(max_messages or (SMALL_MAX_MESSAGES if small else MAX_MESSAGES))
+    shape = SMALL_PLAY if small else PLAY
+    shape = replace(shape, messages=min(shape.messages, longest))
+    fewest = max(1.0, 0.4 * shape.messages)
+    low = SessionShape(fewest, shape.system * 0.7, shape.instruction / 2, shape.solution / 2)
+    high = SessionShape(longest, shape.system * 1.4, shape.instruction * 2, shape.solution * 2)
+    three = (shape, low, high)
+    usages = [size.usage() for size in three]
+    grown = ", ".join(
+        f"{messages:.0f} messages take {replace(shape, messages=messages).usage().prompt:,}"
+        for messages in (shape.messages / 2, shape.messages, shape.messages * 2)
+    )
+    return SessionCost(
+        Estimate(*(size.messages for size in three)),
+        Estimate(*(usage.prompt for usage in usages)),
+        Estimate(*(usage.completion for usage in usages)),
+        Estimate(*(usage.cached for usage in usages)),
+        f"Nothing of this run has ended yet. Assumed: {shape.messages:.0f} messages a session, "
+        f"{shape.instruction:.0f} tokens an instruction, {shape.solution:.0f} a solution; the range is from "
+        f"{low.messages:.0f} messages with texts half as long to {longest:.0f} with texts twice as long. "
+        f"Prompt tokens of one session as it grows: {grown}.",
+    )
+
+
+_VERDICT = 120
+"""Tokens of a critic's answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobCost:
     """The expected cost of a job, before the run begins."""
 
@@ -122,6 +209,49 @@ class JobCost:
     """Turns of a session that need no model call."""
     critic: CriticSpec | None = None
     """Chooses each turn among several proposals."""
+
+    @property
+    def turns(self) -> Estimate:
+        """The turns of one session."""
+        return self.session.calls.plus(self.given_turns)
+
+    def apply_critic(self, session: SessionCost, *, guessed: bool) -> SessionCost:
+        """Return ``session`` with the cost of choosing each turn among several proposals; unchanged without a critic.
+
+        At best an endpoint gives all proposals of a turn in one call, and the critic is content with the first round;
+        at worst each proposal is a call of its own and every round is needed. Sessions that have ended show what they
+        used, but not in how many calls.
+        """
+        critic = self.critic
+        if critic is None:
+            return session
+        width, depth = read_search(critic.search) if critic.search else (1, 1)
+        # Each level of a search after the first continues every line of the beam.
+        proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
+        factors = proposals + 1, 2, critic.rounds * (proposals + 2)
+        calls = session.calls.times(*factors)
+        if not guessed:
+            return replace(session, calls=calls)
+        completion = session.completion.times(proposals, proposals, critic.rounds * proposals)
+        return SessionCost(
+            calls,
+            session.prompt.times(*factors),
+            completion.plus(*session.calls.times(_VERDICT)),
+            session.cached.times(*factors),
+            f"{session.basis} A critic chooses among {proposals} proposals for each message, in up to {critic.rounds} "
+            "rounds.",
+        )
+
+    def mix_prices(self, models: Mapping[str, str], prices: Mapping[str, Price]) -> Price | None:
+        """Return the mean price of the speakers, whose models are ``models``; None if one is unknown."""
+        known = [prices[name] for name in map(models.__getitem__, self.speakers) if name in prices]
+        if len(known) < len(self.speakers) or not known:
+            return None
+        return Price(
+            fmean(price.prompt for price in known),
+            fmean(price.completion for price in known),
+            fmean(price.prompt if price.cached is None else price.cached for price in known),
+        )
 
 
 class JobKind(ABC, Generic[SpecT]):

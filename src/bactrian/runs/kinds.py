@@ -25,7 +25,6 @@ from bactrian.roleplay.setup import RolePlaySetup, new_session
 from bactrian.roleplay.society import ChatOptions, SocietyRun, name_models, play_society
 from bactrian.roleplay.start import begin_session, run_role_play
 from bactrian.roleplay.tool_sources import DEFAULT_LIMITS
-from bactrian.runs.cost import guess_role_plays
 from bactrian.runs.jobs import (
     AGENTS,
     LOCAL,
@@ -35,6 +34,7 @@ from bactrian.runs.jobs import (
     ListStyle,
     ModelChoice,
     TemplateFiller,
+    guess_role_plays,
     make_filler,
 )
 from bactrian.runs.plan import Plan, find_task

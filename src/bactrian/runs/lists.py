@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 from zlib import crc32
 
 from pydantic import BaseModel
@@ -31,58 +31,14 @@ from bactrian.runs.parse_lists import (
     read_item,
     read_list,
 )
+from bactrian.runs.runner import ListProgress, ListSource
+from bactrian.runs.scheduler import ListRequest
 
 # Where the items of a list come from: a model, or a source of the user's own.
 
 
 GROUP = "bactrian.list_sources"
 """Entry points of other packages: a source by its name."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListRequest:
-    """A list that is needed before the jobs that use it can begin."""
-
-    id: str
-    """The axis and the positions of the items it depends on, for example ``task@001_002``."""
-    axis: str
-    """Name of the axis."""
-    values: Mapping[str, str]
-    """The items it depends on, by axis: those that the axis names in ``per``."""
-    count: int
-    """Items of the whole list."""
-    enough: int
-    """Number of items that the jobs within the run's limit need; ``count`` without a limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListProgress:
-    """The state of a list."""
-
-    items: tuple[str, ...]
-    finished: bool
-    """True if no further question will be asked; the list may still be short."""
-    usage: Usage
-    """Of all its calls."""
-    calls: int
-    why: str = ""
-    """The reason why the last reply contained no items; empty if it did."""
-    in_flight: int = 0
-    """Number of answers in flight, which are kept even if the run stops."""
-
-
-class ListSource(Protocol):
-    """Provides the items of lists."""
-
-    def list_items(self, request: ListRequest, begun: ListProgress | None, /) -> AsyncGenerator[ListProgress]:
-        """Yield the whole list after each step, so that it is stored before the next step; the last is finished.
-
-        ``begun`` is what an earlier command stored of this list, None if it stored nothing.
-
-        Raises:
-            BactrianError: the items are not available.
-        """
-        ...
 
 
 ListFunction = Callable[[ListRequest], Awaitable[Iterable[str]] | Iterable[str]]

@@ -12,21 +12,16 @@ from bactrian.models.budget import UsageMeter
 from bactrian.records.events import Ended, Event, Spoke
 from bactrian.records.session import Ending
 from bactrian.records.text import write_count
-from bactrian.records.turn import Turn, Usage
+from bactrian.records.turn import Usage
 from bactrian.runs.admission import Admission
 from bactrian.runs.cost import Estimate, ListCosts, RemainingUsage
 from bactrian.runs.scheduler import Job
 from bactrian.stats.streaming import SurvivalCurve
 
-_MOST_REASONS = 100
-"""Distinct reasons to store: some contain a time or a number."""
-_MOST_CHANGES = 100
-"""Changes of system to store: two systems behind one address may alternate."""
-
-_MOST_REFUSED = 100
-"""Refused jobs to store: a recipe may have millions of jobs with the same fault."""
-_RATES_OVER = 10.0
-"""Seconds over which rates are averaged: synchronised conversations answer in bursts."""
+_MOST_REASONS = 100  # distinct ones: some contain a time or a number
+_MOST_CHANGES = 100  # two systems behind one address may alternate
+_MOST_REFUSED = 100  # a recipe may have millions of jobs with the same fault
+_RATES_OVER = 10.0  # seconds, since synchronised conversations answer in bursts
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +117,12 @@ class RunProgress:
 
     meter: UsageMeter
     total: int
-    has_price: bool
     admission: Admission
     window: int = 1
     """Maximum number of sessions in flight."""
     free: bool = False
     unpriced: str = ""
+    """A model without a known price, so that the run has none."""
     slow_start: str = ""
     lists: ListCosts = field(default_factory=ListCosts)
     """What the lists still take that this run has to ask for."""
@@ -135,7 +130,7 @@ class RunProgress:
     """The job that ended last, its number of turns and its ending."""
     done: int = 0
     endings: Counter[str] = field(default_factory=Counter[str])
-    in_flight: int = 0
+    lists_in_flight: int = 0
     short: dict[str, ShortList] = field(default_factory=dict[str, ShortList])
     """Lists with fewer items than requested."""
     refused: list[str] = field(default_factory=list[str])
@@ -178,33 +173,27 @@ class RunProgress:
 
     def take(self, event: Event) -> None:
         """Count one event of any session."""
-        if isinstance(event, Ended) and (
-            event.error is None or not getattr(event.error, "endpoint_wide", False)
-        ):
-            self.done += 1
-            self.endings[event.ending.code] += 1
-            if event.ending.code == "failed":
-                self.explain(
-                    event.error.what if isinstance(event.error, BactrianError) else event.ending.evidence
-                )
-        elif isinstance(event, Spoke):
-            self._notice(event.turn)
+        match event:
+            case Spoke(turn) if turn.usage.prompt or turn.usage.completion:  # else no model made it
+                system = f"{turn.model} ({turn.fingerprint})" if turn.fingerprint else turn.model
+                before = self.systems.setdefault(turn.speaker, system)
+                if before != system:
+                    self.systems[turn.speaker] = system
+                    change = f"{turn.speaker}: {before} → {system}"
+                    if change not in self.changes and len(self.changes) < _MOST_CHANGES:
+                        self.changes.append(change)
+            case Ended(ending, error) if not getattr(error, "endpoint_wide", False):
+                self.done += 1
+                self.endings[ending.code] += 1
+                if ending.code == "failed":
+                    self.explain(error.what if isinstance(error, BactrianError) else ending.evidence)
+            case _:
+                pass
 
     def explain(self, reason: str) -> None:
         """Count a reason for which a session failed or was left open."""
         if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
             self.reasons[reason] += 1
-
-    def _notice(self, turn: Turn) -> None:
-        if not turn.usage.prompt and not turn.usage.completion:
-            return  # The turn was made without a model call.
-        system = f"{turn.model} ({turn.fingerprint})" if turn.fingerprint else turn.model
-        before = self.systems.setdefault(turn.speaker, system)
-        if before != system:
-            self.systems[turn.speaker] = system
-            change = f"{turn.speaker}: {before} → {system}"
-            if change not in self.changes and len(self.changes) < _MOST_CHANGES:
-                self.changes.append(change)
 
     def snapshot(self, *, whole: bool = False) -> ProgressSnapshot:
         """Return the current progress, with rates over the last ten seconds, or since the start if ``whole``."""
@@ -212,7 +201,7 @@ class RunProgress:
         while len(self._past) > 1 and self._past[1][0] <= now - _RATES_OVER:
             self._past.popleft()
         then, calls, tokens = (0.0, 0, 0) if whole else self._past[0]
-        meter, before = self.meter, self._used_before
+        meter, before, outlook = self.meter, self._used_before, self.admission.outlook
         usage = Usage(
             meter.used.prompt - before.prompt,
             meter.used.completion - before.completion,
@@ -222,35 +211,32 @@ class RunProgress:
         passed = max(now - then, 1e-9)
         self._past.append((now, meter.calls, usage.total))
         pressure = self.read_pressure()
-        left_open = self.admission.left_open
-        in_flight = sum(self.admission.outlook.open)
+        in_flight = sum(outlook.open)
         rest = max(0, self.total - self.done - self.not_begun - in_flight)
-        outlook = self.admission.outlook
         lengths = outlook.find_lengths()
         tokens_expected, usd_expected, usd_open, affordable = self._expect(lengths, rest)
+        window = in_flight if self.admission.waiting else self.window
         return ProgressSnapshot(
             total=self.total,
             done=self.done,
             failed=self.failed,
-            in_flight=self.in_flight,
+            in_flight=in_flight + self.lists_in_flight,
             endings=dict(self.endings),
             calls=meter.calls,
             failed_calls=meter.unknown,
             usage=usage,
-            usd=meter.usd - self._usd_before if self.has_price else None,
+            usd=None if self.unpriced else meter.usd - self._usd_before,
             run_tokens=meter.used.total if meter.limited else None,
-            run_usd=meter.usd if meter.limited and self.has_price else None,
+            run_usd=meter.usd if meter.limited and not self.unpriced else None,
             seconds=now,
             calls_per_second=(meter.calls - calls) / passed,
             tokens_per_second=(usage.total - tokens) / passed,
-            seconds_left=outlook.estimate_seconds(
-                min(rest, affordable), in_flight if self.admission.waiting else self.window
-            ),
+            seconds_left=outlook.estimate_seconds(min(rest, affordable), window),
             closed_for=pressure.closed_for,
             silent=pressure.silent,
             limit=pressure.limit,
             changes=tuple(self.changes),
-            open=len(left_open) + self.admission.paused,
+            open=len(self.admission.left_open) + self.admission.paused,
             max_usd=meter.max_usd,
             max_tokens=meter.max_tokens,
             usd_expected=usd_expected,
@@ -262,12 +248,15 @@ class RunProgress:
             share_done=min(1.0, (self.done + outlook.count_done(lengths)) / max(1, self.total)),
             seconds_to_first=outlook.estimate_first(lengths),
             slow_start=self.slow_start,
-            last=_describe(*self.last) if self.last else "",
+            last=self._describe_last(),
         )
 
-    def finish(self, job: Job, turns: int, ending: Ending) -> None:
-        """Remember the job that ended last."""
-        self.last = job, turns, ending
+    def _describe_last(self) -> str:
+        if self.last is None:
+            return ""
+        job, turns, ending = self.last
+        values = " · ".join(" ".join(value.split()) for value in job.values.values())
+        return f"{ending.code} after {write_count(turns, 'message')}: {values}" if values else job.id
 
     def _expect(
         self, lengths: SurvivalCurve, rest: int
@@ -302,9 +291,3 @@ def _count_affordable(
     if limit is None or not session:
         return rest
     return max(0, min(rest, int(rest - (expected - limit) / session)))
-
-
-def _describe(job: Job, turns: int, ending: Ending) -> str:
-    """Return a job that ended, in one line."""
-    values = " · ".join(" ".join(value.split()) for value in job.values.values())
-    return f"{ending.code} after {write_count(turns, 'message')}: {values}" if values else job.id

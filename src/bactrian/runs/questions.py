@@ -28,13 +28,14 @@ from bactrian.roleplay.agent import Agent
 from bactrian.roleplay.endings import EndpointRefused
 from bactrian.roleplay.start import begin_session, end_as_failed, run_scene
 from bactrian.roleplay.turns import Scene
-from bactrian.runs.cost import Estimate, SessionCost
+from bactrian.runs.cost import Estimate
 from bactrian.runs.jobs import (
     AGENTS,
     Grid,
     JobContext,
     JobCost,
     JobKind,
+    SessionCost,
     make_filler,
 )
 from bactrian.runs.plan import Plan

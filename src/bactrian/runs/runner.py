@@ -3,60 +3,84 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
 
-from bactrian.errors import (
-    BactrianError,
-    BudgetReached,
-    GaveUp,
-    Halted,
-    InputError,
-    ModelError,
-)
-from bactrian.records.events import Ended, Spoke, Started
+from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
+from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.run import ItemList
-from bactrian.runs.jobs import JobPlayer
-from bactrian.runs.lists import ListProgress, ListRequest, ListSource
+from bactrian.records.turn import Usage
 from bactrian.runs.progress import RunProgress, ShortList
-from bactrian.runs.scheduler import Job, Scheduler
+from bactrian.runs.scheduler import Job, ListRequest, Scheduler
 from bactrian.store import RunStore
 
 
+class JobPlayer(Protocol):
+    """Plays the jobs of a run."""
+
+    def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
+        """Play the session of ``job`` from its current state to its ending. Each event is stored before it is yielded.
+
+        A model failure ends the session as ``failed``; an endpoint fault leaves it open.
+
+        Raises:
+            InputError: an item of the job cannot be a role or an idea.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListProgress:
+    """The state of a list."""
+
+    items: tuple[str, ...]
+    finished: bool
+    """True if no further question will be asked; the list may still be short."""
+    usage: Usage
+    """Of all its calls."""
+    calls: int
+    why: str = ""
+    """The reason why the last reply contained no items; empty if it did."""
+    in_flight: int = 0
+    """Number of answers in flight, which are kept even if the run stops."""
+
+
+class ListSource(Protocol):
+    """Provides the items of lists."""
+
+    def list_items(self, request: ListRequest, begun: ListProgress | None, /) -> AsyncGenerator[ListProgress]:
+        """Yield the whole list after each step, so that it is stored before the next step; the last is finished.
+
+        ``begun`` is what an earlier command stored of this list, None if it stored nothing.
+
+        Raises:
+            BactrianError: the items are not available.
+        """
+        ...
+
+
+@dataclass(slots=True)
 class Runner:
-    """Plays the jobs of ``scheduler``, ``window`` at once.
+    """Plays the jobs of ``scheduler``, as many at once as the window of ``progress`` says."""
 
-    ``sources`` provide the lists, by axis; ``complete`` adds to a job what only the run knows. ``begun`` has the
-    sessions that an earlier command left open, with their numbers of turns; they run first, the longest before the
-    others. ``halt`` cancels calls that have not been sent.
-    """
-
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        player: JobPlayer,
-        sources: Mapping[str, ListSource],
-        store: RunStore,
-        progress: RunProgress,
-        *,
-        complete: Callable[[Job], Job],
-        window: int,
-        begun: list[tuple[Job, int]],
-        halt: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._scheduler = scheduler
-        self._player = player
-        self._sources = sources
-        self._store = store
-        self._progress = progress
-        self._complete = complete
-        self._window = window
-        self._begun = sorted(begun, key=lambda work: work[1])
-        self._admission = progress.admission
-        self._halt = halt
-        self._stopping = False
-        self._fault: BactrianError | None = None
-        self._given_up = 0
+    scheduler: Scheduler
+    player: JobPlayer
+    sources: Mapping[str, ListSource]
+    """Provide the lists, by axis."""
+    store: RunStore
+    progress: RunProgress
+    complete: Callable[[Job], Job]
+    """Adds to a job what only the run knows."""
+    begun: list[tuple[Job, int]]
+    """The sessions that an earlier command left open, with their numbers of turns, the longest last: it runs first."""
+    halt: Callable[[], None]
+    """Cancels calls that have not been sent."""
+    _stopping: bool = False
+    _fault: BactrianError | None = None
+    _given_up: int = 0
+    """Sessions and lists in a row that were given up; a model's answer begins the count again."""
 
     async def run(self) -> None:
         """Run all jobs, or until :meth:`stop` is called.
@@ -64,49 +88,45 @@ class Runner:
         Raises:
             BactrianError: the run cannot continue. Turns that were in flight have been finished and stored.
         """
-        await asyncio.gather(*(self._work() for _ in range(self._window)))
-        self._admission.left_open += [turns for _, turns in self._begun]
-        if self._admission.refused and self._fault is None:
-            self._fault = self._admission.explain_refusal()
+        admission = self.progress.admission
+        await asyncio.gather(*(self._work() for _ in range(self.progress.window)))
+        admission.left_open += [turns for _, turns in self.begun]
+        if admission.refused and self._fault is None:
+            self._fault = admission.explain_refusal()
         if self._fault is not None:
             raise self._fault
 
     async def stop(self) -> None:
         """Start no more jobs. Turns in flight are finished and stored, then :meth:`run` returns."""
         self._stopping = True
-        self._halt()
-        self._admission.close()
-        await self._scheduler.close()
+        self.halt()
+        self.progress.admission.close()
+        await self.scheduler.close()
 
     async def _work(self) -> None:
         while not self._stopping:
-            work, turns = self._begun.pop() if self._begun else (await self._scheduler.take(), 0)
+            work, turns = self.begun.pop() if self.begun else (await self.scheduler.take(), 0)
             if work is None or self._stopping:
                 return
-            if isinstance(work, Job) and not await self._admission.admit(turns):
-                if turns:
-                    self._admission.left_open.append(turns)
-                return
-            self._progress.in_flight += 1
             try:
-                await (
-                    self._fetch_list(work)
-                    if isinstance(work, ListRequest)
-                    else self._play_session(work, turns)
-                )
+                if isinstance(work, ListRequest):
+                    await self._fetch_list(work)
+                elif await self.progress.admission.admit(turns):
+                    await self._play_session(work, turns)
+                else:
+                    self.progress.admission.left_open += [turns] if turns else []
+                    return
             except Halted:
                 return
             except BactrianError as error:
                 await self._stop_with(error)
-            finally:
-                self._progress.in_flight -= 1
 
     async def _play_session(self, job: Job, turns: int) -> None:
         """Play the session of ``job``, which has ``turns`` turns."""
-        progress, admission = self._progress, self._admission
+        progress, admission = self.progress, self.progress.admission
         outlook = admission.outlook
         ended = False
-        async with aclosing(self._player.play(self._complete(job), self._store)) as events:
+        async with aclosing(self.player.play(self.complete(job), self.store)) as events:
             try:
                 async for event in events:
                     progress.take(event)
@@ -114,10 +134,8 @@ class Runner:
                         case Spoke(turn):
                             turns += 1
                             outlook.speak(turns, turn.usage)
-                            self._note_answer()
-                            if self._stopping:
-                                return
-                            if admission.is_tight() and not await self._wait_for_limits(turns):
+                            self._given_up = 0
+                            if self._stopping or (admission.is_tight() and not await admission.stay(turns)):
                                 return
                         case Started(session):
                             stored = len(session.turns)
@@ -127,10 +145,10 @@ class Runner:
                                 outlook.move(turns, stored)
                                 turns = stored
                         case Ended(_, ModelError(endpoint_wide=True) as fault):
-                            await self._record_open(fault)
+                            await self._leave_open(fault)
                         case Ended(ending):
                             ended = True
-                            progress.finish(job, turns, ending)
+                            progress.last = job, turns, ending
                         case _:
                             pass
             except InputError as error:
@@ -138,81 +156,57 @@ class Runner:
             finally:
                 admission.leave(turns, ended=ended)
 
-    async def _wait_for_limits(self, turns: int) -> bool:
-        """Wait until the limits pay for the session's next turns; return False if they do not."""
-        self._progress.in_flight -= 1
-        try:
-            return await self._admission.stay(turns)
-        finally:
-            self._progress.in_flight += 1
-
-    def _note_answer(self) -> None:
-        """Count failures in a row from zero again: a model has answered."""
-        self._given_up = 0
-
-    async def _record_open(self, fault: ModelError) -> None:
+    async def _leave_open(self, fault: ModelError) -> None:
         """Count a session or list that ``fault`` left open, and stop the run if it concerns every request.
 
-        That is so for ``window`` :class:`GaveUp` in a row.
+        That is so for as many :class:`GaveUp` in a row as there are sessions at once.
         """
-        self._progress.open += 1
+        self.progress.open += 1
         if isinstance(fault, GaveUp):
             self._given_up += 1
-        if not isinstance(fault, GaveUp) or self._given_up >= self._window:
-            await self._stop_with(fault)
-            return
-        self._progress.explain(fault.what)
+            if self._given_up < self.progress.window:
+                self.progress.explain(fault.what)
+                return
+        await self._stop_with(fault)
 
     async def _stop_with(self, error: BactrianError) -> None:
+        reached = isinstance(error, BudgetReached)
         # Report the limit; other failures while the run shuts down are consequences.
-        if self._fault is None or (
-            isinstance(error, BudgetReached) and not isinstance(self._fault, BudgetReached)
-        ):
+        if self._fault is None or (reached and not isinstance(self._fault, BudgetReached)):
             self._fault = error
-        if isinstance(error, BudgetReached):  # The next turns of other sessions may cost less, and end them.
-            self._admission.close()
-            await self._scheduler.close()
+        if reached:  # The next turns of other sessions may cost less, and end them.
+            self.progress.admission.close()
+            await self.scheduler.close()
         else:
             await self.stop()
 
     async def _fetch_list(self, request: ListRequest) -> None:
         """Fetch a list, store it after each step, and give its items to the scheduler."""
-        begun = await self._read_begun(request)
+        progress = self.progress
+        stored = await self.store.item_list(request.id)
         if self._stopping:
             return
-        latest = begun
+        latest = stored and ListProgress(stored.items, False, stored.usage, stored.calls)
+        progress.lists_in_flight += 1
         try:
-            async with aclosing(self._sources[request.axis].list_items(request, begun)) as steps:
-                async for step in steps:
-                    latest = step
-                    await self._save_list(request, step)
-                    self._note_answer()
-                    if self._stopping and not step.in_flight:
+            async with aclosing(self.sources[request.axis].list_items(request, latest)) as steps:
+                async for latest in steps:
+                    items = ItemList(request.id, latest.items, latest.finished, latest.usage, latest.calls)
+                    await self.store.save_list(items)
+                    self._given_up = 0
+                    if self._stopping and not latest.in_flight:
                         return
         except ModelError as error:
             if error.endpoint_wide:
-                await self._record_open(error)
-                await self._scheduler.supply(request.id, ())
+                await self._leave_open(error)
+                await self.scheduler.supply(request.id, ())
                 return
-            self._progress.refuse(request.id, error.what)
-        await self._finish_list(request, latest)
-
-    async def _read_begun(self, request: ListRequest) -> ListProgress | None:
-        """Return what an earlier command stored of the list, or None if it stored nothing."""
-        stored = await self._store.item_list(request.id)
-        if stored is None:
-            return None
-        return ListProgress(stored.items, finished=False, usage=stored.usage, calls=stored.calls)
-
-    async def _save_list(self, request: ListRequest, step: ListProgress) -> None:
-        await self._store.save_list(ItemList(request.id, step.items, step.finished, step.usage, step.calls))
-
-    async def _finish_list(self, request: ListRequest, latest: ListProgress | None) -> None:
-        """Give the items to the scheduler, and record a list with too few of them."""
-        items = latest.items if latest else ()
-        if latest is not None:
-            self._progress.lists.finish(ItemList(request.id, items, True, latest.usage, latest.calls))
+            progress.refuse(request.id, error.what)
+        finally:
+            progress.lists_in_flight -= 1
+        items, why = (latest.items, latest.why) if latest else ((), "")
+        if latest:
+            progress.lists.finish(ItemList(request.id, items, True, latest.usage, latest.calls))
         if len(items) < request.enough:
-            why = latest.why if latest else ""
-            self._progress.short[request.id] = ShortList(len(items), request.count, why)
-        await self._scheduler.supply(request.id, items)
+            progress.short[request.id] = ShortList(len(items), request.count, why)
+        await self.scheduler.supply(request.id, items)

@@ -18,7 +18,6 @@ from typing import Any
 
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.schema import Axis, Recipe
-from bactrian.runs.lists import ListRequest
 
 _CHUNK = 4096
 
@@ -36,6 +35,22 @@ class Job:
     """0-based position in the whole grid, counted as if every list were complete."""
     values: Mapping[str, str]
     """Item by axis name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """A list that is needed before the jobs that use it can begin."""
+
+    id: str
+    """The axis and the positions of the items it depends on, for example ``task@001_002``."""
+    axis: str
+    """Name of the axis."""
+    values: Mapping[str, str]
+    """The items it depends on, by axis: those that the axis names in ``per``."""
+    count: int
+    """Items of the whole list."""
+    enough: int
+    """Number of items that the jobs within the run's limit need; ``count`` without a limit."""
 
 
 class DoneJobs:
@@ -359,15 +374,14 @@ class Scheduler:
             items = self._given[depth]
             if items is None:
                 list_id = self._name_list(depth, positions)
-                if list_id in self._waiting:
-                    self._waiting[list_id].append(self._skip(number, depth))
-                    self._waiting_count += 1
-                    return None
                 needed = order.count_needed(number, depth, position)
-                items = await self._find_list(list_id, needed)
+                in_flight = list_id in self._waiting
+                items = None if in_flight else await self._find_list(list_id, needed)
                 if items is None:
-                    self._waiting[list_id] = [self._skip(number, depth)]
+                    self._waiting.setdefault(list_id, []).append(self._skip(number, depth))
                     self._waiting_count += 1
+                    if in_flight:
+                        return None
                     self._requested[list_id] = needed
                     depends = {name: values[name] for name in axis.per}
                     return ListRequest(list_id, axis.name, depends, axis.count, needed)

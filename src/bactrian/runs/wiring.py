@@ -8,6 +8,7 @@ import resource
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from bactrian.records.turn import Usage
 from bactrian.roleplay.setup import MAX_MESSAGES
 from bactrian.roleplay.tool_sources import open_tools
 from bactrian.runs.admission import Admission
-from bactrian.runs.cost import Outlook, SessionPrior, apply_critic, estimate_lists, mix_prices
+from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists
 from bactrian.runs.jobs import JobContext, JobIds, JobKind, is_cut_short
 from bactrian.runs.kinds import find_job_kind
 from bactrian.runs.lists import ListFiles, ListFunction, ListSource, ModelSource, find_list_source
@@ -44,15 +45,6 @@ from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList
 from bactrian.runs.runner import Runner
 from bactrian.runs.scheduler import IN_ORDER, DoneJobs, Job, JobSequence, Scheduler, Spread
 from bactrian.store import RunStore, open_store
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedRun:
-    """The remaining work of a run, with its runner."""
-
-    runner: Runner
-    progress: RunProgress
-    scheduler: Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +75,7 @@ class RunOrder:
 
 
 @asynccontextmanager
-async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
+async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
     """Open or create the run, and find the remaining work.
 
     Raises:
@@ -118,7 +110,6 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         progress = RunProgress(
             meter,
             0,
-            has_price=set(plan.models.values()) <= meter.prices.keys(),
             admission=Admission(meter, Outlook(await _assume_session(kind, meter))),
             window=run_models.window,
             free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
@@ -138,18 +129,16 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         await _expect_lists(progress, store, plan, order)
         if progress.done < progress.total:
             await run_models.load()
-        runner = Runner(
+        yield Runner(
             scheduler,
             player,
             sources,
             store,
             progress,
             complete=ids.complete,
-            window=run_models.window,
-            begun=[(job, turns) for job, turns in begun if job.number in jobs],
+            begun=sorted(((job, turns) for job, turns in begun if job.number in jobs), key=itemgetter(1)),
             halt=run_models.stop_signal.stop,
         )
-        yield PreparedRun(runner, progress, scheduler)
 
 
 def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
@@ -178,10 +167,11 @@ def _explain_slow_start(models: Mapping[str, str]) -> str:
 async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior:
     """Return the assumed cost of a session of this kind."""
     cost = await kind.estimate()
-    turns = cost.session.calls.plus(cost.given_turns).times(cost.sessions)
-    size = apply_critic(cost.session.times(cost.sessions), cost.critic, guessed=True)
-    price = mix_prices([meter.prices.get(kind.plan.models[agent]) for agent in cost.speakers])
-    return SessionPrior(turns, size.prompt, size.completion, price, cost.given_turns)
+    size = cost.apply_critic(cost.session.times(cost.sessions), guessed=True)
+    price = cost.mix_prices(kind.plan.models, meter.prices)
+    return SessionPrior(
+        cost.turns.times(cost.sessions), size.prompt, size.completion, price, cost.given_turns
+    )
 
 
 def tune_gc() -> None:

@@ -22,7 +22,8 @@ from bactrian.options import AgentModels, GenerateOptions, Option, RunBudget
 from bactrian.recipes.load import load_recipe
 from bactrian.runs.forecast import forecast_run
 from bactrian.runs.progress import RunProgress
-from bactrian.runs.wiring import PreparedRun, RunOrder, tune_gc
+from bactrian.runs.runner import Runner
+from bactrian.runs.wiring import RunOrder, tune_gc
 
 SOME_FAILED = 4
 
@@ -86,11 +87,11 @@ def _command() -> str:
 
 async def watch_run(order: RunOrder, ledger: ProgressView, stop_control: StopControl) -> int:
     """Run the remaining jobs, and return the exit code."""
-    prepared: list[PreparedRun] = []
+    prepared: list[Runner] = []
 
-    def begin(work: PreparedRun) -> None:
+    def begin(work: Runner) -> None:
         prepared.append(work)
-        stop_control.stop = work.runner.stop
+        stop_control.stop = work.stop
 
     tune_gc()
     try:
@@ -101,12 +102,12 @@ async def watch_run(order: RunOrder, ledger: ProgressView, stop_control: StopCon
     return _exit_code(progress)
 
 
-async def _shown(ledger: ProgressView, work: PreparedRun) -> None:
+async def _shown(ledger: ProgressView, work: Runner) -> None:
     """Show the progress until the reader of the output leaves; then finish what is in flight."""
     try:
         await ledger.watch(work.progress)
     except BactrianError:
-        await work.runner.stop()
+        await work.stop()
 
 
 def _exit_code(progress: RunProgress) -> int:
