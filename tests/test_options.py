@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -65,3 +66,12 @@ async def test_an_endpoint_receives_it_for_the_agents_that_have_it(copy: Path) -
         await asyncio.to_thread(run_copy, copy, *words)
         penalties = [json.loads(request.body).get("presence_penalty") for request in endpoint.requests]
     assert penalties == [None, 0.5]
+
+
+def test_the_name_of_an_option_is_declared_in_one_file() -> None:
+    files: dict[str, set[str]] = {}
+    for path in Path(bactrian.__file__).parent.rglob("*.py"):
+        for name in re.findall(r"\bOption\(\s*\"(--[a-z-]+)", path.read_text("utf-8")):
+            files.setdefault(name, set()).add(path.name)
+    assert len(files) > 100
+    assert {name: where for name, where in files.items() if len(where) > 1} == {}

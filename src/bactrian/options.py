@@ -38,34 +38,22 @@ from bactrian.records.turn import CRITERIA, CriticSettings, Sampling, Unreadable
 
 @dataclass(frozen=True, slots=True)
 class Option(GroupedMetadata):
-    """What an annotation says about an option. Its type is the type of the annotation."""
+    """What an annotation says about an option; its type is that of the annotation.
 
-    flag: str
-    """Its name on the command line, as ``--name`` or ``--name/--no-name``. The variable of the environment follows."""
-    help: str
-    """One or two sentences, for the help and the reference."""
+    A text behind it is its help where it stands: ``Annotated[bool, JSON, "Write the score as JSON."]``.
+    """
+
+    flag: str  # as --name or --name/--no-name; the variable of the environment follows from it
+    help: str = ""
     short: str = ""
-    """A short name, such as ``-n``."""
     min: float | None = None
     above: float | None = None
-    """The value is greater than this."""
     max: float | None = None
-    default: Any = None
-    """What holds if the option is not given. Unused where a parameter or a dataclass has a default of its own."""
-    shown: str = ""
-    """What the help shows as the default, if that is not the default itself."""
-    kind: Any = None
-    """The type of the flag's value, where Python takes more types than the command line."""
-    check: Callable[[Any], Any] | None = None
-    """Returns the value to use; called with what was given on the command line."""
-    metavar: str = ""
-    """What stands for the value in the help, where it is not what all commands have."""
-    again: str = ""
-    """What to do instead of giving the option twice."""
-    hidden: bool = False
-    """True if the help does not list it."""
-    variable: bool = True
-    """True if a variable of the environment sets it, too."""
+    default: Any = None  # unused where a parameter or a dataclass has a default
+    shown: str = ""  # what the help shows as the default, if not the default itself
+    metavar: str = ""  # what stands for the value in the help, where it is not what all commands have
+    again: str = ""  # what to do instead of giving the option twice
+    variable: bool = True  # False if only a person at the command line may set it
 
     def __iter__(self) -> Iterator[BaseMetadata]:
         """Yield the limits in the form that pydantic reads."""
@@ -75,6 +63,39 @@ class Option(GroupedMetadata):
             yield Gt(self.above)
         if self.max is not None:
             yield Le(self.max)
+
+
+# Names that several commands share, each with a sentence of its own where it stands.
+
+
+BEHAVIOUR = Option("--behaviour")
+COUNT = Option("--count", min=1, max=1000)
+CPU = Option("--cpu", "Seconds of CPU time.", min=0.1, default=10.0)
+FORECAST = Option("--forecast", "Estimate the cost, without any request.")
+FORMAT = Option("--format")
+JSON = Option("--json", "Write JSON.")
+JUDGE = Option("--judge")
+LIMIT = Option("--limit", short="-n", min=1)
+MARK = Option("--mark")
+MCP = Option("--mcp", "Command line of an MCP server whose tools an agent may call. Can be repeated.")
+MODEL = Option("--model", "Model to ask; see `bactrian models`.")
+ONLY = Option("--only")
+OUT = Option("--out")
+OVERWRITE = Option("--overwrite", "Replace existing files.")
+PROMPTS = Option("--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or a small one.")
+QUIET = Option("--quiet", "Show no progress.")
+REPORT = Option("--report", "Write the report as one HTML file.")
+RUN = Option("--run")
+RUN_CODE = Option("--run-code", "Let embodied assistants run what they write, in the sandbox.", default=False)
+SAMPLE = Option("--sample", short="-n", min=1)
+SEED = Option("--seed", "Seed of the sampling.")
+SET = Option("--set")
+TEMPERATURE = Option("--temperature", "Sampling temperature of all agents.")
+TIER = Option("--tier")
+TOOLS = Option(
+    "--tools", "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME. Can be repeated."
+)
+YES = Option("--yes", "Let embodied agents run code without asking first.", default=False)
 
 
 # Sampling.
@@ -93,7 +114,7 @@ class SamplingSpec(BaseModel):
 
     temperature: Annotated[
         Annotated[float, Field(ge=0, le=5, strict=True)] | Nothing | None,
-        Option("--temperature", "Sampling temperature of all agents."),
+        TEMPERATURE,
     ] = None
     top_p: Annotated[
         Annotated[float, Field(gt=0, le=1, strict=True)] | Nothing | None,
@@ -107,7 +128,7 @@ class SamplingSpec(BaseModel):
         tuple[_Text, ...] | Nothing | None,
         Option("--stop", "Text that ends the replies of all agents."),
     ] = Field(default=None, description="Texts that end a reply.")
-    seed: Annotated[Annotated[int, Field(strict=True)] | Nothing | None, Option("--seed", "")] = None
+    seed: Annotated[Annotated[int, Field(strict=True)] | Nothing | None, SEED] = None
     reasoning_effort: Annotated[
         _Text | None,
         Option("--reasoning-effort", "Reasoning effort of all agents: usually low, medium or high."),
@@ -220,30 +241,8 @@ class Critic:
 # Options that several functions and commands have.
 
 
-BaseUrl = Annotated[str | None, Option("--base-url", "Endpoint of openai:NAME.")]
-Window = Annotated[int | None, Option("--window", "Context window of openai:NAME, in tokens.", min=1)]
-Timeout = Annotated[
-    float, Option("--timeout", "Longest wait for a reply, in seconds.", above=0, default=600.0)
-]
-MaxWait = Annotated[
-    float,
-    Option(
-        "--max-wait",
-        "Longest wait that an endpoint may ask for, in seconds; three times as long if it fails.",
-        min=0,
-        default=600.0,
-    ),
-]
-TokenPrice = Annotated[
-    str | None,
-    Option("--price", "US dollars per million tokens, prompt/completion[/cached].", shown="a table"),
-]
-Seed = Annotated[int | None, Option("--seed", "Seed of the sampling.")]
+BaseUrl = Annotated[str | None, Option("--base-url", "Endpoint of openai:NAME.", shown="OPENAI_BASE_URL")]
 Budget = Annotated[
-    float | None,
-    Option("--budget", "Stop before this command costs more than this many US dollars.", min=0),
-]
-RunBudget = Annotated[
     float | None, Option("--budget", "Stop before the run costs more than this many US dollars.", min=0)
 ]
 Concurrency = Annotated[
@@ -254,20 +253,37 @@ Concurrency = Annotated[
         min=1,
     ),
 ]
+Language = Annotated[str | None, Option("--language", "Language of the conversation.")]
 MaxTokens = Annotated[
     int | None, Option("--max-tokens", "Stop before the run uses more than this many tokens.", min=1)
+]
+MaxWait = Annotated[
+    float,
+    Option(
+        "--max-wait",
+        "Longest wait that an endpoint may ask for, in seconds; three times as long if it fails.",
+        min=0,
+        default=600.0,
+    ),
 ]
 RetryFailed = Annotated[
     bool, Option("--retry-failed", "Retry failed jobs and incomplete lists.", default=False)
 ]
-Language = Annotated[str | None, Option("--language", "Language of the conversation.")]
+Seed = Annotated[int | None, SEED]
+Timeout = Annotated[
+    float, Option("--timeout", "Longest wait for a reply, in seconds.", above=0, default=600.0)
+]
+TokenPrice = Annotated[
+    str | None,
+    Option("--price", "US dollars per million tokens, prompt/completion[/cached].", shown="a table"),
+]
+Window = Annotated[int | None, Option("--window", "Context window of openai:NAME, in tokens.", min=1)]
 
 
 class EndpointOptions(TypedDict, total=False):
     """How a model is reached, and what its tokens cost."""
 
     base_url: BaseUrl
-    """The default is ``OPENAI_BASE_URL``."""
     window: Window
     timeout: Timeout
     """A synchronous function of your own cannot be interrupted: it runs on in its thread, and its answer is ignored."""
@@ -286,19 +302,22 @@ class SamplingOptions(TypedDict, total=False):
 # A conversation.
 
 
+MaxMessages = Annotated[
+    int | None,
+    Option(
+        "--max-messages",
+        "Maximum number of messages. Default: 40, or 8 if the built-in model plays both.",
+        min=1,
+    ),
+]
+
+
 class SocietyOptions(EndpointOptions, total=False):
     """Options of a society, which a role-play has, too."""
 
     seed: Seed
-    budget: Budget
-    max_messages: Annotated[
-        int | None,
-        Option(
-            "--max-messages",
-            "Maximum number of messages. Default: 40, or 8 if the built-in model plays both.",
-            min=1,
-        ),
-    ]
+    budget: Annotated[Budget, "Stop before this command costs more than this many US dollars."]
+    max_messages: MaxMessages
     protocol: Annotated[
         Literal["free", "enforced"] | None,
         Option(
@@ -307,10 +326,7 @@ class SocietyOptions(EndpointOptions, total=False):
         ),
     ]
     language: Language
-    prompts: Annotated[
-        str | None,
-        Option("--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or a small one."),
-    ]
+    prompts: Annotated[str | None, PROMPTS]
 
 
 class PlayOptions(SocietyOptions, SamplingOptions, total=False):
@@ -337,7 +353,6 @@ class PlayOptions(SocietyOptions, SamplingOptions, total=False):
         Option(
             "--embodied",
             "Role that acts by writing Python, which runs in a sandbox: alone, or for a user, as the role that solves.",
-            kind=str,
         ),
     ]
 
@@ -356,11 +371,9 @@ class AgentModels(TypedDict, total=False):
 
     model: Annotated[
         str | None,
-        Option(
-            "--model",
-            "Model of every agent; see `bactrian models`. Default: the recipe's, local, or the assistant's if both "
-            "sides have one.",
-        ),
+        MODEL,
+        "Model of every agent; see `bactrian models`. Default: the recipe's, local, or the assistant's if both "
+        "sides have one.",
     ]
     assistant_model: Annotated[str | None, Option("--assistant-model", "Model of the AI assistant.")]
     user_model: Annotated[str | None, Option("--user-model", "Model of the AI user.")]
@@ -390,14 +403,10 @@ class GenerateOptions(EndpointOptions, SamplingOptions, total=False):
         Option(
             "--jobs",
             "A .csv or .jsonl file with one job in each row, instead of all combinations.",
-            kind=Path,
         ),
     ]
     """Or a list of dicts."""
-    sample: Annotated[
-        int | None,
-        Option("--sample", "N jobs at random, spread over the grid; the seed chooses them.", min=1),
-    ]
+    sample: Annotated[int | None, SAMPLE, "N jobs at random, spread over the grid; the seed chooses them."]
     order: Annotated[
         Literal["depth", "breadth"],
         Option(
@@ -426,10 +435,7 @@ class GenerateOptions(EndpointOptions, SamplingOptions, total=False):
             default=False,
         ),
     ]
-    run_code: Annotated[
-        bool,
-        Option("--run-code", "Let embodied assistants run what they write, in the sandbox.", default=False),
-    ]
+    run_code: Annotated[bool, RUN_CODE]
     origin: str | Path | None
     """Another run whose unchanged lists are copied."""
 
@@ -439,48 +445,162 @@ class GenerateArguments(GenerateOptions, total=False):
 
     run: str | Path
     limit: Annotated[int | None, Ge(0)]
-    budget: RunBudget
+    budget: Budget
     on_progress: Callable[..., object] | None
 
 
 class ResumeOptions(TypedDict, total=False):
     """Options that may change when a run is resumed; the others stay as stored."""
 
-    limit: Annotated[int | None, Option("--limit", "Another number of jobs.", short="-n", min=1)]
-    budget: Annotated[
-        float | None, Option("--budget", "Another budget, in US dollars for the whole run.", min=0)
-    ]
-    max_tokens: Annotated[
-        int | None, Option("--max-tokens", "Another limit of tokens for the whole run.", min=1)
-    ]
-    max_messages: Annotated[
-        int | None, Option("--max-messages", "Another limit of messages, for a session.", min=1)
-    ]
+    limit: Annotated[int | None, LIMIT, "Another number of jobs."]
+    budget: Annotated[Budget, "Another budget, in US dollars for the whole run."]
+    max_tokens: Annotated[MaxTokens, "Another limit of tokens for the whole run."]
+    max_messages: Annotated[MaxMessages, "Another limit of messages, for a session."]
     concurrency: Concurrency
     price: TokenPrice
     base_url: BaseUrl
     send_keys_to: Annotated[
         Sequence[str],
         Option(
-            "--send-keys-to",
-            "Address in the run that may receive your key. Can be repeated.",
-            kind=list[str],
-            default=(),
+            "--send-keys-to", "Address in the run that may receive your key. Can be repeated.", default=()
         ),
     ]
     retry_failed: RetryFailed
     tools: Annotated[
         Sequence[str],
+        TOOLS,
+        "The session's tools: FILE.py or FILE.py:NAME,NAME. Can be repeated.",
+    ]
+    """And ``mcp:COMMAND``. The run names its tools, but never loads them by itself."""
+    run_code: Annotated[bool, YES]
+
+
+# Reading and exporting runs.
+
+
+Words = str | Sequence[str]
+"""One value, or several of which one is enough."""
+
+
+class SessionFilters(TypedDict, total=False):
+    """Which sessions of a run: each option narrows the selection, and of several values one is enough."""
+
+    id: Annotated[
+        Words, Option("--id", "Only sessions with this id; * stands for any characters. Can be repeated.")
+    ]
+    role: Annotated[
+        Words, Option("--role", "Only sessions with this role; * stands for any letters. Can be repeated.")
+    ]
+    pair: Annotated[Words, Option("--pair", "Only this pair of roles: 'ASSISTANT x USER'. Can be repeated.")]
+    task: Annotated[Words, Option("--task", "Only tasks with these words. Can be repeated.")]
+
+
+class SelectOptions(SessionFilters, total=False):
+    """Which sessions of a run are shown: of several values of an option, one is enough."""
+
+    ending: Annotated[Words, Option("--ending", "Only this ending, or unfinished. Can be repeated.")]
+    behaviour: Annotated[Words, BEHAVIOUR, "Only sessions that show this behaviour. Can be repeated."]
+    mark: Annotated[Words, Option("--marked", "Only sessions with this mark. Can be repeated.")]
+    grep: Annotated[str, Option("--grep", "Only sessions in which a turn matches this regular expression.")]
+
+
+class ExportFlags(SessionFilters, total=False):
+    """The choices of an export that the command line has, too."""
+
+    mark: Annotated[Words, MARK, "Only sessions with this mark. Can be repeated."]
+    min_rounds: Annotated[int, Option("--min-rounds", "Minimum rounds of a session.", min=0, default=0)]
+    unfinished: Annotated[bool, Option("--unfinished", "Include unfinished sessions.", default=False)]
+    dedup: Annotated[bool, Option("--dedup", "Keep only the first of identical sessions.", default=False)]
+    decontaminate: Annotated[
+        str | Path | None,
+        Option("--decontaminate", "Leave out sessions that quote this benchmark file (HumanEval's format)."),
+    ]
+    side: Annotated[
+        Literal["assistant", "user"],
+        Option("--side", "Agent whose messages a model learns to write.", default="assistant"),
+    ]
+    redact: Annotated[
+        bool,
         Option(
-            "--tools",
-            "The session's tools: FILE.py or FILE.py:NAME,NAME. Can be repeated.",
-            kind=list[str],
+            "--redact",
+            "Remove secrets, e-mail addresses, telephone, card and account numbers.",
+            default=False,
+        ),
+    ]
+    thoughts: Annotated[
+        bool,
+        Option(
+            "--thoughts", "Include thoughts of reasoning models, if the format supports it.", default=False
+        ),
+    ]
+    plain: Annotated[
+        bool,
+        Option("--plain", "Leave out the system prompts and the words of the protocol.", default=False),
+    ]
+    split: Annotated[
+        Sequence[str],
+        Option(
+            "--split",
+            "Fraction of the role pairs to put into another split: validation=0.05. Can be repeated.",
             default=(),
         ),
     ]
-    """And ``mcp:COMMAND``. The run names its tools, but never loads them by itself."""
-    run_code: Annotated[
-        bool, Option("--yes", "Let embodied agents run code without asking first.", default=False)
+    tool: Annotated[
+        Literal["trl", "axolotl", "llama-factory"] | None,
+        Option("--for", "Also write this tool's configuration."),
+    ]
+    license: Annotated[str, Option("--license", "Licence of the data, for its card.", default="")]
+    prompts: Annotated[str | None, PROMPTS, "Prompt pack of the run, if it is your own."]
+
+
+# Evaluation.
+
+
+class SpendingOptions(TypedDict, total=False):
+    """How models are asked in an evaluation, and how much that may cost."""
+
+    base_url: BaseUrl
+    concurrency: Annotated[Concurrency, "Maximum number of concurrent requests."]
+    budget: Annotated[Budget, "Stop before all runs together cost more than this many US dollars."]
+    max_tokens: Annotated[MaxTokens, "Stop before all runs together use more than this many tokens."]
+    price: TokenPrice
+    seed: Seed
+    retry_failed: Annotated[RetryFailed, "Ask again where a model failed."]
+    timeout: Timeout
+
+
+class ComparisonOptions(SpendingOptions, total=False):
+    """Keyword options of :func:`evaluate_agents`, :func:`compare_models` and :func:`extract_solutions`."""
+
+    math: Annotated[
+        bool,
+        Option(
+            "--math", "Ask the judge to solve the problem first, for tasks with one answer.", default=False
+        ),
+    ]
+    repeats: Annotated[int, Option("--repeats", "Judgements in each of the two orders.", min=1, default=1)]
+    by_roles: Annotated[
+        bool,
+        Option("--by-roles", "Intervals by resampling pairs of roles instead of tasks.", default=False),
+    ]
+
+
+class ScoreOptions(SpendingOptions, total=False):
+    """Keyword options of :func:`evaluate_humaneval` and :func:`score_solutions`."""
+
+    problems: Annotated[
+        str | Path | None,
+        Option("--problems", "Your own problems: JSON lines in HumanEval's or MBPP's format."),
+    ]
+    plus: Annotated[
+        str | Path | None,
+        Option("--plus", "HumanEval+: EvalPlus's data file, or `cache` for the one in its cache."),
+    ]
+    limit: Annotated[int | None, LIMIT, "Only the first N problems."]
+    cpu: Annotated[float, CPU, "Seconds of CPU time for a solution with all its checks."]
+    workers: Annotated[int, Option("--workers", "Solutions to judge at once.", min=1, default=2)]
+    verdicts: Annotated[
+        str | Path | None, OUT, "Verdicts as JSON lines. Default: beside the run or the solutions."
     ]
 
 
@@ -488,14 +608,12 @@ class ResumeOptions(TypedDict, total=False):
 
 
 class DeclaredOption(NamedTuple):
-    """A field with an option."""
+    """A field with an option, and the type that the command line gives it."""
 
     name: str
     kind: Any
-    """The type, without None."""
     option: Option
     required: bool = False
-    """True for a field of a dataclass without a default."""
 
 
 @cache
@@ -504,36 +622,43 @@ def read_fields(declaration: type) -> dict[str, Any]:
     return get_type_hints(declaration, include_extras=True)
 
 
+def read_option(hint: Any) -> tuple[Any, Option] | None:
+    """Return the option in an annotation, with the type that the command line gives it; None without an option."""
+    if get_origin(hint) is not Annotated:
+        return None
+    kind, *notes = get_args(hint)
+    option = next((note for note in notes if isinstance(note, Option)), None)
+    if option is None:
+        return None
+    text = [note for note in notes if isinstance(note, str)]
+    members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    members = [get_args(each)[0] if get_origin(each) is Annotated else each for each in members]
+    # Python takes more types than the command line, which knows files, lists of words, and single values.
+    if Path in members:
+        kind = Path
+    elif any(get_origin(each) is Sequence for each in members):
+        kind = list[str]
+    else:
+        kind = members[0]
+    return kind, replace(option, help=text[-1]) if text else option
+
+
 @cache
-def list_options(declaration: type) -> tuple[DeclaredOption, ...]:
+def list_options(declaration: Any) -> tuple[DeclaredOption, ...]:
     """Return the fields of a TypedDict, a dataclass or a pydantic model that have an :class:`Option`."""
-    defaults = _list_defaults(declaration)
+    defaults: dict[str, Any] = {}
+    if is_dataclass(declaration):
+        defaults = {field.name: field.default for field in fields(declaration)}
     listed: list[DeclaredOption] = []
     for name, hint in read_fields(declaration).items():
-        option = next((part for part in get_args(hint) if isinstance(part, Option)), None)
-        if get_origin(hint) is not Annotated or option is None:
+        if (declared := read_option(hint)) is None:
             continue
+        kind, option = declared
         required = defaults.get(name) is MISSING
         if name in defaults and not required:
             option = replace(option, default=defaults[name])
-        kind = option.kind or strip_none(get_args(hint)[0])
         listed.append(DeclaredOption(name, kind, option, required))
     return tuple(listed)
-
-
-def _list_defaults(declaration: Any) -> dict[str, Any]:
-    """Return the default of each field of a dataclass."""
-    if not is_dataclass(declaration):
-        return {}
-    return {field.name: field.default for field in fields(declaration)}
-
-
-def strip_none(kind: Any) -> Any:
-    """Return ``kind`` without None: ``int`` for ``int | None``."""
-    if get_origin(kind) not in (Union, types.UnionType):
-        return kind
-    left = tuple(part for part in get_args(kind) if part is not types.NoneType)
-    return left[0] if len(left) == 1 else Union[left]  # noqa: UP007 (the members are not known before)
 
 
 def fill_defaults(options: Mapping[str, Any], declaration: type) -> dict[str, Any]:

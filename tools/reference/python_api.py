@@ -30,6 +30,14 @@ _RETURNED = {
     "Forecast": "runs.forecast",
 }
 """Classes of objects that the public ones contain or return, and their modules."""
+_OPTIONS = (
+    "PlayOptions",
+    "GenerateOptions",
+    "SelectOptions",
+    "ExportFlags",
+    "ComparisonOptions",
+    "ScoreOptions",
+)
 _CROSS = re.compile(r":(?:class|func|meth|attr|data|mod):`~?([^`]+)`")
 
 
@@ -44,7 +52,7 @@ def write_python_api() -> str:
         parts += _write_object(one, name, 2)
     for name, home in _RETURNED.items():
         parts += _write_object(package[f"{home}.{name}"], name, 2)
-    for title in ("PlayOptions", "GenerateOptions"):
+    for title in _OPTIONS:
         parts += _write_fields(package, title)
     return "\n".join(parts)
 
@@ -154,7 +162,7 @@ def _write_fields(package: Any, title: str) -> Iterator[str]:
         for member in each.members.values()
         if member.is_attribute and member.docstring and member.name in declaration.__annotations__
     }
-    helps = {declared.name: declared.option.help for declared in options.list_options(declaration)}
+    helps = {declared.name: _write_help(declared.option) for declared in options.list_options(declaration)}
     yield f"## `{title}`\n"
     yield from _write_docstring(package[f"options.{title}"])
     yield "| attribute | type | meaning |\n|---|---|---|"
@@ -163,6 +171,11 @@ def _write_fields(package: Any, title: str) -> Iterator[str]:
         written = _write_type(kind).replace("|", "\\|")
         yield f"| `{name}` | `{written}` | {_clean(meaning, table=True)} |"
     yield ""
+
+
+def _write_help(option: options.Option) -> str:
+    default = option.shown or ("" if option.default in (None, False, "", ()) else str(option.default))
+    return option.help.removesuffix(" Can be repeated.") + (f" Default: {default}." if default else "")
 
 
 def _write_type(kind: Any) -> str:

@@ -6,12 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TypedDict, Unpack, cast
+from typing import Unpack
 
 from bactrian.api.bridge import run_sync
-from bactrian.api.dataset import build_run_order
 from bactrian.api.model_arguments import ModelLike
-from bactrian.api.solution_comparison import RunFunction, run_quietly
+from bactrian.api.solution_comparison import ForecastFunction, RunFunction, order_questions, run_quietly
 from bactrian.errors import InputError
 from bactrian.evaluate.code_judge import Verdict, VerdictFile, check_verdicts, judge_solutions
 from bactrian.evaluate.code_scoring import Score, build_recipe, compute_score
@@ -24,45 +23,13 @@ from bactrian.evaluate.problems import (
     read_run,
     read_solutions,
 )
-from bactrian.options import GenerateOptions, check_names
+from bactrian.options import ScoreOptions, check_names, fill_defaults
 from bactrian.protocol.argument_names import use_python_words
-from bactrian.runs.wiring import RunOrder
 from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import choose_tier
 
 WatchJudging = Callable[[int], AbstractContextManager[Callable[[Verdict], object]]]
 """Called with the number of solutions, gives a context with the function that receives each verdict."""
-WORKERS = 2
-"""Solutions that are judged at once."""
-
-
-class ScoreOptions(TypedDict, total=False):
-    """Keyword options of :func:`evaluate_humaneval` and :func:`score_solutions`."""
-
-    problems: str | Path | None
-    """Your own problems: JSON lines in HumanEval's or MBPP's format."""
-    plus: str | Path | None
-    """HumanEval+: EvalPlus's data file, or ``"cache"`` for the one in its cache."""
-    limit: int | None
-    """Only the first problems."""
-    cpu: float
-    """Seconds of CPU time for a solution with all its checks; default 10."""
-    workers: int
-    """Solutions to judge at once; default 2."""
-    verdicts: str | Path | None
-    """File of verdicts; default: the run's name with ``.verdicts.jsonl``."""
-    seed: int | None
-    """Seed of the sampling."""
-    concurrency: int | None
-    """Concurrent requests."""
-    max_tokens: int | None
-    """Stop before the run uses this many tokens."""
-    price: str | None
-    """US dollars per million tokens, ``"prompt/completion[/cached]"``."""
-    base_url: str | None
-    """Address of the endpoint; default ``OPENAI_BASE_URL``."""
-    retry_failed: bool
-    """Ask again for failed samples."""
 
 
 @use_python_words()
@@ -73,7 +40,6 @@ def evaluate_humaneval(
     samples: int = 1,
     ks: Sequence[int] = (1, 10, 100),
     temperatures: Sequence[float] = (0.2,),
-    budget: float | None = None,
     **options: Unpack[ScoreOptions],
 ) -> Score:
     """Measure how often a model's code passes the checks of HumanEval, as ``bactrian evaluate humaneval`` does.
@@ -93,7 +59,6 @@ def evaluate_humaneval(
         samples: Samples of each problem at each temperature.
         ks: Values of k in pass@k; those above ``samples`` are left out.
         temperatures: Each has its own samples and figures.
-        budget: Stop before the run costs more than this many US dollars.
         options: See :class:`ScoreOptions`.
 
     Raises:
@@ -102,9 +67,9 @@ def evaluate_humaneval(
         BudgetReached: a limit is reached; what was paid for is stored.
     """
     check_names(evaluate_humaneval, options, ScoreOptions)
-    problems = choose_problems(options)
-    order = order_samples(problems, run, model, samples, temperatures, budget, options)
-    return judge_samples(run_sync(ask_samples(order, problems, options))[0], order.run, ks, options)
+    found, _ = run_sync(ask_samples(model, Path(run), samples, temperatures, options))
+    assert found is not None  # without a forecast
+    return judge_samples(found, Path(run), ks, options)
 
 
 @use_python_words()
@@ -147,7 +112,7 @@ def choose_problems(options: ScoreOptions) -> list[Problem]:
         raise InputError(
             "These are two sets of problems.", where="--plus", next="Leave out --problems or --plus."
         )
-    if plus == "cache":
+    if str(plus) == "cache":
         path = find_plus_file()
         if path is None:
             raise InputError(
@@ -161,59 +126,44 @@ def choose_problems(options: ScoreOptions) -> list[Problem]:
     return problems[: options.get("limit")]
 
 
-def order_samples(
-    problems: Sequence[Problem],
-    run: str | Path,
-    model: ModelLike | None,
-    samples: int,
-    temperatures: Sequence[float],
-    budget: float | None,
-    options: ScoreOptions,
-) -> RunOrder:
-    """Return the order of a run that asks for ``samples`` solutions of each problem at each temperature.
-
-    Raises:
-        InputError: the model or an option cannot be used.
-    """
-    names = ("seed", "concurrency", "max_tokens", "price", "base_url", "retry_failed")
-    of_run = {name: options[name] for name in names if name in options}  # type: ignore[literal-required]
-    return build_run_order(
-        build_recipe("humaneval", problems, temperatures, samples),
-        run,
-        model,
-        {},
-        limit=None,
-        budget=budget,
-        options=cast("GenerateOptions", of_run),
-    )
-
-
 def _watch_nothing(_: int) -> AbstractContextManager[Callable[[Verdict], object]]:
     return nullcontext(lambda _: None)
 
 
 async def ask_samples(
-    order: RunOrder, problems: Sequence[Problem], options: ScoreOptions, run: RunFunction = run_quietly
-) -> tuple[SolutionSet, int]:
-    """Ask for the samples that are missing, and return all, with the exit code of the run.
+    model: ModelLike | None,
+    path: Path,
+    samples: int,
+    temperatures: Sequence[float],
+    options: ScoreOptions,
+    *,
+    run: RunFunction = run_quietly,
+    forecast: ForecastFunction | None = None,
+) -> tuple[SolutionSet | None, int]:
+    """Ask for the samples that are missing, and return all, with the exit code of the run; None for a forecast.
 
     Raises:
         InputError: the run was begun with another plan, or has no sample.
         SandboxError: this computer has no sandbox. Nothing was asked.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
+    problems = choose_problems(options)
+    recipe = build_recipe("humaneval", problems, temperatures, samples)
+    limits: ScoreOptions = options if forecast is None else {**options, "budget": None}
+    order = order_questions(recipe, path, {"": model}, limits)
+    if forecast is not None:
+        await forecast(order, "")
+        return None, 0
     # Before anything is spent: without a sandbox or a file of verdicts nothing could be judged.
     choose_tier()
-    check_verdicts(find_verdict_file(order.run, options))
+    check_verdicts(find_verdict_file(path, options))
     code = await run(order)
-    samples = await read_run(order.run, problems, order.plan.recipe.size)
-    if not samples.solutions:
+    answers = await read_run(path, problems, recipe.size)
+    if not answers.solutions:
         raise InputError(
-            "The run has no sample yet.",
-            where=str(order.run),
-            next="`bactrian failures RUN` shows the reasons.",
+            "The run has no sample yet.", where=str(path), next="`bactrian failures RUN` shows the reasons."
         )
-    return samples, code
+    return answers, code
 
 
 def read_file(path: Path, options: ScoreOptions) -> SolutionSet:
@@ -247,7 +197,8 @@ def judge_samples(
             "This folder cannot be written.", where=str(path), next="Name another file with --out."
         )
     verdicts = VerdictFile(path)
-    limits, workers = Limits(cpu=options.get("cpu", 10.0)), options.get("workers", WORKERS)
+    filled = fill_defaults(options, ScoreOptions)
+    limits, workers = Limits(cpu=filled["cpu"]), filled["workers"]
     with watch(len(samples.solutions)) as on_verdict:
         judged = judge_solutions(samples.solutions, verdicts, limits, workers=workers, on_verdict=on_verdict)
     return compute_score(samples, judged, ks)

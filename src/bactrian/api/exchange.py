@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Any
 
 from bactrian.analyze.behaviours import BehaviourLike, OwnBehaviour, find_behaviours
 from bactrian.analyze.code_runs import CODE_FAILS, check_runs
-from bactrian.api.selection import SelectOptions, Words, merge_installed, read_selection
+from bactrian.api.selection import merge_installed, read_selection
 from bactrian.errors import InputError
 from bactrian.export.exporter import ExportOptions, OnProgress, export_lists, export_run
 from bactrian.export.format import Format
 from bactrian.export.formats import LISTS, find_format
-from bactrian.export.manifest import Tool as TrainingTool
 from bactrian.export.session_filters import Benchmark, Filters, Predicate, read_benchmark, read_split
 from bactrian.files.plugins import list_plugins
 from bactrian.files.toml import suggest_name
-from bactrian.options import Option
+from bactrian.options import ExportFlags, SelectOptions
 from bactrian.protocol.pack import load_pack
 from bactrian.records.run import BEHAVIOURS
 from bactrian.records.session import ENDING_CODES, Session
@@ -27,59 +26,6 @@ from bactrian.store import open_store
 
 RUNS = "runs"
 """Filter of sessions whose solutions contain Python that runs, and none that fails."""
-
-
-class ExportFlags(TypedDict, total=False):
-    """The choices of an export that the command line has, too."""
-
-    id: Annotated[
-        Words,
-        Option(
-            "--id",
-            "Only sessions with this id; * stands for any characters. Can be repeated.",
-            kind=list[str],
-        ),
-    ]
-    role: Annotated[Words, Option("--role", "Only sessions with this role. Can be repeated.", kind=list[str])]
-    pair: Annotated[
-        Words,
-        Option("--pair", "Only this pair of roles: 'ASSISTANT x USER'. Can be repeated.", kind=list[str]),
-    ]
-    task: Annotated[Words, Option("--task", "Only tasks with these words. Can be repeated.", kind=list[str])]
-    mark: Annotated[Words, Option("--mark", "Only sessions with this mark. Can be repeated.", kind=list[str])]
-    min_rounds: Annotated[int, Option("--min-rounds", "Minimum rounds of a session.", min=0, default=0)]
-    unfinished: Annotated[bool, Option("--unfinished", "Include unfinished sessions.")]
-    dedup: Annotated[bool, Option("--dedup", "Keep only the first of identical sessions.")]
-    decontaminate: Annotated[
-        str | Path | None,
-        Option(
-            "--decontaminate",
-            "Leave out sessions that quote this benchmark file (HumanEval's format).",
-            kind=Path,
-        ),
-    ]
-    side: Annotated[
-        Literal["assistant", "user"],
-        Option("--side", "Agent whose messages a model learns to write.", default="assistant"),
-    ]
-    redact: Annotated[
-        bool, Option("--redact", "Remove secrets, e-mail addresses, telephone, card and account numbers.")
-    ]
-    thoughts: Annotated[
-        bool, Option("--thoughts", "Include thoughts of reasoning models, if the format supports it.")
-    ]
-    plain: Annotated[bool, Option("--plain", "Leave out the system prompts and the words of the protocol.")]
-    split: Annotated[
-        Sequence[str],
-        Option(
-            "--split",
-            "Fraction of the role pairs to put into another split: validation=0.05. Can be repeated.",
-            kind=list[str],
-        ),
-    ]
-    tool: Annotated[TrainingTool | None, Option("--for", "Also write this tool's configuration.")]
-    license: Annotated[str, Option("--license", "Licence of the data, for its card.")]
-    prompts: Annotated[str | None, Option("--prompts", "Prompt pack of the run, if it is your own.")]
 
 
 class ExportChoices(ExportFlags, total=False):

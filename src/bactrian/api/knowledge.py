@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bactrian.api.arguments import choose_base_url
-from bactrian.api.dataset import build_run_order
 from bactrian.api.model_arguments import ModelLike
 from bactrian.api.solution_comparison import (
     Comparison,
     RunFunction,
     RunSeries,
     SolutionPlan,
+    order_questions,
     run_comparison,
     run_quietly,
 )
@@ -42,8 +41,7 @@ from bactrian.evaluate.stages import (
     read_stages,
 )
 from bactrian.models.open import ModelOptions
-from bactrian.options import GenerateOptions
-from bactrian.runs.wiring import RunOrder
+from bactrian.options import SpendingOptions
 from bactrian.train.training import OnEvent, TrainOrder, train_recipe
 from bactrian.train.training_folder import TrainedModels, read_training
 
@@ -62,7 +60,7 @@ class KnownAnswerOrder:
     """Steps of each stage of a training; None for the usual length."""
     stages: tuple[StageModel, ...] = ()
     """Existing models to ask instead of training new ones, the base first."""
-    options: GenerateOptions = field(default_factory=GenerateOptions)
+    options: SpendingOptions = field(default_factory=SpendingOptions)
     """How the stages are asked."""
     on_training: OnEvent | None = None
     """Receives the events of the trainings."""
@@ -139,7 +137,8 @@ async def measure_known_answers(order: KnownAnswerOrder, run: RunFunction = run_
             folder = name_study(order.out, known.seed) / "answers"
             folder.mkdir(exist_ok=True)
             path = folder / f"{number:02}-{stage.name}.db"
-            await run(_order_answers(known, stage, path, order.options))
+            recipe = build_answer_recipe(questions, stage.model)
+            await run(order_questions(recipe, path, {"assistant": stage.model}, order.options))
             graded = await read_answers(path, questions)
             missing += len(questions) - len(graded)
             answers.append(StageAnswers(known.seed, number, graded))
@@ -180,7 +179,7 @@ async def compare_stages(
     """
     runs: dict[str, ComparedRuns] = {}
     for questions in [load_questions(name) for name in sets]:
-        asked = draw_tasks(questions.questions, limit, series.options.get("seed") or 0)
+        asked = draw_tasks(questions.questions, limit, series.options["seed"] or 0)
         plan = SolutionPlan(
             out / questions.name,
             build_stage_recipe(stages, questions.name, asked, longest),
@@ -227,11 +226,3 @@ def _list_models(trained: TrainedModels) -> tuple[StageModel, ...]:
             )
         stages.append(StageModel(name, f"local:{stage.gguf}"))
     return tuple(stages)
-
-
-def _order_answers(known: KnownAnswers, stage: StageModel, path: Path, options: GenerateOptions) -> RunOrder:
-    recipe = build_answer_recipe(known.list_questions(), stage.model)
-    address = choose_base_url(options.get("base_url"), (stage.model,))
-    return build_run_order(
-        recipe, path, stage.model, None, limit=None, budget=None, options={**options, "base_url": address}
-    )

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from html import escape
-from typing import Any, TypedDict
+from typing import Any
 
 from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.behaviours import (
@@ -21,36 +21,14 @@ from bactrian.analyze.behaviours import (
 from bactrian.analyze.code_runs import CODE_FAILS
 from bactrian.errors import InputError
 from bactrian.files.toml import suggest_name
+from bactrian.options import SelectOptions, Words
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import BEHAVIOURS, Finding, Mark
 from bactrian.records.session import ENDING_CODES, Session
 from bactrian.records.text import to_json, to_line, to_markdown, to_printable
 from bactrian.store import RunStore
 
-Words = str | Sequence[str]
-"""One value, or several of which one is enough."""
 _PAIR = re.compile(r"\s+[×x]\s+")
-
-
-class SelectOptions(TypedDict, total=False):
-    """Which sessions of a run: each option narrows the selection, and of several values one is enough."""
-
-    id: Words
-    """Ids; ``*`` stands for any characters."""
-    role: Words
-    """Role of either agent, in any case; ``*`` stands for any characters."""
-    pair: Words
-    """Roles of assistant and user: ``"Programmer × Trader"``, or with an x between spaces."""
-    task: Words
-    """Words of the task, in any case."""
-    ending: Words
-    """Codes of endings; ``unfinished`` for sessions without one."""
-    behaviour: Words
-    """Codes of behaviours that a turn shows."""
-    mark: Words
-    """Marks that a person gave to the session."""
-    grep: str
-    """A regular expression that a turn matches, in any case."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Unpack, cast
 
 from bactrian.api.arguments import check_base_url, choose_base_url
 from bactrian.api.bridge import run_sync
@@ -28,7 +28,7 @@ from bactrian.evaluate.question_sets import (
 from bactrian.evaluate.verdicts import Style, read_solutions
 from bactrian.evaluate.votes import name_folder
 from bactrian.models.budget import RAISE_LIMIT
-from bactrian.options import GenerateOptions, check_names
+from bactrian.options import ComparisonOptions, GenerateOptions, SpendingOptions, check_names, fill_defaults
 from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.schema import Recipe
 from bactrian.runs.wiring import RunOrder
@@ -41,40 +41,42 @@ ForecastFunction = Callable[[RunOrder, str], Awaitable[None]]
 """Shows what an order will cost, under a title."""
 
 
-class ComparisonOptions(TypedDict, total=False):
-    """Keyword options of :func:`evaluate_agents` and :func:`compare_models`."""
-
-    math: bool
-    """Judges solve the problem first, for tasks with one answer."""
-    repeats: int
-    """Judgements in each of the two orders; default 1."""
-    by_roles: bool
-    """Intervals by resampling pairs of roles instead of tasks."""
-    only: str | Path | None
-    """Instead of a draw: a file of session ids, one a line."""
-    seed: int | None
-    """Seed of the draw and of the sampling."""
-    max_tokens: int | None
-    """Stop before all runs together use this many tokens."""
-    concurrency: int | None
-    """Concurrent requests."""
-    price: str | None
-    """US dollars per million tokens, ``"prompt/completion[/cached]"``."""
-    base_url: str | None
-    """Address of the endpoint; default ``OPENAI_BASE_URL``."""
-    timeout: float
-    """Maximum wait for a reply, or that an endpoint may request, in seconds; default 600."""
-    retry_failed: bool
-    """Ask again where a model failed."""
-
-
-_OF_RUNS = ("seed", "concurrency", "price", "base_url", "timeout", "retry_failed")
-
-
 async def run_quietly(order: RunOrder) -> int:
     """Run the jobs of ``order`` that are left, and show nothing."""
     await run_order(order, lambda _: None, watch_progress(None))
     return 0
+
+
+def order_questions(
+    recipe: Recipe,
+    path: Path,
+    models: Mapping[str, ModelLike | None],
+    options: SpendingOptions,
+) -> RunOrder:
+    """Return the order of a run of an evaluation. Of ``models``, the one without a name is for all agents.
+
+    Raises:
+        InputError: a model or an option cannot be used.
+    """
+    given: dict[str, Any] = {name: options[name] for name in _OF_RUNS if name in options}  # type: ignore[literal-required]
+    if "timeout" in given:
+        given["max_wait"] = given["timeout"]
+    if "" not in models:  # One address is given for all runs; this one may have no model that takes it.
+        names = [name_model(model) for model in models.values() if model is not None]
+        given["base_url"] = choose_base_url(given.get("base_url"), names)
+    by_agent = {agent: model for agent, model in models.items() if agent and model is not None}
+    return build_run_order(
+        recipe,
+        path,
+        next(iter(models.values())),
+        by_agent,
+        limit=None,
+        budget=options.get("budget"),
+        options=cast("GenerateOptions", given),
+    )
+
+
+_OF_RUNS = ("seed", "concurrency", "max_tokens", "price", "base_url", "timeout", "retry_failed")
 
 
 class RunSeries:
@@ -82,17 +84,21 @@ class RunSeries:
 
     def __init__(
         self,
-        options: ComparisonOptions,
-        budget: float | None = None,
+        options: SpendingOptions,
         run: RunFunction = run_quietly,
         forecast: ForecastFunction | None = None,
+        only: str | Path | None = None,
     ) -> None:
-        """Make a series; with ``forecast``, nothing is run, and the cost of each run is shown instead."""
-        self.options = options
+        """Make a series; with ``forecast``, nothing is run, and the cost of each run is shown instead.
+
+        ``only`` names the tasks in a file, instead of a draw.
+        """
+        self.options = fill_defaults(options, ComparisonOptions)
         self.forecast = forecast
+        self.only = only
         self.code = 0
         """The highest exit code of the runs so far."""
-        self._budget = None if forecast else budget
+        self._budget = None if forecast else options.get("budget")
         self._tokens = options.get("max_tokens")
         self._run = run
         self._last: RunOrder | None = None
@@ -105,20 +111,8 @@ class RunSeries:
             BudgetReached: a limit is used up; what was paid for is stored.
         """
         self._subtract()
-        # One address is given for all runs; this one may have no model that takes it.
-        base_url = choose_base_url(self.options.get("base_url"), map(name_model, models.values()))
-        options = {name: self.options[name] for name in _OF_RUNS if name in self.options}  # type: ignore[literal-required]
-        if "timeout" in options:
-            options["max_wait"] = options["timeout"]
-        order = build_run_order(
-            recipe,
-            path,
-            next(iter(models.values())),
-            models,
-            limit=None,
-            budget=self._budget,
-            options=cast("GenerateOptions", {**options, "max_tokens": self._tokens, "base_url": base_url}),
-        )
+        left: Any = {**self.options, "budget": self._budget, "max_tokens": self._tokens}
+        order = order_questions(recipe, path, models, left)
         if self.forecast is not None:
             await self.forecast(order, title)
             return
@@ -181,14 +175,13 @@ async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series
         BudgetReached: a limit is used up; what was paid for is stored.
     """
     options = series.options
-    check_base_url(options.get("base_url"), map(name_model, (*plan.models.values(), *judges)))
+    check_base_url(options["base_url"], map(name_model, (*plan.models.values(), *judges)))
     await series.run("Solutions", plan.recipe, plan.solutions, plan.models)
-    style: Style = "math" if options.get("math") or plan.one_answer else "general"
-    repeats = options.get("repeats", 1)
+    style: Style = "math" if options["math"] or plan.one_answer else "general"
     verdicts: dict[str, Path] = {}
     for judge in judges:
         name = name_model(judge)
-        recipe = build_verdict_recipe(plan.solutions, plan.pairs, plan.tasks, style, repeats)
+        recipe = build_verdict_recipe(plan.solutions, plan.pairs, plan.tasks, style, options["repeats"])
         verdicts[name] = name_verdicts(plan.folder, name, style)
         await series.run(f"Verdicts of {name}", recipe, verdicts[name], {"judge": judge})
     return ComparedRuns(plan.solutions, verdicts)
@@ -198,7 +191,7 @@ async def _compare(plan: SolutionPlan, judges: Sequence[ModelLike], series: RunS
     runs = await run_comparison(plan, judges, series)
     report = None
     if judges and series.forecast is None:
-        report = await build_comparison_report(runs, by_roles=series.options.get("by_roles", False))
+        report = await build_comparison_report(runs, by_roles=series.options["by_roles"])
     return Comparison(plan.folder, plan.solutions, report)
 
 
@@ -221,7 +214,7 @@ async def compare_role_plays(
     source = find_run(Path(run))
     folder = name_folder(source, out)
     other = None if against is None else find_run(Path(against))
-    plan = await _plan_role_plays(source, folder, ways, series.options, tasks, model, extractor, other)
+    plan = await _plan_role_plays(source, folder, ways, series, tasks, model, extractor, other)
     return await _compare(plan, judges, series)
 
 
@@ -235,7 +228,7 @@ async def compare_answers(
     out: str | Path | None = None,
 ) -> Comparison:
     """Compare the answers of two models to a set of questions; see :func:`compare_models`."""
-    plan = _plan_answers(models, load_questions(questions), series.options.get("seed") or 0, limit, out)
+    plan = _plan_answers(models, load_questions(questions), series.options["seed"] or 0, limit, out)
     return await _compare(plan, judges, series)
 
 
@@ -270,7 +263,7 @@ async def extract_role_plays(
     """Write the solutions of role-plays, and return the run that contains them; see :func:`extract_solutions`."""
     source = find_run(Path(run))
     folder = name_folder(source, out, "extraction")
-    plan = await _plan_role_plays(source, folder, ["extraction"], series.options, tasks, model)
+    plan = await _plan_role_plays(source, folder, ["extraction"], series, tasks, model)
     return (await run_comparison(plan, (), series)).solutions
 
 
@@ -278,7 +271,7 @@ async def _plan_role_plays(
     run: Path,
     folder: Path,
     ways: Sequence[Way],
-    options: ComparisonOptions,
+    series: RunSeries,
     tasks: int,
     model: ModelLike | None,
     extractor: ModelLike | None = None,
@@ -300,8 +293,8 @@ async def _plan_role_plays(
                 where=str(against),
                 next="`bactrian generate --fork NEW --keep-tasks` makes a second run on the same tasks.",
             )
-    only = options.get("only")
-    spec = _make_spec(run, ways, options, None if only else tasks, against)
+    only = series.only
+    spec = _make_spec(run, ways, series, None if only else tasks, against)
     if only is not None:
         drawn = read_task_file(Path(only), sessions)
     else:
@@ -319,13 +312,13 @@ async def _plan_role_plays(
 
 
 def _make_spec(
-    run: Path, ways: Sequence[Way], options: ComparisonOptions, drawn: int | None, against: Path | None
+    run: Path, ways: Sequence[Way], series: RunSeries, drawn: int | None, against: Path | None
 ) -> Solutions:
     return Solutions(
         ways=tuple(ways),
         source=str(run.absolute()),
         against=str(against.absolute()) if against else "",
-        seed=options.get("seed") or 0,
+        seed=series.options["seed"] or 0,
         drawn=drawn,
     )
 
@@ -358,7 +351,7 @@ def evaluate_agents(
     chain_of_thought: bool = False,
     against: str | Path | None = None,
     out: str | Path | None = None,
-    budget: float | None = None,
+    only: str | Path | None = None,
     **options: Unpack[ComparisonOptions],
 ) -> Json:
     """Compare the solutions of role-plays with single answers, by judges, as ``bactrian evaluate agents`` does.
@@ -383,7 +376,7 @@ def evaluate_agents(
         chain_of_thought: Also compare with answers that think step by step.
         against: Another run, whose role-plays on the same tasks take the place of single answers.
         out: Folder of solutions and verdicts; default ``RUN.agents``.
-        budget: US dollars for all runs together.
+        only: Instead of a draw: a file of session ids, one a line.
         options: See :class:`ComparisonOptions`.
 
     Returns:
@@ -397,7 +390,7 @@ def evaluate_agents(
     work = compare_role_plays(
         run,
         _list_judges(judge),
-        RunSeries(options, budget),
+        RunSeries(options, only=only),
         tasks=tasks,
         model=model,
         extractor=extractor,
@@ -417,7 +410,6 @@ def compare_models(
     judge: ModelLike | Sequence[ModelLike],
     limit: int | None = None,
     out: str | Path | None = None,
-    budget: float | None = None,
     **options: Unpack[ComparisonOptions],
 ) -> Json:
     """Compare two models on a set of questions, by judges, as ``bactrian evaluate pairwise`` does.
@@ -439,7 +431,6 @@ def compare_models(
         judge: The model that judges, or several for a panel.
         limit: Only so many questions, drawn at random.
         out: Folder of answers and verdicts.
-        budget: US dollars for all runs together.
         options: See :class:`ComparisonOptions`.
 
     Returns:
@@ -450,7 +441,7 @@ def compare_models(
         BudgetReached: a limit is reached; what was paid for is stored.
     """
     check_names(compare_models, options, ComparisonOptions)
-    series = RunSeries(options, budget)
+    series = RunSeries(options)
     models = (first, second)
     work = compare_answers(models, str(questions), _list_judges(judge), series, limit=limit, out=out)
     return run_sync(work).report or {}
@@ -463,7 +454,7 @@ def extract_solutions(
     tasks: int = 100,
     model: ModelLike | None = None,
     out: str | Path | None = None,
-    budget: float | None = None,
+    only: str | Path | None = None,
     **options: Unpack[ComparisonOptions],
 ) -> list[dict[str, str]]:
     """Write the solution of each conversation as one text in the solver's own voice, and return them.
@@ -484,7 +475,7 @@ def extract_solutions(
     check_names(extract_solutions, options, ComparisonOptions)
 
     async def extract() -> list[dict[str, str]]:
-        series = RunSeries(options, budget)
+        series = RunSeries(options, only=only)
         return await read_extracted(await extract_role_plays(run, series, tasks=tasks, model=model, out=out))
 
     return run_sync(extract())

@@ -16,7 +16,6 @@ from bactrian.api.notebook import read_frame
 from bactrian.api.resumption import read_stored_run
 from bactrian.api.run_report import Report, report_runs
 from bactrian.api.selection import (
-    SelectOptions,
     find_session,
     iterate_selected,
     merge_installed,
@@ -34,7 +33,7 @@ from bactrian.export.format import Format
 from bactrian.ingest.importer import ImportReport, find_chats, find_form
 from bactrian.ingest.importer import import_chats as store_chats
 from bactrian.ingest.parsed import Found, Origin
-from bactrian.options import check_names
+from bactrian.options import SelectOptions, check_names
 from bactrian.protocol.argument_names import use_python_words
 from bactrian.records.run import Failure, Mark
 from bactrian.records.session import Session

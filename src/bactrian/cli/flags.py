@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
 from enum import EnumType
 from pathlib import Path
+from types import UnionType
 from typing import Annotated, Any, Literal, Unpack, get_args, get_origin
 
 import click
 
 from bactrian.cli.help_form import HELP_NAMES, HelpArgument, HelpOption, VerbCommand, VerbGroup
 from bactrian.errors import InputError
-from bactrian.options import Option, SamplingSpec, list_options, read_fields, strip_none
+from bactrian.options import Option, SamplingSpec, list_options, read_fields, read_option
 
 SHORT_NAMES = {"--model": "-m", "--run": "-r", "--out": "-o", "--quiet": "-q", "--count": "-n"}
 """Short names of options, the same in every command."""
@@ -172,7 +173,12 @@ def _read_signature(
         options = {part.name: part.collect(values) for part in keywords}
         function(**arguments, **{name: value for name, value in options.items() if value is not None})
 
-    return [param for part in (*parts, *keywords) for param in part.params], call
+    params = [param for part in (*parts, *keywords) for param in part.params]
+    taken: set[str] = set()
+    for param in params:  # Of several options with the same letter, the first has it.
+        param.opts = [name for name in param.opts if name not in taken]
+        taken.update(param.opts)
+    return params, call
 
 
 def _read_parameter(name: str, kind: Any, default: Any) -> _Flags:
@@ -203,13 +209,16 @@ def _read_parameter(name: str, kind: Any, default: Any) -> _Flags:
             return {key: value for key, value in given.items() if value is not None}
 
         return _Flags(name, [param for part in group for param in part.params], collect)
-    taken = strip_none(get_args(kind)[0])
     if isinstance(declared, Argument):
+        hint = get_args(kind)[0]
+        taken = get_args(hint)[0] if isinstance(hint, UnionType) else hint
         return _read_argument(name, taken, default, declared)
-    assert isinstance(declared, Option), f"{name} is neither an argument nor an option"
-    if default is inspect.Parameter.empty and declared.default is not None:
-        default = declared.default
-    return _read_option(name, declared.kind or taken, default, declared)
+    read = read_option(kind)
+    assert read is not None, f"{name} is neither an argument nor an option"
+    taken, option = read
+    if default is inspect.Parameter.empty and option.default is not None:
+        default = option.default
+    return _read_option(name, taken, default, option)
 
 
 _DECLARATIONS = (Option, Argument, SamplingFlags, FieldsOf)
@@ -282,7 +291,6 @@ def _read_option(name: str, kind: Any, default: Any, option: Option, key: str = 
         show_default=option.shown or _write_default(default, option),
         help=option.help,
         metavar=option.metavar or None,
-        hidden=option.hidden,
         envvar=name_variable(long) if option.variable and long.startswith("--") else None,
         again=option.again,
     )
@@ -293,8 +301,7 @@ def _read_option(name: str, kind: Any, default: Any, option: Option, key: str = 
             return None if required else default
         if isinstance(kind, EnumType):
             value = kind(value)
-        value = list(value) if several else value
-        return value if option.check is None else option.check(value)
+        return list(value) if several else value
 
     return _Flags(name, [param], collect)
 
@@ -370,11 +377,8 @@ def _read_sampling(name: str, agents: tuple[str, ...]) -> _Flags:
 
 def _read_value(kind: Any, written: str) -> object:
     """Return a number if the parameter takes numbers and this is one; else the text."""
-    numbers = [
-        part for member in get_args(kind) for part in (member, *get_args(member)) if part in (int, float)
-    ]
     try:
-        return numbers[0](written) if numbers else written
+        return kind(written) if kind in (int, float) else written
     except ValueError:
         return written
 

@@ -13,7 +13,19 @@ from bactrian.api.arguments import check_critic
 from bactrian.cli.view.watching import PlayKeeper
 from bactrian.errors import InputError
 from bactrian.models.budget import UsageMeter
-from bactrian.options import AgentModels, Option, PlayOptions, list_options
+from bactrian.options import (
+    JSON,
+    MCP,
+    OUT,
+    OVERWRITE,
+    RUN,
+    TOOLS,
+    YES,
+    AgentModels,
+    Option,
+    PlayOptions,
+    list_options,
+)
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.setup import ROLES
 
@@ -48,7 +60,7 @@ class RoleFlags:
             "Output of `bactrian roles --json`: first the role that solves, then the role that instructs.",
         ),
     ] = None
-    yes: Annotated[bool, Option("--yes", "Let --embodied run code without asking first.")] = False
+    yes: Annotated[bool, YES, "Let --embodied run code without asking first."] = False
     as_: Annotated[Side | None, Option("--as", "The side that you play yourself.")] = None
 
 
@@ -58,14 +70,11 @@ class ToolFlags:
 
     tools: Annotated[
         list[str] | None,
-        Option(
-            "--tools",
-            "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME. Can be repeated.",
-        ),
+        TOOLS,
     ] = None
     mcp: Annotated[
         list[str] | None,
-        Option("--mcp", "Command line of an MCP server whose tools an agent may call. Can be repeated."),
+        MCP,
     ] = None
     tools_for: Annotated[Side, Option("--tools-for", "Agent that may call them.")] = Side.assistant
 
@@ -81,21 +90,23 @@ class OutputFlags:
 
     run_file: Annotated[
         Path | None,
-        Option("--run", "Store the session here; the same command resumes it. Default: in your data folder."),
+        RUN,
+        "Store the session here; the same command resumes it. Default: in your data folder.",
     ] = None
     keep_: Annotated[
         bool, Option("--keep/--no-keep", "Keep a session without --run in your data folder.")
     ] = True
     out: Annotated[
         Path | None,
-        Option("--out", "Also write the conversation to this file, as .md, .html or .json."),
+        OUT,
+        "Also write the conversation to this file, as .md, .html or .json.",
     ] = None
-    overwrite: Annotated[bool, Option("--overwrite", "Replace the file of --out.")] = False
+    overwrite: Annotated[bool, OVERWRITE, "Replace the file of --out."] = False
     raw: Annotated[
         bool,
         Option("--raw", "Show each text as it came, with the protocol's words and without Markdown."),
     ] = False
-    json: Annotated[bool, Option("--json", "Write events as JSON lines.")] = False
+    json: Annotated[bool, JSON, "Write events as JSON lines."] = False
 
     def keep(self, meter: UsageMeter | None = None) -> PlayKeeper:
         """Return what keeps the session as the flags say; ``meter`` counts what it uses.

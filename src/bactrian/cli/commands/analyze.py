@@ -33,7 +33,23 @@ from bactrian.errors import InputError
 from bactrian.files.atomic import is_same_file, write_atomically
 from bactrian.models.budget import Price, UsageMeter
 from bactrian.models.pricing import make_pricing
-from bactrian.options import Option, SamplingSpec, TokenPrice
+from bactrian.options import (
+    JSON,
+    JUDGE,
+    OVERWRITE,
+    QUIET,
+    REPORT,
+    RUN_CODE,
+    SAMPLE,
+    BaseUrl,
+    Budget,
+    Concurrency,
+    MaxTokens,
+    Option,
+    SamplingSpec,
+    Seed,
+    TokenPrice,
+)
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.run import Confirmation, Finding
 from bactrian.sandbox.programs import choose_tier
@@ -46,30 +62,21 @@ class JudgeFlags:
 
     judge: Annotated[
         str | None,
-        Option("--judge", "Ask this model whether each finding is correct. Its answers are stored in RUN."),
+        JUDGE,
+        "Ask this model whether each finding is correct. Its answers are stored in RUN.",
     ] = None
     sample: Annotated[
         int | None,
-        Option(
-            "--sample",
-            "Ask the judge about at most this many turns with a finding and as many without, for each of the"
-            " paper's four behaviours, and correct their rates by its answers.",
-            min=1,
-        ),
+        SAMPLE,
+        "Ask the judge about at most this many turns with a finding and as many without, for each of the"
+        " paper's four behaviours, and correct their rates by its answers.",
     ] = None
-    base_url: Annotated[
-        str | None,
-        Option("--base-url", "Address of the judge's endpoint.", shown="OPENAI_BASE_URL"),
-    ] = None
-    concurrency: Annotated[int, Option("--concurrency", "Concurrent questions to the judge.", min=1)] = 16
-    budget: Annotated[
-        float | None, Option("--budget", "Maximum cost of the judge, in US dollars.", min=0)
-    ] = None
-    max_tokens: Annotated[
-        int | None, Option("--max-tokens", "Maximum number of tokens for the judge.", min=0)
-    ] = None
+    base_url: Annotated[BaseUrl, "Address of the judge's endpoint."] = None
+    concurrency: Annotated[Concurrency, "Concurrent questions to the judge."] = 16
+    budget: Annotated[Budget, "Maximum cost of the judge, in US dollars."] = None
+    max_tokens: Annotated[MaxTokens, "Maximum number of tokens for the judge."] = None
     price: TokenPrice = None
-    seed: Annotated[int | None, Option("--seed", "Seed of the judge's sampling.")] = None
+    seed: Annotated[Seed, "Seed of the judge's sampling."] = None
 
     def read_parameters(self, sampling: Mapping[str, Any]) -> SamplingSpec:
         """Return the judge's sampling parameters.
@@ -98,19 +105,18 @@ def analyze(
         ),
     ] = None,
     findings: Annotated[Path | None, Option("--findings", "Write the findings in RUN as JSON lines.")] = None,
-    page: Annotated[Path | None, Option("--report", "Write the report as one HTML file.")] = None,
+    page: Annotated[Path | None, REPORT] = None,
     run_code: Annotated[
         bool,
-        Option(
-            "--run-code", "Run the Python of solutions in the sandbox; what fails is found as code_fails."
-        ),
+        RUN_CODE,
+        "Run the Python of solutions in the sandbox; what fails is found as code_fails.",
     ] = False,
     *,
     judging: JudgeFlags,
     sampling: Annotated[Mapping[str, Any], SamplingFlags()] = MappingProxyType({}),
-    overwrite: Annotated[bool, Option("--overwrite", "Replace existing files.")] = False,
-    json: Annotated[bool, Option("--json", "Write the report as JSON.")] = False,
-    quiet: Annotated[bool, Option("--quiet", "Show no progress.")] = False,
+    overwrite: Annotated[bool, OVERWRITE] = False,
+    json: Annotated[bool, JSON, "Write the report as JSON."] = False,
+    quiet: Annotated[bool, QUIET] = False,
 ) -> None:
     """Report endings, behaviours and costs of a run, or compare several runs."""
 
@@ -254,4 +260,6 @@ def _judge(
 
     price = prices(name)
     meter = UsageMeter(flags.max_tokens, flags.budget, {} if price is None else {name: price})
-    return JudgeOptions(name, read_model_options(flags.base_url, name), meter, flags.concurrency, parameters)
+    return JudgeOptions(
+        name, read_model_options(flags.base_url, name), meter, flags.concurrency or 16, parameters
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated
@@ -30,7 +31,7 @@ from bactrian.cli.flags import Argument, RunArgument
 from bactrian.cli.terminal.console import open_progress
 from bactrian.detect.fit import LearnedModel, learn_behaviour, list_codes, read_labelled
 from bactrian.errors import InputError
-from bactrian.options import Option
+from bactrian.options import BEHAVIOUR, LIMIT, OUT, OVERWRITE, Option
 from bactrian.records.text import to_line, to_printable
 from bactrian.stats.intervals import Proportion
 from bactrian.store import open_store
@@ -61,9 +62,7 @@ def train_behaviour(
     description: Annotated[
         str | None, Option("--description", "One sentence that defines it, for a judge.")
     ] = None,
-    overwrite: Annotated[
-        bool, Option("--overwrite", "Replace a learned behaviour of the same name.")
-    ] = False,
+    overwrite: Annotated[bool, OVERWRITE, "Replace a learned behaviour of the same name."] = False,
 ) -> None:
     """Learn a behaviour of your own from labelled conversations, and register it by name.
 
@@ -115,12 +114,13 @@ _ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 def label(
     run_file: RunArgument,
     behaviour: Annotated[
-        str, Option("--behaviour", "The behaviour to label: a built-in one or your own.")
+        str, BEHAVIOUR, "The behaviour to label: a built-in one or your own."
     ] = "flake_reply",
-    limit: Annotated[int, Option("--limit", "Maximum number of turns to ask about.", short="-n", min=1)] = 20,
+    limit: Annotated[int, LIMIT, "Maximum number of turns to ask about."] = 20,
     out: Annotated[
         Path | None,
-        Option("--out", "File of the labels.", shown="RUN with .labels.jsonl"),
+        replace(OUT, shown="RUN with .labels.jsonl"),
+        "File of the labels.",
     ] = None,
 ) -> None:
     """Label turns of a run in the terminal, the most uncertain first.

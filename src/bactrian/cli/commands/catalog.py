@@ -18,7 +18,7 @@ from bactrian.cli.view.facts import write_labelled
 from bactrian.files.plugins import list_plugins
 from bactrian.models.open import MODEL_NAMES, PLUGINS
 from bactrian.models.providers import FILE, Provider, find_config_folder, load_providers
-from bactrian.options import Option
+from bactrian.options import JSON, Option
 from bactrian.protocol.pack import list_packs, load_pack
 from bactrian.recipes.job_specs import find_recipe_model
 from bactrian.recipes.load import list_recipes, load_recipe, read_recipe_text
@@ -49,7 +49,7 @@ def show_recipe(
 
 
 def societies(
-    json: Annotated[bool, Option("--json", "Write one JSON object a line.")] = False,
+    json: Annotated[bool, JSON, "Write one JSON object a line."] = False,
 ) -> None:
     """List the societies, or show one."""
     for name in list_societies():
@@ -76,7 +76,7 @@ def societies(
 
 def show_society(
     society: Annotated[str, Argument("Name of a built-in society, or a .toml file.")],
-    json: Annotated[bool, Option("--json", "Write one JSON object.")] = False,
+    json: Annotated[bool, JSON, "Write one JSON object."] = False,
 ) -> None:
     """Print the file of a society, to read or to copy."""
     content, _ = load_society(society)
@@ -110,7 +110,7 @@ _GAP = 2
 
 
 def models(
-    json: Annotated[bool, Option("--json", "Write one JSON object.")] = False,
+    json: Annotated[bool, JSON, "Write one JSON object."] = False,
 ) -> None:
     """List models and providers, whether their keys are set, and what constrains their replies."""
 

@@ -15,7 +15,7 @@ from bactrian.cli.view.containment import try_tiers
 from bactrian.errors import BactrianError, MissingExtra
 from bactrian.models.model import Request
 from bactrian.models.open import FoundServer, ModelOptions, find_servers, open_model
-from bactrian.options import BaseUrl, Option
+from bactrian.options import MODEL, TIER, BaseUrl, Option
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Sampling
@@ -46,14 +46,15 @@ LARGER_MODELS = (
 
 
 def doctor(
-    model: Annotated[str, Option("--model", "The model to ask.")] = "local",
+    model: Annotated[str, MODEL, "The model to ask."] = "local",
     base_url: BaseUrl = None,
     sandbox: Annotated[
         bool, Option("--sandbox", "Only run hostile programs, to see what each sandbox contains.")
     ] = False,
     tier: Annotated[
         str | None,
-        Option("--tier", "With --sandbox: only this one, such as podman:IMAGE."),
+        TIER,
+        "With --sandbox: only this one, such as podman:IMAGE.",
     ] = None,
 ) -> None:
     """Check which optional parts are installed, and whether the model answers."""

@@ -11,19 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 import click
 
 from bactrian.api.code_evaluation import (
-    WORKERS,
-    ScoreOptions,
     ask_samples,
-    choose_problems,
     find_verdict_file,
     judge_samples,
-    order_samples,
     read_file,
 )
 from bactrian.api.knowledge import (
@@ -34,7 +30,6 @@ from bactrian.api.knowledge import (
     prepare_studies,
 )
 from bactrian.api.solution_comparison import (
-    ComparisonOptions,
     RunSeries,
     compare_answers,
     compare_role_plays,
@@ -66,57 +61,57 @@ from bactrian.evaluate.question_sets import SETS, ask_questions, load_questions,
 from bactrian.evaluate.votes import find_study, read_tally, read_votes
 from bactrian.models.open import ModelOptions, open_model
 from bactrian.models.retry import Retry
-from bactrian.options import BaseUrl, GenerateOptions, MaxTokens, Option, RunBudget, Seed, Timeout, TokenPrice
+from bactrian.options import (
+    COUNT,
+    FORECAST,
+    JSON,
+    JUDGE,
+    LIMIT,
+    MODEL,
+    ONLY,
+    OUT,
+    REPORT,
+    RUN,
+    TEMPERATURE,
+    BaseUrl,
+    ComparisonOptions,
+    Option,
+    ScoreOptions,
+    Seed,
+    SpendingOptions,
+)
 from bactrian.records.text import to_json
 from bactrian.runs.forecast import forecast_run
 from bactrian.runs.wiring import RunOrder
 from bactrian.store import find_run
 
 Number = TypeVar("Number", int, float)
-_RetryFailed = Annotated[bool, Option("--retry-failed", "Ask again where a model failed.")]
 _RESUME = "All results so far are stored; the same command resumes."
 
 
-@dataclass(frozen=True, slots=True)
-class SpendingFlags:
-    """Where samples are asked for, and how much that may cost."""
+class ExtractionFlags(SpendingOptions, total=False):
+    """How models are asked, and what is shown."""
 
-    base_url: BaseUrl = None
-    concurrency: Annotated[
-        int | None, Option("--concurrency", "Maximum number of concurrent requests.", min=1)
-    ] = None
-    budget: RunBudget = None
-    max_tokens: MaxTokens = None
-    price: TokenPrice = None
-    seed: Seed = None
+    forecast: Annotated[bool, FORECAST]
+    as_json: Annotated[bool, JSON]
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonFlags:
-    """Who judges, and how."""
+class ComparisonFlags(ExtractionFlags, ComparisonOptions, total=False):
+    """Who judges, and where the report goes."""
 
     judge: Annotated[
-        list[str] | None,
-        Option(
-            "--judge",
-            "Model that judges. Without one, solutions are only written. Can be repeated, for a panel.",
-        ),
-    ] = None
-    math: Annotated[
-        bool, Option("--math", "Ask the judge to solve the problem first, for tasks with one answer.")
-    ] = False
-    repeats: Annotated[int, Option("--repeats", "Judgements in each of the two orders.", min=1)] = 1
-    by_roles: Annotated[
-        bool, Option("--by-roles", "Intervals by resampling pairs of roles instead of tasks.")
-    ] = False
-    report: Annotated[Path | None, Option("--report", "Write the report as a page: FILE.html.")] = None
-    timeout: Timeout = 600.0
-    forecast: Annotated[bool, Option("--forecast", "Estimate the cost, without any request.")] = False
-    retry_failed: _RetryFailed = False
-    as_json: Annotated[bool, Option("--json", "Write the report as JSON.")] = False
+        Sequence[str],
+        JUDGE,
+        "Model that judges. Without one, solutions are only written. Can be repeated, for a panel.",
+    ]
+    report: Annotated[Path | None, REPORT]
 
 
-_JUDGING, _SPENDING = ComparisonFlags(), SpendingFlags()
+class ScoreFlags(ScoreOptions, total=False):
+    """How solutions are asked for and judged, and what is shown."""
+
+    forecast: Annotated[bool, FORECAST]
+    as_json: Annotated[bool, JSON]
 
 
 async def _run_order(order: RunOrder, stop_control: StopControl, *, quiet: bool, noun: str = "task") -> int:
@@ -132,33 +127,19 @@ async def _forecast(order: RunOrder, title: str = "", *, as_json: bool) -> None:
     show_forecast(await forecast_run(order), json=as_json, title=title)
 
 
-def _make_series(
-    judging: ComparisonFlags, spending: SpendingFlags, stop_control: StopControl, only: Path | None = None
-) -> RunSeries:
-    options = ComparisonOptions(
-        math=judging.math,
-        repeats=judging.repeats,
-        by_roles=judging.by_roles,
-        only=only,
-        seed=spending.seed,
-        max_tokens=spending.max_tokens,
-        concurrency=spending.concurrency,
-        price=spending.price,
-        base_url=spending.base_url,
-        timeout=judging.timeout,
-        retry_failed=judging.retry_failed,
-    )
-    run = partial(_run_order, stop_control=stop_control, quiet=judging.as_json)
-    forecast = partial(_forecast, as_json=judging.as_json) if judging.forecast else None
-    return RunSeries(options, spending.budget, run, forecast)
+def _make_series(flags: ExtractionFlags, stop_control: StopControl, only: Path | None = None) -> RunSeries:
+    quiet = flags.get("as_json", False)
+    run = partial(_run_order, stop_control=stop_control, quiet=quiet)
+    forecast = partial(_forecast, as_json=quiet) if flags.get("forecast") else None
+    return RunSeries(flags, run, forecast, only)
 
 
 def _write_report(
-    report: dict[str, Any], judging: ComparisonFlags, template: str, show: Callable[[dict[str, Any]], None]
+    report: dict[str, Any], flags: ComparisonFlags, template: str, show: Callable[[dict[str, Any]], None]
 ) -> None:
-    if judging.report is not None:
-        write_page(judging.report, template, report)
-    if judging.as_json:
+    if (page := flags.get("report")) is not None:
+        write_page(page, template, report)
+    if flags.get("as_json"):
         print(to_json(report))
     else:
         show(report)
@@ -171,7 +152,8 @@ class DrawFlags:
     tasks: Annotated[int, Option("--tasks", "Tasks to draw at random.", short="-n", min=1)] = 100
     only: Annotated[
         Path | None,
-        Option("--only", "Instead of a draw: a file of session ids, one a line.", metavar="FILE"),
+        replace(ONLY, metavar="FILE"),
+        "Instead of a draw: a file of session ids, one a line.",
     ] = None
 
 
@@ -179,7 +161,8 @@ def agents(
     run_file: Annotated[Path | None, Argument(metavar="RUN", help="A run of role-plays.")] = None,
     model: Annotated[
         str | None,
-        Option("--model", "Model of the single answers. Default: the run's assistant."),
+        MODEL,
+        "Model of the single answers. Default: the run's assistant.",
     ] = None,
     extractor: Annotated[
         str | None,
@@ -193,31 +176,28 @@ def agents(
         Option("--against", "Compare with the role-plays of another run on the same tasks."),
     ] = None,
     draw: DrawFlags = DrawFlags(),
-    judging: ComparisonFlags = _JUDGING,
-    spending: SpendingFlags = _SPENDING,
-    out: Annotated[
-        Path | None, Option("--out", "Folder of solutions and verdicts. Default: RUN.agents.")
-    ] = None,
+    out: Annotated[Path | None, OUT, "Folder of solutions and verdicts. Default: RUN.agents."] = None,
     dilemma: Annotated[
         Path | None, Option("--dilemma", "Also write the solutions for CAMEL's voting app: FILE.zip.")
     ] = None,
     paper: Annotated[
         bool, Option("--paper", "Show the paper's figures, and what each is compared with.")
     ] = False,
+    **flags: Unpack[ComparisonFlags],
 ) -> None:
     """Compare the solutions of role-plays with single answers, by judges (tables 1, 8 and 9 of the paper)."""
     if paper:
-        show_paper(as_json=judging.as_json)
+        show_paper(as_json=flags.get("as_json", False))
         raise SystemExit(0)
     if run_file is None:
         raise InputError("There is no run to evaluate.", where="RUN", next="bactrian evaluate agents RUN")
     stop_control = StopControl()
-    series = _make_series(judging, spending, stop_control, draw.only)
+    series = _make_series(flags, stop_control, draw.only)
 
     async def compare() -> int:
         compared = await compare_role_plays(
             run_file,
-            judging.judge or (),
+            flags.get("judge", ()),
             series,
             tasks=draw.tasks,
             model=model,
@@ -227,8 +207,8 @@ def agents(
             out=out,
         )
         if compared.report is not None:
-            _write_report(compared.report, judging, "comparison.html.j2", show_comparison)
-        if judging.forecast:
+            _write_report(compared.report, flags, "comparison.html.j2", show_comparison)
+        if flags.get("forecast"):
             return series.code
         if dilemma is not None:
             count = await write_dilemma(compared.solutions, dilemma)
@@ -245,26 +225,20 @@ def agents(
 
 def extract(
     run_file: Annotated[Path, Argument(metavar="RUN", help="A run of role-plays.")],
-    model: Annotated[
-        str | None, Option("--model", "Model that extracts. Default: the run's assistant.")
-    ] = None,
+    model: Annotated[str | None, MODEL, "Model that extracts. Default: the run's assistant."] = None,
     draw: DrawFlags = DrawFlags(),
-    spending: SpendingFlags = _SPENDING,
-    out: Annotated[Path | None, Option("--out", "Folder of the solutions. Default: RUN.extraction.")] = None,
-    forecast: Annotated[bool, Option("--forecast", "Estimate the cost, without any request.")] = False,
-    retry_failed: _RetryFailed = False,
-    as_json: Annotated[bool, Option("--json", "Write the solutions as JSON lines.")] = False,
+    out: Annotated[Path | None, OUT, "Folder of the solutions. Default: RUN.extraction."] = None,
+    **flags: Unpack[ExtractionFlags],
 ) -> None:
     """Write the solution of each conversation as one text, in the solver's own voice."""
     stop_control = StopControl()
-    judging = ComparisonFlags(forecast=forecast, retry_failed=retry_failed, as_json=as_json)
-    series = _make_series(judging, spending, stop_control, draw.only)
+    series = _make_series(flags, stop_control, draw.only)
 
     async def write() -> int:
         solutions = await extract_role_plays(run_file, series, tasks=draw.tasks, model=model, out=out)
-        if forecast:
+        if flags.get("forecast"):
             return series.code
-        if as_json:
+        if flags.get("as_json"):
             for row in await read_extracted(solutions):
                 click.echo(to_json(row))
         click.echo(
@@ -281,22 +255,19 @@ def pairwise(
     questions: Annotated[
         str, Option("--questions", f"A set ({', '.join(SETS)}), or a file of JSON lines with `text`.")
     ],
-    limit: Annotated[int | None, Option("--limit", "Only so many questions, drawn at random.", min=1)] = None,
-    judging: ComparisonFlags = _JUDGING,
-    spending: SpendingFlags = _SPENDING,
-    out: Annotated[
-        Path | None, Option("--out", "Folder of answers and verdicts. Default: A-B.SET.pairwise.")
-    ] = None,
+    limit: Annotated[int | None, LIMIT, "Only so many questions, drawn at random."] = None,
+    out: Annotated[Path | None, OUT, "Folder of answers and verdicts. Default: A-B.SET.pairwise."] = None,
+    **flags: Unpack[ComparisonFlags],
 ) -> None:
     """Compare two models on a set of questions, by judges (table 2 of the paper)."""
     stop_control = StopControl()
-    series = _make_series(judging, spending, stop_control)
+    series = _make_series(flags, stop_control)
 
     async def compare() -> int:
-        models, judges = (first, second), judging.judge or ()
+        models, judges = (first, second), flags.get("judge", ())
         compared = await compare_answers(models, questions, judges, series, limit=limit, out=out)
         if compared.report is not None:
-            _write_report(compared.report, judging, "comparison.html.j2", show_comparison)
+            _write_report(compared.report, flags, "comparison.html.j2", show_comparison)
         return series.code
 
     run_async(compare(), resume=_RESUME, stop_control=stop_control)
@@ -354,9 +325,7 @@ class QuestionFlags:
             "--questions", f"A set ({', '.join(SETS)}) or a file; can be repeated. Default: all four sets."
         ),
     ] = None
-    limit: Annotated[
-        int | None, Option("--limit", "Only N questions of each set, drawn at random.", min=1)
-    ] = None
+    limit: Annotated[int | None, LIMIT, "Only N questions of each set, drawn at random."] = None
     longest: Annotated[int, Option("--longest", "Longest answer, in tokens.", min=1)] = 1024
 
 
@@ -370,33 +339,30 @@ def emergence(
     ] = None,
     known: KnownAnswerFlags = KnownAnswerFlags(),
     asked: QuestionFlags = QuestionFlags(),
-    judging: ComparisonFlags = _JUDGING,
-    spending: SpendingFlags = _SPENDING,
-    out: Annotated[Path, Option("--out", "Folder of the experiment; the same command resumes it.")] = Path(
-        "emergence"
-    ),
+    out: Annotated[Path, OUT, "Folder of the experiment; the same command resumes it."] = Path("emergence"),
+    **flags: Unpack[ComparisonFlags],
 ) -> None:
     """Measure what each stage of a training adds (tables 2 and 6 of the paper)."""
-    if judging.by_roles:
+    if flags.get("by_roles"):
         raise InputError(
             "Questions to stages have no pairs of roles.", where="--by-roles", next="Leave it out."
         )
     stop_control = StopControl()
     if known.known_answers:
-        order = _order_known_answers(stages or (), known, judging, spending, out)
+        order = _order_known_answers(stages or (), known, flags, out)
         if known.write_only:
             for study in prepare_studies(order):
                 click.echo(shlex.quote(str(out / f"seed-{study.seed}")))
             return
-        run_async(_measure(order, judging, stop_control), resume=_RESUME, stop_control=stop_control)
-    models = find_stages(stages or (), ModelOptions(base_url=spending.base_url))
-    series = _make_series(judging, spending, stop_control)
+        run_async(_measure(order, flags, stop_control), resume=_RESUME, stop_control=stop_control)
+    models = find_stages(stages or (), ModelOptions(base_url=flags.get("base_url")))
+    series = _make_series(flags, stop_control)
 
     async def compare() -> int:
         compared = await compare_stages(
             models,
             asked.questions or SETS,
-            judging.judge or (),
+            flags.get("judge", ()),
             series,
             out=out.absolute(),
             limit=asked.limit,
@@ -404,7 +370,7 @@ def emergence(
             tell=lambda name: print(f"Questions: {name}", file=sys.stderr),
         )
         if compared.report is not None:
-            _write_report(compared.report, judging, "stages.html.j2", show_stages)
+            _write_report(compared.report, flags, "stages.html.j2", show_stages)
         return series.code
 
     run_async(compare(), resume=_RESUME, stop_control=stop_control)
@@ -413,64 +379,52 @@ def emergence(
 def _order_known_answers(
     stages: Sequence[str],
     known: KnownAnswerFlags,
-    judging: ComparisonFlags,
-    spending: SpendingFlags,
+    flags: ComparisonFlags,
     out: Path,
 ) -> KnownAnswerOrder:
-    for flag, value in (
-        ("--judge", judging.judge),
-        ("--forecast", judging.forecast),
-        ("--budget", spending.budget),
-    ):
-        if value:
+    for name in ("judge", "forecast", "budget"):
+        if flags.get(name):
             raise InputError(
                 "Known answers are graded without a judge, and asked of models on this computer.",
-                where=flag,
+                where=f"--{name}",
                 next="Leave it out, or leave --known-answers out.",
             )
-    seed = 1 if spending.seed is None else spending.seed
+    seed = flags.get("seed")
+    seed = 1 if seed is None else seed
     return KnownAnswerOrder(
         out.absolute(),
         tuple(range(seed, seed + (1 if stages else known.seeds))),
         choose_size(known.base, known.facts, known.wordings),
         str(Path(known.base).absolute()) if Path(known.base).exists() else known.base,
         known.steps,
-        find_stages(stages, ModelOptions(base_url=spending.base_url)) if stages else (),
-        GenerateOptions(
-            base_url=spending.base_url,
-            concurrency=spending.concurrency,
-            max_tokens=spending.max_tokens,
-            price=spending.price,
-            timeout=judging.timeout,
-            max_wait=judging.timeout,
-            retry_failed=judging.retry_failed,
-        ),
-        TrainingView(quiet=judging.as_json).show_event,
+        find_stages(stages, ModelOptions(base_url=flags.get("base_url"))) if stages else (),
+        flags,
+        TrainingView(quiet=flags.get("as_json", False)).show_event,
     )
 
 
-async def _measure(order: KnownAnswerOrder, judging: ComparisonFlags, stop_control: StopControl) -> int:
+async def _measure(order: KnownAnswerOrder, flags: ComparisonFlags, stop_control: StopControl) -> int:
     async def ask(asked: RunOrder) -> int:
         print(f"Asking {asked.run.stem}, {asked.run.parent.parent.name}.", file=sys.stderr)
         return await watch_run(asked, choose_progress_view(json=False, quiet=True), stop_control)
 
     result = await measure_known_answers(order, ask)
     stop_control.stop = None
-    _write_report(result.to_json(), judging, "matrix.html.j2", show_matrix)
+    _write_report(result.to_json(), flags, "matrix.html.j2", show_matrix)
     return SOME_FAILED if result.unanswered else 0
 
 
 def questions(
     category: Annotated[str, Argument(f"A category, such as {', '.join(SETS)}, or any other in words.")],
-    model: Annotated[str, Option("--model", "Model that writes the questions.")] = "local",
-    count: Annotated[int, Option("--count", "Number of questions.", min=1)] = 20,
+    model: Annotated[str, MODEL, "Model that writes the questions."] = "local",
+    count: Annotated[int, COUNT, "Number of questions."] = 20,
     examples: Annotated[
         str | None,
         Option("--examples", "A set or file whose first three questions are shown. Default: the category's."),
     ] = None,
     seed: Seed = None,
     base_url: BaseUrl = None,
-    out: Annotated[Path | None, Option("--out", "The file. Default: CATEGORY.questions.jsonl.")] = None,
+    out: Annotated[Path | None, OUT, "The file. Default: CATEGORY.questions.jsonl."] = None,
 ) -> None:
     """Let a model write questions of a category, with examples; the file can be edited and given to --questions."""
     path = out or Path(f"{'-'.join(category.split())}.questions.jsonl")
@@ -491,112 +445,65 @@ def questions(
     run_async(ask(), resume="Nothing was written.")
 
 
-@dataclass(frozen=True, slots=True)
-class ProblemFlags:
-    """Which problems are asked."""
-
-    problems: Annotated[
-        Path | None,
-        Option("--problems", "Your own problems: JSON lines in HumanEval's or MBPP's format."),
-    ] = None
-    plus: Annotated[
-        str | None,
-        Option("--plus", "HumanEval+: EvalPlus's data file, or `cache` for the one in its cache."),
-    ] = None
-    limit: Annotated[int | None, Option("--limit", "Only the first N problems.", min=1)] = None
-
-
-@dataclass(frozen=True, slots=True)
-class JudgingFlags:
-    """How solutions are judged, and where verdicts go."""
-
-    out: Annotated[
-        Path | None,
-        Option("--out", "Verdicts as JSON lines. Default: beside the run or the solutions."),
-    ] = None
-    cpu: Annotated[
-        float, Option("--cpu", "Seconds of CPU time for a solution with all its checks.", min=0.1)
-    ] = 10.0
-    workers: Annotated[int | None, Option("--workers", "Solutions to judge at once. Default: 2.", min=1)] = (
-        None
-    )
-
-
 def humaneval(
     model: Annotated[
-        str | None, Option("--model", "The model to measure; see `bactrian models`. Default: local.")
+        str | None, MODEL, "The model to measure; see `bactrian models`. Default: local."
     ] = None,
-    run_file: Annotated[
-        Path, Option("--run", "The run that keeps the samples; the same command resumes it.")
-    ] = Path("humaneval.db"),
+    run_file: Annotated[Path, RUN, "The run that keeps the samples; the same command resumes it."] = Path(
+        "humaneval.db"
+    ),
     samples: Annotated[
         int,
         Option("--samples", "Samples of each problem.", short="-n", min=1),
     ] = 1,
     ks: Annotated[str, Option("-k", "Values of k in pass@k, separated by commas.")] = "1,10,100",
-    temperature: Annotated[str, Option("--temperature", "Temperatures, separated by commas.")] = "0.2",
+    temperature: Annotated[str, TEMPERATURE, "Temperatures, separated by commas."] = "0.2",
     solutions: Annotated[
         Path | None,
         Option("--solutions", "Score the solutions of this file (JSON lines); ask no model."),
     ] = None,
-    judging: JudgingFlags = JudgingFlags(),
-    source: ProblemFlags = ProblemFlags(),
-    spending: SpendingFlags = SpendingFlags(),
-    forecast: Annotated[bool, Option("--forecast", "Estimate the cost, without any request.")] = False,
-    retry_failed: Annotated[bool, Option("--retry-failed", "Ask again for failed samples.")] = False,
-    as_json: Annotated[bool, Option("--json", "Write the score as JSON.")] = False,
+    **flags: Unpack[ScoreFlags],
 ) -> None:
     """Measure how often a model's code passes the checks of HumanEval, or of your own problems."""
     wanted = _read_list("-k", ks, int, 1)
-    options = ScoreOptions(
-        problems=source.problems,
-        plus=source.plus,
-        limit=source.limit,
-        cpu=judging.cpu,
-        workers=judging.workers or WORKERS,
-        verdicts=judging.out,
-        seed=spending.seed,
-        concurrency=spending.concurrency,
-        max_tokens=spending.max_tokens,
-        price=spending.price,
-        base_url=spending.base_url,
-        retry_failed=retry_failed,
-    )
-    file = solutions or run_file
-    stop_control = StopControl()
+    temperatures = _read_list("--temperature", temperature, float, 0)
+    if solutions is not None and model is not None:
+        raise InputError(
+            "With --solutions no model is asked.", where="--model", next="Leave out one of them."
+        )
+    stop_control, quiet = StopControl(), flags.get("as_json", False)
 
     async def score() -> int:
+        source = solutions or run_file
         if solutions is not None:
-            samples, code = read_file(solutions, options), 0
+            found, code = read_file(solutions, flags), 0
         else:
-            run = partial(_run_order, stop_control=stop_control, quiet=as_json)
-            samples, code = await ask_samples(order, problems, options, run)
-        watch = partial(JudgingView, quiet=as_json)
-        result = await asyncio.to_thread(judge_samples, samples, file, wanted, options, watch)
-        verdicts = find_verdict_file(file, options)
-        if as_json:
+            run = partial(_run_order, stop_control=stop_control, quiet=quiet)
+            forecast = partial(_forecast, as_json=quiet) if flags.get("forecast") else None
+            found, code = await ask_samples(
+                model, run_file, samples, temperatures, flags, run=run, forecast=forecast
+            )
+        if found is None:
+            return code
+        result = await asyncio.to_thread(
+            judge_samples, found, source, wanted, flags, partial(JudgingView, quiet=quiet)
+        )
+        verdicts = find_verdict_file(source, flags)
+        if quiet:
             print(json.dumps({**result.to_json(), "verdicts": str(verdicts)}))
         else:
             show_score(result, verdicts)
         return code
 
-    async def show_cost() -> int:
-        await _forecast(order, as_json=as_json)
-        return 0
-
-    if solutions is not None:
-        if model is not None:
-            raise InputError(
-                "With --solutions no model is asked.", where="--model", next="Leave out one of them."
-            )
-        run_async(score(), resume="The same command resumes.")
-    problems = choose_problems(options)
-    temperatures = _read_list("--temperature", temperature, float, 0)
-    budget = None if forecast else spending.budget
-    order = order_samples(problems, run_file, model, samples, temperatures, budget, options)
-    if forecast:
-        run_async(show_cost(), resume="Nothing was spent.")
-    run_async(score(), resume=_RESUME, stop_control=stop_control)
+    run_async(
+        score(),
+        resume="The same command resumes."
+        if solutions
+        else "Nothing was spent."
+        if flags.get("forecast")
+        else _RESUME,
+        stop_control=stop_control,
+    )
 
 
 def _read_list(option: str, text: str, kind: type[Number], least: Number) -> list[Number]:
@@ -623,7 +530,7 @@ def vote(
         Path,
         Argument(metavar="RUN", help="The run that was evaluated, or the folder of its evaluation."),
     ],
-    as_json: Annotated[bool, Option("--json", "Write the results as JSON.")] = False,
+    as_json: Annotated[bool, JSON, "Write the results as JSON."] = False,
 ) -> None:
     """Show what people's votes on pairs of solutions say; they vote on the pages of `bactrian explore`."""
     tally = asyncio.run(read_tally(_find_folder(run_file)))
@@ -669,7 +576,7 @@ def invite(
         str | None, Option("--withdraw", "Make the link of this voter invalid; the votes stay.")
     ] = None,
     show: Annotated[bool, Option("--list", "List the voters and the number of their votes.")] = False,
-    as_json: Annotated[bool, Option("--json", "Write JSON.")] = False,
+    as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Make a link for each voter, to vote in the browser. A new link of a voter replaces the old one."""
     folder = _find_folder(run_file)

@@ -13,7 +13,7 @@ from bactrian.cli.flags import Argument, find_run_files
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.errors import MissingExtra
-from bactrian.options import Option
+from bactrian.options import LIMIT, MODEL, Option
 from bactrian.records.text import write_count
 
 _NEEDED = ("starlette", "uvicorn")
@@ -37,7 +37,8 @@ def explore(
     edit: Annotated[bool, Option("--edit", "Let the pages write marks and play sessions.")] = False,
     models: Annotated[
         list[str] | None,
-        Option("--model", "A model that the pages may play with. Can be repeated. Default: local."),
+        MODEL,
+        "A model that the pages may play with. Can be repeated. Default: local.",
     ] = None,
     bundle: Annotated[
         Path | None,
@@ -50,7 +51,7 @@ def explore(
             "Conversations in the copy: what follows the question mark in the address of a list.",
         ),
     ] = "",
-    limit: Annotated[int, Option("--limit", "Maximum number of conversations in a copy.", min=1)] = 1000,
+    limit: Annotated[int, LIMIT, "Maximum number of conversations in a copy."] = 1000,
 ) -> None:
     """Look at runs and conversations in the browser: filter, search, read."""
     if any(find_spec(name) is None for name in _NEEDED):

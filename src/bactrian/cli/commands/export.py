@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
-from bactrian.api.exchange import ExportChoices, ExportFlags, export_session_data
+from bactrian.api.exchange import ExportChoices, export_session_data
 from bactrian.cli.flags import RunArgument
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import PrintableConsole, open_output, open_progress, to_printable
 from bactrian.export.formats import list_formats
 from bactrian.export.manifest import format_manifest
-from bactrian.options import Option
+from bactrian.options import FORMAT, JSON, ONLY, OUT, OVERWRITE, QUIET, ExportFlags, Option
 from bactrian.records.text import to_line, write_count
 
 
@@ -21,23 +21,22 @@ def export(
     run_file: RunArgument,
     form: Annotated[
         str,
-        Option("--format", f"Format of the data: {', '.join(list_formats())}, or one of another package."),
+        FORMAT,
+        f"Format of the data: {', '.join(list_formats())}, or one of another package.",
     ],
-    out: Annotated[Path, Option("--out", "File or folder to write.")],
+    out: Annotated[Path, OUT, "File or folder to write."],
     only: Annotated[
         list[str] | None,
-        Option(
-            "--only",
-            "Only sessions with ending=CODE or finding=CODE; `runs`: whose code runs in the sandbox. Can be repeated.",
-        ),
+        ONLY,
+        "Only sessions with ending=CODE or finding=CODE; `runs`: whose code runs in the sandbox. Can be repeated.",
     ] = None,
     drop: Annotated[
         list[str] | None,
         Option("--drop", "Leave out sessions with finding=CODE, ending=CODE or mark=NAME. Can be repeated."),
     ] = None,
-    overwrite: Annotated[bool, Option("--overwrite", "Replace an existing export.")] = False,
-    json: Annotated[bool, Option("--json", "Write the manifest.")] = False,
-    quiet: Annotated[bool, Option("--quiet", "Show no progress, and only errors.")] = False,
+    overwrite: Annotated[bool, OVERWRITE, "Replace an existing export."] = False,
+    json: Annotated[bool, JSON, "Write the manifest."] = False,
+    quiet: Annotated[bool, QUIET, "Show no progress, and only errors."] = False,
     **flags: Unpack[ExportFlags],
 ) -> None:
     """Export a run in a format that other tools read."""

@@ -18,7 +18,18 @@ from bactrian.cli.run_async import StopControl, run_async
 from bactrian.cli.view.forecast_view import show_forecast
 from bactrian.cli.view.progress_view import ProgressView, choose_progress_view
 from bactrian.errors import BactrianError, InputError
-from bactrian.options import AgentModels, GenerateOptions, Option, RunBudget
+from bactrian.options import (
+    FORECAST,
+    JSON,
+    LIMIT,
+    QUIET,
+    RUN,
+    SET,
+    AgentModels,
+    Budget,
+    GenerateOptions,
+    Option,
+)
 from bactrian.recipes.load import load_recipe
 from bactrian.runs.forecast import forecast_run
 from bactrian.runs.progress import RunProgress
@@ -34,22 +45,18 @@ class GenerateFlags(GenerateOptions, AgentModels, total=False):
 
 def generate(
     recipe: Annotated[str, Argument("Name of a built-in recipe, or a .toml file.")],
-    run_file: Annotated[Path, Option("--run", "File of the run; the same command resumes it.")],
+    run_file: Annotated[Path, RUN, "File of the run; the same command resumes it."],
     settings: Annotated[
-        list[str] | None, Option("--set", "Change the recipe, as in task.count=5. Can be repeated.")
+        list[str] | None, SET, "Change the recipe, as in task.count=5. Can be repeated."
     ] = None,
-    limit: Annotated[
-        int | None, Option("--limit", "Only the first N jobs of the recipe.", short="-n", min=1)
-    ] = None,
-    budget: RunBudget = None,
-    forecast: Annotated[
-        bool, Option("--forecast", "Estimate the remaining cost, without any request.")
-    ] = False,
+    limit: Annotated[int | None, LIMIT, "Only the first N jobs of the recipe."] = None,
+    budget: Budget = None,
+    forecast: Annotated[bool, FORECAST, "Estimate the remaining cost, without any request."] = False,
     fork: Annotated[
         Path | None, Option("--fork", "Begin this new run with the unchanged lists of --run.")
     ] = None,
-    json: Annotated[bool, Option("--json", "Write progress as JSON lines.")] = False,
-    quiet: Annotated[bool, Option("--quiet", "Write only warnings and errors.")] = False,
+    json: Annotated[bool, JSON, "Write progress as JSON lines."] = False,
+    quiet: Annotated[bool, QUIET, "Write only warnings and errors."] = False,
     sampling: Annotated[Mapping[str, Any], SamplingFlags((*SPEAKERS, "lister"))] = MappingProxyType({}),
     **flags: Unpack[GenerateFlags],
 ) -> None:

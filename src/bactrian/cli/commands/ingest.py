@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,7 @@ from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.files.atomic import check_replaceable
 from bactrian.ingest.importer import Form, ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Found, Origin
-from bactrian.options import Option
+from bactrian.options import FORMAT, JSON, QUIET, RUN, Language, Option
 from bactrian.records.text import to_json, to_line, write_count
 from bactrian.store import list_run_files, open_store
 
@@ -24,17 +24,16 @@ _SHOWN = 20
 
 def ingest(
     path: Annotated[Path, Argument("A folder, an archive, or a file of JSON.")],
-    run_file: Annotated[
-        Path, Option("--run", "File of the run to store them in; created if it does not exist.")
-    ],
+    run_file: Annotated[Path, RUN, "File of the run to store them in; created if it does not exist."],
     form: Annotated[
         Form | None,
-        Option("--format", "Format of the files.", shown="detected"),
+        replace(FORMAT, shown="detected"),
+        "Format of the files.",
     ] = None,
     model: Annotated[str, Option("--made-by", "Name of the model that wrote them, if known.")] = "",
-    language: Annotated[str | None, Option("--language", "Their language, if not English.")] = None,
-    json: Annotated[bool, Option("--json", "Write the result as JSON.")] = False,
-    quiet: Annotated[bool, Option("--quiet", "Show no progress.")] = False,
+    language: Annotated[Language, "Their language, if not English."] = None,
+    json: Annotated[bool, JSON, "Write the result as JSON."] = False,
+    quiet: Annotated[bool, QUIET] = False,
 ) -> None:
     """Import conversations of other programs into a run."""
     check_replaceable(path, list_run_files(run_file))

@@ -22,7 +22,7 @@ from bactrian.cli.run_async import StopControl, run_async
 from bactrian.cli.terminal.keyboard import add_person
 from bactrian.cli.view.progress_view import choose_progress_view
 from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
-from bactrian.options import Option, ResumeOptions
+from bactrian.options import JSON, MCP, ResumeOptions
 from bactrian.roleplay.alone import EmbodiedOrder
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.start import SessionOrder
@@ -37,9 +37,10 @@ def resume(
     ] = None,
     mcp: Annotated[
         list[str] | None,
-        Option("--mcp", "Command line of an MCP server of the session. Can be repeated."),
+        MCP,
+        "Command line of an MCP server of the session. Can be repeated.",
     ] = None,
-    json: Annotated[bool, Option("--json", "Write JSON lines.")] = False,
+    json: Annotated[bool, JSON, "Write JSON lines."] = False,
     **options: Unpack[ResumeOptions],
 ) -> None:
     """Resume an interrupted run or session. The run stores all its options; keys come from the environment."""

@@ -18,7 +18,7 @@ from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.errors import InputError
 from bactrian.models.model import Model
 from bactrian.models.open import ModelOptions
-from bactrian.options import BaseUrl, Option, Seed, Timeout
+from bactrian.options import COUNT, JSON, MODEL, BaseUrl, Language, Option, Seed, Timeout
 from bactrian.protocol.words import check_idea, check_name
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.session import Role
@@ -31,15 +31,15 @@ _LARGEST = 1 << 20
 
 def roles(
     task: Annotated[str, Argument("The task; - reads it from standard input.")],
-    count: Annotated[int, Option("--count", "Number of roles.", min=1, max=1000)] = 2,
-    model: Annotated[str, Option("--model", "Model to ask; see `bactrian models`.")] = "local",
+    count: Annotated[int, COUNT, "Number of roles."] = 2,
+    model: Annotated[str, MODEL] = "local",
     base_url: BaseUrl = None,
-    language: Annotated[str | None, Option("--language", "Language of the answer.")] = None,
+    language: Annotated[Language, "Language of the answer."] = None,
     seed: Seed = None,
     timeout: Timeout = 600.0,
     sampling: Annotated[Mapping[str, Any], SamplingFlags()] = MappingProxyType({}),
     names: Annotated[bool, Option("--names", "Write names only, for a recipe's axis.")] = False,
-    json: Annotated[bool, Option("--json", "Write JSON lines, for `play --roles`.")] = False,
+    json: Annotated[bool, JSON, "Write JSON lines, for `play --roles`."] = False,
 ) -> None:
     """Ask a model for the roles that a task needs."""
 

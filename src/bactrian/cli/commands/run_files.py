@@ -17,7 +17,7 @@ from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.facts import LEAST_TABLE, fit_facts, write_labelled
 from bactrian.errors import StoreError
-from bactrian.options import Option
+from bactrian.options import JSON, OUT, QUIET
 from bactrian.records.run import Failure
 from bactrian.records.text import to_json, to_line, write_dollars
 from bactrian.store import find_data_folder, name_run, open_store
@@ -33,7 +33,7 @@ def runs(
         list[Path] | None,
         Argument(metavar="[FOLDER]...", help="Folders. Default: the data folder and this one."),
     ] = None,
-    json: Annotated[bool, Option("--json", "Write one JSON object a line.")] = False,
+    json: Annotated[bool, JSON, "Write one JSON object a line."] = False,
 ) -> None:
     """List runs: recipe, size, endings, state, cost and age."""
     run_async(_list_runs(folders or [], json=json), resume="Nothing was changed.")
@@ -96,7 +96,7 @@ def write_age(seconds: float) -> str:
 
 def status(
     run_file: RunArgument,
-    json: Annotated[bool, Option("--json", "Write one JSON object.")] = False,
+    json: Annotated[bool, JSON, "Write one JSON object."] = False,
 ) -> None:
     """Show the progress and the cost of a run, and the command that resumes it."""
     run_async(_show_status(run_file, json=json), resume="The run is unchanged.")
@@ -117,7 +117,7 @@ _SHOWN = 200
 
 def failures(
     run_file: RunArgument,
-    json: Annotated[bool, Option("--json", "Write one JSON object a line.")] = False,
+    json: Annotated[bool, JSON, "Write one JSON object a line."] = False,
 ) -> None:
     """List the jobs that failed, with the reason and the response received."""
     run_async(_list_failures(run_file, json=json), resume="The run is unchanged.")
@@ -159,8 +159,8 @@ def _write_failure(failure: Failure, *, json: bool) -> None:
 
 def verify(
     run_file: RunArgument,
-    json: Annotated[bool, Option("--json", "Write one JSON object.")] = False,
-    quiet: Annotated[bool, Option("--quiet", "Write only faults.")] = False,
+    json: Annotated[bool, JSON, "Write one JSON object."] = False,
+    quiet: Annotated[bool, QUIET, "Write only faults."] = False,
 ) -> None:
     """Check all data of a run against its checksums and counts. Changes nothing."""
 
@@ -186,8 +186,8 @@ def recover(
         Path,
         Argument(metavar="RUN", help="The damaged run. It is not changed.", check=find_run_file),
     ],
-    out: Annotated[Path, Option("--out", "The new run.")],
-    json: Annotated[bool, Option("--json", "Write one JSON object.")] = False,
+    out: Annotated[Path, OUT, "The new run."],
+    json: Annotated[bool, JSON, "Write one JSON object."] = False,
 ) -> None:
     """Write a new run with everything readable from a damaged one."""
 

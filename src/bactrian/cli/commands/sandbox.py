@@ -10,7 +10,7 @@ from typing import Annotated
 from bactrian.cli.flags import Argument
 from bactrian.cli.terminal.console import say, to_printable
 from bactrian.errors import InputError
-from bactrian.options import Option
+from bactrian.options import CPU, JSON, TIER, Option
 from bactrian.sandbox.far_side import provide_sandbox
 from bactrian.sandbox.outcome import MIB, Limits, Outcome
 from bactrian.sandbox.programs import find_tier
@@ -22,7 +22,7 @@ _LARGEST = 16 * MIB
 
 def run(
     program: Annotated[Path, Argument(metavar="FILE.py", help="The Python program.")],
-    cpu: Annotated[float, Option("--cpu", "Seconds of CPU time.", min=0.1)] = 10.0,
+    cpu: Annotated[float, CPU] = 10.0,
     wall: Annotated[float, Option("--wall", "Seconds from start to end.", min=0.1)] = 60.0,
     memory: Annotated[int, Option("--memory", "MiB of memory of each process.", min=128)] = 1024,
     processes: Annotated[
@@ -35,10 +35,8 @@ def run(
     ] = False,
     tier: Annotated[
         str | None,
-        Option(
-            "--tier",
-            "bubblewrap, landlock, docker:IMAGE, podman:IMAGE, remote:COMMAND. Default: the strongest here.",
-        ),
+        TIER,
+        "bubblewrap, landlock, docker:IMAGE, podman:IMAGE, remote:COMMAND. Default: the strongest here.",
     ] = None,
     unsafe_exec: Annotated[
         bool,
@@ -46,7 +44,7 @@ def run(
             "--unsafe-exec", "Run without containment, with all your rights. Limits only.", variable=False
         ),
     ] = False,
-    as_json: Annotated[bool, Option("--json", "Write how it ended as JSON.")] = False,
+    as_json: Annotated[bool, JSON, "Write how it ended as JSON."] = False,
 ) -> None:
     """Run a Python program in a sandbox, and say how it ended and what it tried."""
     if unsafe_exec and tier:
@@ -71,7 +69,8 @@ def run(
 def serve(
     tier: Annotated[
         str | None,
-        Option("--tier", "bubblewrap or landlock. Default: the strongest that works here."),
+        TIER,
+        "bubblewrap or landlock. Default: the strongest that works here.",
     ] = None,
 ) -> None:
     """Serve one sandbox through standard input and standard output, for `--tier 'remote:ssh HOST …'`."""

@@ -9,14 +9,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from rich.console import Console
 
 from bactrian.analyze.behaviours import find_behaviours
 from bactrian.api.selection import (
     SelectedSession,
-    SelectOptions,
     explain_nothing,
     find_session,
     iterate_selected,
@@ -34,7 +33,7 @@ from bactrian.cli.terminal.spinner import show_spinner
 from bactrian.cli.view.conversation_view import ConversationView
 from bactrian.cli.view.facts import LEAST_TABLE
 from bactrian.errors import InputError
-from bactrian.options import Option
+from bactrian.options import FORMAT, JSON, MARK, SAMPLE, SEED, Option, SelectOptions
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Mark
 from bactrian.records.session import Session
@@ -57,55 +56,22 @@ def show(
         str | None,
         Argument(metavar="[ID]", help="A session's id, or the beginning of one. Default: a list of all."),
     ] = None,
-    grep: Annotated[
-        str | None, Option("--grep", "Only sessions in which a turn matches this regular expression.")
-    ] = None,
-    role: Annotated[
-        list[str] | None,
-        Option("--role", "Only sessions with this role; * stands for any letters. Can be repeated."),
-    ] = None,
-    pair: Annotated[
-        list[str] | None,
-        Option("--pair", "Only this pair of roles: 'ASSISTANT x USER'. Can be repeated."),
-    ] = None,
-    task: Annotated[
-        list[str] | None, Option("--task", "Only tasks with these words. Can be repeated.")
-    ] = None,
-    ending: Annotated[
-        list[str] | None, Option("--ending", "Only this ending, or unfinished. Can be repeated.")
-    ] = None,
-    behaviour: Annotated[
-        list[str] | None,
-        Option("--behaviour", "Only sessions that show this behaviour. Can be repeated."),
-    ] = None,
-    marked: Annotated[
-        list[str] | None, Option("--marked", "Only sessions with this mark. Can be repeated.")
-    ] = None,
-    sample: Annotated[int | None, Option("--sample", "Choose N at random.", short="-n", min=1)] = None,
-    seed: Annotated[int, Option("--seed", "Seed of --sample.")] = 0,
+    sample: Annotated[int | None, SAMPLE, "Choose N at random."] = None,
+    seed: Annotated[int, SEED, "Seed of --sample."] = 0,
     full: Annotated[bool, Option("--full", "Show whole conversations instead of a list.")] = False,
-    form: Annotated[ShowFormat, Option("--format", "Format of whole conversations.")] = ShowFormat.text,
-    mark: Annotated[str | None, Option("--mark", "Give the session ID this mark.")] = None,
+    form: Annotated[ShowFormat, FORMAT, "Format of whole conversations."] = ShowFormat.text,
+    new_mark: Annotated[str | None, MARK, "Give the session ID this mark."] = None,
     note: Annotated[str, Option("--note", "A note for --mark.")] = "",
     pager: Annotated[bool, Option("--pager/--no-pager", "Page long output on a terminal.")] = True,
-    json: Annotated[bool, Option("--json", "Write one JSON object per session.")] = False,
+    json: Annotated[bool, JSON, "Write one JSON object per session."] = False,
+    **options: Unpack[SelectOptions],
 ) -> None:
     """Show the conversations of a run: a list of them, or one in full."""
     run = run_file
-    if mark is not None:
+    if new_mark is not None:
         if session is None:
             raise InputError("A mark is given to one session.", where="--mark", next="Name its ID.")
-        run_async(_mark(run, session, mark, note), resume="The run is unchanged.")
-    options = SelectOptions(
-        role=role or (),
-        pair=pair or (),
-        task=task or (),
-        ending=ending or (),
-        behaviour=behaviour or (),
-        mark=marked or (),
-    )
-    if grep:
-        options["grep"] = grep
+        run_async(_mark(run, session, new_mark, note), resume="The run is unchanged.")
     whole = full or form is not ShowFormat.text or session is not None
     form = ShowFormat.json if json else form
     out = open_output()

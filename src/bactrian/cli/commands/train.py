@@ -11,7 +11,7 @@ from bactrian.cli.flags import Argument
 from bactrian.cli.run_async import run_async
 from bactrian.cli.view.training_progress import TrainingView, show_forecast_of_training, show_trained
 from bactrian.errors import InputError
-from bactrian.options import Option
+from bactrian.options import FORECAST, JSON, OUT, QUIET, RUN, SET, Option
 from bactrian.records.text import to_printable
 from bactrian.train.training import OnEvent, TrainOrder, forecast_training, train_recipe
 from bactrian.train.training_recipe import list_train_recipes, read_train_recipe_text
@@ -36,30 +36,31 @@ def train(
     ],
     out: Annotated[
         Path | None,
-        Option("--out", "Folder of the training; the same command resumes it. Default: the recipe's name."),
+        OUT,
+        "Folder of the training; the same command resumes it. Default: the recipe's name.",
     ] = None,
     runs: Annotated[
         list[str] | None,
-        Option(
-            "--run",
-            "Data of a stage, instead of the recipe's: STAGE=PATH, or PATH if there is one stage. A run, or JSON "
-            "lines with messages. Can be repeated.",
-        ),
+        RUN,
+        "Data of a stage, instead of the recipe's: STAGE=PATH, or PATH if there is one stage. A run, or JSON "
+        "lines with messages. Can be repeated.",
     ] = None,
     settings: Annotated[
         list[str] | None,
-        Option("--set", "Change the recipe: epochs=1 or base.model=built-in. Can be repeated."),
+        SET,
+        "Change the recipe: epochs=1 or base.model=built-in. Can be repeated.",
     ] = None,
     small: Annotated[
         bool, Option("--small", "Settings for two cores: adapters, and short examples.")
     ] = False,
     forecast: Annotated[
         bool,
-        Option("--forecast", "Prepare the data and the base model, and estimate tokens, hours and memory."),
+        FORECAST,
+        "Prepare the data and the base model, and estimate tokens, hours and memory.",
     ] = False,
     show: Annotated[bool, Option("--show", "Write the recipe, and do nothing.")] = False,
-    quiet: Annotated[bool, Option("--quiet", "Show no progress.")] = False,
-    as_json: Annotated[bool, Option("--json", "Write the manifests, or the forecast, as JSON.")] = False,
+    quiet: Annotated[bool, QUIET] = False,
+    as_json: Annotated[bool, JSON, "Write the manifests, or the forecast, as JSON."] = False,
 ) -> None:
     """Train a model on conversations, in stages, and write each stage in the format that `play` reads."""
     if show:
