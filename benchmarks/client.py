@@ -28,7 +28,8 @@ from bactrian.recipes.load import load_recipe
 from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Sampling
-from bactrian.roleplay.setup import RolePlaySetup, build_role_play, new_session
+from bactrian.roleplay.role_play import build_role_play
+from bactrian.roleplay.setup import RolePlaySetup, new_session
 from bactrian.runs.plan import Plan
 from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run, tune_gc
 

@@ -28,7 +28,8 @@ from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_fo
 from bactrian.protocol.pack import load_pack
 from bactrian.records.session import Role, Session
 from bactrian.roleplay.loop import play_session
-from bactrian.roleplay.setup import RolePlaySetup, build_role_play, new_session
+from bactrian.roleplay.role_play import build_role_play
+from bactrian.roleplay.setup import RolePlaySetup, new_session
 from bactrian.roleplay.start import persist_events
 from bactrian.store import RunStore, open_store
 

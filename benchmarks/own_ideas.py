@@ -24,8 +24,8 @@ from bactrian.models.local.local_model import LocalModel
 from bactrian.protocol.pack import load_pack
 from bactrian.records.run import Behaviour
 from bactrian.records.session import Role, Session
+from bactrian.roleplay.role_play import run_role_play
 from bactrian.roleplay.setup import ROLES, SMALL_PACK, RolePlaySetup, new_session
-from bactrian.roleplay.start import run_role_play
 from bactrian.stats.intervals import Proportion
 
 MESSAGES = 8
@@ -155,7 +155,7 @@ async def converse(model: LocalModel, idea: str, seed: int, defaults: Defaults) 
     pack = load_pack(defaults.pack)
     session = new_session(setup, pack)
     session = replace(session, id=f"{session.id}-{seed}")
-    events = await run_role_play(session, setup, pack, dict.fromkeys(agents, model))
+    events = await run_role_play(session, pack, dict.fromkeys(agents, model), rules=setup.rules())
     return await SessionCollector().collect(events)
 
 

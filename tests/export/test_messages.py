@@ -12,7 +12,7 @@ from bactrian.models.scripted import Scripted
 from bactrian.protocol.markers import DONE
 from bactrian.roleplay.agent import View
 from bactrian.roleplay.endings import default_endings
-from bactrian.roleplay.setup import build_role_play
+from bactrian.roleplay.role_play import build_role_play
 from tests.helpers.exports import exported, lines
 from tests.helpers.runs import PACK, session, turn
 

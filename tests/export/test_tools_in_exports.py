@@ -17,7 +17,7 @@ from bactrian.records.session import Session
 from bactrian.records.turn import Toolkit
 from bactrian.roleplay.endings import default_endings
 from bactrian.roleplay.loop import play_session
-from bactrian.roleplay.setup import build_role_play
+from bactrian.roleplay.role_play import build_role_play
 from bactrian.roleplay.start import persist_events
 from bactrian.roleplay.tool_sources import FunctionTool
 from bactrian.roleplay.tools import Toolbox

@@ -11,7 +11,8 @@ from bactrian.records.events import Ended, Event, Spoke
 from bactrian.records.session import Ending, Role, Session
 from bactrian.records.turn import Turn
 from bactrian.roleplay.loop import play_session
-from bactrian.roleplay.setup import RolePlaySetup, build_role_play, new_session
+from bactrian.roleplay.role_play import build_role_play
+from bactrian.roleplay.setup import RolePlaySetup, new_session
 from bactrian.roleplay.turns import Scene
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")

@@ -18,11 +18,13 @@ from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
 from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.turn import NOTHING_KNOWN, Decision, Deliberation, Usage
-from bactrian.roleplay.critic import CriticQuestion
+from bactrian.roleplay.critic import CriticQuestion, SessionCritic
 from bactrian.roleplay.endings import default_endings
 from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.proposals import Chosen
 from bactrian.roleplay.recorded import Recorded
-from bactrian.roleplay.setup import CriticSettings, build_role_play, new_session
+from bactrian.roleplay.role_play import build_role_play
+from bactrian.roleplay.setup import CriticSettings, new_session
 from bactrian.roleplay.start import persist_events
 from bactrian.roleplay.turns import Scene
 from bactrian.store import open_store
@@ -360,17 +362,11 @@ class Longest:
 
 async def test_a_function_can_choose() -> None:
     scene = critic_scene(Counting(Scripted({"user": [ASKS, ASKS], "assistant": [SOLVES, SOLVES]})))
-    assert scene.critic is not None
-    chosen = replace(scene.critic, chooser=Longest())
-    events = await events_of(replace(scene, critic=chosen, rules=default_endings(4)))
+    chosen = Chosen(SessionCritic(Longest(), CriticSettings("Professor")))
+    events = await events_of(
+        replace(scene, strategies=dict.fromkeys(scene.agents, chosen), rules=default_endings(4))
+    )
     assert spoken(events) == [ASKS[0], SOLVES[0], ASKS[0], SOLVES[0]]
-
-
-def test_a_turn_has_at_least_one_proposal() -> None:
-    scene = critic_scene(script([]))
-    assert scene.critic is not None
-    with pytest.raises(ValueError, match="at least one"):
-        replace(scene.critic, settings=CriticSettings("Professor", proposals=0))
 
 
 async def test_a_session_that_failed_for_its_critic_asks_it_again_when_it_is_taken_up(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.events import Ended, Returned
 from bactrian.records.turn import ToolResult
 from bactrian.roleplay.loop import play_session
-from bactrian.roleplay.setup import build_role_play, new_session
+from bactrian.roleplay.role_play import build_role_play
+from bactrian.roleplay.setup import new_session
 from bactrian.roleplay.tool_sources import open_server, open_tools
 from bactrian.roleplay.tools import BadArguments, ToolFailed
 from tests.helpers.scenes import AGENTS, setup

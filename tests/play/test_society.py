@@ -19,16 +19,19 @@ from bactrian.records.events import Called, Chose, Ended, Event, Spoke, Started
 from bactrian.records.session import Role
 from bactrian.records.turn import Turn
 from bactrian.roleplay.loop import play_session
-from bactrian.roleplay.setup import RolePlaySetup, build_role_play, new_session
+from bactrian.roleplay.role_play import build_role_play
+from bactrian.roleplay.setup import RolePlaySetup, new_session
 from bactrian.roleplay.society import (
     ChatOptions,
+    Moderated,
+    ReplyTo,
+    RoundRobin,
     SocietyRun,
     build_moderator_format,
     name_models,
     play_society,
 )
 from bactrian.roleplay.tool_sources import build_toolbox
-from bactrian.roleplay.turns import Moderated, ReplyTo, RoundRobin
 from bactrian.store import RunStore, open_store
 from tests.helpers.command import bactrian, events
 from tests.helpers.exports import handed

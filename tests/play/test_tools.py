@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import re
@@ -11,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,7 +28,8 @@ from bactrian.records.session import Session
 from bactrian.records.turn import Toolkit, ToolResult
 from bactrian.roleplay.loop import play_session
 from bactrian.roleplay.recorded import Recorded
-from bactrian.roleplay.setup import build_role_play, new_session
+from bactrian.roleplay.role_play import build_role_play
+from bactrian.roleplay.setup import new_session
 from bactrian.roleplay.start import persist_events
 from bactrian.roleplay.tool_sources import FunctionTool, build_toolbox, load_functions
 from bactrian.roleplay.tools import BadArguments, Toolbox
@@ -547,16 +547,6 @@ async def test_a_session_with_tools_can_be_said_again_from_its_record(tmp_path: 
     assert stored is not None
     again = [event.turn for event in found if isinstance(event, Spoke)]
     assert [turn.usage for turn in again] == [turn.usage for turn in stored.turns]
-
-
-def test_a_session_without_tools_keeps_the_id_that_it_had_before_there_were_any() -> None:
-    wish = {
-        name: value
-        for name, value in asdict(setup()).items()
-        if name not in ("critic", "earlier_models", "endings", "parameters", "temperatures", "tools")
-    }
-    content = json.dumps([wish, PACK.hash], sort_keys=True)
-    assert new_session(setup(), PACK).id == hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def test_other_tools_make_another_session() -> None:

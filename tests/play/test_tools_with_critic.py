@@ -19,7 +19,8 @@ from bactrian.records.session import Session
 from bactrian.records.turn import NOTHING_KNOWN, CriticSettings, Deliberation, Usage
 from bactrian.roleplay.loop import play_session
 from bactrian.roleplay.recorded import Recorded
-from bactrian.roleplay.setup import build_role_play, new_session
+from bactrian.roleplay.role_play import build_role_play
+from bactrian.roleplay.setup import new_session
 from bactrian.roleplay.start import persist_events
 from bactrian.roleplay.tool_sources import build_toolbox
 from bactrian.roleplay.tools import Toolbox

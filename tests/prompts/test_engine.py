@@ -17,7 +17,8 @@ from bactrian.protocol.markers import DONE
 from bactrian.protocol.pack import OVERRIDABLE, load_engine_prompts, load_pack, render_prompt
 from bactrian.records.turn import CriticSettings
 from bactrian.roleplay.loop import play_session
-from bactrian.roleplay.setup import build_role_play, new_session
+from bactrian.roleplay.role_play import build_role_play
+from bactrian.roleplay.setup import new_session
 from bactrian.store import open_store
 from tests.helpers.runs import session
 from tests.helpers.scenes import Counting, setup

@@ -22,7 +22,8 @@ from bactrian.roleplay.critic import build_answer_format, build_ranking_format
 from bactrian.roleplay.endings import default_endings
 from bactrian.roleplay.loop import play_session
 from bactrian.roleplay.role_assignment import find_roles
-from bactrian.roleplay.setup import build_role_play, new_session
+from bactrian.roleplay.role_play import build_role_play
+from bactrian.roleplay.setup import new_session
 from bactrian.roleplay.society import build_moderator_format
 from bactrian.roleplay.tool_sources import build_toolbox
 from bactrian.roleplay.turns import Scene

@@ -31,15 +31,15 @@ from bactrian.records.session import Role, Session
 from bactrian.records.text import write_count
 from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.endings import EndingLike, read_endings
+from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.setup import (
     EXAMPLE,
     EXAMPLE_SEED,
     RolePlaySetup,
     choose_role_names,
-    complete_as_before,
     complete_setup,
 )
-from bactrian.roleplay.start import SessionOrder, play_one
+from bactrian.roleplay.start import play_one
 
 if TYPE_CHECKING:
     from bactrian.roleplay.alone import EmbodiedOrder
@@ -192,13 +192,7 @@ async def stream(
             run=run,
             options=options,
         )
-    if isinstance(order, SessionOrder):
-        playing = play_one(order)
-    else:
-        from bactrian.roleplay.alone import play_embodied
-
-        playing = play_embodied(order)
-    async with aclosing(yield_from_task(playing)) as events:
+    async with aclosing(yield_from_task(play_one(order))) as events:
         async for event in events:
             yield event
 
@@ -323,20 +317,20 @@ def build_session_order(
         parameters=read_parameters(options.get("parameters", {})).by_agent(),
     )
     specify, prompts = filled["specify"], filled["prompts"]
-    complete = complete_setup(setup, specify, prompts)
-    complete.pack.check_axes((), next=_NO_AXES)
+    setup, pack = complete_setup(setup, specify, prompts)
+    pack.check_axes((), next=_NO_AXES)
     specs, functions = read_tools(tools or (), options)
     return SessionOrder(
-        complete,
-        replace(access, objects={**access.objects, **limit_time(models.objects, access.timeout)}),
-        specs,
-        Path(run) if run is not None else None,
-        functions,
-        name,
+        setup=setup,
+        pack=pack,
+        options=replace(access, objects={**access.objects, **limit_time(models.objects, access.timeout)}),
+        tools=specs,
+        functions=functions,
+        run=Path(run) if run is not None else None,
+        name=name,
         embodied=options.get("embodied") is not None,
         limits=read_limits(options),
         command=describe_session(
             idea, roles, models.names, options, critic=critic, tools=tools, endings=endings
         ),
-        before=complete_as_before(setup, specify, prompts),
     )

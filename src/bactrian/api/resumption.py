@@ -27,8 +27,8 @@ from bactrian.recipes.schema import Recipe
 from bactrian.records.run import Command
 from bactrian.records.session import Role
 from bactrian.roleplay.alone import EmbodiedOrder
+from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.society import SocietyRun
-from bactrian.roleplay.start import SessionOrder
 from bactrian.runs.plan import Plan
 from bactrian.runs.scheduler import read_spread
 from bactrian.runs.wiring import RunLimits, RunOrder

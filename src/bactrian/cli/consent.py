@@ -10,9 +10,7 @@ import click
 
 from bactrian.cli.play_flags import RoleFlags
 from bactrian.cli.terminal.console import to_printable
-from bactrian.cli.view.watching import PlayKeeper, watch_events
 from bactrian.errors import InputError
-from bactrian.roleplay.alone import EmbodiedOrder, play_embodied
 from bactrian.sandbox.programs import choose_tier
 
 
@@ -62,8 +60,3 @@ def ask_consent(role: str, outside: Sequence[str], *, yes: bool) -> None:
         )
     if not click.confirm(to_printable(question), err=True):
         raise InputError("No code was run.", where="--embodied")
-
-
-async def watch_embodied(order: EmbodiedOrder, keeper: PlayKeeper) -> int:
-    """Show an embodied agent without a partner, and return the exit code."""
-    return await watch_events(lambda listener, store: play_embodied(order, listener, kept_in=store), keeper)

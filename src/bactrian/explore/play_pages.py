@@ -24,7 +24,7 @@ from bactrian.options import Critic, PlayOptions
 from bactrian.records.session import Role, Session
 from bactrian.records.turn import NOTHING_KNOWN
 from bactrian.roleplay.critic import CRITIC
-from bactrian.roleplay.start import SessionOrder
+from bactrian.roleplay.role_play import SessionOrder
 
 PLAYED = "played.db"
 """The run in the working folder that stores what is played."""

@@ -17,7 +17,8 @@ from bactrian.records.turn import Proposal, Speaker, Usage
 from bactrian.roleplay.agent import BROKE_OFF
 from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.human import HUMAN, write_as_said
-from bactrian.roleplay.start import SessionOrder, play_one
+from bactrian.roleplay.role_play import SessionOrder
+from bactrian.roleplay.start import play_one
 
 SEATS: tuple[str, ...] = ("user", "assistant", CRITIC)
 """Agents whose part a person can take."""

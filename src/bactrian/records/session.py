@@ -83,6 +83,8 @@ class Task:
         return f"{task}\n{self.planned}" if self.planned else task
 
 
+HUMAN = "human"
+"""The model name that stands for a person."""
 SYSTEM = "system"
 """Key of the system prompts in :attr:`Provenance.extra`."""
 IMPORTED = "imported from "

@@ -68,8 +68,6 @@ class Agent:
     """The tools that it may call during its turn."""
     language: str | None = None
     """The session's language; its protocol markers are recognised besides the English ones."""
-    repeats: bool = False
-    """True for a model that repeats whatever it sees: it is asked by :class:`~bactrian.roleplay.turns.Fresh`."""
 
     def read(self, text: str) -> Instruction | Solution | None:
         """Parse ``text`` by the protocol of the agent's side; None if it does not match or there is no side."""

@@ -24,7 +24,6 @@ from bactrian.records.turn import (
     Message,
     Proposal,
     Sampling,
-    Speaker,
     Turn,
     Unreadable,
     Usage,
@@ -240,28 +239,13 @@ class Chooser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SessionCritic:
-    """The critic of a session, with its settings.
-
-    Raises:
-        ValueError: the settings contradict each other.
-    """
+    """The critic of a session, with its settings."""
 
     chooser: Chooser
-    of: frozenset[Speaker]
-    """The agents whose turns are chosen; the others speak their model's first reply."""
     settings: CriticSettings
     known: Deliberation = NOTHING_KNOWN
     """What a resumed session has stored for its unfinished turns."""
     prompts: EnginePrompts = field(default_factory=load_engine_prompts)
-
-    def __post_init__(self) -> None:
-        settings = self.settings
-        if settings.proposals < 1 or settings.rounds < 1:
-            raise ValueError("A turn has at least one proposal and at least one round.")
-        if settings.width < 1 or settings.depth < 1 or (settings.searches and settings.rounds > 1):
-            raise ValueError(
-                "A search is at least one line wide and one turn deep, and has one round a turn."
-            )
 
 
 @dataclass(slots=True)

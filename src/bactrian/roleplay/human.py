@@ -16,12 +16,11 @@ from bactrian.protocol.markers import (
     write_instruction,
     write_solution,
 )
+from bactrian.records.session import HUMAN
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Decision, Speaker, Usage
 from bactrian.roleplay.critic import CriticQuestion
 
-HUMAN = "human"
-"""The model name that stands for a person."""
 STOP = "stop"
 """The word that ends the session."""
 _DONE = "done"

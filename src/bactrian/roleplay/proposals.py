@@ -7,22 +7,26 @@ chooses between calls. It chooses between the messages that follow the results.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import count
 from time import perf_counter
 
 from bactrian.errors import BactrianError, ContextFull, Filtered, ModelError, Refused
-from bactrian.models.model import Reply, Request
+from bactrian.models.model import Model, Reply, Request
 from bactrian.models.seeds import derive_sampling
-from bactrian.protocol.pack import EnginePrompts
+from bactrian.protocol.pack import EnginePrompts, Pack, render_criticism
 from bactrian.records.events import Chose, Proposed, Spoke
+from bactrian.records.session import HUMAN, Role, Session
 from bactrian.records.text import Text
 from bactrian.records.turn import (
+    CriticSettings,
     Decision,
+    Deliberation,
     Message,
     Proposal,
+    Sampling,
     Speaker,
     Turn,
     Usage,
@@ -31,9 +35,54 @@ from bactrian.records.turn import (
     to_messages,
 )
 from bactrian.roleplay.agent import Agent, View
-from bactrian.roleplay.critic import CriticQuestion, Round, SessionCritic, list_options
+from bactrian.roleplay.critic import (
+    CRITIC,
+    CriticAgent,
+    CriticQuestion,
+    Round,
+    SessionCritic,
+    list_options,
+)
 from bactrian.roleplay.endings import find_ending
-from bactrian.roleplay.turns import Scene, SessionState, ToolLoop, TurnEvent
+from bactrian.roleplay.human import Human, HumanCritic
+from bactrian.roleplay.tool_turns import ToolLoop
+from bactrian.roleplay.turns import Scene, SessionState, TurnEvent, TurnStrategy
+
+
+def choose_turns(
+    session: Session,
+    pack: Pack,
+    models: Mapping[str, Model],
+    settings: CriticSettings,
+    known: Deliberation,
+) -> dict[Speaker, TurnStrategy]:
+    """Return how the agents of a role-play with a critic make their turns (paper, section 3.2).
+
+    A search decides for all agents at once. Otherwise, the turns of a person are not chosen among proposals.
+
+    Raises:
+        PromptError: the pack cannot be rendered with this role or these criteria.
+    """
+    speakers: tuple[Speaker, ...] = ("user", "assistant")
+    model = models[CRITIC]
+    if isinstance(model, Human):  # A person chooses each turn, and would have to see every line of a search.
+        critic = SessionCritic(
+            HumanCritic(model.source), replace(settings, width=1, depth=1), known, pack.engine
+        )
+    else:
+        agent = CriticAgent(
+            role=Role(settings.role),
+            system=Text(render_criticism(session, pack, role=settings.role, criteria=settings.criteria)),
+            model=model,
+            sampling=session.provenance.sampling.get(CRITIC, Sampling()),
+            constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
+            prompts=pack.engine,
+        )
+        critic = SessionCritic(agent, settings, known, pack.engine)
+    if critic.settings.searches:
+        return dict.fromkeys(speakers, BeamSearch(critic))
+    return {name: Chosen(critic) for name in speakers if models[name].name != HUMAN}
+
 
 # Requests several candidates for a turn: in one request if the model supports it, else in concurrent
 # requests.
@@ -159,12 +208,12 @@ class Chosen:
     """The agent makes proposals, and the critic chooses the one that is spoken."""
 
     def __init__(self, critic: SessionCritic) -> None:
-        self._critic = critic
+        self.critic = critic
         self._proposer = Proposer(critic.settings.proposals)
 
     async def take_turn(self, state: SessionState) -> AsyncGenerator[TurnEvent]:
         """Request rounds of proposals until the critic accepts one or the last round is over; then speak it."""
-        settings, agent = self._critic.settings, state.view.agent
+        settings, agent = self.critic.settings, state.view.agent
         tools = ToolLoop(state) if agent.toolbox is not None else None
         if tools is not None:
             async with aclosing(self._use_tools(tools, state)) as used:
@@ -174,7 +223,7 @@ class Chosen:
         usage, seconds = (tools.usage, tools.seconds) if tools is not None else (Usage(), 0.0)
         notes: list[Message] = []
         for number in count(1):
-            round_ = Round(*self._critic.known.of(state.number, number))
+            round_ = Round(*self.critic.known.of(state.number, number))
             if tools is not None and number == 1 and not round_.proposals:
                 round_.proposals.append(_as_proposal(tools.draft()))
             async with aclosing(self._play_round(state, number, round_, notes, uses)) as events:
@@ -186,11 +235,11 @@ class Chosen:
             if number == settings.rounds or last is None or not last.feedback or last.instead is not None:
                 yield Spoke(replace(agent.turn(chosen, usage=usage, seconds=seconds), uses=uses))
                 return
-            notes += _write_note(self._critic.prompts, chosen, last)
+            notes += _write_note(self.critic.prompts, chosen, last)
 
     async def _use_tools(self, tools: ToolLoop, state: SessionState) -> AsyncGenerator[TurnEvent]:
         """Call tools until a reply calls none; skip this if the resumed turn has proposals already."""
-        if self._critic.known.of(state.number, 1)[0]:
+        if self.critic.known.of(state.number, 1)[0]:
             for event in tools.replay():
                 yield event
             return
@@ -207,7 +256,7 @@ class Chosen:
         uses: Sequence[Use],
     ) -> AsyncGenerator[Proposed | Chose]:
         """Request the missing proposals of ``round_``, and a decision unless it has a readable one."""
-        settings, session = self._critic.settings, state.scene.session.id
+        settings, session = self.critic.settings, state.scene.session.id
         call_index = state.call_index + len(group_rounds(uses))
         for proposal in round_.proposals:
             yield Proposed(proposal)
@@ -232,7 +281,7 @@ class Chosen:
             uses=uses,
         )
         if round_.must_ask(settings.unreadable):
-            async with aclosing(self._critic.chooser.choose(question)) as decisions:
+            async with aclosing(self.critic.chooser.choose(question)) as decisions:
                 async for decision in decisions:
                     yield Chose(decision)
                     round_.decisions.append(decision)
@@ -311,7 +360,7 @@ class BeamSearch:
     """The agents propose possible continuations, and the critic chooses the line that is spoken."""
 
     def __init__(self, critic: SessionCritic) -> None:
-        self._critic = critic
+        self.critic = critic
 
     async def take_turn(self, state: SessionState) -> AsyncGenerator[Proposed | Chose | Spoke]:
         """Search from the end of the conversation and speak the best line.
@@ -319,7 +368,7 @@ class BeamSearch:
         In a session that was interrupted within a line, the search is repeated from the stored proposals, and the
         line's remaining turns are spoken.
         """
-        scene, critic, turns = state.scene, self._critic, state.turns
+        scene, critic, turns = state.scene, self.critic, state.turns
         depth, calls_before = critic.settings.depth, state.call_index - len(turns)
         start = len(turns) // depth * depth
         lines = [_SearchLine(list(turns[:start]))]

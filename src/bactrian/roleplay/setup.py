@@ -5,39 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from bactrian.errors import InputError
-from bactrian.models.model import Model, get_traits
 from bactrian.models.open import find_traits
 from bactrian.options import SamplingSpec
-from bactrian.protocol.pack import Pack, load_pack, render_criticism, render_inception
+from bactrian.protocol.pack import Pack, load_pack
 from bactrian.protocol.words import check_idea, check_name, check_role
 from bactrian.recipes.parameters import apply_parameters
-from bactrian.records.session import Provenance, Role, Session, Task
-from bactrian.records.text import Text
+from bactrian.records.session import HUMAN, Provenance, Role, Session, Task
 from bactrian.records.turn import (
-    NOTHING_KNOWN,
     CriticSettings,
-    Deliberation,
     Sampling,
-    Speaker,
     Toolkit,
 )
-from bactrian.roleplay.agent import (
-    Agent,
-    Listener,
-    build_assistant_format,
-    build_user_format,
-    describe_fields,
-)
-from bactrian.roleplay.critic import CRITIC, CriticAgent, SessionCritic
 from bactrian.roleplay.endings import MaxMessages, Rule, combine_endings, find_code
-from bactrian.roleplay.human import HUMAN, Human, HumanCritic
-from bactrian.roleplay.tools import NO_TOOLS, Toolbox
-from bactrian.roleplay.turns import Scene
 
 # Default sampling parameters of a session's agents.
 
@@ -122,8 +105,6 @@ class RolePlaySetup:
         default_factory=dict[str, tuple[SamplingSpec, ...]]
     )
     """Changes to an agent's sampling, applied in order."""
-    earlier_models: Mapping[str, str] | None = None
-    """The models that earlier versions chose for the same request, so that their sessions resume; None if the same."""
 
     @property
     def small(self) -> bool:
@@ -188,7 +169,7 @@ def new_session(
             next="Leave one of them out; a critic that does not search goes with tools.",
         )
     return Session(
-        id=name or _identity(setup, pack),
+        id=name or _identify(setup, pack),
         assistant=setup.assistant,
         user=setup.user,
         task=Task(original=setup.idea),
@@ -226,7 +207,7 @@ def _provenance(setup: RolePlaySetup, pack: Pack) -> Provenance:
     agents = ["user", "assistant"]
     agents += ["task_specifier"] if setup.specify else []
     agents += ["task_planner"] if setup.plan else []
-    agents += [CRITIC] if setup.critic else []
+    agents += ["critic"] if setup.critic else []
     varied = setup.critic is not None and setup.critic.proposals > 1
     return Provenance(
         prompts=pack.name,
@@ -251,83 +232,21 @@ def _sampling(agent: str, setup: RolePlaySetup, *, varied: bool) -> Sampling:
     return apply_parameters(warm, setup.parameters.get(agent, ()))
 
 
-def list_earlier_ids(setup: RolePlaySetup, pack: Pack) -> tuple[str, ...]:
-    """Return the ids that earlier versions gave to the session of ``setup``, the latest version first.
+def _identify(setup: RolePlaySetup, pack: Pack) -> str:
+    """Return the session's id: a hash of the options that make it another conversation.
 
-    Earlier versions had fewer options; a session that uses none of the newer ones is the same session.
+    The limit of messages is not among them: with a larger one, the same conversation continues.
     """
-    earlier = _list_earlier(_describe(setup), setup, pack)
-    if setup.earlier_models is not None:
-        before = replace(setup, models=setup.earlier_models, earlier_models=None)
-        earlier += [_identity(before, pack), *list_earlier_ids(before, pack)]
-    return tuple(earlier)
-
-
-def list_shorter_ids(setup: RolePlaySetup, pack: Pack, longest: int) -> Iterator[str]:
-    """Yield the ids of the session that ``setup`` asks for under smaller limits of messages, the largest limit first.
-
-    Such a session stopped where this one continues. ``longest`` is the number of messages of the longest session that
-    is stored: none stopped at a larger limit.
-    """
-    options = _describe(setup)
-    for limit in range(min(setup.limit, longest), 0, -1):
-        for said in (limit, None) if limit == setup.usual_limit else (limit,):
-            shorter = {**options, "max_messages": said}
-            yield _hash(shorter, pack)
-            yield from _list_earlier(shorter, setup, pack)
-            if setup.earlier_models is not None:
-                before = {**shorter, "models": dict(setup.earlier_models)}
-                yield _hash(before, pack)
-                yield from _list_earlier(before, setup, pack)
-
-
-def _list_earlier(options: Mapping[str, Any], setup: RolePlaySetup, pack: Pack) -> list[str]:
-    """Return the ids that earlier versions gave to the session that ``options`` describes, the latest version first."""
-    options = dict(options)
-    earlier: list[str] = []
-    if setup.critic is not None and not setup.critic.searches:
-        options["critic"] = {
-            key: value for key, value in options["critic"].items() if key not in ("width", "depth")
-        }
-        earlier.append(_hash(options, pack))
-    if setup.critic is None and not setup.preamble and not setup.needs_code:
-        del options["preamble"], options["needs_code"]
-        earlier.append(_hash(options, pack))
-    return earlier
-
-
-def _identity(setup: RolePlaySetup, pack: Pack) -> str:
-    return _hash(_describe(setup), pack)
-
-
-def _describe(setup: RolePlaySetup) -> dict[str, Any]:
-    """Return the options that identify the session. A newer option is left out if it is not used."""
-    options = asdict(replace(setup, endings=()))
-    del options["endings"], options["earlier_models"]
-    if setup.endings:
-        options["endings"] = [find_code(rule) for rule in setup.endings]
-    if setup.critic is None:  # Sessions without a critic keep the ids they had before critics existed.
-        del options["critic"]
-    del options["parameters"]
-    if setup.parameters:
-        options["parameters"] = {
-            agent: [spec.model_dump(mode="json", exclude_none=True) for spec in specs]
-            for agent, specs in setup.parameters.items()
-        }
-    if not setup.temperatures:
-        del options["temperatures"]
-    if not setup.tools:
-        del options["tools"]
-    return options
-
-
-def _hash(options: Mapping[str, Any], pack: Pack) -> str:
-    # Normalise, so that the encoding of accents does not change the id.
-    content = unicodedata.normalize(
-        "NFC", json.dumps([options, pack.hash], sort_keys=True, ensure_ascii=False)
-    )
-    content = json.dumps(json.loads(content), sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:12]
+    options = asdict(replace(setup, endings=(), parameters={}))
+    del options["max_messages"]
+    options["endings"] = [find_code(rule) for rule in setup.endings]
+    options["parameters"] = {
+        agent: [spec.model_dump(mode="json", exclude_none=True) for spec in specs]
+        for agent, specs in setup.parameters.items()
+    }
+    content = json.dumps([options, pack.hash], sort_keys=True, ensure_ascii=False)
+    # Normalized, so that the encoding of accents does not change the id.
+    return hashlib.sha256(unicodedata.normalize("NFC", content).encode()).hexdigest()[:12]
 
 
 # Defaults of a role-play: the paper's example, the roles, the specifier and the prompts.
@@ -348,16 +267,10 @@ def choose_role_names(idea: str) -> tuple[str, str]:
     return EXAMPLE[1:] if idea == EXAMPLE[0] else ROLES
 
 
-@dataclass(frozen=True, slots=True)
-class CompleteSetup:
-    """A setup with all options decided, and its prompts."""
-
-    setup: RolePlaySetup
-    pack: Pack
-
-
-def complete_setup(setup: RolePlaySetup, specify: bool | None, prompts: str | None) -> CompleteSetup:
-    """Complete ``setup`` with the defaults for ``specify`` and ``prompts``.
+def complete_setup(
+    setup: RolePlaySetup, specify: bool | None, prompts: str | None
+) -> tuple[RolePlaySetup, Pack]:
+    """Complete ``setup`` with the defaults for ``specify`` and ``prompts``, and return it with its prompts.
 
     The built-in model specifies only if asked: of an idea other than the example it makes another one
     (docs/performance.md).
@@ -365,145 +278,4 @@ def complete_setup(setup: RolePlaySetup, specify: bool | None, prompts: str | No
     small = setup.small and (setup.idea, setup.assistant.name, setup.user.name) != EXAMPLE
     enforced = setup.protocol != "free"  # The small pack leaves the format to the grammar.
     pack = load_pack(prompts or (SMALL_PACK if small and enforced else setup.pack))
-    return CompleteSetup(replace(setup, specify=not small if specify is None else specify), pack)
-
-
-def complete_as_before(setup: RolePlaySetup, specify: bool | None, prompts: str | None) -> CompleteSetup:
-    """Return what versions before these defaults made of the same request, so that its session resumes."""
-    return CompleteSetup(
-        replace(
-            setup,
-            specify=True if specify is None else specify,
-            assistant=Role(EXAMPLE[1]) if setup.assistant == Role(ROLES[0]) else setup.assistant,
-            user=Role(EXAMPLE[2]) if setup.user == Role(ROLES[1]) else setup.user,
-        ),
-        load_pack(prompts or setup.pack),
-    )
-
-
-# The scene of a role-play: its agents with their prompts, and its critic.
-
-
-def build_role_play(
-    session: Session,
-    pack: Pack,
-    models: Mapping[str, Model],
-    *,
-    rules: tuple[Rule, ...],
-    known: Deliberation = NOTHING_KNOWN,
-    tools: Mapping[str, Toolbox] = NO_TOOLS,
-    listener: Listener | None = None,
-) -> Scene:
-    """Build the scene of the paper: an AI user instructs, an AI assistant solves (section 3.1).
-
-    ``models`` contains one model each for ``user`` and ``assistant``, and for the ``critic`` of a session with one. The
-    prompts come from ``pack``, everything else from the session's record. ``known`` contains the stored events of the
-    unfinished turn of a resumed session; ``tools`` are the tools named in the record, by agent.
-
-    Raises:
-        PromptError: the pack cannot be rendered with these roles and this task.
-    """
-    origin = session.provenance
-    said = render_inception(session, pack)
-    enforced = origin.protocol == "enforced"
-    plain = origin.prompts == SMALL_PACK
-    box = find_toolbox(session, "assistant", tools)
-    # The small grammar does not admit code.
-    small_talk = get_traits(models["assistant"]).small and not origin.needs_code
-    return Scene(
-        session=session,
-        agents={
-            "user": Agent(
-                speaker="user",
-                role=session.user,
-                system=_add_fields(said.user, "user", models["user"], enforced=enforced),
-                model=models["user"],
-                sampling=origin.sampling.get("user", Sampling()),
-                opening=Text(said.opening),
-                form=build_user_format(small=get_traits(models["user"]).small, plain=plain)
-                if enforced
-                else None,
-                toolbox=find_toolbox(session, "user", tools),
-                language=origin.language,
-                repeats=plain and get_traits(models["user"]).small,
-            ),
-            "assistant": Agent(
-                speaker="assistant",
-                role=session.assistant,
-                system=_add_actions(
-                    _add_fields(said.assistant, "assistant", models["assistant"], enforced=enforced), box
-                ),
-                model=models["assistant"],
-                sampling=origin.sampling.get("assistant", Sampling()),
-                form=build_assistant_format(small=small_talk, plain=plain) if enforced else None,
-                toolbox=box,
-                language=origin.language,
-                repeats=plain and get_traits(models["assistant"]).small,
-            ),
-        },
-        rules=tuple(rules),
-        critic=origin.critic and build_critic(session, pack, models, origin.critic, known),
-        listener=listener,
-    )
-
-
-def build_critic(
-    session: Session,
-    pack: Pack,
-    models: Mapping[str, Model],
-    settings: CriticSettings,
-    known: Deliberation = NOTHING_KNOWN,
-) -> SessionCritic:
-    """Make the critic of both sides (paper, section 3.2), an agent or a person.
-
-    The turns of a human participant are not chosen among proposals.
-
-    Raises:
-        PromptError: the pack cannot be rendered with this role or these criteria.
-    """
-    speakers: tuple[Speaker, ...] = ("user", "assistant")
-    of = frozenset(name for name in speakers if not isinstance(models[name], Human))
-    model = models[CRITIC]
-    if isinstance(model, Human):
-        return SessionCritic(
-            HumanCritic(model.source), of, replace(settings, width=1, depth=1), known, pack.engine
-        )
-    critic = CriticAgent(
-        role=Role(settings.role),
-        system=Text(render_criticism(session, pack, role=settings.role, criteria=settings.criteria)),
-        model=model,
-        sampling=session.provenance.sampling.get(CRITIC, Sampling()),
-        constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
-        prompts=pack.engine,
-    )
-    return SessionCritic(critic, of, settings, known, pack.engine)
-
-
-def _add_fields(system: str, speaker: str, model: Model, *, enforced: bool) -> Text:
-    """Return the system prompt, with a description of the fields if a JSON schema constrains the model."""
-    description = enforced and get_traits(model).constrained_by == "schema" and not isinstance(model, Human)
-    return Text(f"{system}\n\n{describe_fields(speaker)}" if description else system)
-
-
-def _add_actions(system: Text, toolbox: Toolbox | None) -> Text:
-    """Return the system prompt, with what the toolbox says about itself."""
-    description = toolbox.describe() if toolbox is not None else ""
-    return Text(f"{system}\n\n{description}") if description else system
-
-
-def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:
-    """Return the tools of ``agent``; None if the session's record names none.
-
-    Raises:
-        InputError: the record names tools that are not given.
-    """
-    kit = session.provenance.tools.get(agent)
-    if kit is None:
-        return None
-    if agent not in tools or not {tool.name for tool in kit.tools} <= tools[agent].tools.keys():
-        raise InputError(
-            f"The session needs the tools that it was begun with, and some of the {agent}'s are missing.",
-            where=session.id,
-            next="Give all of them.",
-        )
-    return replace(tools[agent], kit=kit)
+    return replace(setup, specify=not small if specify is None else specify), pack

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field, replace
@@ -24,26 +25,118 @@ from bactrian.recipes.society_file import Society, SocietyModels, SocietyPrompts
 from bactrian.recipes.society_file import SocietyAgent as Wanted
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.run import Command
-from bactrian.records.session import Ending, Provenance, Role, Session, Task
+from bactrian.records.session import HUMAN, Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
-from bactrian.records.turn import Sampling, Solution, Turn
+from bactrian.records.turn import Sampling, Solution, Speaker, Turn
 from bactrian.roleplay.agent import Agent, Listener
 from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.endings import EndpointRefused, MaxMessages, Rule, TaskDone, find_code
-from bactrian.roleplay.human import HUMAN
-from bactrian.roleplay.setup import RolePlaySetup, check_tools, find_toolbox, new_session
+from bactrian.roleplay.role_play import find_toolbox, run_role_play
+from bactrian.roleplay.setup import RolePlaySetup, check_tools, new_session
 from bactrian.roleplay.start import (
     begin_session,
     has_stopped_at_limit,
     open_models,
     resume_shorter,
-    run_role_play,
     run_scene,
 )
 from bactrian.roleplay.tool_sources import open_tools
+from bactrian.roleplay.tool_turns import use_tools
 from bactrian.roleplay.tools import NO_TOOLS, Toolbox
-from bactrian.roleplay.turns import Moderated, ReplyTo, RoundRobin, Scene, SpeakerOrder
+from bactrian.roleplay.turns import Scene, SpeakerOrder
 from bactrian.store import RunStore, open_store
+
+# Orders of speakers.
+
+
+_NEXT = re.compile(r"^[*_#> \t]*next[*_]*[ \t]*:[*_ \t]*(?P<name>[^\n]+)$", re.IGNORECASE | re.MULTILINE)
+_TO = re.compile(r"^[*_#> \t]*to[*_]*[ \t]*:[*_ \t]*(?P<name>[^\n]+)$", re.IGNORECASE | re.MULTILINE)
+_EDGES = " \t*_.\"'`<>[]"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRobin:
+    """All agents speak in a fixed order, again and again."""
+
+    agents: tuple[Speaker, ...]
+
+    def next_speaker(self, turns: Sequence[Turn]) -> Speaker:
+        """Return the agent after the one that spoke last."""
+        if not turns:
+            return self.agents[0]
+        return self.agents[(self.agents.index(turns[-1].speaker) + 1) % len(self.agents)]
+
+
+@dataclass(frozen=True, slots=True)
+class Moderated:
+    """A moderator speaks between all others and names the next one in a line ``Next: ROLE``.
+
+    If the moderator names no agent, the one that has been silent for longest speaks.
+    """
+
+    moderator: Speaker
+    roles: Mapping[Speaker, str]
+    """Role by agent, the moderator's too, in the default order of speakers."""
+
+    def next_speaker(self, turns: Sequence[Turn]) -> Speaker:
+        """Return the moderator, or the agent that it named."""
+        if not turns or turns[-1].speaker != self.moderator:
+            return self.moderator
+        named = [match["name"] for match in _NEXT.finditer(turns[-1].text)]
+        others = [name for name in self.roles if name != self.moderator]
+        return (_found(named[-1], self.roles, others) if named else None) or _longest_silent(others, turns)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyTo:
+    """The agent that a turn addresses answers: by a line ``To: ROLE``, or by ``@ROLE``.
+
+    If none is addressed, the previous speaker answers; at the beginning, the next agent in the list.
+    """
+
+    roles: Mapping[Speaker, str]
+
+    def next_speaker(self, turns: Sequence[Turn]) -> Speaker:
+        """Return the agent that the last turn addresses."""
+        names = list(self.roles)
+        if not turns:
+            return names[0]
+        last = turns[-1]
+        others = [name for name in names if name != last.speaker]
+        lines = [match["name"] for match in _TO.finditer(last.text)]
+        addressed = (
+            _found(lines[-1], self.roles, others) if lines else _mentioned(last.text, self.roles, others)
+        )
+        if addressed is not None:
+            return addressed
+        before = next((turn.speaker for turn in reversed(turns) if turn.speaker != last.speaker), None)
+        return before or names[(names.index(last.speaker) + 1) % len(names)]
+
+
+def _found(written: str, roles: Mapping[Speaker, str], among: Sequence[Speaker]) -> Speaker | None:
+    """Return the agent with this role or name; None if not found."""
+    wanted = written.strip(_EDGES).casefold()
+    return next((name for name in among if wanted in (roles[name].casefold(), name.casefold())), None)
+
+
+def _mentioned(text: str, roles: Mapping[Speaker, str], among: Sequence[Speaker]) -> Speaker | None:
+    """Return the agent that is mentioned first with an ``@``; None if not found."""
+    lower = text.casefold()
+    places = {
+        name: min(
+            (at for word in (roles[name], name) if (at := lower.find(f"@{word.casefold()}")) >= 0),
+            default=len(lower),
+        )
+        for name in among
+    }
+    first = min(places, key=lambda name: places[name])
+    return first if places[first] < len(lower) else None
+
+
+def _longest_silent(among: Sequence[Speaker], turns: Sequence[Turn]) -> Speaker:
+    last = {turn.speaker: turn.number for turn in turns}
+    return min(among, key=lambda name: last.get(name, 0))
+
 
 # A group chat: any number of agents, each with its own system prompt, that speak in a given order.
 
@@ -157,6 +250,7 @@ def build_group_chat(
         agents=agents,
         order=order,
         rules=(TaskDone(frozenset(done_by)), EndpointRefused(), MaxMessages(limit)),
+        strategies=use_tools(agents),
         listener=listener,
     )
 
@@ -249,8 +343,6 @@ class SocietyRun:
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     """Its job in a recipe."""
     mark: str | None = None
-    prefix: str | None = None
-    """Prefix of the ids under which a smaller limit of messages stored the sessions; None for that of these options."""
     command: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The options as JSON values, without keys, to store with the sessions."""
 
@@ -263,22 +355,16 @@ class SocietyRun:
     @property
     def id(self) -> str:
         """Prefix of its sessions' ids: a hash of these options."""
-        if self.prefix is not None:
-            return self.prefix
         given = self.given
-        content: list[object] = [
+        content = [
             self.society.hash,
             self.task,
-            dict(given.models),
-            given.language,
-            given.seed,
-            given.max_messages,
+            asdict(replace(given, models=dict(given.models), max_messages=None)),
+            self.pack,
+            self.paper_endings,
+            [find_code(rule) for rule in self.endings],
+            {agent: asdict(box.kit) for agent, box in self.tools.items()},
         ]
-        content += [given.protocol, self.pack, self.paper_endings]
-        if self.endings:
-            content.append([find_code(rule) for rule in self.endings])
-        if self.tools:
-            content.append({agent: asdict(box.kit) for agent, box in self.tools.items()})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -375,32 +461,12 @@ async def play_one_society(
         if store is not None:
             if run is None and settings.name is None:
                 settings = replace(settings, name=await _find_free_name(settings, store))
-            else:
-                settings = await _find_earlier_ids(settings, store)
             name = settings.session_id(settings.society.stages[0])
             await store.add_command(Command.begin("play", {**settings.command, "name": settings.name}, name))
         events = play_society(settings, opened, store, listener)
         async with aclosing(events):
             async for event in events:
                 yield event
-
-
-async def _find_earlier_ids(settings: SocietyRun, store: RunStore) -> SocietyRun:
-    """Return ``settings`` with the ids that a smaller limit of messages gave its sessions; unchanged if not found."""
-    given, stages = settings.given, settings.society.stages
-    if given.max_messages is None or settings.name is not None:
-        return settings
-    turns = {one.id: one.turns or 0 async for one in store.progress()}
-    if settings.session_id(stages[0]) in turns:
-        return settings
-    limits: list[int | None] = list(range(min(given.max_messages - 1, max(turns.values(), default=0)), 0, -1))
-    if all(stage.max_messages is not None and stage.max_messages <= given.max_messages for stage in stages):
-        limits.append(None)
-    for limit in limits:
-        shorter = replace(settings, given=replace(given, max_messages=limit))
-        if shorter.session_id(stages[0]) in turns:
-            return replace(settings, prefix=shorter.id)
-    return settings
 
 
 async def _continue_stopped(
@@ -474,7 +540,7 @@ async def _run_stage(
         session = await _continue_stopped(session, settings, stage, store)
         by_side, tools = _choose_by_side(stage, models), _choose_tools(stage, settings.tools)
         events = await run_role_play(
-            session, setup, pack, by_side, store=store, tools=tools, listener=listener
+            session, pack, by_side, rules=setup.rules(), store=store, tools=tools, listener=listener
         )
     async with aclosing(events):
         async for event in events:

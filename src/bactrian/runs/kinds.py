@@ -21,9 +21,10 @@ from bactrian.records.session import Provenance, Role, Session
 from bactrian.records.turn import CriticSettings, Toolkit, Usage
 from bactrian.roleplay.embodied import Body, open_body
 from bactrian.roleplay.endings import read_endings
+from bactrian.roleplay.role_play import run_role_play
 from bactrian.roleplay.setup import RolePlaySetup, new_session
 from bactrian.roleplay.society import ChatOptions, SocietyRun, name_models, play_society
-from bactrian.roleplay.start import begin_session, run_role_play
+from bactrian.roleplay.start import begin_session
 from bactrian.roleplay.tool_sources import DEFAULT_LIMITS
 from bactrian.runs.jobs import (
     AGENTS,
@@ -204,11 +205,11 @@ class RolePlayPlayer:
                 tools = {**tools, "assistant": body}
             events = await run_role_play(
                 session,
-                self._setup,
                 self._pack,
                 self._models,
-                store=store,
                 rules=self._rules,
+                word_limit=self._setup.word_limit,
+                store=store,
                 tools=tools,
             )
             async with aclosing(events):

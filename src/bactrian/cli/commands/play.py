@@ -28,8 +28,8 @@ from bactrian.errors import InputError
 from bactrian.options import Critic, Option, PlayOptions, SocietyOptions
 from bactrian.records.session import Role
 from bactrian.roleplay.human import HUMAN
+from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.setup import EXAMPLE, choose_role_names
-from bactrian.roleplay.start import SessionOrder
 
 
 def play(
@@ -87,16 +87,10 @@ def play(
     )
     keeper = output.keep(order.options.meter)
     access, stop_control = show_model_progress(order.options), StopControl()
-    if not isinstance(order, SessionOrder):
-        from bactrian.cli.consent import watch_embodied
-
-        run_async(
-            watch_embodied(replace(order, options=access), keeper), resume=keeper, stop_control=stop_control
-        )
-    names = set(order.setup.models.values())
+    names = set(order.setup.models.values()) if isinstance(order, SessionOrder) else set[str]()
     if HUMAN in names:
         access = add_person(access, stop_control, idea)
-    suggest = model is None and names <= {LOCAL, HUMAN} and not output.json
+    suggest = model is None and bool(names) and names <= {LOCAL, HUMAN} and not output.json
     work = watch_session(replace(order, options=access), keeper, suggest=suggest)
     run_async(work, resume=keeper, stop_control=stop_control)
 

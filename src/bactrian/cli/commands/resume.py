@@ -15,7 +15,7 @@ from bactrian.api.resumption import (
     read_resumable,
 )
 from bactrian.cli.commands.generate import watch_run
-from bactrian.cli.consent import ask_consent, watch_embodied
+from bactrian.cli.consent import ask_consent
 from bactrian.cli.flags import Argument, RunArgument
 from bactrian.cli.model_options import show_model_progress
 from bactrian.cli.run_async import StopControl, run_async
@@ -25,7 +25,7 @@ from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
 from bactrian.options import JSON, MCP, ResumeOptions
 from bactrian.roleplay.alone import EmbodiedOrder
 from bactrian.roleplay.human import HUMAN
-from bactrian.roleplay.start import SessionOrder
+from bactrian.roleplay.role_play import SessionOrder
 from bactrian.store import name_run
 
 
@@ -63,16 +63,14 @@ async def _resume(
     society, access = made if isinstance(made, tuple) else (None, made.options)
     options = show_model_progress(access)
     keeper = PlayKeeper(run, keep=False, json=json, meter=options.meter)
-    if isinstance(made, EmbodiedOrder) or (isinstance(made, SessionOrder) and made.embodied):
+    if not isinstance(made, tuple) and made.embodied:
         role = made.role if isinstance(made, EmbodiedOrder) else made.setup.assistant
         await asyncio.to_thread(
             ask_consent, role.name, given.get("tools", ()), yes=given.get("run_code", False)
         )
     if society is not None:
         return await watch_society(society, options, keeper)
-    if isinstance(made, EmbodiedOrder):
-        return await watch_embodied(replace(made, options=options), keeper)
-    assert isinstance(made, SessionOrder)
-    if HUMAN in made.setup.models.values():
+    assert not isinstance(made, tuple)
+    if isinstance(made, SessionOrder) and HUMAN in made.setup.models.values():
         options = add_person(options, stop_control, None)
     return await watch_session(replace(made, options=options), keeper)

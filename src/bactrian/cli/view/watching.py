@@ -20,7 +20,7 @@ from bactrian.records.session import Ending
 from bactrian.records.text import write_count, write_dollars
 from bactrian.roleplay.agent import Listener
 from bactrian.roleplay.human import HUMAN
-from bactrian.roleplay.start import SessionOrder, play_one
+from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.store import RunStore, name_run, open_kept_run
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class PlayKeeper:
         return f"All turns are stored. To resume: bactrian resume {self._name} {shlex.quote(self._session)}"
 
 
-async def watch_session(order: SessionOrder, keeper: PlayKeeper, *, suggest: bool = False) -> int:
+async def watch_session(order: PlayOrder, keeper: PlayKeeper, *, suggest: bool = False) -> int:
     """Play the session and return the exit code; with ``suggest``, name better models of this computer first."""
     if suggest:
         from bactrian.cli.view.servers import suggest_servers

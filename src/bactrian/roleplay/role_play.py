@@ -1,0 +1,262 @@
+"""A role-play of two agents (paper, section 3): its task is prepared, its scene is built, and it is played."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from bactrian.errors import BadReply, InputError, ModelError
+from bactrian.models.model import Model, Request, get_traits
+from bactrian.models.seeds import derive_sampling
+from bactrian.protocol.pack import Pack, list_packs, load_pack, render_inception
+from bactrian.records.events import Event
+from bactrian.records.session import HUMAN, Session
+from bactrian.records.text import Text
+from bactrian.records.turn import NOTHING_KNOWN, Deliberation, Message, Sampling, Speaker, Toolkit, Usage
+from bactrian.roleplay.agent import (
+    MORE_ROOM,
+    Agent,
+    Listener,
+    build_assistant_format,
+    build_small_task_format,
+    build_user_format,
+    describe_fields,
+    is_all_thought,
+    make_room_for_thoughts,
+)
+from bactrian.roleplay.endings import Rule
+from bactrian.roleplay.proposals import choose_turns
+from bactrian.roleplay.setup import SMALL_PACK, WORD_LIMIT, RolePlaySetup, new_session
+from bactrian.roleplay.start import PlayOrder, end_as_failed, run_scene
+from bactrian.roleplay.tool_turns import use_tools
+from bactrian.roleplay.tools import NO_TOOLS, Toolbox
+from bactrian.roleplay.turns import Fresh, Scene, TurnStrategy
+from bactrian.store import RunStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOrder(PlayOrder):
+    """One role-play, with everything that has to be opened for it."""
+
+    setup: RolePlaySetup  # Without the tools.
+    pack: Pack
+
+    @property
+    def limit(self) -> int:
+        """Messages at which the session ends at the latest."""
+        return self.setup.limit
+
+    def make_session(self, kits: Mapping[str, Toolkit]) -> Session:
+        """Return the new session, whose agents have the tools ``kits``."""
+        return new_session(replace(self.setup, tools=kits), self.pack, name=self.name)
+
+    async def play(
+        self,
+        session: Session,
+        models: Mapping[str, Model],
+        tools: Mapping[str, Toolbox],
+        store: RunStore | None,
+        listener: Listener | None,
+    ) -> AsyncGenerator[Event]:
+        """Prepare the task, and return what plays ``session`` with the prompts that it began with."""
+        origin, pack = session.provenance, self.pack
+        if origin.prompts_hash != pack.hash and origin.prompts in list_packs():
+            begun_with = load_pack(origin.prompts)
+            pack = begun_with if begun_with.hash == origin.prompts_hash else pack
+        return await run_role_play(
+            session,
+            pack,
+            models,
+            rules=self.setup.rules(),
+            word_limit=self.setup.word_limit,
+            store=store,
+            tools=tools,
+            listener=listener,
+        )
+
+
+async def run_role_play(
+    session: Session,
+    pack: Pack,
+    models: Mapping[str, Model],
+    *,
+    rules: tuple[Rule, ...],
+    word_limit: int = WORD_LIMIT,
+    store: RunStore | None = None,
+    tools: Mapping[str, Toolbox] = NO_TOOLS,
+    listener: Listener | None = None,
+) -> AsyncGenerator[Event]:
+    """Prepare the task of a session that has begun. Return what plays it to its ending.
+
+    A model that fails during the preparation ends the session as ``failed``, like any later failure.
+
+    Args:
+        session: As :func:`~bactrian.roleplay.start.begin_session` returned it.
+        pack: The session's prompts.
+        models: One for each agent, open.
+        rules: End the session.
+        word_limit: The most words of a specified task.
+        store: Stores every event before the next request is sent; None stores nothing.
+        tools: By agent, open.
+        listener: Receives text as it is generated.
+
+    Raises:
+        PromptError: the pack cannot be rendered with these roles and this task.
+    """
+    try:
+        session = await prepare(session, pack, models, word_limit, store.save_task if store else None)
+    except ModelError as error:
+        return _yield_event(await end_as_failed(session, error, store))
+    known = NOTHING_KNOWN
+    if store is not None and (critic := session.provenance.critic) is not None:
+        known = await store.deliberation(session.id, after=critic.count_settled(len(session.turns)))
+    scene = build_role_play(session, pack, models, rules=rules, known=known, tools=tools, listener=listener)
+    return run_scene(scene, store)
+
+
+async def _yield_event(event: Event) -> AsyncGenerator[Event]:
+    yield event
+
+
+async def prepare(
+    session: Session,
+    pack: Pack,
+    models: Mapping[str, Model],
+    word_limit: int,
+    keep: Callable[[Session], Awaitable[None]] | None = None,
+) -> Session:
+    """Let the task specifier and the task planner of ``session`` do what they have not done (paper, section 3.1).
+
+    ``keep`` receives the session after each step, before the next request is sent.
+
+    Raises:
+        ModelError: the model does not answer, or returns two empty replies.
+    """
+    agents = session.provenance.models
+    if "task_specifier" in agents and session.task.specified is None:
+        text, usage = await _ask("task_specifier", session, pack, models, word_limit=word_limit)
+        task = replace(session.task, specified=text)
+        session = replace(session, task=task, preparation=session.preparation + usage)
+        if keep is not None:
+            await keep(session)
+    if "task_planner" in agents and session.task.planned is None:
+        text, usage = await _ask("task_planner", session, pack, models)
+        task = replace(session.task, planned=text)
+        session = replace(session, task=task, preparation=session.preparation + usage)
+        if keep is not None:
+            await keep(session)
+    return session
+
+
+async def _ask(
+    agent: str, session: Session, pack: Pack, models: Mapping[str, Model], **values: int
+) -> tuple[str, Usage]:
+    """Return the agent's answer to its prompt; an empty one is requested once more."""
+    origin, model = session.provenance, models[agent]
+    prompt = pack.render(
+        agent,
+        session.values,
+        task=session.task.text,
+        assistant_role=session.assistant.name,
+        user_role=session.user.name,
+        language=origin.language or "",
+        **values,
+    )
+    sampling = origin.sampling.get(agent, Sampling())
+    small = agent == "task_specifier" and origin.protocol == "enforced" and get_traits(model).small
+    request = Request(
+        messages=(Message("user", Text(f"{origin.preamble}\n\n{prompt}" if origin.preamble else prompt)),),
+        sampling=derive_sampling(sampling, agent, 0),
+        session=session.id,
+        agent=agent,
+        call_index=0 if session.task.specified is None else 1,
+        response_format=build_small_task_format() if small else None,
+    )
+    reply = await model.reply(request)
+    usage = reply.usage
+    if not reply.text.strip():
+        again = derive_sampling(sampling, agent, 0, retry=True)
+        reply = await model.reply(replace(request, sampling=make_room_for_thoughts(again, reply)))
+        usage += reply.usage
+    if not reply.text.strip():
+        raise BadReply(
+            f"The model answered the {agent.replace('_', ' ')} with nothing, twice.",
+            where=model.name,
+            next=f"{MORE_ROOM}."
+            if is_all_thought(reply)
+            else "Try another model, or --no-specify to use the idea as it is.",
+            sample=reply.raw,
+        )
+    return reply.text.strip(), usage
+
+
+def build_role_play(
+    session: Session,
+    pack: Pack,
+    models: Mapping[str, Model],
+    *,
+    rules: tuple[Rule, ...],
+    known: Deliberation = NOTHING_KNOWN,
+    tools: Mapping[str, Toolbox] = NO_TOOLS,
+    listener: Listener | None = None,
+) -> Scene:
+    """Build the scene of the paper: an AI user instructs, an AI assistant solves (section 3.1).
+
+    ``models`` contains one model each for ``user`` and ``assistant``, and for the ``critic`` of a session with one. The
+    prompts come from ``pack``, everything else from the session's record. ``known`` contains the stored events of the
+    unfinished turn of a resumed session; ``tools`` are the tools named in the record, by agent.
+
+    Raises:
+        PromptError: the pack cannot be rendered with these roles and this task.
+    """
+    origin, prompts = session.provenance, render_inception(session, pack)
+    enforced, plain = origin.protocol == "enforced", origin.prompts == SMALL_PACK
+    agents: dict[Speaker, Agent] = {}
+    strategies: dict[Speaker, TurnStrategy] = {}
+    for side, role, prompt in (
+        ("user", session.user, prompts.user),
+        ("assistant", session.assistant, prompts.assistant),
+    ):
+        model, toolbox = models[side], find_toolbox(session, side, tools)
+        traits = get_traits(model)
+        has_fields = enforced and traits.constrained_by == "schema" and model.name != HUMAN
+        more = [describe_fields(side) if has_fields else "", toolbox.describe() if toolbox else ""]
+        if side == "user":
+            form = build_user_format(small=traits.small, plain=plain)
+        else:  # The small grammar does not admit code.
+            form = build_assistant_format(small=traits.small and not origin.needs_code, plain=plain)
+        agents[side] = Agent(
+            speaker=side,
+            role=role,
+            system=Text("\n\n".join([prompt, *filter(None, more)])),
+            model=model,
+            sampling=origin.sampling.get(side, Sampling()),
+            opening=Text(prompts.opening) if side == "user" else None,
+            form=form if enforced else None,
+            toolbox=toolbox,
+            language=origin.language,
+        )
+        if plain and traits.small:
+            strategies[side] = Fresh()
+    strategies |= use_tools(agents)
+    if origin.critic is not None:
+        strategies |= choose_turns(session, pack, models, origin.critic, known)
+    return Scene(session, agents, rules=tuple(rules), strategies=strategies, listener=listener)
+
+
+def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:
+    """Return the tools of ``agent``; None if the session's record names none.
+
+    Raises:
+        InputError: the record names tools that are not given.
+    """
+    kit = session.provenance.tools.get(agent)
+    if kit is None:
+        return None
+    if agent not in tools or not {tool.name for tool in kit.tools} <= tools[agent].tools.keys():
+        raise InputError(
+            f"The session needs the tools that it was begun with, and some of the {agent}'s are missing.",
+            where=session.id,
+            next="Give all of them.",
+        )
+    return replace(tools[agent], kit=kit)
