@@ -24,9 +24,9 @@ from tests.helpers.command import bactrian
 pytestmark = pytest.mark.system
 
 SERVE = (
-    "from bactrian.sandbox.far_side import provide_sandbox\n"
+    "from bactrian.sandbox.orders import provide_sandbox\n"
     "from bactrian.sandbox.tiers import TIERS\n"
-    "provide_sandbox(0, 1, TIERS)"
+    "provide_sandbox(TIERS)"
 )
 FAR = CommandTier(f"remote:{shlex.join((sys.executable, '-c', SERVE))}")
 DOCKER = """#!{python}
@@ -44,7 +44,9 @@ assert pairs["--network"] == "none" and pairs["--cap-drop"] == "ALL" and pairs["
 assert pairs["--security-opt"] == "no-new-privileges" and not pairs["--user"].startswith("0")
 assert int(pairs["--memory"]) == int(pairs["--memory-swap"]) and int(pairs["--pids-limit"]) < 100
 assert not set(options) & {{"--privileged", "--volume", "-v", "--mount", "--pid", "--ipc", "--env-file"}}
-os.execv(sys.executable, [pairs["--entrypoint"], *words[image + 1:]])
+assert pairs["--entrypoint"] == "python3"
+# Under its own name: another python3 may come first on the path.
+os.execv(sys.executable, [sys.executable, *words[image + 1:]])
 """
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.sandbox import supervisor
-from bactrian.sandbox.artefacts import collect_artefacts, remove_folder
+from bactrian.sandbox.orders import remove_folder
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_folder_that_is_too_deep_to_be_measured_counts_as_full(deep: Path) -> 
 
 def test_a_folder_that_is_too_deep_for_a_path_is_removed(deep: Path) -> None:
     handle = os.open(deep, os.O_RDONLY)
-    assert collect_artefacts(handle) == []
+    assert supervisor._collect_files(handle, 0) == []  # pyright: ignore[reportPrivateUsage]
     os.close(handle)
     remove_folder(str(deep))
     assert not deep.exists()

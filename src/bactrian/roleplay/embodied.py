@@ -30,8 +30,7 @@ from bactrian.records.text import Text, clean_text, to_file_name
 from bactrian.records.turn import Invocation, Message, Tool, Toolkit, Use, group_rounds
 from bactrian.roleplay.tool_sources import run_in_thread
 from bactrian.roleplay.tools import BadArguments, Runnable, Toolbox, ToolFailed
-from bactrian.sandbox.artefacts import Artefact
-from bactrian.sandbox.outcome import Limits
+from bactrian.sandbox.outcome import Artefact, Limits
 from bactrian.sandbox.programs import Action, BlockOutcome, SandboxSession, choose_tier
 from bactrian.store.locations import name_files_folder
 

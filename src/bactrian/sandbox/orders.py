@@ -1,7 +1,6 @@
-"""The orders to the processes of a sandbox when it starts, and the frames between the two sides of a remote one.
+"""What a sandbox is ordered to start, as its far side needs it on this computer, in a container and elsewhere.
 
-A frame is JSON after its length in four bytes (docs/sandbox.md). The side that asks trusts nothing that it reads: a
-program may have taken over the other side.
+The side that asks trusts nothing that it reads: a program may have taken over the far side.
 """
 
 # What is read may be forged, so its parts are of any type.
@@ -9,19 +8,23 @@ program may have taken over the other side.
 
 from __future__ import annotations
 
-import base64
+import marshal
 import os
-import struct
-from collections.abc import Iterator, Mapping
+import stat
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from math import ceil
+from secrets import token_hex
 from typing import Any, cast
 
-from bactrian.errors import InputError
-from bactrian.sandbox.artefacts import Artefact
-from bactrian.sandbox.inside.values import Unsupported
-from bactrian.sandbox.outcome import ExitReport, Limits
-from bactrian.sandbox.tiers import FileView, Tier
+from bactrian.errors import BactrianError, InputError
+from bactrian.sandbox.inside.values import Unsupported, pack_bytes, unpack_bytes, unpack_frame
+from bactrian.sandbox.outcome import Artefact, ExitReport, Limits
+from bactrian.sandbox.payload import build_command, load_calls, load_worker
+from bactrian.sandbox.supervisor import read_frame, refuse_start, supervise
+from bactrian.sandbox.tiers import Tier, find_view
 
 _DEVICES = ("/dev/zero", "/dev/random", "/dev/urandom")
 
@@ -42,15 +45,20 @@ class ProcessOrder:
     """Seconds until the supervisor ends the process; 0 for no limit."""
 
 
-def check_order(order: ProcessOrder) -> None:
-    """Check that the tier can carry out the order.
+def resolve_order(order: ProcessOrder, temporary: str) -> dict[str, object]:
+    """Return the order with all that the supervisor and the process inside need to know of this computer.
+
+    Args:
+        order: What to start.
+        temporary: The scratch folder on this computer; empty if the sandbox mounts its own.
 
     Raises:
-        InputError: it cannot, or a file's name leads out of the scratch folder.
+        InputError: the tier cannot carry out the order, or a file's name leads out of the scratch folder.
     """
-    if (order.limits.processes > 1 or order.command) and not order.tier.limits_processes:
+    tier, limits = order.tier, order.limits
+    if (limits.processes > 1 or order.command) and not tier.limits_processes:
         raise InputError(
-            f"Tier {order.tier.name} cannot contain several processes.",
+            f"Tier {tier.name} cannot contain several processes.",
             where="the limits of the sandbox",
             next="Install bubblewrap, or allow one process only.",
         )
@@ -62,44 +70,20 @@ def check_order(order: ProcessOrder) -> None:
                 where=repr(name),
                 next="Use a relative name without '..'.",
             )
-
-
-def build_supervisor_order(
-    order: ProcessOrder, view: FileView, temporary: str, keep: list[int], inside: list[str]
-) -> dict[str, object]:
-    """Return the content of the supervisor's message.
-
-    Args:
-        order: What to start.
-        view: What it sees of the file system.
-        temporary: The scratch folder on this computer; empty if the sandbox mounts its own.
-        keep: Descriptors of the process inside.
-        inside: The command to run in the sandbox.
-
-    Raises:
-        InputError: a program that the tier needs is not installed.
-    """
-    return {
-        "argv": order.tier.wrap(inside, view),
-        "reads": list(view.reads),
-        "keep": keep,
-        "wall": order.wall,
-        "cpu": order.limits.cpu,
-        "disk": order.limits.disk,
-        "files_limit": order.limits.disk_files,
-        "measure": temporary,
-        "contain": order.tier.name != "unsafe",
-        "environment": _build_environment(order.tier.scratch or temporary),
+    view = find_view(packages=order.packages, programs=bool(order.command))
+    scratch, code = tier.scratch or temporary, load_worker()
+    # One thread in each library of linear algebra: their buffers count against the address space.
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    both = {
+        "calls": load_calls(),
+        "contain": tier.name != "unsafe",
+        "disk": limits.disk,
+        "files_limit": limits.disk_files,
     }
-
-
-def build_worker_order(order: ProcessOrder, view: FileView, temporary: str) -> dict[str, object]:
-    """Return the content of the first message to the process inside."""
-    limits = order.limits
-    return {
-        "scratch": order.tier.scratch or temporary,
-        "mount": bool(order.tier.scratch),
-        "contain": order.tier.name != "unsafe",
+    worker = {
+        **both,
+        "scratch": scratch,
+        "mount": bool(tier.scratch),
         "reads": [*view.reads, *_DEVICES],
         "packages": list(view.packages),
         "files": dict(order.files),
@@ -108,22 +92,33 @@ def build_worker_order(order: ProcessOrder, view: FileView, temporary: str) -> d
         # The kernel counts this one by ticks, which a busy machine makes too many: a second line of defence.
         "cpu": 2 * ceil(limits.cpu) + 1,
         "memory": limits.memory,
-        "disk": limits.disk,
-        "files_limit": limits.disk_files,
-        "tasks": _count_tasks(order.tier) + limits.processes + limits.threads,
+        "tasks": _count_tasks(tier) + limits.processes + limits.threads,
         "open_files": 256,
+    }
+    return {
+        **both,
+        "tier": tier.name,
+        "argv": tier.wrap(build_command(view.interpreter, code), view),
+        "keep": [code],
+        "reads": list(view.reads),
+        "wall": order.wall,
+        "cpu": limits.cpu,
+        "answer": limits.answer,
+        "measure": temporary,
+        "environment": {
+            "LANG": "C.UTF-8",
+            "HOME": scratch,
+            "TMPDIR": scratch,
+            "PATH": "/usr/bin:/bin",
+            **threads,
+        },
+        "worker": marshal.dumps(worker),
     }
 
 
 def _count_tasks(tier: Tier) -> int:
     """Return the tasks that count against the limit before the program begins."""
     return 2 if tier.limits_processes or os.geteuid() == 0 else _count_own_tasks()
-
-
-def _build_environment(scratch: str) -> dict[str, str]:
-    # One thread in each library of linear algebra: their buffers count against the address space.
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {"LANG": "C.UTF-8", "HOME": scratch, "TMPDIR": scratch, "PATH": "/usr/bin:/bin", **threads}
 
 
 def _count_own_tasks() -> int:
@@ -139,34 +134,50 @@ def _count_own_tasks() -> int:
     return total
 
 
+@contextmanager
+def make_scratch(tier: Tier) -> Generator[str]:
+    """Provide a scratch folder for ``tier``; an empty name if the sandbox mounts its own."""
+    if tier.scratch:
+        yield ""
+        return
+    folder = tempfile.mkdtemp(prefix="sandbox-")
+    try:
+        yield folder
+    finally:
+        remove_folder(folder)
+
+
+def provide_sandbox(tiers: Sequence[Tier]) -> None:
+    """Serve one sandbox through standard input and output: the first of ``tiers`` that works here."""
+    body, why = read_frame(), ""
+    for tier in tiers:
+        try:
+            with make_scratch(tier) as temporary:
+                why = _supervise_apart(resolve_order(read_order(unpack_frame(body), tier), temporary))
+        except (BactrianError, Unsupported) as error:
+            why = error.what if isinstance(error, BactrianError) else str(error)
+        if not why:
+            return
+    refuse_start(why)
+
+
+def _supervise_apart(order: dict[str, object]) -> str:
+    """Run the sandbox in a process of its own, which may give up root. Return why it did not start; else nothing."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writing, supervise(order).encode()[:1000])
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        why = pipe.read().decode("utf-8", "replace")
+    os.waitpid(child, 0)
+    return why
+
+
 VERSION = 1
-_HEAD = 4
-
-
-class FrameReader:
-    """Cuts a stream of bytes into frames of at most ``largest`` bytes."""
-
-    def __init__(self, largest: int) -> None:
-        self._largest = largest
-        self._received = bytearray()
-
-    def add(self, data: bytes) -> Iterator[bytes]:
-        """Add bytes that have arrived, and yield the frames that are complete, without their lengths.
-
-        Raises:
-            Unsupported: a frame is too large.
-        """
-        self._received += data
-        while len(self._received) >= _HEAD:
-            size = struct.unpack_from(">I", self._received)[0]
-            if size > self._largest:
-                self._received.clear()
-                raise Unsupported(f"a message of {size:,} bytes")
-            if len(self._received) < _HEAD + size:
-                return
-            body = bytes(self._received[_HEAD : _HEAD + size])
-            del self._received[: _HEAD + size]
-            yield body
 
 
 def write_order(order: ProcessOrder) -> dict[str, object]:
@@ -174,7 +185,7 @@ def write_order(order: ProcessOrder) -> dict[str, object]:
     return {
         "version": VERSION,
         "limits": asdict(order.limits),
-        "files": {name: write_bytes(content) for name, content in order.files.items()},
+        "files": {name: pack_bytes(content) for name, content in order.files.items()},
         "packages": order.packages,
         "command": list(order.command),
         "wall": order.wall,
@@ -194,18 +205,13 @@ def read_order(message: Mapping[str, Any], tier: Tier) -> ProcessOrder:
         return ProcessOrder(
             tier,
             Limits(**message["limits"]),
-            {name: read_bytes(text) for name, text in message["files"].items()},
+            {name: unpack_bytes(text) for name, text in message["files"].items()},
             bool(message["packages"]),
             tuple(map(str, message["command"])),
             float(message["wall"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unsupported(f"an order that cannot be read: {error}") from error
-
-
-def write_report(report: ExitReport) -> dict[str, object]:
-    """Return how a sandbox ended, as JSON content."""
-    return {**asdict(report), "refused": dict(report.refused)}
 
 
 def read_report(content: object) -> ExitReport:
@@ -234,12 +240,6 @@ def read_report(content: object) -> ExitReport:
     return ExitReport(status, stopped, float(cpu), memory, float(wall), calls)
 
 
-def write_file(artefact: Artefact) -> dict[str, object]:
-    """Return a file of the scratch folder as JSON content."""
-    content = None if artefact.content is None else write_bytes(artefact.content)
-    return {"name": artefact.name, "size": artefact.size, "content": content}
-
-
 def read_file(content: object) -> Artefact:
     """Return a file of the scratch folder.
 
@@ -250,25 +250,44 @@ def read_file(content: object) -> Artefact:
         case {"name": str(name), "size": int(size), "content": None}:
             return Artefact(name, size, None)
         case {"name": str(name), "size": int(size), "content": str(text)}:
-            return Artefact(name, size, read_bytes(text))
+            return Artefact(name, size, unpack_bytes(text))
         case _:
             raise Unsupported("garbled file")
 
 
-def write_bytes(data: bytes) -> str:
-    """Return bytes as text."""
-    return base64.b64encode(data).decode()
+def remove_folder(path: str) -> None:
+    """Remove a scratch folder with all that a program has left in it. What cannot be removed stays.
 
-
-def read_bytes(text: object) -> bytes:
-    """Return the bytes that ``text`` stands for.
-
-    Raises:
-        Unsupported: it is not such a text.
+    Folders may be nested deeper than a path can be long, and may forbid to be listed. So each one is made readable, and
+    its folders are moved up to the top before it is removed.
     """
-    if not isinstance(text, str):
-        raise Unsupported("garbled bytes")
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise Unsupported("garbled bytes") from error
+    number, mark = 0, token_hex(8)
+    waiting = [path]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            os.chmod(folder, 0o700)  # noqa: PTH101
+            names = os.listdir(folder)  # noqa: PTH208
+        except OSError:
+            continue
+        for name in names:
+            inner = os.path.join(folder, name)  # noqa: PTH118
+            try:
+                if not stat.S_ISDIR(os.lstat(inner).st_mode):
+                    os.unlink(inner)  # noqa: PTH108
+                    continue
+                # A folder can only be moved by those who may write in it.
+                os.chmod(inner, 0o700)  # noqa: PTH101
+                number += 1
+                moved = os.path.join(path, f"{mark}-{number}")  # noqa: PTH118
+                if folder != path:
+                    os.rename(inner, moved)  # noqa: PTH104
+                    inner = moved
+                waiting.append(inner)
+            except OSError:
+                continue
+        if folder != path:
+            with suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106
+    with suppress(OSError):
+        os.rmdir(path)  # noqa: PTH106

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from typing import Any, Literal
 
@@ -90,8 +90,20 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Return the outcome without the content of files."""
-        names = (name for name in self.__slots__ if name != "files")
-        return {name: getattr(self, name) for name in names} | {"wrote": dict(self.wrote)}
+        content = asdict(self)
+        del content["files"]
+        return content
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A regular file in a scratch folder."""
+
+    name: str
+    """Relative to the folder, with ``/`` between its parts. Not safe as a path of this computer."""
+    size: int
+    content: bytes | None
+    """None if it was not asked for, or is too large."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ import io
 import marshal
 import os
 import struct
+import tomllib
 import zipfile
 from importlib.resources import files
 
-_INSIDE = ("values", "syscalls", "lockdown", "worker")
+_INSIDE = ("values", "lockdown", "worker")
 """Modules of ``inside/``, each after those that it imports. They are compiled once and handed over in memory: a
 sandboxed interpreter needs no file of this package, and so no right to read one."""
 _BOOT = (
@@ -20,14 +21,16 @@ _BOOT = (
     "for n,c in b:\n m=sys.modules[n]=ModuleType(n);exec(c,m.__dict__)\n"
     "m.main()"
 )
+ISOLATED = ("-I", "-S", "-B", "-X", "utf8")
+"""Options of an interpreter that reads no file, variable or folder but its own library."""
 _SEALS = 1 | 2 | 4 | 8
 """F_SEAL_SEAL, SHRINK, GROW and WRITE: a program that gets hold of the memory cannot change it."""
 _ADD_SEALS = 1033
 
 
-def build_argument(handle: int) -> str:
-    """Return the program for ``python -c`` that runs the modules behind a descriptor."""
-    return _BOOT.format(handle=handle)
+def build_command(interpreter: str, handle: int) -> list[str]:
+    """Return the command that runs the modules behind a descriptor."""
+    return [interpreter, *ISOLATED, "-c", _BOOT.format(handle=handle)]
 
 
 @functools.cache
@@ -39,7 +42,20 @@ def load_worker() -> int:
 @functools.cache
 def load_supervisor() -> int:
     """Return a descriptor of the code of the process around a sandbox, which cannot be changed any more."""
-    return _pack("supervisor", ["bactrian.sandbox.inside.syscalls", "bactrian.sandbox.supervisor"])
+    return _pack("supervisor", ["bactrian.sandbox.inside.values", "bactrian.sandbox.supervisor"])
+
+
+@functools.cache
+def load_calls() -> dict[str, dict[str, int]]:
+    """Return the numbers of system calls on this machine by name, table by table; nothing for an unknown machine."""
+    column = {"x86_64": 1, "aarch64": 2}.get(os.uname().machine)
+    tables = tomllib.loads(files("bactrian.sandbox").joinpath("syscalls.toml").read_text("utf-8"))
+    rows = {table: [entry.split(":") for entry in text.split()] for table, text in tables.items()}
+    return {
+        table: {row[0]: int(row[column]) for row in entries if row[column] != "-"}
+        for table, entries in rows.items()
+        if column
+    }
 
 
 def _pack(name: str, modules: list[str]) -> int:
@@ -56,11 +72,11 @@ def _read_source(module: str) -> str:
 
 
 _FAR_SIDE = (
-    "_version", "errors", "sandbox.artefacts", "sandbox.far_side", "sandbox.orders", "sandbox.outcome",
-    "sandbox.payload", "sandbox.sandbox_process", "sandbox.supervisor", "sandbox.tiers",
-    *(f"sandbox.inside.{name}" for name in _INSIDE),
+    "_version.py", "errors.py", "sandbox/orders.py", "sandbox/outcome.py", "sandbox/payload.py",
+    "sandbox/supervisor.py", "sandbox/syscalls.toml", "sandbox/tiers.py",
+    *(f"sandbox/inside/{name}.py" for name in _INSIDE),
 )  # fmt: skip
-"""Modules for containers that have Python but not this package."""
+"""Files for containers that have Python but not this package."""
 _PACKAGES = ("", "sandbox/", "sandbox/inside/")
 BOOT = (
     "import os,sys,struct\n"
@@ -75,8 +91,9 @@ BOOT = (
     "handle=os.memfd_create('bundle')\n"
     "os.write(handle,read(struct.unpack('>I',read(4))[0]))\n"
     "sys.path.insert(0,'/proc/self/fd/%d'%handle)\n"
-    "from bactrian.sandbox.far_side import provide_in_container\n"
-    "provide_in_container()"
+    "from bactrian.sandbox.orders import provide_sandbox\n"
+    "from bactrian.sandbox.tiers import LandlockOnly,Unsafe\n"
+    "provide_sandbox((LandlockOnly(),Unsafe()))"
 )
 """The program for ``python -c``: it takes the bundle from standard input."""
 
@@ -88,8 +105,7 @@ def build_bundle() -> bytes:
     with zipfile.ZipFile(content, "w") as archive:
         for package in _PACKAGES:
             archive.writestr(f"bactrian/{package}__init__.py", "")
-        for module in _FAR_SIDE:
-            path = f"{module.replace('.', '/')}.py"
+        for path in _FAR_SIDE:
             archive.writestr(f"bactrian/{path}", files("bactrian").joinpath(path).read_bytes())
     data = content.getvalue()
     return struct.pack(">I", len(data)) + data

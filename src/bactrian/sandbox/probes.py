@@ -17,7 +17,7 @@ from bactrian.sandbox.outcome import MIB, Limits, Outcome
 from bactrian.sandbox.programs import run
 from bactrian.sandbox.tiers import Tier
 
-LIMITS = Limits(cpu=2, wall=6, memory=512 * MIB, disk=16 * MIB, disk_files=1000, output=64 << 10)
+LIMITS = Limits(cpu=2, wall=6, memory=256 * MIB, disk=16 * MIB, disk_files=1000, output=64 << 10)
 """Small limits, so that programs that reach them do so soon."""
 _BEGUN = "the program has begun"
 _ESCAPED = "ESCAPED"

@@ -12,11 +12,10 @@ from types import TracebackType
 from typing import Literal, Self
 
 from bactrian.errors import BactrianError, InputError, SandboxError
-from bactrian.sandbox.artefacts import Artefact
 from bactrian.sandbox.inside.values import Unsupported, decode_value, encode_value
 from bactrian.sandbox.orders import ProcessOrder
-from bactrian.sandbox.outcome import ExitReport, Limits, Outcome
-from bactrian.sandbox.sandbox_process import start_process
+from bactrian.sandbox.outcome import Artefact, ExitReport, Limits, Outcome
+from bactrian.sandbox.sandbox_process import SandboxProcess
 from bactrian.sandbox.tiers import TIERS, Tier, read_tier
 
 
@@ -55,7 +54,7 @@ def choose_tier() -> Tier:
 def try_tier(tier: Tier) -> BactrianError | None:
     """Run a program in ``tier``. Return the reason if that fails, else None."""
     try:
-        process = start_process(ProcessOrder(tier))
+        process = SandboxProcess(ProcessOrder(tier))
     except BactrianError as error:
         return error
     process.close()
@@ -111,7 +110,7 @@ def run(
     limits = limits or Limits()
     command = () if isinstance(code, str) else tuple(code)
     order = ProcessOrder(tier or choose_tier(), limits, files or {}, packages, command, limits.wall)
-    process = start_process(order)
+    process = SandboxProcess(order)
     try:
         message = {"do": "command", "command": command} if command else {"do": "program", "code": code}
         process.send({**message, "name": name})
@@ -212,7 +211,7 @@ class SandboxSession:
         self._limits = limits or Limits()
         self._actions = dict(actions or {})
         order = ProcessOrder(tier or choose_tier(), self._limits, files or {}, packages)
-        self._process = start_process(order)
+        self._process = SandboxProcess(order)
         self._report: ExitReport | None = None
         self._process.send({"do": "serve", "actions": list(self._actions)})
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bactrian.errors import InputError
 from bactrian.sandbox.outcome import MIB, Limits
-from bactrian.sandbox.payload import BOOT, build_bundle
+from bactrian.sandbox.payload import BOOT, ISOLATED, build_bundle
 
 _LIBRARIES = (
     "/lib",
@@ -166,7 +166,7 @@ class ContainerTier(Tier):
             "--ulimit", "nofile=1024:1024", "--ulimit", f"nproc={tasks}:{tasks}",
             "--tmpfs", f"{_SCRATCH}:rw,nosuid,nodev,mode=1777,size={limits.disk}", "--workdir", "/",
             "--env", f"TMPDIR={_SCRATCH}", "--env", f"HOME={_SCRATCH}", "--entrypoint", "python3",
-            image, "-I", "-S", "-B", "-X", "utf8", "-c", BOOT,
+            image, *ISOLATED, "-c", BOOT,
         ]  # fmt: skip
         hint = f"Start {kind}, and fetch the image: {kind} pull {image}"
         return RemoteStart(tuple(command), build_bundle(), (program, "kill", name), hint)

@@ -11,7 +11,7 @@ from bactrian.cli.flags import Argument
 from bactrian.cli.terminal.console import say, to_printable
 from bactrian.errors import InputError
 from bactrian.options import CPU, JSON, TIER, Option
-from bactrian.sandbox.far_side import provide_sandbox
+from bactrian.sandbox.orders import provide_sandbox
 from bactrian.sandbox.outcome import MIB, Limits, Outcome
 from bactrian.sandbox.programs import find_tier
 from bactrian.sandbox.programs import run as run_program
@@ -81,7 +81,7 @@ def serve(
             where="--tier",
             next=f"Use one of: {', '.join(local.name for local in TIERS)}.",
         )
-    provide_sandbox(0, 1, tiers)
+    provide_sandbox(tiers)
 
 
 def _read_program(path: Path) -> str:

@@ -6,9 +6,7 @@ import ctypes
 import os
 import resource
 import struct
-from collections.abc import Iterable, Sequence
-
-from bactrian.sandbox.inside.syscalls import ATTRIBUTES, CHECKED, ORDINARY, PROCESSES, read_numbers
+from collections.abc import Iterable, Mapping, Sequence
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 """System calls, with the same numbers on all architectures."""
@@ -126,21 +124,25 @@ _STREAMS = (1, 1 | 0o2000000, 1 | 0o4000, 1 | 0o2004000)
 """SOCK_STREAM with its flags. A datagram socket could send to any address, even if it is one of a pair."""
 
 
-def build_filter(machine: str, pid: int, *, processes: bool, attributes: bool) -> bytes:
+Calls = Mapping[str, Mapping[str, int]]
+"""Numbers of system calls by name, of each table of ``syscalls.toml``; empty for an unknown architecture."""
+
+
+def build_filter(machine: str, pid: int, calls: Calls, *, processes: bool, attributes: bool) -> bytes:
     """Return the BPF program for ``machine`` (``x86_64`` or ``aarch64``).
 
     Args:
         machine: As ``os.uname`` names it.
         pid: The process that may signal itself.
+        calls: The calls of this machine.
         processes: True to allow new processes and programs. Only for a sandbox with a process namespace of its own.
         attributes: True to allow calls that change modes and times of files by path.
     """
-    ordinary = read_numbers(ORDINARY, machine)
+    ordinary, checked = dict(calls["ordinary"]), calls["checked"]
     if attributes:
-        ordinary |= read_numbers(ATTRIBUTES, machine)
+        ordinary |= calls["attributes"]
     if processes:
-        ordinary |= read_numbers(PROCESSES, machine)
-    checked = read_numbers(CHECKED, machine)
+        ordinary |= calls["processes"]
     program = [
         _step(_LOAD, _MACHINE),
         _step(_EQUAL, _ARCHITECTURE[machine], 1, 0),
@@ -288,7 +290,7 @@ def hide_memory() -> None:
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 
 
-def refuse_calls(*, processes: bool, attributes: bool) -> int:
+def refuse_calls(calls: Calls, *, processes: bool, attributes: bool) -> int:
     """Install the seccomp filter and return its listener.
 
     Raises:
@@ -296,7 +298,7 @@ def refuse_calls(*, processes: bool, attributes: bool) -> int:
     """
     machine = os.uname().machine
     try:
-        program = build_filter(machine, os.getpid(), processes=processes, attributes=attributes)
+        program = build_filter(machine, os.getpid(), calls, processes=processes, attributes=attributes)
     except KeyError:
         raise OSError(f"There is no filter for {machine} machines.") from None
     return install_filter(program)

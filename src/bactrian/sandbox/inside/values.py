@@ -9,8 +9,7 @@ A container is a JSON list that begins with a letter for its type; scalars are a
 
 from __future__ import annotations
 
-import base64
-import json
+import binascii
 import struct
 
 DEPTH = 200
@@ -50,7 +49,7 @@ def encode_value(value: object, depth: int = 0) -> object:
         case complex():
             return ["c", value.real, value.imag]
         case bytes() | bytearray():
-            return ["b", base64.b64encode(value).decode()]
+            return ["b", pack_bytes(value)]
         case dict():
             pairs = dict.items(value)
             return [
@@ -88,7 +87,7 @@ def _decode_container(kind: str, rest: list[object], depth: int) -> object:
         case "c", [int() | float() as real, int() | float() as imaginary]:
             return complex(real, imaginary)
         case "b", [str() as text]:
-            return base64.b64decode(text, validate=True)
+            return unpack_bytes(text)
         case "d", _:
             pairs: dict[object, object] = {}
             for pair in rest:
@@ -108,8 +107,28 @@ def _decode_container(kind: str, rest: list[object], depth: int) -> object:
             raise Unsupported("garbled value")
 
 
+def pack_bytes(data: bytes | bytearray) -> str:
+    """Return bytes as text in base64."""
+    return binascii.b2a_base64(data, newline=False).decode()
+
+
+def unpack_bytes(text: object) -> bytes:
+    """Return the bytes that ``text`` stands for.
+
+    Raises:
+        Unsupported: it is not such a text.
+    """
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise Unsupported("garbled bytes") from error
+
+
 def pack_frame(content: object) -> bytes:
     """Return a message as bytes: its length in four bytes, and its JSON."""
+    # Imported here, because the far side of a sandbox starts the process inside before it needs any JSON.
+    import json
+
     body = json.dumps(content).encode()
     return struct.pack(">I", len(body)) + body
 
@@ -120,6 +139,8 @@ def unpack_frame(body: bytes) -> dict[str, object]:
     Raises:
         Unsupported: it is not a JSON object.
     """
+    import json
+
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -127,3 +148,30 @@ def unpack_frame(body: bytes) -> dict[str, object]:
     if not isinstance(content, dict):
         raise Unsupported("garbled message")
     return content
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames of at most ``largest`` bytes."""
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self._received = bytearray()
+
+    def add(self, data: bytes) -> list[bytes]:
+        """Add bytes that have arrived, and return the frames that are complete, without their lengths.
+
+        Raises:
+            Unsupported: a frame is too large.
+        """
+        self._received += data
+        frames: list[bytes] = []
+        while len(self._received) >= 4:
+            size = struct.unpack_from(">I", self._received)[0]
+            if size > self._largest:
+                self._received.clear()
+                raise Unsupported(f"a message of {size:,} bytes")
+            if len(self._received) < 4 + size:
+                break
+            frames.append(bytes(self._received[4 : 4 + size]))
+            del self._received[: 4 + size]
+        return frames

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import _socket
 import array
+
+# Before any program runs: what is imported later may be a module of the program.
+import json  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import marshal
 import os
 import signal
@@ -223,7 +226,11 @@ def _lock_down(order: dict[str, object], guard: _socket.socket) -> None:
         [scratch, "/dev/null"],
         execute=processes or bool(order["command"]),
     )
-    listener = refuse_calls(processes=processes or bool(order["command"]), attributes=bool(order["mount"]))
+    listener = refuse_calls(
+        order["calls"],  # type: ignore[arg-type]
+        processes=processes or bool(order["command"]),
+        attributes=bool(order["mount"]),
+    )
     _send_handle(guard, listener, b"h")
     os.close(listener)
     guard.close()
