@@ -23,7 +23,7 @@ from bactrian.errors import BactrianError, InputError
 from bactrian.sandbox.inside.values import Unsupported, pack_bytes, unpack_bytes, unpack_frame
 from bactrian.sandbox.outcome import Artefact, ExitReport, Limits
 from bactrian.sandbox.payload import build_command, load_calls, load_worker
-from bactrian.sandbox.supervisor import read_frame, refuse_start, supervise
+from bactrian.sandbox.supervisor import read_frame, refuse_start, run_sandbox
 from bactrian.sandbox.tiers import Tier, find_view
 
 _DEVICES = ("/dev/zero", "/dev/random", "/dev/urandom")
@@ -167,7 +167,7 @@ def _supervise_apart(order: dict[str, object]) -> str:
     child = os.fork()
     if not child:
         try:
-            os.write(writing, supervise(order).encode()[:1000])
+            os.write(writing, run_sandbox(order).encode()[:1000])
         finally:
             os._exit(0)
     os.close(writing)

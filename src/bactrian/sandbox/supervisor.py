@@ -283,7 +283,7 @@ class _Sandbox:
             return
 
 
-def supervise(order: dict[str, object]) -> str:
+def run_sandbox(order: dict[str, object]) -> str:
     """Run the sandbox that is ordered, for the side that asks. Return why it did not start; else nothing."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
@@ -301,7 +301,7 @@ def main() -> None:
     """Run the sandbox that the parent orders on standard input."""
     order: dict[str, object] = marshal.loads(read_frame())  # noqa: S302 - the parent is trusted
     try:
-        if failure := supervise(order):
+        if failure := run_sandbox(order):
             refuse_start(failure)
     finally:
         # Even if the parent is gone. An interpreter that takes itself apart is waited for.
