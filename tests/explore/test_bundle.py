@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.explore.bundle import BundleOrder, rewrite_page, write_bundle
+from bactrian.explore.bundle import rewrite_page, write_bundle
 from bactrian.explore.map_drawing import draw_map
 from bactrian.explore.side_file import find_side_file
 from tests.helpers.explorer import explore
@@ -19,26 +19,25 @@ from tests.helpers.runs import make_run, session
 async def test_a_copy_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "run.db", [session("s1"), session("s2", assistant="Poet")])
     target = tmp_path / "copy"
-    order = BundleOrder([run], target, "assistant=Poet")
-    assert await write_bundle(order) == 1
-    assert await write_bundle(BundleOrder([run], target)) == 2
+    assert await write_bundle([run], target, "assistant=Poet") == 1
+    assert await write_bundle([run], target) == 2
     (target / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="would be lost"):
-        await write_bundle(order)
+        await write_bundle([run], target, "assistant=Poet")
     assert (target / "mine.txt").read_text() == "mine"
     assert (target / "c" / "run" / "s2.html").is_file()
     other = tmp_path / "other"
     other.mkdir()
     (other / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="something other"):
-        await write_bundle(BundleOrder([run], other))
+        await write_bundle([run], other)
     (tmp_path / "link").symlink_to(target)
     with pytest.raises(InputError, match="not a folder"):
-        await write_bundle(BundleOrder([run], tmp_path / "link"))
+        await write_bundle([run], tmp_path / "link")
     with pytest.raises(InputError, match="at most 1"):
-        await write_bundle(BundleOrder([run], tmp_path / "new", most=1))
+        await write_bundle([run], tmp_path / "new", most=1)
     with pytest.raises(InputError, match="No conversation fits"):
-        await write_bundle(BundleOrder([run], tmp_path / "new", "assistant=Nobody"))
+        await write_bundle([run], tmp_path / "new", "assistant=Nobody")
     assert not (tmp_path / "new").exists()
 
 
@@ -46,13 +45,13 @@ async def test_a_copy_is_made_while_another_explorer_has_the_run_open(tmp_path: 
     run = await make_run(tmp_path / "run.db", [session("s1")])
     with explore(tmp_path, "run.db", sessions=1):
         await make_run(run, [session("s2")])
-        assert await write_bundle(BundleOrder([run], tmp_path / "copy")) == 2
+        assert await write_bundle([run], tmp_path / "copy") == 2
 
 
 async def test_ids_that_differ_in_case_or_in_signs_have_files_of_their_own(tmp_path: Path) -> None:
     names = ["a b", "A_B", "a_b", "a%2Fb", "ü", ".."]
     run = await make_run(tmp_path / "run.db", [session(name, task=f"Task {name}") for name in names])
-    assert await write_bundle(BundleOrder([run], tmp_path / "copy")) == 6
+    assert await write_bundle([run], tmp_path / "copy") == 6
     pages = [one for one in (tmp_path / "copy" / "c" / "run").glob("*.html") if "prompts" not in one.name]
     assert len({one.name.lower() for one in pages}) == 5
     assert sum("Task ü" in one.read_text("utf-8") for one in pages) == 1
@@ -74,19 +73,19 @@ async def test_a_drawn_map_is_copied_as_a_picture_of_the_chosen_conversations(tm
         for number in range(12)
     ]
     run = await make_run(tmp_path / "run.db", [*cooks, *poets])
-    order = BundleOrder([run], tmp_path / "copy", "assistant=Poet")
-    await write_bundle(order)
-    assert not list(order.folder.glob("map*"))
+    copy = tmp_path / "copy"
+    await write_bundle([run], copy, "assistant=Poet")
+    assert not list(copy.glob("map*"))
     await asyncio.to_thread(draw_map, run, find_side_file(run), "task")
-    assert await write_bundle(order) == 12
-    page, picture = ((order.folder / f"map-run-task.{kind}").read_text("utf-8") for kind in ("html", "svg"))
+    assert await write_bundle([run], copy, "assistant=Poet") == 12
+    page, picture = ((copy / f"map-run-task.{kind}").read_text("utf-8") for kind in ("html", "svg"))
     assert picture.count("<circle") == 12
     assert '<a href="map-run-task.svg"><img' in page
     assert "<canvas" not in page
     assert '<td class="n">12</td>' in page
-    assert '<a href="map-run-task.html">Map of tasks</a>' in (order.folder / "index.html").read_text("utf-8")
+    assert '<a href="map-run-task.html">Map of tasks</a>' in (copy / "index.html").read_text("utf-8")
     # Topics are named by words of all texts, also of what was made to study misuse.
     await make_run(run, [replace(poets[0], id="red", mark="red-team")])
     await asyncio.to_thread(draw_map, run, find_side_file(run), "task")
-    await write_bundle(order)
-    assert not list(order.folder.glob("map*"))
+    await write_bundle([run], copy, "assistant=Poet")
+    assert not list(copy.glob("map*"))

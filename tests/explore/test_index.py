@@ -23,7 +23,7 @@ from bactrian.explore.session_findings import (
     read_known,
     search_sessions,
 )
-from bactrian.explore.session_lists import ListFilter, count_pairs, count_total
+from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.explore.side_file import open_for_building
 from bactrian.records.run import Finding, Mark
 from bactrian.store import open_store
@@ -205,7 +205,7 @@ async def test_shares_of_behaviours_are_of_the_conversations_that_were_searched(
                 pass
         unsearched = builder.list_unsearched(2)
         builder.add_behaviours(await asyncio.to_thread(search_sessions, run, [*unsearched]), unsearched)
-    sides = [tmp_path / "side"]
-    assert [one[2:] for one in count_pairs(sides, ListFilter(), ["role_flip"])] == [(2, 2)]
-    assert count_total(sides, ListFilter()) == 3
-    assert count_total(sides, ListFilter(), searched=True) == 2
+    everything = Listing({"run": tmp_path / "side"}, ListFilter())
+    assert [counts for _, _, *counts in everything.count_pairs(["role_flip"])] == [[2, 2]]
+    assert everything.count() == 3
+    assert everything.count(searched=True) == 2

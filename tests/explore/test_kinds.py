@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.explore.bundle import BundleOrder, FetchedPage, fetch_page, write_bundle
-from bactrian.explore.conversation_pages import Branch, explain_behaviour, list_rounds
+from bactrian.explore.bundle import FetchedPage, fetch_page, write_bundle
+from bactrian.explore.layout import Branch, explain_behaviour, list_rounds
 from bactrian.explore.library import list_kept_files, open_library
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
@@ -185,7 +185,7 @@ async def test_files_of_an_embodied_agent_are_shown_and_lead_nowhere_else(tmp_pa
 
 async def test_a_copy_takes_pictures_and_no_other_files(tmp_path: Path) -> None:
     run = await make_embodied(tmp_path)
-    await write_bundle(BundleOrder([run], tmp_path / "copy"))
+    await write_bundle([run], tmp_path / "copy")
     made = [one.name for one in (tmp_path / "copy").rglob("*") if one.parent.name == "001-files"]
     assert made == ["camel.png"]
     page = (tmp_path / "copy" / "c" / "run" / "001.html").read_text()

@@ -13,7 +13,7 @@ from importlib.resources import files
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urljoin, urlsplit
+from urllib.parse import quote, unquote, urlencode, urljoin, urlsplit
 
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
@@ -24,7 +24,7 @@ from bactrian.errors import InputError
 from bactrian.explore.library import Library, open_library
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
-from bactrian.explore.session_lists import ListFilter, count_total
+from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.explore.side_file import IMPORT_DONE, read_side_file, read_signature
 from bactrian.files.atomic import MANIFEST, write_atomically
 from bactrian.files.json_text import parse_json
@@ -68,11 +68,11 @@ def rewrite_page(page: str, address: str, file: str, find_file: Callable[[str], 
         if link.startswith("#"):
             return match[0]
         target = urljoin(address, link)
-        found = find_file(target)
-        if found is None:
+        other = find_file(target)
+        if other is None:
             return before.rstrip()
-        found, _, fragment = found.partition("#")
-        way = quote(posixpath.relpath(found, posixpath.dirname(file) or "."))
+        other, _, fragment = other.partition("#")
+        way = quote(posixpath.relpath(other, posixpath.dirname(file) or "."))
         fragment = fragment or quote(urlsplit(target).fragment)
         return f'{before}{name}="{escape(way)}{f"#{escape(fragment)}" if fragment else ""}"'
 
@@ -82,9 +82,8 @@ def rewrite_page(page: str, address: str, file: str, find_file: Callable[[str], 
     return page.replace(_HEAD, f"{_HEAD}\n{_POLICY}", 1)
 
 
-def read_query(address: str) -> dict[str, str]:
-    """Return the parameters of an address."""
-    return dict(parse_qsl(urlsplit(address).query))
+def _read_query(address: str) -> QueryParams:
+    return QueryParams(urlsplit(address).query)
 
 
 # Which maps a static copy contains.
@@ -110,9 +109,6 @@ def list_maps(library: Library, list_filter: ListFilter) -> Iterator[tuple[str, 
 # Requests pages from the application in this process, without a network.
 
 
-_HOST = b"127.0.0.1"
-
-
 @dataclass(frozen=True, slots=True)
 class FetchedPage:
     """What the application answered."""
@@ -128,22 +124,13 @@ async def fetch_page(app: ASGIApp, address: str) -> FetchedPage:
     parts = urlsplit(address)
     scope: dict[str, Any] = {
         "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
         "method": "GET",
         "scheme": "http",
+        "headers": [(b"host", b"127.0.0.1")],
         "path": unquote(parts.path),
-        "raw_path": parts.path.encode(),
         "query_string": parts.query.encode(),
-        "root_path": "",
-        "headers": [(b"host", _HOST)],
-        "client": None,
-        "server": None,
     }
-    status = 0
-    headers: dict[str, str] = {}
-    body = bytearray()
-
+    status, headers, body = 0, dict[str, str](), bytearray()
     requests = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def receive() -> dict[str, Any]:
@@ -177,56 +164,57 @@ _LONGEST_NAME = 80
 _PAUSE = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class BundleOrder:
-    """What to copy, and where to."""
+async def write_bundle(
+    paths: Sequence[Path],
+    folder: Path,
+    query: str = "",
+    most: int = MOST,
+    tell: Callable[[str], None] = lambda _: None,
+) -> int:
+    """Write a static copy and return the number of its conversations.
 
-    paths: Sequence[Path]
-    """Runs, exports and archives."""
-    folder: Path
-    query: str = ""
-    """The filter, as in the address of a list."""
-    most: int = MOST
-
-
-async def write_bundle(order: BundleOrder, tell: Callable[[str], None] = lambda _: None) -> int:
-    """Write a static copy and return the number of its conversations. ``tell`` receives the progress.
+    Args:
+        paths: Runs, exports and archives.
+        folder: What is written: a new folder, or a copy that is replaced.
+        query: The filter, as in the address of a list.
+        most: Conversations, at most.
+        tell: Receives the progress.
 
     Raises:
         InputError: the filter is wrong, nothing or too much fits, or the folder contains something else.
         StoreError: a run cannot be read.
     """
-    _check_folder(order.folder)
-    list_filter = replace(ListFilter.read(QueryParams(order.query.removeprefix("?"))), after="")
+    _check_folder(folder)
+    list_filter = replace(ListFilter.read(QueryParams(query.removeprefix("?"))), after="")
     if list_filter.mark == "red-team":
         raise InputError("Conversations that were made to study misuse are not copied.", where="mark")
-    async with open_library(order.paths) as library:
+    async with open_library(paths) as library:
         await _wait_for_index(library, tell)
-        if count_total(library.list_sides().values(), ListFilter(mark="red-team")):
+        if Listing(library.list_sides(), ListFilter(mark="red-team")).count():
             list_filter = replace(list_filter, mark=list_filter.mark or NOT_RED)
         explorer = Explorer(
             library, static=list_filter.write() or "?", maps=tuple(list_maps(library, list_filter))
         )
         copy = _BundleCopy(build_app(explorer, host="127.0.0.1"), list_filter, explorer.maps)
-        rows = await copy.read_rows(order.most)
-        with write_atomically(order.folder, overwrite=True, protect=order.paths) as stage:
+        rows = await copy.read_rows(most)
+        with write_atomically(folder, overwrite=True, protect=paths) as stage:
             # Checked again: the folder may have changed while the index was built.
-            _check_folder(order.folder)
-            target = stage / order.folder.absolute().name
+            target = stage / _check_folder(folder)
             target.mkdir()
             await copy.write(target, rows, tell)
     return len(rows)
 
 
-def _check_folder(folder: Path) -> None:
-    """Raise InputError unless ``folder`` does not exist, is empty, or contains a copy and nothing else."""
+def _check_folder(folder: Path) -> str:
+    """Return the name of ``folder``; raise InputError unless it is new, empty, or contains a copy and nothing else."""
+    name = folder.absolute().name
     if not folder.exists() and not folder.is_symlink():
-        return
+        return name
     where = str(folder)
     if folder.is_symlink() or not folder.is_dir():
         raise InputError("This is not a folder.", where=where, next="Name a new folder.")
     if not any(folder.iterdir()):
-        return
+        return name
     try:
         content = parse_json((folder / MANIFEST).read_text("utf-8"))
         known = {MANIFEST, *content["files"]} if content["made_by"] == _MADE_BY else None
@@ -238,29 +226,31 @@ def _check_folder(folder: Path) -> None:
             where=where,
             next="Name a new folder.",
         )
-    for one in folder.rglob("*"):
-        if not one.is_dir() and one.relative_to(folder).as_posix() not in known:
+    for file in folder.rglob("*"):
+        if not file.is_dir() and file.relative_to(folder).as_posix() not in known:
             raise InputError(
                 "This file is not part of the copy, and would be lost.",
-                where=str(one),
+                where=str(file),
                 next="Move it away, or name a new folder.",
             )
+    return name
 
 
 async def _wait_for_index(library: Library, tell: Callable[[str], None]) -> None:
     """Wait until everything is imported and searched for behaviours."""
-    for one in library.sets.values():
-        while one.upkeep is not None:
-            state = await asyncio.to_thread(one.read_state)
-            if one.upkeep.has_failed:
-                raise InputError("The index could not be built.", where=str(one.source), next="Try again.")
-            imported = not one.is_imported or (state.get("import") or "").startswith(IMPORT_DONE)
+    for data_set in library.sets.values():
+        while data_set.upkeep is not None:
+            state = await asyncio.to_thread(data_set.read_state)
+            if data_set.upkeep.has_failed:
+                where = str(data_set.source)
+                raise InputError("The index could not be built.", where=where, next="Try again.")
+            imported = not data_set.is_imported or (state.get("import") or "").startswith(IMPORT_DONE)
             complete = state["sessions"] and state["seen"] == state["sessions"] == state["texts"]
             # An index of before may be complete, and not know the marks and turns that came since.
-            current = state.get("signature") == read_signature(one.store.path)
-            if imported and complete and current and not await one.store.outlines(state["last"], 1):
+            current = state.get("signature") == read_signature(data_set.store.path)
+            if imported and complete and current and not await data_set.store.outlines(state["last"], 1):
                 break
-            tell(f"{one.name}: {state['seen']:,} of {state['sessions']:,} conversations indexed")
+            tell(f"{data_set.name}: {state['seen']:,} of {state['sessions']:,} conversations indexed")
             await asyncio.sleep(_PAUSE)
 
 
@@ -280,7 +270,7 @@ class _BundleCopy:
     async def read_rows(self, most: int) -> list[dict[str, Any]]:
         """Return all conversations that fit. Raises InputError if these are none, or more than ``most``."""
         rows: list[dict[str, Any]] = []
-        after: str | None = ""
+        after = ""
         while after is not None:
             page = json.loads(await self._get(f"/conversations.json{self.list_filter.write(after=after)}"))
             if page["count"] > most:
@@ -298,7 +288,7 @@ class _BundleCopy:
 
     async def write(self, target: Path, rows: Sequence[dict[str, Any]], tell: Callable[[str], None]) -> None:
         """Write all files of the copy into the empty folder ``target``."""
-        self._chosen = {_name_path(one) for one in rows}
+        self._chosen = {_name_path(row) for row in rows}
         queue = [
             f"/conversations{self.list_filter.write()}",
             f"/statistics{self.list_filter.write()}",
@@ -333,15 +323,15 @@ class _BundleCopy:
 
     def _find_key(self, address: str) -> str:
         """Return what tells the pages of the copy apart; empty for a page that is none of them."""
-        path, query = urlsplit(address).path, read_query(address)
+        path, query = urlsplit(address).path, _read_query(address)
         if path in ("/conversations", "/statistics"):
-            same = replace(ListFilter.read(_read_parameters(address)), after="") == self.list_filter
+            same = replace(ListFilter.read(query), after="") == self.list_filter
             return f"{path} {query.get('after', '')}" if same and "by" not in query else ""
         if path.startswith("/c/") and "/".join(path.split("/")[:4]) in self._chosen:
             if "/files/" in path and PurePosixPath(path).suffix.lower() not in _PICTURES:
                 return ""
             return " ".join((path, *(f"{name}={query[name]}" for name in _VIEWS if name in query)))
-        if path in ("/map", "/map.svg") and any(read_query(one) == query for _, one in self.maps):
+        if path in ("/map", "/map.svg") and any(_read_query(map_) == query for _, map_ in self.maps):
             return f"{path} {query['data']} {query['what']}"
         return path if path == "/help" else ""
 
@@ -349,15 +339,15 @@ class _BundleCopy:
         path = urlsplit(address).path
         if path.startswith("/static/"):
             return path.removeprefix("/")
-        if found := self.files.get(self._find_key(address)):
-            return found
+        if file := self.files.get(self._find_key(address)):
+            return file
         return self._find_search(address) if path == "/conversations" else None
 
     def _find_search(self, address: str) -> str | None:
         """Return the list with a search instead of a narrower filter; None if words cannot say it."""
-        narrow = ListFilter.read(_read_parameters(address))
-        own = self.list_filter.conditions
-        more = {name: value for name, value in narrow.conditions.items() if own.get(name) != value}
+        narrow = ListFilter.read(_read_query(address))
+        here = self.list_filter.conditions
+        more = {name: value for name, value in narrow.conditions.items() if here.get(name) != value}
         if not more or not more.keys() <= _SAID or narrow.q != self.list_filter.q:
             return None
         words: list[str] = []
@@ -375,7 +365,7 @@ class _BundleCopy:
         self._taken.add(name.lower())
 
     def _make_name(self, address: str) -> str:
-        path, query = urlsplit(address).path, read_query(address)
+        path, query = urlsplit(address).path, _read_query(address)
         if path == "/conversations":
             return "list.html" if self.files else "index.html"
         if path.startswith("/map"):
@@ -395,26 +385,22 @@ class _BundleCopy:
         for name in _ASSETS:
             content = files("bactrian.explore").joinpath("static", name).read_bytes()
             (target / "static" / name).write_bytes(content)
-        found = [
-            [
-                self.files[_name_path(one)],
-                f"{one['assistant']} × {one['user']}",
-                one["task"] or "",
-                ", ".join(
-                    code.replace("_", " ") for code in (one["ending"], *one["behaviours"], *one["marks"])
-                ),
-            ]
-            for one in rows
-            if _name_path(one) in self.files  # An id such as ``..`` has no address.
-        ]
+        searched: list[tuple[str, str, str, str]] = []
+        for row in rows:
+            if file := self.files.get(_name_path(row)):  # An id such as ``..`` has no address.
+                words = ", ".join((row["ending"], *row["behaviours"], *row["marks"])).replace("_", " ")
+                searched.append((file, f"{row['assistant']} × {row['user']}", row["task"] or "", words))
         # A script, because a page on a disk may not read another file. No text can end it.
         text = (
-            to_json(found).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+            to_json(searched)
+            .replace("<", "\\u003c")
+            .replace("\u2028", "\\u2028")
+            .replace("\u2029", "\\u2029")
         )
         (target / "static" / "rows.js").write_text(f"const ROWS = {text};\n", "utf-8")
 
     def _write_manifest(self, target: Path, count: int) -> None:
-        written = sorted(one.relative_to(target).as_posix() for one in target.rglob("*") if one.is_file())
+        written = sorted(file.relative_to(target).as_posix() for file in target.rglob("*") if file.is_file())
         content = {
             "made_by": _MADE_BY,
             "version": __version__,
@@ -428,10 +414,6 @@ class _BundleCopy:
 def _name_path(row: dict[str, Any]) -> str:
     """Return the path of a conversation's page, as pages link to it."""
     return f"/c/{quote(row['data'], safe='')}/{quote(row['id'], safe='')}"
-
-
-def _read_parameters(address: str) -> QueryParams:
-    return QueryParams(urlsplit(address).query)
 
 
 def _make_slug(text: str) -> str:

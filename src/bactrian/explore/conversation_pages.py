@@ -1,40 +1,47 @@
-"""One conversation, as a talk: fields, code, cost, evidence; and the same as Markdown and JSON."""
+"""One conversation, as a talk: fields, code, cost, evidence; the same as Markdown and JSON; its marks and its files."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
-from bactrian.analyze.behaviours import find_installed, load_definitions
+from bactrian.analyze.behaviours import find_behaviours
 from bactrian.errors import InputError
-from bactrian.explore.layout import LONGEST, FieldBlock, arrange_turn, tokenize_code
-from bactrian.explore.library import DataSet, Library, list_kept_files
+from bactrian.explore.layout import PARTS, find_cost, show_turns
+from bactrian.explore.library import DataSet, list_kept_files
 from bactrian.explore.related import find_related, read_hearing
 from bactrian.explore.rendering import (
+    check_agreed,
     get_explorer,
-    has_agreed,
     read_form,
+    read_listing,
     render_page,
+    render_text,
 )
-from bactrian.explore.search_words import Term, read_search
+from bactrian.explore.search_words import read_search
 from bactrian.explore.session_findings import read_known
-from bactrian.explore.session_lists import Address, ListFilter, find_neighbours, list_ids
+from bactrian.explore.session_lists import ListFilter, list_ids
 from bactrian.export.dialogue import SystemPrompts
-from bactrian.models.budget import Price
 from bactrian.records.events import Ended, Spoke, Started, write_event
-from bactrian.records.run import Finding, Mark
+from bactrian.records.run import Mark
 from bactrian.records.session import Session, find_kind
 from bactrian.records.text import clean_text, to_markdown
-from bactrian.records.turn import CriticSettings, Decision, Deliberation, Proposal, Turn
+from bactrian.records.turn import NOTHING_KNOWN
 from bactrian.store import open_store
 
 if TYPE_CHECKING:
@@ -43,152 +50,21 @@ if TYPE_CHECKING:
 
 WINDOW = 100
 """Messages on a page."""
-_PARTS: Mapping[str, str] = {"user": "AI user", "assistant": "AI assistant"}
-_NO_PRICES: Mapping[str, Price] = {}
-ENDING_REASONS: Mapping[str, str] = {
-    "task_done": "The AI user said that the task is done.",
-    "user_no_instruct": "The AI user gave no instruction several times in a row.",
-    "assistant_instruct": "The AI assistant gave an instruction, which is the AI user's part.",
-    "token_limit": "The next request would not have fit into the model's context window.",
-    "max_messages": "It reached its longest length.",
-    "repeat_loop": "The agents went on thanking each other, or said the same again.",
-    "refused": "The endpoint or the model declined.",
-    "failed": "A model failed. A later run resumes it.",
-    "stopped": "A person stopped it.",
-    "answered": "The question was answered.",
-    "translated": "All messages were translated.",
-    "imported": "The imported file does not say why it ended.",
-}
-"""Why a session ended, by code, for a reader who does not know the codes."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownMessage:
-    """A turn with everything that is shown of it."""
-
-    turn: Turn
-    part: str
-    """``AI user`` or ``AI assistant``; empty in a group chat."""
-    side: str
-    """The class of its colour."""
-    fields: tuple[FieldBlock, ...]
-    findings: tuple[tuple[int, str, str], ...]
-    """Number, behaviour and reason."""
-    rounds: tuple[ChoiceRound, ...]
-    cost: float | None
-    cut: bool
-
-
-# Proposals and the decisions on them, as trees: one for each round of a turn, or one for a whole search.
-
-
-@dataclass(slots=True)
-class Branch:
-    """A proposal, and those that continue it."""
-
-    proposal: Proposal
-    chosen: bool
-    """True if it was spoken."""
-    survives: bool
-    """True if a search went on with it."""
-    children: list[Branch] = field(default_factory=list["Branch"])
-
-
-@dataclass(frozen=True, slots=True)
-class ChoiceRound:
-    """The proposals of a round, or of a search over several turns, as a tree, with the decisions."""
-
-    number: int
-    """Of the round, from 1."""
-    count: int
-    roots: Sequence[Branch]
-    verdicts: Sequence[Decision]
-    last: int = 0
-    """The last turn of a search; 0 if it is none."""
-
-
-def list_rounds(
-    known: Deliberation, number: int, critic: CriticSettings | None, turns: Sequence[Turn]
-) -> Iterator[ChoiceRound]:
-    """Yield the rounds of proposals for turn ``number``; a whole search with the first of its turns.
-
-    Args:
-        known: All proposals and decisions of the session.
-        number: The turn.
-        critic: The settings of the session.
-        turns: All turns of the session, which tell what was spoken without a decision: all proposals were the same.
-    """
-    if critic is not None and critic.searches:
-        if (number - 1) % critic.depth == 0 and (made := _build_search(known, number, critic.depth, turns)):
-            yield made
-        return
-    for round_ in sorted({one.round for one in known.proposals if one.number == number}):
-        proposals, verdicts = known.of(number, round_)
-        place = verdicts[-1].place if verdicts else None
-        branches = [Branch(one, one.place == place, survives=False) for one in proposals]
-        if not verdicts:
-            _mark_spoken(branches, turns)
-        yield ChoiceRound(round_, len(proposals), branches, verdicts)
-
-
-def _build_search(known: Deliberation, first: int, depth: int, turns: Sequence[Turn]) -> ChoiceRound | None:
-    """Return the tree of a search that began with turn ``first``; None if nothing was proposed."""
-    nodes: dict[tuple[int, int], Branch] = {}
-    roots: list[Branch] = []
-    verdicts: list[Decision] = []
-    for number in range(first, first + depth):
-        proposals, decisions = known.of(number, 1)
-        kept = decisions[-1].kept if decisions else ()
-        for one in proposals:
-            branch = nodes[number, one.place] = Branch(one, chosen=False, survives=one.place in kept)
-            parent = None if one.parent is None else nodes.get((number - 1, one.parent))
-            (roots if parent is None else parent.children).append(branch)
-        verdicts += decisions
-    if not nodes:
-        return None
-    if verdicts:
-        _mark_best(nodes, verdicts[-1])
-    else:
-        _mark_spoken(roots, turns)
-    return ChoiceRound(1, len(nodes), roots, verdicts, max(number for number, _ in nodes))
-
-
-def _mark_best(nodes: dict[tuple[int, int], Branch], last: Decision) -> None:
-    """Mark the line that was spoken: backwards from what the last decision ranks first."""
-    place = last.kept[0] if last.kept else last.place
-    number = last.number
-    while place is not None and (best := nodes.get((number, place))) is not None:
-        best.chosen = True
-        place, number = best.proposal.parent, number - 1
-
-
-def _mark_spoken(branches: Sequence[Branch], turns: Sequence[Turn]) -> None:
-    """Mark the first proposal with the text that was spoken, and likewise below it."""
-    for branch in branches:
-        number = branch.proposal.number
-        if number <= len(turns) and turns[number - 1].text == branch.proposal.text:
-            branch.chosen = True
-            _mark_spoken(branch.children, turns)
-            return
-
-
-# The pages of a conversation.
 
 
 async def show_conversation(request: Request) -> Response:
     """Show a conversation, a hundred messages at a time."""
     one, session = await find_session(request)
-    if session.mark and not has_agreed(request):
-        return render_page(request, "notice.html", next=request.url.path)
-    list_filter = ListFilter.read(request.query_params)
-    chosen = _read_number(request, "from", 1)
-    first = min(max(chosen, 1), max(len(session.turns), 1))
+    listing = read_listing(request)
+    first = min(max(_read_number(request, "from", 1), 1), max(len(session.turns), 1))
     turns = session.turns[first - 1 : first - 1 + WINDOW]
-    known = await one.store.deliberation(session.id) if session.provenance.critic else Deliberation()
+    known = await one.store.deliberation(session.id) if session.provenance.critic else NOTHING_KNOWN
     facts = await asyncio.to_thread(read_known, one.side, session)
-    before, after = await asyncio.to_thread(
-        _find_neighbours, get_explorer(request).library, list_filter, one, facts.row
-    )
+    before, after = None, None
+    if facts.row is not None and one.name in listing.sides:
+        before, after = await asyncio.to_thread(listing.find_neighbours, one.name, facts.row)
+    stage = get_explorer(request).stage
+    costs = [find_cost(session, turn, facts.prices.get) for turn in session.turns]
     recipe = await one.store.recipe() or {}
     return render_page(
         request,
@@ -204,7 +80,7 @@ async def show_conversation(request: Request) -> Response:
                 facts.findings,
                 known,
                 facts.prices.get,
-                read_search(list_filter.q),
+                read_search(listing.filter.q),
                 _read_number(request, "whole", 0),
             )
         ),
@@ -214,34 +90,25 @@ async def show_conversation(request: Request) -> Response:
         size=WINDOW,
         before=before,
         after=after,
-        back=list_filter.write() if list_filter.write() != "?" else "",
-        filter=list_filter,
+        back=listing.filter.write(),
+        filter=listing.filter,
         created=facts.created,
-        stage=_find_stage(request, one.name, session.id),
+        # Also after it was stopped; None if no page began it.
+        stage=stage if stage and (stage.data, stage.session) == (one.name, session.id) else None,
         hearing=await read_hearing(one.store, session, recipe),
         files=await asyncio.to_thread(list_kept_files, one.run, session.id),
         related=await find_related(get_explorer(request).library, one, session, recipe),
         marks=await one.store.marks(session.id),
-        cost=_sum_costs([_find_cost(session, turn, facts.prices.get) for turn in session.turns]),
-        ending_reason=ENDING_REASONS.get(session.ending.code, "") if session.ending else "",
+        cost=None if None in costs else sum(filter(None, costs)),
     )
-
-
-def _find_neighbours(
-    library: Library, list_filter: ListFilter, one: DataSet, row: int | None
-) -> tuple[Address | None, Address | None]:
-    """Return the neighbours in the list of the filter, as far as the index and the list know the conversation."""
-    sides = library.list_sides(list_filter.data)
-    if row is None or one.name not in sides:
-        return None, None
-    return find_neighbours(sides, list_filter, one.name, row)
 
 
 async def find_session(request: Request) -> tuple[DataSet, Session]:
     """Return the data set and the session that an address names.
 
     Raises:
-        HTTPException: there is none; the page says what was not found.
+        HTTPException: it does not exist; the page says what was not found.
+        NoticeNeeded: the reader has to agree to see it.
         StoreError: it is damaged.
     """
     return await find_named_session(request, request.path_params["data"], request.path_params["id"])
@@ -255,6 +122,7 @@ async def find_named_session(request: Request, name: str, session_id: str) -> tu
     session = await one.store.session(session_id)
     if session is None:
         raise HTTPException(404, f"The data set {name} has no conversation {session_id!r}.")
+    check_agreed(request, session)
     return one, session
 
 
@@ -262,69 +130,6 @@ def name_roles(session: Session) -> list[str]:
     """Return the names of all roles, the assistant's first."""
     cast = session.provenance.cast.values() or (session.assistant, session.user)
     return [role.name for role in cast]
-
-
-def show_turns(
-    session: Session,
-    turns: Sequence[Turn],
-    findings: Sequence[Finding],
-    known: Deliberation,
-    prices: Callable[[str], Price | None] = _NO_PRICES.get,
-    terms: tuple[Term, ...] = (),
-    whole: int = 0,
-) -> Iterator[ShownMessage]:
-    """Yield ``turns`` of a session as they are shown. ``whole`` is the number of a turn to show in full length."""
-    numbered = list(enumerate(findings, 1))
-    has_cast = bool(session.provenance.cast)
-    places = {name: place for place, name in enumerate(session.provenance.cast)}
-    for turn in turns:
-        here = [(number, one) for number, one in numbered if one.turn == turn.number]
-        side = turn.speaker if not has_cast else ("user", "assistant")[places.get(turn.speaker, 0) % 2]
-        yield ShownMessage(
-            turn,
-            "" if has_cast else _PARTS.get(turn.speaker, ""),
-            side,
-            arrange_turn(
-                turn, [(number, one.quote) for number, one in here], terms, whole=whole == turn.number
-            ),
-            tuple((number, one.behaviour, explain_behaviour(one.behaviour)) for number, one in here),
-            tuple(list_rounds(known, turn.number, session.provenance.critic, session.turns)),
-            _find_cost(session, turn, prices),
-            len(turn.text) > LONGEST and whole != turn.number,
-        )
-
-
-@cache
-def explain_behaviour(code: str) -> str:
-    """Return what a behaviour is: the first sentence of its definition."""
-    for own in find_installed():
-        if own.code == code:
-            return own.description
-    _, _, text = " ".join(load_definitions().get(code, "").split()).partition(": ")
-    first = text.partition(". ")[0].rstrip(".")
-    return f"{first[:1].upper()}{first[1:]}." if first else ""
-
-
-def _find_cost(session: Session, turn: Turn, prices: Callable[[str], Price | None]) -> float | None:
-    model = session.provenance.models.get(turn.speaker)
-    price = prices(model) if model else None
-    return None if price is None else price.cost(turn.usage)
-
-
-def _sum_costs(costs: Sequence[float | None]) -> float | None:
-    known = [one for one in costs if one is not None]
-    return sum(known) if len(known) == len(costs) else None
-
-
-def _find_stage(request: Request, data: str, session_id: str) -> LiveStage | None:
-    """Return the play of this conversation, also after it was stopped; None if no page began it."""
-    stage = get_explorer(request).stage
-    return stage if stage and (stage.data, stage.session) == (data, session_id) else None
-
-
-def prepare_pages() -> None:
-    """Load what the first conversation needs: the highlighter."""
-    tokenize_code("pass", "python")
 
 
 def _read_number(request: Request, name: str, default: int) -> int:
@@ -335,8 +140,6 @@ def _read_number(request: Request, name: str, default: int) -> int:
 async def show_prompts(request: Request) -> Response:
     """Show the inception prompts, made again from the pack that the session names."""
     one, session = await find_session(request)
-    if session.mark and not has_agreed(request):
-        return render_page(request, "notice.html", next=request.url.path)
     packs = await asyncio.to_thread(SystemPrompts, await one.store.recipe())
     prompts: list[tuple[str, str]] = []
     if packs.is_known(session):
@@ -360,12 +163,11 @@ async def show_prompts(request: Request) -> Response:
 async def write_markdown(request: Request) -> Response:
     """Return the conversation as Markdown, in which the texts stand as they are, in quotations."""
     _, session = await find_session(request)
-    _check_agreed(request, session)
     parts = [f"# {to_markdown(' × '.join(name_roles(session)))}", _quote(session.task.original)]
     if session.task.specified:
         parts += ["## Specified task", _quote(session.task.specified)]
     for turn in session.turns:
-        part = "" if session.provenance.cast else f" ({_PARTS.get(turn.speaker, turn.speaker)})"
+        part = "" if session.provenance.cast else f" ({PARTS.get(turn.speaker, turn.speaker)})"
         parts += [f"## {turn.number}. {to_markdown(turn.role)}{part}", _quote(turn.text)]
     if session.ending:
         parts.append(f"Ended by `{session.ending.code}` at message {session.ending.turn}.")
@@ -379,18 +181,9 @@ def _quote(text: str) -> str:
 async def write_json(request: Request) -> Response:
     """Return the conversation as its events, as ``play --json`` writes them."""
     _, session = await find_session(request)
-    _check_agreed(request, session)
-    events = [
-        Started(session),
-        *map(Spoke, session.turns),
-        *([Ended(session.ending)] if session.ending else []),
-    ]
+    ended = [Ended(session.ending)] if session.ending else []
+    events = [Started(session), *map(Spoke, session.turns), *ended]
     return JSONResponse({"events": [write_event(event) for event in events]})
-
-
-def _check_agreed(request: Request, session: Session) -> None:
-    if session.mark and not has_agreed(request):
-        raise HTTPException(403)
 
 
 # Marks and notes on conversations, kept in the run; only with ``--edit``.
@@ -404,9 +197,8 @@ _AT_ONCE = 500
 
 async def save_mark(request: Request) -> Response:
     """Add or remove a mark, or change its note, unless somebody else changed it since the page was loaded."""
-    _check_edit(request)
-    one, session = await find_session(request)
     form = await read_form(request)
+    one, session = await find_session(request)
     name, note = _read_name(form.get("mark", "")), clean_text(form.get("note", "")).strip()[:_LONGEST_NOTE]
     seen = form.get("seen", "")
     async with one.writing:
@@ -422,38 +214,26 @@ async def save_mark(request: Request) -> Response:
                 await store.add_mark(Mark(session.id, name, note, time.time()))
     back = request.url.path.removesuffix("/marks")
     # The list from which the reader came stays the list to go back to.
-    query = ListFilter.read(request.query_params).write().removesuffix("?")
-    return RedirectResponse(f"{back}{query}#marks", 303)
+    return RedirectResponse(f"{back}{ListFilter.read(request.query_params).write()}#marks", 303)
 
 
 async def mark_all(request: Request) -> Response:
     """Give a mark to every conversation of a filter."""
-    _check_edit(request)
-    list_filter = ListFilter.read(request.query_params)
     name = _read_name((await read_form(request)).get("mark", ""))
+    list_filter = ListFilter.read(request.query_params)
     for one in get_explorer(request).library.choose(list_filter.data).values():
         ids = await asyncio.to_thread(list_ids, one.side, list_filter)
-        await _mark_many(one, ids, name)
+        async with one.writing:
+            have = {mark.session for mark in await one.store.marks() if mark.mark == name}
+            missing = [session for session in ids if session not in have]
+            if not missing:
+                continue
+            async with open_store(one.run) as store:
+                for begin in range(0, len(missing), _AT_ONCE):
+                    some = missing[begin : begin + _AT_ONCE]
+                    marks = [Mark(session, name, "", time.time()) for session in some]
+                    await asyncio.gather(*map(store.add_mark, marks))
     return RedirectResponse(f"/export{ListFilter(mark=name).write()}", 303)
-
-
-async def _mark_many(one: DataSet, ids: Iterable[str], name: str) -> None:
-    async with one.writing:
-        have = {mark.session for mark in await one.store.marks() if mark.mark == name}
-        missing = [session for session in ids if session not in have]
-        if not missing:
-            return
-        async with open_store(one.run) as store:
-            for begin in range(0, len(missing), _AT_ONCE):
-                some = missing[begin : begin + _AT_ONCE]
-                await asyncio.gather(
-                    *(store.add_mark(Mark(session, name, "", time.time())) for session in some)
-                )
-
-
-def _check_edit(request: Request) -> None:
-    if not get_explorer(request).edit:
-        raise HTTPException(403, "Start the explorer with --edit to write marks.")
 
 
 def _read_name(text: str) -> str:
@@ -465,11 +245,111 @@ def _read_name(text: str) -> str:
     return name
 
 
+# Server-sent events of a conversation that is being written, by a page or by another process.
+
+
+_EVERY = 0.25
+"""Seconds between two looks at the run."""
+_ALIVE = 15.0
+"""Seconds after which a silent stream says that it lives."""
+
+
+async def stream_conversation(request: Request) -> Response:
+    """Stream the turns after the one that the browser has."""
+    one, session = await find_session(request)
+    last = request.headers.get("last-event-id") or request.query_params.get("after", "0")
+    after = int(last) if last.isdecimal() else 0
+    stage = get_explorer(request).stage
+    if stage is not None and (not stage.is_running or (stage.data, stage.session) != (one.name, session.id)):
+        stage = None
+    return StreamingResponse(_follow(request, one, session.id, after, stage), media_type="text/event-stream")
+
+
+async def _follow(
+    request: Request, one: DataSet, session_id: str, after: int, stage: LiveStage | None
+) -> AsyncIterator[bytes]:
+    queue = stage.subscribe() if stage is not None else None
+    seen, silent = -1, 0.0
+    try:
+        if stage is not None:
+            yield _write("state", stage.describe())
+        while True:
+            playing = stage is not None and stage.is_running
+            last, _ = await one.store.find_touched(1 << 62)
+            if last != seen or silent >= 1 or (stage is not None and not playing):
+                seen = last
+                session = await one.store.session(session_id)
+                assert session is not None
+                async for number, html in _render_new(request, session, after):
+                    yield _write("turn", {"number": number, "html": html}, number)
+                    after, silent = number, 0.0
+                # A play that failed is not over as soon as its ending is stored.
+                if not playing and (session.ending is not None or stage is not None):
+                    yield _write("ended", {})
+                    return
+            if silent >= _ALIVE:
+                silent = 0.0
+                yield b": alive\n\n"
+            if queue is None or stage is None:
+                await asyncio.sleep(_EVERY)
+                silent += _EVERY
+                continue
+            try:
+                kind, text = await asyncio.wait_for(queue.get(), _EVERY)
+            except TimeoutError:
+                silent += _EVERY
+                continue
+            if kind == "state":
+                yield _write("state", stage.describe())
+            elif kind in ("piece", "restart"):
+                yield _write(kind, text)
+    finally:
+        if stage is not None and queue is not None:
+            stage.unsubscribe(queue)
+
+
+async def _render_new(request: Request, session: Session, after: int) -> AsyncIterator[tuple[int, str]]:
+    """Yield the turns after ``after`` as they are shown, with the findings so far."""
+    new = [turn for turn in session.turns if turn.number > after]
+    if not new:
+        return
+    findings = await asyncio.to_thread(find_behaviours, session)
+    for shown in show_turns(session, new, findings, NOTHING_KNOWN):
+        yield shown.turn.number, render_text(request, "live_turn.html", shown=shown)
+
+
+def _write(event: str, data: object, number: int | None = None) -> bytes:
+    mark = "" if number is None else f"id: {number}\n"
+    return f"{mark}event: {event}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+# The files that an embodied agent made: pictures are shown, anything else is downloaded.
+
+
+async def send_file(request: Request) -> Response:
+    """Send one file of a session. Its name is looked up in the folder, so that no path leads out of it."""
+    one, session = await find_session(request)
+    name = request.path_params["name"]
+    files = await asyncio.to_thread(list_kept_files, one.run, session.id)
+    file = next((file for file in files if file.name == name), None)
+    if file is None:
+        raise HTTPException(404, f"The conversation has no file {name!r}.")
+    # Opened as a page of its own, a picture of lines (.svg) could run scripts: only ``img`` shows it.
+    return FileResponse(
+        file.path,
+        media_type=file.picture or "application/octet-stream",
+        filename=file.name,
+        content_disposition_type="attachment",
+    )
+
+
 ROUTES = (
     Route("/c/{data}/{id}", show_conversation),
     Route("/c/{data}/{id}/prompts", show_prompts),
     Route("/c/{data}/{id}/markdown", write_markdown),
     Route("/c/{data}/{id}/json", write_json),
     Route("/c/{data}/{id}/marks", save_mark, methods=["POST"]),
+    Route("/c/{data}/{id}/files/{name}", send_file),
+    Route("/c/{data}/{id}/events", stream_conversation),
     Route("/marks", mark_all, methods=["POST"]),
 )

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from typing import Any, cast
 
+from bactrian.analyze.behaviours import find_installed, load_definitions
 from bactrian.blocks import Block, MarkedSpan, Piece, make_visible, mark_quotations, split_blocks
 from bactrian.explore.search_words import Term, find_hits
-from bactrian.records.turn import Instruction, Solution, Turn
+from bactrian.models.budget import Price
+from bactrian.records.run import Finding
+from bactrian.records.session import Session
+from bactrian.records.turn import (
+    CriticSettings,
+    Decision,
+    Deliberation,
+    Instruction,
+    Proposal,
+    Solution,
+    Turn,
+)
 
 LONGEST = 20_000
 """Characters of a turn that are shown at first."""
+PARTS: Mapping[str, str] = {"user": "AI user", "assistant": "AI assistant"}
 HIT = 0
 """The label of words of the search. Those of evidence are the numbers of the findings, from 1."""
 _LONGEST_CODE = 20_000
@@ -109,3 +122,161 @@ def tokenize_code(code: str, language: str) -> tuple[Piece[int], ...]:
     return tuple(
         Piece(text, token=STANDARD_TYPES.get(kind, "")[:1]) for kind, text in lexer.get_tokens(code) if text
     )
+
+
+# Proposals and the decisions on them, as trees: one for each round of a turn, or one for a whole search.
+
+
+@dataclass(slots=True)
+class Branch:
+    """A proposal, and those that continue it."""
+
+    proposal: Proposal
+    chosen: bool
+    """True if it was spoken."""
+    survives: bool
+    """True if a search went on with it."""
+    children: list[Branch] = field(default_factory=list["Branch"])
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRound:
+    """The proposals of a round, or of a search over several turns, as a tree, with the decisions."""
+
+    number: int
+    """Of the round, from 1."""
+    count: int
+    roots: Sequence[Branch]
+    verdicts: Sequence[Decision]
+    last: int = 0
+    """The last turn of a search; 0 if it is none."""
+
+
+def list_rounds(
+    known: Deliberation, number: int, critic: CriticSettings | None, turns: Sequence[Turn]
+) -> Iterator[ChoiceRound]:
+    """Yield the rounds of proposals for turn ``number``; a whole search with the first of its turns.
+
+    Args:
+        known: All proposals and decisions of the session.
+        number: The turn.
+        critic: The settings of the session.
+        turns: All turns of the session, which tell what was spoken without a decision: all proposals were the same.
+    """
+    if critic is not None and critic.searches:
+        if (number - 1) % critic.depth == 0 and (made := _build_search(known, number, critic.depth, turns)):
+            yield made
+        return
+    for round_ in sorted({proposal.round for proposal in known.proposals if proposal.number == number}):
+        proposals, verdicts = known.of(number, round_)
+        place = verdicts[-1].place if verdicts else None
+        branches = [Branch(proposal, proposal.place == place, survives=False) for proposal in proposals]
+        if not verdicts:
+            _mark_spoken(branches, turns)
+        yield ChoiceRound(round_, len(proposals), branches, verdicts)
+
+
+def _build_search(known: Deliberation, first: int, depth: int, turns: Sequence[Turn]) -> ChoiceRound | None:
+    """Return the tree of a search that began with turn ``first``; None if nothing was proposed."""
+    nodes: dict[tuple[int, int], Branch] = {}
+    roots: list[Branch] = []
+    verdicts: list[Decision] = []
+    for number in range(first, first + depth):
+        proposals, decisions = known.of(number, 1)
+        kept = decisions[-1].kept if decisions else ()
+        for proposal in proposals:
+            branch = Branch(proposal, chosen=False, survives=proposal.place in kept)
+            nodes[number, proposal.place] = branch
+            parent = None if proposal.parent is None else nodes.get((number - 1, proposal.parent))
+            (roots if parent is None else parent.children).append(branch)
+        verdicts += decisions
+    if not nodes:
+        return None
+    if verdicts:
+        # The line that was spoken: backwards from what the last decision ranks first.
+        last = verdicts[-1]
+        number, place = last.number, last.kept[0] if last.kept else last.place
+        while place is not None and (best := nodes.get((number, place))) is not None:
+            best.chosen = True
+            place, number = best.proposal.parent, number - 1
+    else:
+        _mark_spoken(roots, turns)
+    return ChoiceRound(1, len(nodes), roots, verdicts, max(number for number, _ in nodes))
+
+
+def _mark_spoken(branches: Sequence[Branch], turns: Sequence[Turn]) -> None:
+    """Mark the first proposal with the text that was spoken, and likewise below it."""
+    for branch in branches:
+        number = branch.proposal.number
+        if number <= len(turns) and turns[number - 1].text == branch.proposal.text:
+            branch.chosen = True
+            _mark_spoken(branch.children, turns)
+            return
+
+
+# A message with everything that is shown of it.
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """A turn with everything that is shown of it."""
+
+    turn: Turn
+    part: str
+    """``AI user`` or ``AI assistant``; empty in a group chat."""
+    side: str
+    """The class of its colour."""
+    fields: tuple[FieldBlock, ...]
+    findings: list[tuple[int, str, str]]
+    """Number, behaviour and reason."""
+    rounds: list[ChoiceRound]
+    cost: float | None
+    cut: bool
+
+
+def show_turns(
+    session: Session,
+    turns: Sequence[Turn],
+    findings: Sequence[Finding],
+    known: Deliberation,
+    prices: Callable[[str], Price | None] = lambda _: None,
+    terms: tuple[Term, ...] = (),
+    whole: int = 0,
+) -> Iterator[ShownMessage]:
+    """Yield ``turns`` of a session as they are shown. ``whole`` is the number of a turn to show in full length."""
+    numbered = list(enumerate(findings, 1))
+    has_cast = bool(session.provenance.cast)
+    places = {name: place for place, name in enumerate(session.provenance.cast)}
+    for turn in turns:
+        here = [(number, finding) for number, finding in numbered if finding.turn == turn.number]
+        side = turn.speaker if not has_cast else ("user", "assistant")[places.get(turn.speaker, 0) % 2]
+        yield ShownMessage(
+            turn,
+            "" if has_cast else PARTS.get(turn.speaker, ""),
+            side,
+            arrange_turn(
+                turn, [(number, finding.quote) for number, finding in here], terms, whole=whole == turn.number
+            ),
+            [(number, finding.behaviour, explain_behaviour(finding.behaviour)) for number, finding in here],
+            list(list_rounds(known, turn.number, session.provenance.critic, session.turns)),
+            find_cost(session, turn, prices),
+            len(turn.text) > LONGEST and whole != turn.number,
+        )
+
+
+@cache
+def explain_behaviour(code: str) -> str:
+    """Return what a behaviour is: the first sentence of its definition."""
+    for own in find_installed():
+        if own.code == code:
+            return own.description
+    _, _, text = " ".join(load_definitions().get(code, "").split()).partition(": ")
+    first = text.partition(". ")[0].rstrip(".")
+    return f"{first[:1].upper()}{first[1:]}." if first else ""
+
+
+def find_cost(session: Session, turn: Turn, prices: Callable[[str], Price | None]) -> float | None:
+    """Return what a turn cost in US dollars; None if the price of its model is unknown."""
+    model = session.provenance.models.get(turn.speaker)
+    price = prices(model) if model else None
+    return None if price is None else price.cost(turn.usage)

@@ -1,38 +1,36 @@
-"""The list of conversations: filters, orders, search."""
+"""The library, the list of conversations with its filters, orders and search, comparisons, and exports of a filter."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
 import sqlite3
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from starlette.datastructures import QueryParams
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.errors import InputError
-from bactrian.explore.conversation_pages import find_named_session, find_session, name_roles, show_turns
-from bactrian.explore.library import DataSet, list_kept_files
-from bactrian.explore.rendering import get_explorer, has_agreed, name_agreement, read_form, render_page
-from bactrian.explore.session_findings import read_known
-from bactrian.explore.session_lists import (
-    PAGE,
-    SORTS,
-    ListFilter,
-    count_stages,
-    count_total,
-    count_values,
-    list_ids,
-    read_list,
+from bactrian.explore.conversation_pages import find_named_session, name_roles
+from bactrian.explore.layout import show_turns
+from bactrian.explore.library import DataSet, Library
+from bactrian.explore.rendering import (
+    get_explorer,
+    has_agreed,
+    name_agreement,
+    read_form,
+    read_listing,
+    render_page,
 )
+from bactrian.explore.session_findings import read_known
+from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, SORTS, ListFilter, Listing, list_ids
 from bactrian.explore.side_file import IMPORT_DONE
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.export.format import ExportContext, dump_line
@@ -64,22 +62,22 @@ _CHOICES = ("ending", "behaviour", "language", "mark")
 
 def show_list(request: Request) -> Response:
     """Show a page of the conversations that fit the filter."""
-    list_filter = ListFilter.read(request.query_params)
-    sides = get_explorer(request).library.list_sides(list_filter.data)
-    page = read_list(sides, list_filter)
-    total, unread, unseen = count_stages(sides.values())
+    listing = read_listing(request)
+    list_filter = listing.filter
+    total, unread, unseen = listing.count_stages()
     return render_page(
         request,
         "conversations.html",
         filter=list_filter,
-        page=page,
+        page=listing.read_page(),
+        most=MOST_COUNTED,
         size=PAGE,
         sorts=SORTS,
         sets=list(get_explorer(request).library.sets),
         choices=[
             (name, _LABELS[name], values, getattr(list_filter, name))
             for name in _CHOICES
-            if (values := _list_values(sides, name))
+            if (values := _list_values(listing.sides, name))
         ],
         active=list(_list_active(list_filter)),
         total=total,
@@ -100,60 +98,51 @@ def list_values(request: Request) -> Response:
 
 def list_as_json(request: Request) -> Response:
     """Return a page of the list as JSON."""
-    list_filter = ListFilter.read(request.query_params)
-    page = read_list(get_explorer(request).library.list_sides(list_filter.data), list_filter)
-    sessions = [asdict(one) for one in page.sessions]
-    for one in sessions:
-        if one["red"] and not has_agreed(request):
-            one["task"] = None
-    return JSONResponse({"count": page.count, "next": page.after or None, "sessions": sessions})
+    page = read_listing(request).read_page()
+    for session in page.sessions:
+        if session["red"] and not has_agreed(request):
+            session["task"] = None
+    return JSONResponse({"count": page.count, "next": page.after or None, "sessions": page.sessions})
 
 
 def _list_values(sides: Mapping[str, Path], name: str) -> list[tuple[str, int]]:
     """Return the values of a field over all conversations. Kept until a side file changes."""
-    versions = tuple((path, _read_version(path)) for path in sides.values())
-    return _list_values_of(versions, name)
+    return _list_values_of(tuple((path, _read_version(path)) for path in sides.values()), name)
 
 
 @lru_cache(maxsize=64)
 def _list_values_of(versions: tuple[tuple[Path, tuple[int, int]], ...], name: str) -> list[tuple[str, int]]:
     try:
-        return count_values([path for path, _ in versions], ListFilter(), name)
+        return Listing({str(path): path for path, _ in versions}, ListFilter()).count_values(name)
     except sqlite3.OperationalError:  # It is being built for the first time.
         return []
 
 
 def _read_version(path: Path) -> tuple[int, int]:
     """Return something that differs when the side file was written, at most every other second."""
-    log = path.with_name(path.name + "-wal")
-    stats = [file.stat() for file in (path, log) if file.exists()]
-    return sum(one.st_size for one in stats), max((int(one.st_mtime) // 2 for one in stats), default=0)
+    stats = [file.stat() for file in (path, path.with_name(path.name + "-wal")) if file.exists()]
+    return sum(file.st_size for file in stats), max((int(file.st_mtime) // 2 for file in stats), default=0)
 
 
 def _list_active(list_filter: ListFilter) -> Iterator[tuple[str, str, str]]:
-    """Yield label, value and the link without it, for each part of the filter."""
-    if list_filter.q:
-        yield _LABELS["q"], list_filter.q, list_filter.write(q="", sort="")
-    for name in list_filter.data:
-        yield (
-            _LABELS["data"],
-            name,
-            list_filter.write(data=tuple(one for one in list_filter.data if one != name)),
-        )
-    for field, value in list_filter.conditions.items():
+    """Yield label, value and the query without it, for each part of the filter."""
+    for field, value in list_filter.values.items():
+        if field in ("sort", "after"):
+            continue
+        label = _LABELS[field]
         if field == "ids":
-            yield _LABELS[field], f"{len(value)} conversations", list_filter.write(ids=())
+            yield label, f"{len(value)} conversations", list_filter.write(ids=())
         elif isinstance(value, tuple):
             for code in cast("tuple[str, ...]", value):
-                rest = tuple(one for one in getattr(list_filter, field) if one != code)
-                yield _LABELS[field], code.replace("_", " "), list_filter.write(**{field: rest})
+                rest = tuple(other for other in getattr(list_filter, field) if other != code)
+                shown = code if field == "data" else code.replace("_", " ")
+                yield label, shown, list_filter.write(**{field: rest})
         elif field == "mark" and value.startswith("-"):
             yield "Without mark", value[1:], list_filter.write(mark="")
         else:
-            yield _LABELS[field], str(value), list_filter.write(**{field: None if field in _NUMBERS else ""})
-
-
-_NUMBERS = frozenset(("least", "most", "cost"))
+            # What is searched for also decides which orders there are.
+            more = {"sort": ""} if field == "q" else {}
+            yield label, str(value), list_filter.write(**{field: None if field in NUMBERS else ""}, **more)
 
 
 # The library: every data set with its size, endings, cost and state; and the help page.
@@ -177,7 +166,7 @@ async def show_help(request: Request) -> Response:
 
 async def accept_notice(request: Request) -> Response:
     """Note that the reader agreed to see sessions that were made to study misuse."""
-    form = await read_form(request)
+    form = await read_form(request, writes=False)
     target = form.get("next", "/")
     # A path of this server only: two slashes would begin the name of another one.
     safe = target if target.startswith("/") and not target.startswith(("//", "/\\")) else "/"
@@ -187,43 +176,30 @@ async def accept_notice(request: Request) -> Response:
 
 
 async def _describe(request: Request) -> list[dict[str, Any]]:
-    return [await _describe_one(one) for one in get_explorer(request).library.sets.values()]
+    return [await _describe_set(data_set) for data_set in get_explorer(request).library.sets.values()]
 
 
-async def _describe_one(one: DataSet) -> dict[str, Any]:
-    state = await asyncio.to_thread(one.read_state)
-    size = sum(file.stat().st_size for file in (one.run, _find_log(one)) if file.exists())
-    endings = sorted(state["endings"].items(), key=lambda pair: (-pair[1], pair[0]))
+async def _describe_set(data_set: DataSet) -> dict[str, Any]:
+    state = await asyncio.to_thread(data_set.read_state)
+    run, failed = data_set.run, data_set.upkeep is not None and data_set.upkeep.has_failed
+    size = sum(file.stat().st_size for file in (run, run.with_name(f"{run.name}-wal")) if file.exists())
+    if data_set.is_imported:
+        imported: str = state.get("import") or "it begins"
+        word = imported if imported.startswith(IMPORT_DONE) else f"being imported: {imported}"
+    else:
+        word = "live: being written, or interrupted" if await data_set.store.is_open() else "closed"
     return {
         **state,
-        "name": one.name,
-        "source": str(one.source),
+        "name": data_set.name,
+        "source": str(data_set.source),
         "megabytes": f"{size / 1e6:,.1f}",
-        "endings": endings,
-        "state": await _name_state(one, state),
-        "problem": _find_problem(one),
+        "endings": sorted(state["endings"].items(), key=lambda pair: (-pair[1], pair[0])),
+        "state": word,
+        "problem": _INCOMPLETE if failed else "",
     }
 
 
-def _find_log(one: DataSet) -> Any:
-    return one.run.with_name(one.run.name + "-wal")
-
-
-async def _name_state(one: DataSet, state: dict[str, Any]) -> str:
-    imported: str = state.get("import") or ""
-    if one.is_imported:
-        if imported.startswith(IMPORT_DONE):
-            return imported
-        return f"being imported: {imported or 'it begins'}"
-    if await one.store.is_open():
-        return "live: being written, or interrupted"
-    return "closed"
-
-
-def _find_problem(one: DataSet) -> str:
-    if one.upkeep is not None and one.upkeep.has_failed:
-        return "The index is incomplete; what it contains is shown. Start the explorer again to continue."
-    return ""
+_INCOMPLETE = "The index is incomplete; what it contains is shown. Start the explorer again to continue."
 
 
 # Two filters side by side, with differences and their intervals; and conversations side by side.
@@ -234,73 +210,37 @@ _MOST = 4
 """Conversations side by side."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedRate:
-    """A share in both filters, and the difference with its 95 % interval (Newcombe)."""
-
-    label: str
-    before: Proportion
-    after: Proportion
-
-    @property
-    def difference(self) -> float:
-        """The second share minus the first."""
-        return self.after.rate - self.before.rate
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The interval of the difference."""
-        return self.after.difference_interval(self.before)
-
-    @property
-    def is_clear(self) -> bool:
-        """True if the interval does not contain 0."""
-        low, high = self.interval
-        return low > 0 or high < 0
-
-
 def compare_filters(request: Request) -> Response:
-    """Compare the rates of two filters, such as two runs."""
-    names = list(get_explorer(request).library.sets)
+    """Compare the rates of two filters, such as two runs, with the interval of the difference (Newcombe)."""
+    library = get_explorer(request).library
     queries = [request.query_params.get(key, "") for key in ("one", "two")]
-    if not any(queries) and len(names) > 1:
-        queries = [f"data={name}" for name in names[:2]]
+    if not any(queries) and len(library.sets) > 1:
+        queries = [f"data={name}" for name in list(library.sets)[:2]]
     filters = [ListFilter.read(QueryParams(query)) for query in queries]
-    sections: list[tuple[str, list[ComparedRate]]] = []
+    sections: list[tuple[str, list[tuple[str, Proportion, Proportion]]]] = []
     totals: list[int] = []
     if all(queries):
-        sides = [list(get_explorer(request).library.list_sides(one.data).values()) for one in filters]
-        totals = [count_total(*pair) for pair in zip(sides, filters, strict=True)]
+        both = [Listing(library.list_sides(chosen.data), chosen) for chosen in filters]
+        totals = [listing.count() for listing in both]
         # A conversation that was not searched yet does not tell whether it shows a behaviour.
-        searched = [count_total(*pair, searched=True) for pair in zip(sides, filters, strict=True)]
-        sections = [
-            (title, _compare(sides, filters, searched if name == "behaviour" else totals, name))
-            for name, title in _SECTIONS
-        ]
+        searched = [listing.count(searched=True) for listing in both]
+        for name, title in _SECTIONS:
+            first, second = searched if name == "behaviour" else totals
+            before, after = (Counter(dict(listing.count_values(name))) for listing in both)
+            rates = [
+                (code, Proportion(before[code], first), Proportion(after[code], second))
+                for code, _ in (before + after).most_common()
+            ]
+            sections += [(title, rates)] if rates else []
     return render_page(
         request,
         "compare.html",
         queries=queries,
         filters=filters,
-        names=names,
+        names=list(library.sets),
         totals=totals,
-        sections=[(title, rates) for title, rates in sections if rates],
+        sections=sections,
     )
-
-
-def _compare(
-    sides: Sequence[Sequence[Path]], filters: Sequence[ListFilter], totals: Sequence[int], name: str
-) -> list[ComparedRate]:
-    before, after = (dict(count_values(*pair, name)) for pair in zip(sides, filters, strict=True))
-    codes = sorted({*before, *after}, key=lambda code: -(before.get(code, 0) + after.get(code, 0)))
-    return [
-        ComparedRate(
-            code.replace("_", " "),
-            Proportion(before.get(code, 0), totals[0]),
-            Proportion(after.get(code, 0), totals[1]),
-        )
-        for code in codes
-    ]
 
 
 async def compare_conversations(request: Request) -> Response:
@@ -313,19 +253,11 @@ async def compare_conversations(request: Request) -> Response:
     columns: list[dict[str, Any]] = []
     for pick in chosen:
         data, _, session_id = pick.partition("/")
-        one, session = await find_named_session(request, data, session_id)
-        if session.mark and not has_agreed(request):
-            raise HTTPException(403)
-        known = await asyncio.to_thread(read_known, one.side, session)
-        columns.append(
-            {
-                "data": one.name,
-                "session": session,
-                "roles": name_roles(session),
-                "turns": list(show_turns(session, session.turns[:100], known.findings, NOTHING_KNOWN)),
-                "findings": len(known.findings),
-            }
-        )
+        data_set, session = await find_named_session(request, data, session_id)
+        findings = (await asyncio.to_thread(read_known, data_set.side, session)).findings
+        turns = list(show_turns(session, session.turns[:100], findings, NOTHING_KNOWN))
+        column = {"data": data, "session": session, "roles": name_roles(session), "turns": turns}
+        columns.append({**column, "findings": len(findings)})
     return render_page(request, "side_by_side.html", columns=columns)
 
 
@@ -334,19 +266,17 @@ async def compare_conversations(request: Request) -> Response:
 
 def show_export(request: Request) -> Response:
     """Show how to export the conversations of a filter."""
-    list_filter = ListFilter.read(request.query_params)
-    library = get_explorer(request).library
-    sides = library.list_sides(list_filter.data)
-    total, unread, unseen = count_stages(sides.values())
+    listing = read_listing(request)
+    total, unread, unseen = listing.count_stages()
     return render_page(
         request,
         "export.html",
-        filter=list_filter,
-        total=count_total(sides.values(), list_filter),
+        filter=listing.filter,
+        total=listing.count(),
         known=total,
-        unread=unread if list_filter.match else 0,
-        unseen=unseen if list_filter.behaviour else 0,
-        commands=list(_list_commands(library.choose(list_filter.data), list_filter)),
+        unread=unread if listing.filter.match else 0,
+        unseen=unseen if listing.filter.behaviour else 0,
+        commands=list(_list_commands(get_explorer(request).library, listing)),
     )
 
 
@@ -363,16 +293,18 @@ def _is_sayable(list_filter: ListFilter) -> bool:
     return not unsaid and list_filter.match is None and literal and by_person and len(list_filter.ids) < 20
 
 
-def _list_commands(sets: Mapping[str, DataSet], list_filter: ListFilter) -> Iterator[str]:
+def _list_commands(library: Library, listing: Listing) -> Iterator[str]:
     """Yield a command for each data set that has some of the conversations."""
-    if not _is_sayable(list_filter):
+    if not _is_sayable(listing.filter):
         return
-    having = [one for one in sets.values() if one.side.exists() and count_total([one.side], list_filter)]
-    for one in having:
-        out = "chosen.jsonl" if len(having) == 1 else f"chosen-{one.name}.jsonl"
-        words = ("bactrian", "export", str(one.run), "--format", "messages", "--out", out)
-        marks = [name for name, _ in count_values([one.side], ListFilter(), "mark")]
-        yield shlex.join([*words, *_list_words(list_filter, marks)])
+    parts = [Listing({name: side}, listing.filter) for name, side in listing.sides.items()]
+    having = [part for part in parts if part.count()]
+    for part in having:
+        ((name, _),) = part.sides.items()
+        out = "chosen.jsonl" if len(having) == 1 else f"chosen-{name}.jsonl"
+        words = ("bactrian", "export", str(library.sets[name].run), "--format", "messages", "--out", out)
+        marks = [mark for mark, _ in Listing(part.sides, ListFilter()).count_values("mark")]
+        yield shlex.join([*words, *_list_words(listing.filter, marks)])
 
 
 def _list_words(list_filter: ListFilter, marks: Collection[str]) -> Iterator[str]:
@@ -389,8 +321,8 @@ def _list_words(list_filter: ListFilter, marks: Collection[str]) -> Iterator[str
         yield from ("--mark", list_filter.mark) if list_filter.mark else ()
     elif list_filter.mark[1:] in marks:
         yield from ("--drop", f"mark={list_filter.mark[1:]}")
-    for one in list_filter.ids:
-        yield from ("--id", one)
+    for session in list_filter.ids:
+        yield from ("--id", session)
 
 
 async def download_messages(request: Request) -> Response:
@@ -405,43 +337,20 @@ async def download_messages(request: Request) -> Response:
 async def _write_lines(
     sets: Mapping[str, DataSet], list_filter: ListFilter, *, agreed: bool
 ) -> AsyncIterator[bytes]:
-    for one in sets.values():
-        prompts = await asyncio.to_thread(SystemPrompts, await one.store.recipe())
-        name = one.name if one.is_imported else one.run.stem
-        context = ExportContext(name, prompts, "assistant", thoughts=False)
-        for session_id in await asyncio.to_thread(list_ids, one.side, list_filter):
-            session = await one.store.session(session_id)
+    for data_set in sets.values():
+        prompts = await asyncio.to_thread(SystemPrompts, await data_set.store.recipe())
+        name = data_set.name if data_set.is_imported else data_set.run.stem
+        context = ExportContext(name, prompts)
+        for session_id in await asyncio.to_thread(list_ids, data_set.side, list_filter):
+            session = await data_set.store.session(session_id)
             if (
                 session is None
                 or (session.mark and not agreed)
                 or find_kind(session) not in CHAT_MESSAGES.kinds
             ):
                 continue
-            row = build_row(session, context, tools=True)
-            if row is not None:
+            if row := build_row(session, context, tools=True):
                 yield f"{dump_line(add_extra(row, session))}\n".encode()
-
-
-# The files that an embodied agent made: pictures are shown, anything else is downloaded.
-
-
-async def send_file(request: Request) -> Response:
-    """Send one file of a session. Its name is looked up in the folder, so that no path leads out of it."""
-    one, session = await find_session(request)
-    if session.mark and not has_agreed(request):
-        raise HTTPException(403)
-    name = request.path_params["name"]
-    files = await asyncio.to_thread(list_kept_files, one.run, session.id)
-    found = next((file for file in files if file.name == name), None)
-    if found is None:
-        raise HTTPException(404, f"The conversation has no file {name!r}.")
-    # Opened as a page of its own, a picture of lines (.svg) could run scripts: only ``img`` shows it.
-    return FileResponse(
-        found.path,
-        media_type=found.picture or "application/octet-stream",
-        filename=found.name,
-        content_disposition_type="attachment",
-    )
 
 
 ROUTES = (
@@ -456,5 +365,4 @@ ROUTES = (
     Route("/compare/conversations", compare_conversations),
     Route("/export", show_export),
     Route("/export/messages.jsonl", download_messages),
-    Route("/c/{data}/{id}/files/{name}", send_file),
 )

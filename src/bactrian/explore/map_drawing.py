@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bactrian.explore.side_file import MAP_WIDTH
 from bactrian.protocol.markers import read_instruction
 from bactrian.protocol.words import STOP_WORDS, stem, tokenize
 from bactrian.store import RunStore, open_store
@@ -249,8 +250,6 @@ def _multiply(sparse: tuple[NDArray[np.int64], NDArray[np.int32], Points], dense
 # The drawing of a map.
 
 
-WIDTH = 10_000
-"""Places are whole numbers from 0 to this."""
 _PAGE = 1000
 _SMALLEST = 15
 """Texts of a topic, on average, at least."""
@@ -313,7 +312,7 @@ def _scale(places: NDArray[np.float32]) -> NDArray[np.int64]:
         return np.zeros((0, 2), np.int64)
     low, high = np.quantile(places, [0.002, 0.998], axis=0)
     middle, half = (low + high) / 2, max(float((high - low).max()) / 2, 1e-6) * 1.05
-    return np.clip((places - middle) / half * WIDTH / 2 + WIDTH / 2, 0, WIDTH).astype(np.int64)
+    return np.clip((places - middle) / half * MAP_WIDTH / 2 + MAP_WIDTH / 2, 0, MAP_WIDTH).astype(np.int64)
 
 
 def name_topics(table: WordTable, topics: NDArray[np.int64], count: int) -> list[str]:

@@ -7,9 +7,10 @@ import csv
 import json
 import sqlite3
 import struct
+from collections import Counter
 from importlib.util import find_spec
 from io import StringIO
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
@@ -21,9 +22,9 @@ from starlette.routing import Route
 from bactrian.errors import InputError, MissingExtra
 from bactrian.explore.index_upkeep import start_process
 from bactrian.explore.library import DataSet
-from bactrian.explore.rendering import get_explorer, read_form, render_page
+from bactrian.explore.rendering import get_explorer, read_form, render_page, render_text
 from bactrian.explore.session_lists import ListFilter, select_rows
-from bactrian.explore.side_file import read_side_file
+from bactrian.explore.side_file import MAP_WIDTH, read_side_file
 
 WHAT = {"task": "Tasks", "instruction": "First instructions"}
 _COLOURS = {
@@ -37,36 +38,33 @@ _LABELS = 12
 """Topics that are named in a picture, the largest ones."""
 _FIRST_WORDS = 50
 """Tenths of a second to wait for a process that draws to say how far it is."""
-_GROUPS = 8
-"""Groups with a colour of their own; further ones share the last."""
 
 
 def show_map(request: Request) -> Response:
     """Show a map, or how far it is drawn, or the button that draws it."""
-    one, what, by = _read_choice(request)
-    progress, topics = _read_map(one, what)
-    counted = _count_topics(request, one, what, topics) if topics else []
-    drawn = bool(counted)
+    choice = _read_choice(request)
+    progress, topics = _read_map(choice.data_set, choice.what)
+    counted = _count_topics(request, choice, topics) if topics else []
     return render_page(
         request,
         "map.html",
         sets=list(get_explorer(request).library.sets),
-        one=one,
-        what=what,
+        one=choice.data_set,
+        what=choice.what,
         whats=WHAT,
-        by=by,
+        by=choice.by,
         colours=_COLOURS,
         progress=progress,
         topics=counted,
         labels=json.dumps([[name, round(x), round(y)] for _, name, _, x, y in counted[:_LABELS]]),
-        legend=_read_groups(one, what, by)[0] if drawn else [],
-        drawn=drawn,
+        legend=_read_groups(choice, topics)[0] if counted else [],
+        drawn=bool(counted),
     )
 
 
 async def draw_map(request: Request) -> Response:
     """Begin to draw a map in a process of its own."""
-    form = await read_form(request)
+    form = await read_form(request, writes=False)
     if find_spec("numpy") is None:
         raise MissingExtra("analysis", "A map")
     one = _find_set(request, form.get("data", ""))
@@ -84,28 +82,26 @@ async def draw_map(request: Request) -> Response:
 
 def send_points(request: Request) -> Response:
     """Return the points as bytes: for each one its x, y (two bytes each) and its colour group (one)."""
-    one, what, by = _read_choice(request)
-    _, groups = _read_groups(one, what, by)
-    query = "SELECT x, y FROM points WHERE what = ? ORDER BY row"
-    with read_side_file(one.side) as side:
-        points = side.execute(query, (what,)).fetchall()
-    body = b"".join(
-        struct.pack("<HHB", x, y, group) for (x, y), group in zip(points, groups.values(), strict=True)
-    )
+    choice = _read_choice(request)
+    _, groups = _read_groups(choice, _read_map(choice.data_set, choice.what)[1])
+    with read_side_file(choice.data_set.side) as side:
+        points = side.execute("SELECT x, y, row FROM points WHERE what = ? ORDER BY row", (choice.what,))
+        body = b"".join(struct.pack("<HHB", x, y, groups[row]) for x, y, row in points)
     return Response(body, media_type="application/octet-stream")
 
 
 def write_csv(request: Request) -> Response:
     """Return the points as a table: conversation, place and topic."""
-    one, what, _ = _read_choice(request)
-    _, topics = _read_map(one, what)
+    choice = _read_choice(request)
+    _, topics = _read_map(choice.data_set, choice.what)
     query = "SELECT id, x, y, topic FROM points JOIN heads USING (row) WHERE what = ? ORDER BY row"
-    with read_side_file(one.side) as side:
-        rows: list[tuple[str, float, float, int]] = side.execute(query, (what,)).fetchall()
     table = StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(("session", "x", "y", "topic"))
-    writer.writerows((_disarm(name), x, y, _disarm(topics[topic])) for name, x, y, topic in rows)
+    with read_side_file(choice.data_set.side) as side:
+        rows: list[tuple[str, int, int, int]] = side.execute(query, (choice.what,)).fetchall()
+        for name, x, y, topic in rows:
+            writer.writerow((_disarm(name), x, y, _disarm(topics[topic])))
     return PlainTextResponse(table.getvalue(), media_type="text/csv")
 
 
@@ -116,43 +112,38 @@ def _disarm(text: str) -> str:
 
 def write_svg(request: Request) -> Response:
     """Return the map as a picture with the names of its topics."""
-    one, what, by = _read_choice(request)
-    _, topics = _read_map(one, what)
-    _, groups = _read_groups(one, what, by)
-    where, values = _select_points(request, what)
-    with read_side_file(one.side) as side:
-        found = side.execute(f"SELECT row, x, y, topic FROM points {where} ORDER BY row", values)  # noqa: S608
-        rows = [(x, y, topic, groups[row]) for row, x, y, topic in found]
-    dots = "".join(f'<circle class="g{group}" cx="{x}" cy="{10_000 - y}" r="18"/>' for x, y, _, group in rows)
-    names = "".join(
-        f'<text x="{x:.0f}" y="{10_000 - y:.0f}" text-anchor="middle" font-size="160">{_escape(name)}</text>'
-        for _, name, _, x, y in _count_topics(request, one, what, topics)[:_LABELS]
-    )
-    fills = "".join(f".g{number}{{fill:{colour}}}" for number, colour in enumerate(COLOURS))
-    body = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10000 10000"><style>{fills}text{{font-family:sans-serif;'
-        f'paint-order:stroke;stroke:#fff;stroke-width:40px}}</style><rect width="10000" height="10000" fill="#fff"/>'
-        f"{dots}{names}</svg>"
-    )
-    return Response(
-        body, media_type="image/svg+xml", headers={"content-disposition": 'attachment; filename="map.svg"'}
-    )
+    choice = _read_choice(request)
+    _, topics = _read_map(choice.data_set, choice.what)
+    _, groups = _read_groups(choice, topics)
+    where, values = _select_points(request, choice.what)
+    with read_side_file(choice.data_set.side) as side:
+        rows = side.execute(f"SELECT row, x, y FROM points {where} ORDER BY row", values)  # noqa: S608
+        dots = [(groups[row], x, y) for row, x, y in rows]
+    names = _count_topics(request, choice, topics)[:_LABELS]
+    picture = render_text(request, "map.svg", dots=dots, names=names, colours=COLOURS, width=MAP_WIDTH)
+    headers = {"content-disposition": 'attachment; filename="map.svg"'}
+    return Response(picture, media_type="image/svg+xml", headers=headers)
 
 
 COLOURS = ("#3b6fb6", "#b5541c", "#2e7d4f", "#8a3fa0", "#a88300", "#0f7f8c", "#b02a5b", "#6b7280")
-"""Of the groups, told apart by people with colour blindness in their order; the table names them, too."""
+"""Of the groups, told apart by people with colour blindness in their order; the table names them, too. Further groups
+share the last."""
 
 
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
+class MapChoice(NamedTuple):
+    """Which map is shown, and what its colours mean."""
+
+    data_set: DataSet
+    what: str
+    by: str
 
 
-def _read_choice(request: Request) -> tuple[DataSet, str, str]:
+def _read_choice(request: Request) -> MapChoice:
     query = request.query_params
     what, by = query.get("what", "task"), query.get("by", "topic")
     if what not in WHAT or by not in _COLOURS:
         raise InputError("There is no such map.", next="Go back and choose one.")
-    return _find_set(request, query.get("data", "")), what, by
+    return MapChoice(_find_set(request, query.get("data", "")), what, by)
 
 
 def _find_set(request: Request, name: str) -> DataSet:
@@ -180,12 +171,12 @@ def _read_map(one: DataSet, what: str) -> tuple[str, list[str]]:
 
 
 def _count_topics(
-    request: Request, one: DataSet, what: str, topics: list[str]
+    request: Request, choice: MapChoice, topics: list[str]
 ) -> list[tuple[int, str, int, float, float]]:
     """Return number, name, size and middle of each topic, the largest first."""
-    where, values = _select_points(request, what)
+    where, values = _select_points(request, choice.what)
     query = f"SELECT topic, count(*), avg(x), avg(y) FROM points {where} GROUP BY topic ORDER BY 2 DESC"  # noqa: S608
-    with read_side_file(one.side) as side:
+    with read_side_file(choice.data_set.side) as side:
         return [(topic, topics[topic], *more) for topic, *more in side.execute(query, values)]
 
 
@@ -199,21 +190,18 @@ def _select_points(request: Request, what: str) -> tuple[str, list[Any]]:
     return f"WHERE what = ? AND row IN (SELECT facts.row {source})", [what, *values]
 
 
-def _read_groups(one: DataSet, what: str, by: str) -> tuple[list[tuple[str, int, int]], dict[int, int]]:
+def _read_groups(choice: MapChoice, topics: list[str]) -> tuple[list[tuple[str, int, int]], dict[int, int]]:
     """Return the legend (name, count, group), and the group of each point by its row."""
-    column = {"topic": "topic", "findings": "min(findings, 3)"}.get(by, by)
+    column = {"topic": "topic", "findings": "min(findings, 3)"}.get(choice.by, choice.by)
     query = f"SELECT row, {column} FROM points JOIN facts USING (row) WHERE what = ? ORDER BY row"  # noqa: S608
-    with read_side_file(one.side) as side:
-        values: dict[int, Any] = dict(side.execute(query, (what,)).fetchall())
-    counts: dict[Any, int] = {}
-    for value in values.values():
-        counts[value] = counts.get(value, 0) + 1
-    order = sorted(counts, key=lambda value: (-counts[value], str(value)))
-    group = {value: min(place, _GROUPS - 1) for place, value in enumerate(order)}
-    _, topics = _read_map(one, what)
-    legend = [(_name_group(value, by, topics), counts[value], group[value]) for value in order[: _GROUPS - 1]]
-    if rest := order[_GROUPS - 1 :]:
-        legend.append(("others", sum(counts[value] for value in rest), _GROUPS - 1))
+    with read_side_file(choice.data_set.side) as side:
+        values: dict[int, Any] = dict(side.execute(query, (choice.what,)).fetchall())
+    last = len(COLOURS) - 1
+    counts = sorted(Counter(values.values()).items(), key=lambda pair: (-pair[1], str(pair[0])))
+    group = {value: min(number, last) for number, (value, _) in enumerate(counts)}
+    legend = [(_name_group(value, choice.by, topics), count, group[value]) for value, count in counts[:last]]
+    if rest := counts[last:]:
+        legend.append(("others", sum(count for _, count in rest), last))
     return legend, {row: group[value] for row, value in values.items()}
 
 

@@ -44,6 +44,7 @@ class LiveStage:
     """The data set that stores it."""
     agents: tuple[str, ...]
     """Those that take part and could be taken over."""
+    order: SessionOrder
     taken: set[str] = field(default_factory=set[str])
     """Agents whose part a person plays."""
     session: str = ""
@@ -52,12 +53,10 @@ class LiveStage:
     """Why the play ended too early; empty if it did not."""
     question: PersonQuestion | None = None
     """What is being asked now."""
-    order: SessionOrder | None = None
-    """What is played."""
     proposals: list[Proposal] = field(default_factory=list[Proposal])
     """Those of the turn that comes next."""
-    task: asyncio.Task[None] | None = None
-    began: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
+    _began: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the session began, or failed to."""
     _going: asyncio.Event = field(default_factory=asyncio.Event)
     _answer: asyncio.Future[str | None] | None = None
@@ -71,7 +70,63 @@ class LiveStage:
     @property
     def is_running(self) -> bool:
         """True until the play ended, failed or was stopped."""
-        return self.task is not None and not self.task.done()
+        return self._task is not None and not self._task.done()
+
+    def describe(self) -> dict[str, object]:
+        """Return the state of the play as JSON values."""
+        question = self.question
+        return {
+            "running": self.is_running,
+            "paused": self.is_paused,
+            "taken": sorted(self.taken),
+            "asks": question.agent if question else None,
+            "question": question.text[-20_000:] if question else None,
+            "proposals": [[proposal.place, proposal.text] for proposal in question.proposals]
+            if question
+            else [],
+            "problem": self.problem,
+        }
+
+    async def start(self) -> None:
+        """Begin to play, or go on where it was stopped; return once the session began, or failed to."""
+        self.problem = ""
+        self._began.clear()
+        self.resume()
+        self._task = asyncio.create_task(self._play())
+        await self._began.wait()
+
+    async def stop(self) -> None:
+        """Stop the play. Its turns are stored, and the same order resumes it."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _play(self) -> None:
+        try:
+            async with aclosing(_open_and_play(self.order, self)) as events:
+                async for event in events:
+                    match event:
+                        case Started(session):
+                            self.session = session.id
+                            self._began.set()
+                        case Proposed(proposal):
+                            round_ = (proposal.number, proposal.round)
+                            self.proposals = [
+                                other
+                                for other in self.proposals
+                                if (other.number, other.round) == round_ and other.place != proposal.place
+                            ]
+                            self.proposals.append(proposal)
+                        case Ended(_, error) if error is not None:
+                            self.problem = str(error)
+                        case _:
+                            pass
+                    self.tell("event")
+        except BactrianError as error:
+            self.problem = str(error)
+        finally:
+            self._began.set()
+            self.tell("state")
 
     def subscribe(self) -> asyncio.Queue[tuple[str, str]]:
         """Return a queue of what happens from now on: a kind and a text."""
@@ -127,7 +182,7 @@ class LiveStage:
         return True
 
     async def ask(self, request: Request) -> str | None:
-        """Return what the person answers in the place of a model; None if the model is to answer."""
+        """Return what the person answers instead of a model; None if the model is to answer."""
         self._answer = asyncio.get_running_loop().create_future()
         last = request.messages[-1].text if request.messages else ""
         chooses = request.agent == CRITIC and not _asks_ranking(request)
@@ -180,48 +235,6 @@ def write_reply(line: str, request: Request) -> str:
 
 def _asks_ranking(request: Request) -> bool:
     return request.response_format is not None and request.response_format.name == "ranking"
-
-
-def start_play(order: SessionOrder, stage: LiveStage) -> None:
-    """Begin to play ``order`` in the running event loop, or go on with it after it was stopped."""
-    stage.order, stage.problem = order, ""
-    stage.resume()
-    stage.task = asyncio.create_task(_play(order, stage))
-
-
-async def stop_play(stage: LiveStage) -> None:
-    """Stop the play. Its turns are stored, and the same order resumes it."""
-    if stage.task is not None and not stage.task.done():
-        stage.task.cancel()
-        await asyncio.wait([stage.task])
-
-
-async def _play(order: SessionOrder, stage: LiveStage) -> None:
-    try:
-        async with aclosing(_open_and_play(order, stage)) as events:
-            async for event in events:
-                match event:
-                    case Started(session):
-                        stage.session = session.id
-                        stage.began.set()
-                    case Proposed(proposal):
-                        stage.proposals = [one for one in stage.proposals if _is_of_round(one, proposal)]
-                        stage.proposals.append(proposal)
-                    case Ended(_, error) if error is not None:
-                        stage.problem = str(error)
-                    case _:
-                        pass
-                stage.tell("event")
-    except BactrianError as error:
-        stage.problem = str(error)
-    finally:
-        stage.began.set()
-        stage.tell("state")
-
-
-def _is_of_round(one: Proposal, other: Proposal) -> bool:
-    """Return True if both stand for the same turn in the same round."""
-    return (one.number, one.round) == (other.number, other.round) and one.place != other.place
 
 
 async def _open_and_play(order: SessionOrder, stage: LiveStage) -> AsyncGenerator[Event]:

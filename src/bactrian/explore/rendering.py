@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -23,7 +24,9 @@ from bactrian.blocks import make_visible
 from bactrian.errors import InputError
 from bactrian.explore.library import DataSet, Library, add_data_set
 from bactrian.explore.security import VisitLimit
+from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.files.atomic import is_same_file
+from bactrian.records.session import Session
 from bactrian.records.text import write_dollars
 from bactrian.store import open_store
 
@@ -77,6 +80,12 @@ def get_explorer(request: Request) -> Explorer:
     return cast("Explorer", request.app.state.explorer)
 
 
+def read_listing(request: Request) -> Listing:
+    """Return the conversations that the address of a page names. Raises InputError."""
+    list_filter = ListFilter.read(request.query_params)
+    return Listing(get_explorer(request).library.list_sides(list_filter.data), list_filter)
+
+
 def render_page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
     """Render ``template`` for a request."""
     return HTMLResponse(render_text(request, template, **context), status)
@@ -84,18 +93,9 @@ def render_page(request: Request, template: str, status: int = 200, **context: A
 
 def render_text(request: Request, template: str, **context: Any) -> str:
     """Render ``template``, a page or a part of one."""
-    explorer = get_explorer(request)
-    return (
-        get_templates()
-        .get_template(template)
-        .render(
-            explorer=explorer,
-            path=request.url.path,
-            agreed=has_agreed(request),
-            owner=is_owner(request),
-            **context,
-        )
-    )
+    context |= {"explorer": get_explorer(request), "path": request.url.path}
+    context |= {"agreed": has_agreed(request), "owner": is_owner(request)}
+    return get_templates().get_template(template).render(context)
 
 
 def is_owner(request: Request) -> bool:
@@ -108,17 +108,30 @@ def has_agreed(request: Request) -> bool:
     return request.cookies.get(name_agreement(request)) == "yes"
 
 
+class NoticeNeeded(Exception):
+    """The reader has to agree to a notice first."""
+
+
+def check_agreed(request: Request, session: Session) -> None:
+    """Raise NoticeNeeded if ``session`` was made to study misuse and the reader did not agree to see such ones."""
+    if session.mark and not has_agreed(request):
+        raise NoticeNeeded
+
+
 def name_agreement(request: Request) -> str:
     """Return the name of the cookie that contains the agreement."""
     return f"bactrian_agreed_{get_explorer(request).port}"
 
 
-async def read_form(request: Request) -> Mapping[str, str]:
+async def read_form(request: Request, *, writes: bool = True) -> Mapping[str, str]:
     """Read a form that one of the pages sent.
 
     Raises:
+        HTTPException: it ``writes`` something, and the explorer was started without ``--edit``.
         InputError: it is too large, or does not come from a page of this server.
     """
+    if writes and not get_explorer(request).edit:
+        raise HTTPException(403, "The explorer was started without --edit.")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -153,7 +166,7 @@ def get_templates() -> Environment:
         time=_write_time,
         visible=make_visible,
         part=partial(quote, safe=""),
-        words=spell_code,
+        words=_spell_code,
     )
     environment.globals["asset"] = find_asset
     return environment
@@ -166,8 +179,7 @@ def find_asset(name: str) -> str:
     return f"/static/{name}?v={hashlib.sha256(content).hexdigest()[:10]}"
 
 
-def spell_code(code: str) -> str:
-    """Return a code in words."""
+def _spell_code(code: str) -> str:
     return code.replace("_", " ")
 
 

@@ -7,13 +7,13 @@ import errno
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
+from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import uvicorn
@@ -23,66 +23,38 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Match, Mount
+from starlette.routing import Mount, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.explore.library import open_library
-from bactrian.explore.rendering import Explorer, render_page
+from bactrian.explore.rendering import Explorer, NoticeNeeded, render_page
 from bactrian.explore.security import HEADERS, Guard, is_wildcard, make_access_rules, name_computer
 from bactrian.explore.side_file import TooSlow
 
-
-class LazyPages(BaseRoute):
-    """The routes ``ROUTES`` of a module of pages, imported with its first request: so the first page comes soon."""
-
-    def __init__(self, module: str, addresses: Sequence[str]) -> None:
-        self._module = module
-        self._exact = frozenset(addresses)
-        self._below = tuple(one for one in addresses if one.endswith("/") and one != "/")
-
-    @cached_property
-    def routes(self) -> Sequence[BaseRoute]:
-        """The routes of the module, which is imported."""
-        return import_module(f"bactrian.explore.{self._module}_pages").ROUTES
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return how well one of the routes fits; the module is not imported for other addresses."""
-        path = scope.get("path", "")
-        if path not in self._exact and not path.startswith(self._below):
-            return Match.NONE, {}
-        partial: tuple[Match, Scope] = (Match.NONE, {})
-        for route in self.routes:
-            match, more = route.matches(scope)
-            if match is Match.FULL:
-                return match, {**more, "route": route}
-            if match is Match.PARTIAL:
-                partial = match, {**more, "route": route}
-        return partial
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request with the route that fits."""
-        await scope["route"].handle(scope, receive, send)
+_MODULES: Mapping[str, str] = {
+    "c": "conversation",
+    "map": "map",
+    "marks": "conversation",
+    "play": "play",
+    "statistics": "statistics",
+    "training": "statistics",
+    "vote": "vote",
+    "votes": "vote",
+}
+"""The module of pages by the first part of their addresses; all others are in ``list_pages``."""
 
 
-PAGES: Sequence[BaseRoute] = (
-    LazyPages(
-        "list",
-        (
-            *("/", "/status", "/help", "/agree", "/conversations", "/conversations.json", "/values"),
-            *("/compare", "/compare/", "/export", "/export/"),
-        ),
-    ),
-    LazyPages("statistics", ("/statistics", "/statistics.json", "/training/")),
-    LazyPages("map", ("/map", "/map/", "/map.csv", "/map.svg")),
-    LazyPages("play", ("/play", "/play/")),
-    LazyPages("vote", ("/vote", "/vote/", "/votes")),
-    LazyPages("conversation", ("/c/", "/marks")),
-    LazyPages("list", ("/c/",)),
-    LazyPages("play", ("/c/",)),
-)
-"""The pages by the beginnings of their addresses; one that ends with a slash stands for all addresses below it."""
+@cache
+def _load_pages(module: str) -> Router:
+    return Router(import_module(f"bactrian.explore.{module}_pages").ROUTES)
+
+
+async def find_page(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request by the page at its address. Its module is imported now: so the first page comes soon."""
+    first = scope["path"].split("/")[1].partition(".")[0]
+    await _load_pages(_MODULES.get(first, "list"))(scope, receive, send)
 
 
 _LATER = 1.5
@@ -102,17 +74,19 @@ class _Assets(StaticFiles):
 def build_app(explorer: Explorer, *, host: str, token: str = "") -> Starlette:
     """Return the application for ``explorer``, answered at ``host`` and the explorer's port only."""
     app = Starlette(
-        routes=[*PAGES, Mount("/static", _Assets(packages=[("bactrian.explore", "static")]), name="static")],
+        routes=[
+            Mount("/static", _Assets(packages=[("bactrian.explore", "static")])),
+            Mount("", find_page),
+        ],
         middleware=[
             Middleware(Guard, rules=make_access_rules(host, explorer.port, token)),
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=6),
         ],
         exception_handlers={
-            HTTPException: _explain_http,
-            BactrianError: _explain,
-            TooSlow: _explain_slow,
-            OverflowError: _explain_overflow,
-            sqlite3.Error: _explain_database,
+            **dict.fromkeys(
+                (HTTPException, BactrianError, TooSlow, OverflowError, sqlite3.Error), _explain_error
+            ),
+            NoticeNeeded: _show_notice,
             Exception: _explain_unexpected,
         },
     )
@@ -190,16 +164,15 @@ def _explain_address(error: OSError, host: str, port: int) -> InputError:
 
 
 def _prepare_conversation() -> None:
-    from bactrian.explore.conversation_pages import prepare_pages
+    from bactrian.explore.layout import tokenize_code
 
-    prepare_pages()
+    _load_pages("conversation")
+    tokenize_code("pass", "python")  # imports the highlighter
 
 
 async def _stop_playing(explorer: Explorer) -> None:
     if explorer.stage is not None:
-        from bactrian.explore.playing import stop_play
-
-        await stop_play(explorer.stage)
+        await explorer.stage.stop()
 
 
 async def _serve(app: Starlette, listening: socket.socket, ready: Callable[[], None]) -> None:
@@ -216,50 +189,37 @@ async def _serve(app: Starlette, listening: socket.socket, ready: Callable[[], N
     await server.serve(sockets=[listening])
 
 
-def _show_error(request: Request, status: int, title: str, what: str, next: str) -> Response:
-    return render_page(request, "error.html", status, title=title, what=what, next=next)
+def _show_notice(request: Request, _: Exception) -> Response:
+    return render_page(request, "notice.html", 403, next=request.url.path if request.method == "GET" else "/")
 
 
-def _explain_http(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    if status == 404:
-        detail = getattr(error, "detail", "")
-        what = detail if detail != "Not Found" else "There is no page at this address."
-        return _show_error(request, 404, "Not found", what, "Go back, or begin at the library.")
-    return _show_error(request, status, "This did not work", "The request was not understood.", "Go back.")
-
-
-def _explain(request: Request, error: Any) -> Response:
-    status = 400 if isinstance(error, InputError) else 500
-    what = f"{error.where}: {error.what}" if error.where else error.what
-    return _show_error(request, status, "This did not work", what, error.next or "Go back.")
-
-
-def _explain_slow(request: Request, _: Exception) -> Response:
-    return _show_error(
-        request,
-        503,
-        "This took too long",
-        "The query was stopped.",
-        "Narrow the filter, or search for rarer words.",
-    )
-
-
-def _explain_overflow(request: Request, _: Exception) -> Response:
-    return _show_error(
-        request,
-        400,
-        "This did not work",
-        "A number in the address is too large.",
-        "Go back, and give a smaller one.",
-    )
-
-
-def _explain_database(request: Request, error: Exception) -> Response:
-    return _show_error(
-        *(request, 503, "The index cannot be read", f"SQLite says: {error}."),
-        "Reload in a moment. If it stays so, delete the side file (its name ends in .explore); it is built again.",
-    )
+def _explain_error(request: Request, error: Exception) -> Response:
+    status, title, next_step = 500, "This did not work", "Go back."
+    match error:
+        case HTTPException(status_code=404):
+            status, title, next_step = 404, "Not found", "Go back, or begin at the library."
+            what = error.detail if error.detail != "Not Found" else "There is no page at this address."
+        case HTTPException():
+            status = error.status_code
+            is_explained = error.detail != HTTPStatus(status).phrase
+            what = error.detail if is_explained else "The request was not understood."
+        case BactrianError():
+            status = 400 if isinstance(error, InputError) else 500
+            what = f"{error.where}: {error.what}" if error.where else error.what
+            next_step = error.next or next_step
+        case TooSlow():
+            status, title, what = 503, "This took too long", "The query was stopped."
+            next_step = "Narrow the filter, or search for rarer words."
+        case OverflowError():
+            status, what = 400, "A number in the address is too large."
+            next_step = "Go back, and give a smaller one."
+        case _:  # Of SQLite.
+            status, title, what = 503, "The index cannot be read", f"SQLite says: {error}."
+            next_step = (
+                "Reload in a moment. If it stays so, delete the side file (its name ends in .explore);"
+                " it is built again."
+            )
+    return render_page(request, "error.html", status, title=title, what=what, next=next_step)
 
 
 def _explain_unexpected(request: Request, error: Exception) -> Response:
@@ -269,8 +229,9 @@ def _explain_unexpected(request: Request, error: Exception) -> Response:
         "Reload the page. If it stays so, report it with the last lines of the terminal in which the explorer runs,"
         " and with what `bactrian doctor` prints."
     )
+    title = "This is a fault of the explorer"
     try:
-        answer = _show_error(request, 500, "This is a fault of the explorer", what, next_step)
+        answer = render_page(request, "error.html", 500, title=title, what=what, next=next_step)
     except Exception:  # noqa: BLE001 (the fault may lie in the templates)
         answer = PlainTextResponse(f"{what} {next_step}\n", 500)
     # This answer does not pass the guard, which adds these.

@@ -6,13 +6,14 @@ the run goes. A list over several runs asks each for what comes next, and sorts 
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from bactrian.errors import InputError
@@ -45,13 +46,13 @@ _MARKED = (
 )
 """A person gave the mark, or, for what was made to study misuse, the recipe."""
 _SORT_COLUMNS: Mapping[str, tuple[str, bool]] = {
-    "": ("row", False),
-    "newest": ("row", True),
+    "": ("", False),
+    "newest": ("", True),
     "longest": ("turns", True),
     "findings": ("findings", True),
     "cost": ("cost", True),
 }
-"""Column to sort by, and True for descending, by the word for the order."""
+"""Column to sort by before the row, and True for descending, by the word for the order."""
 _BEYOND = 1 << 62
 """More than any row."""
 
@@ -124,8 +125,12 @@ class ListFilter:
         return made
 
     def write(self, **changes: Any) -> str:
-        """Return the filter, with changes, as the query of an address. A changed filter begins at its first page."""
-        return f"?{urlencode(replace(self, **{'after': '', **changes}).values, doseq=True)}"
+        """Return the filter, with changes, as the query of an address; empty without conditions.
+
+        A changed filter begins at its first page.
+        """
+        values = replace(self, **{"after": "", **changes}).values
+        return f"?{urlencode(values, doseq=True)}" if values else ""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -214,36 +219,10 @@ def select_rows(list_filter: ListFilter, *more: str, reads_facts: bool = True) -
 
 
 @dataclass(frozen=True, slots=True)
-class ListedSession:
-    """A conversation in a list."""
-
-    data: str
-    """Name of the data set."""
-    row: int
-    id: str
-    assistant: str
-    user: str
-    task: str
-    kind: str
-    language: str | None
-    ending: str
-    turns: int
-    tokens: int
-    cost: float | None
-    findings: int | None
-    """None while behaviours have not been looked for."""
-    behaviours: tuple[str, ...]
-    marks: tuple[str, ...]
-    red: bool
-    """True for a session made to study misuse."""
-    created: float
-
-
-@dataclass(frozen=True, slots=True)
 class ListPage:
     """A page of a list."""
 
-    sessions: tuple[ListedSession, ...]
+    sessions: list[dict[str, Any]]
     after: str
     """The key at which the next page begins; empty on the last page."""
     count: int
@@ -251,134 +230,178 @@ class ListPage:
     sort: str
     """The order, which differs from the requested one if there were too many hits to rank."""
 
-    @property
-    def counted(self) -> bool:
-        """True if ``count`` is complete."""
-        return self.count <= MOST_COUNTED
+
+_HEAD = """
+SELECT id, assistant, user, heads.task AS task, kind, language, ending, turns, tokens,
+    iif(cost < 0, NULL, cost) AS cost, iif(findings < 0, NULL, findings) AS findings,
+    (SELECT json_group_array(DISTINCT behaviour) FROM shown WHERE shown.row = facts.row) AS behaviours,
+    (SELECT json_group_array(mark) FROM marks WHERE marks.row = facts.row) AS marks,
+    facts.mark IS NOT NULL AS red, created
+FROM facts JOIN heads USING (row) WHERE facts.row = ?
+"""
+"""A conversation in a list. Findings are NULL while they have not been looked for, the cost where a price is unknown;
+``red`` is true for what was made to study misuse."""
 
 
-def read_list(sides: Mapping[str, Path], list_filter: ListFilter) -> ListPage:
-    """Return a page of the conversations that fit.
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The conversations of some data sets that fit a filter. Its methods raise TooSlow if a query runs too long."""
 
-    Args:
-        sides: Side files by name of the data set, in the order of the list.
-        list_filter: The filter, the order and the beginning of the page.
+    sides: Mapping[str, Path]
+    """Side files by name of the data set, in the order of the list."""
+    filter: ListFilter
 
-    Raises:
-        TooSlow: a query ran too long.
-    """
-    names = list(sides)
-    with _open_sides(sides.values()) as opened:
-        count = _count_up(opened, list_filter)
-        sort = _choose_sort(list_filter, count)
-        if sort == "best":
-            skip = int(list_filter.after) if list_filter.after.isdecimal() else 0
-            skip = min(skip, _MOST_RANKED - PAGE)
-            places = _rank(opened, list_filter, min(skip + PAGE + 1, _MOST_RANKED))[skip:]
-            after = str(skip + PAGE)
-        else:
-            places = _find_next(opened, list_filter, sort, _read_place(list_filter.after), PAGE + 1)
-            after = "~".join(map(str, places[:PAGE][-1])) if places else ""
-        sessions = tuple(_read_head(opened[data], names[data], row) for _, data, row in places[:PAGE])
-    return ListPage(sessions, after if len(places) > PAGE else "", count, sort)
+    def read_page(self) -> ListPage:
+        """Return a page of the list, in the order and from the place that the filter names."""
+        names, list_filter = list(self.sides), self.filter
+        with self._open() as opened:
+            count = self._count_up(opened)
+            sort = self._choose_sort(count)
+            if sort == "best":
+                skip = int(list_filter.after) if list_filter.after.isdecimal() else 0
+                skip = min(skip, _MOST_RANKED - PAGE)
+                places = self._rank(opened, min(skip + PAGE + 1, _MOST_RANKED))[skip:]
+                after = str(skip + PAGE)
+            else:
+                places = self._find_next(opened, sort, _read_place(list_filter.after), PAGE + 1)
+                after = "~".join(map(str, places[:PAGE][-1])) if places else ""
+            sessions = [_read_head(opened[data], names[data], row) for _, data, row in places[:PAGE]]
+        return ListPage(sessions, after if len(places) > PAGE else "", count, sort)
 
+    def find_neighbours(self, data: str, row: int) -> tuple[Address | None, Address | None]:
+        """Return the conversations before and after ``row`` of the data set ``data`` in the list.
 
-def find_neighbours(
-    sides: Mapping[str, Path], list_filter: ListFilter, data: str, row: int
-) -> tuple[Address | None, Address | None]:
-    """Return the conversations before and after ``row`` of the data set ``data`` in the list of a filter.
-
-    Args:
-        sides: Side files by name of the data set, in the order of the list.
-        list_filter: The filter and the order.
-        data: One of the names.
-        row: The conversation. It need not fit the filter, unless the list is ranked.
-    """
-    names = list(sides)
-    number = names.index(data)
-    with _open_sides(sides.values()) as opened:
-        sort = list_filter.sort
-        if sort == "best":  # Only then does it depend on the count.
-            sort = _choose_sort(list_filter, _count_up(opened, list_filter))
-        if sort == "best":
-            ranked = [None, *_rank(opened, list_filter, _MOST_RANKED), None]
-            here = next((at for at, place in enumerate(ranked) if place and place[1:] == (number, row)), None)
-            near = (None, None) if here is None else (ranked[here - 1], ranked[here + 1])
-        else:
-            query = f"SELECT {_SORT_COLUMNS[sort][0]} FROM facts WHERE row = ?"  # noqa: S608
-            (value,) = opened[number].execute(query, (row,)).fetchone()
-            here = (value, number, row)
-            near = tuple(
-                next(iter(_find_next(opened, list_filter, sort, here, 1, way)), None) for way in (-1, 1)
+        That conversation need not fit the filter, unless the list is ranked.
+        """
+        names, sort = list(self.sides), self.filter.sort
+        number = names.index(data)
+        near: list[Place | None] = [None, None]
+        with self._open() as opened:
+            if sort == "best":  # Only then does it depend on the count.
+                sort = self._choose_sort(self._count_up(opened))
+            if sort == "best":
+                ranked = [None, *self._rank(opened, _MOST_RANKED), None]
+                places = [place and place[1:] for place in ranked]
+                if (number, row) in places:
+                    at = places.index((number, row))
+                    near = [ranked[at - 1], ranked[at + 1]]
+            else:
+                query = f"SELECT {_SORT_COLUMNS[sort][0] or 0} FROM facts WHERE row = ?"  # noqa: S608
+                (value,) = opened[number].execute(query, (row,)).fetchone()
+                here = (value, number, row)
+                near = [
+                    next(iter(self._find_next(opened, sort, here, 1, back=back)), None)
+                    for back in (True, False)
+                ]
+            query = "SELECT id FROM heads WHERE row = ?"
+            before, after = (
+                place and (names[place[1]], opened[place[1]].execute(query, place[2:]).fetchone()[0])
+                for place in near
             )
-        before, after = (place and (names[place[1]], _read_id(opened[place[1]], place[2])) for place in near)
-    return before, after
+        return before, after
 
+    @contextmanager
+    def _open(self) -> Generator[list[sqlite3.Connection]]:
+        with ExitStack() as stack:
+            yield [stack.enter_context(read_side_file(path)) for path in self.sides.values()]
 
-@contextmanager
-def _open_sides(paths: Iterable[Path]) -> Generator[list[sqlite3.Connection]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(read_side_file(path)) for path in paths]
+    def _count_up(self, opened: Iterable[sqlite3.Connection]) -> int:
+        """Count them, at most :data:`MOST_COUNTED` + 1 of a run; all of them without a filter."""
+        query, values = "SELECT count(*) FROM facts", list[Any]()
+        if not self.filter.is_empty:
+            source, values = select_rows(self.filter, reads_facts=False)
+            query = f"SELECT count(*) FROM (SELECT 1 {source} LIMIT {MOST_COUNTED + 1})"  # noqa: S608
+        return sum(side.execute(query, values).fetchone()[0] for side in opened)
 
+    def _choose_sort(self, count: int) -> str:
+        """Return the order: another one than was asked for if there is nothing to rank, or too much."""
+        match = self.filter.match
+        if self.filter.sort == "best" and (match is None or count > MOST_COUNTED):
+            return "newest" if match else ""
+        return self.filter.sort
 
-def _count_up(opened: Iterable[sqlite3.Connection], list_filter: ListFilter) -> int:
-    """Count the conversations that fit, at most :data:`MOST_COUNTED` + 1 of a run; all of them without a filter."""
-    query, values = "SELECT count(*) FROM facts", list[Any]()
-    if not list_filter.is_empty:
-        source, values = select_rows(list_filter, reads_facts=False)
-        query = f"SELECT count(*) FROM (SELECT 1 {source} LIMIT {MOST_COUNTED + 1})"  # noqa: S608
-    return sum(side.execute(query, values).fetchone()[0] for side in opened)
+    def _find_next(
+        self,
+        opened: Sequence[sqlite3.Connection],
+        sort: str,
+        start: Place | None,
+        limit: int,
+        *,
+        back: bool = False,
+    ) -> list[Place]:
+        """Return the places that come after ``start`` in a list, or ``back`` before it, the nearest first.
 
+        Places are compared as they are: by value, data set and row. So each side file answers by its index alone.
+        """
+        column, descending = _SORT_COLUMNS[sort]
+        falls = descending != back
+        row = "facts.row" if self.filter.match is None else "words.rowid"
+        keys = [column, row] if column else [row]
+        places: list[Place] = []
+        for number, side in enumerate(opened):
+            more, bounds = list[str](), list[float]()
+            if start is not None:
+                value, data, at = start
+                # Of equal values, those of another data set come all before this place, or all after it.
+                bounds = [value, at if number == data else _BEYOND * (number < data)][-len(keys) :]
+                more = [f"({', '.join(keys)}) {'<' if falls else '>'} ({_mark(keys)})"]
+            source, values = select_rows(self.filter, *more, reads_facts=bool(column))
+            order = ", ".join(f"{key} {'DESC' if falls else 'ASC'}" for key in keys)
+            query = f"SELECT {column or 0}, {row} {source} ORDER BY {order} LIMIT {limit}"
+            places += [(value, number, at) for value, at in side.execute(query, [*values, *bounds])]
+        return sorted(places, reverse=falls)[:limit]
 
-def _choose_sort(list_filter: ListFilter, count: int) -> str:
-    """Return the order of a list: another one than was asked for if there is nothing to rank, or too much."""
-    if list_filter.sort == "best" and (list_filter.match is None or count > MOST_COUNTED):
-        return "newest" if list_filter.match else ""
-    return list_filter.sort
+    def _rank(self, opened: Sequence[sqlite3.Connection], limit: int) -> list[Place]:
+        """Return the places of the best hits of the search, the best first."""
+        source, values = select_rows(self.filter, reads_facts=False)
+        query = f"SELECT words.rank, words.rowid {source} ORDER BY words.rank LIMIT {limit}"
+        ranked = ((number, side.execute(query, values)) for number, side in enumerate(opened))
+        return sorted((rank, number, row) for number, rows in ranked for rank, row in rows)[:limit]
 
+    def _query(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        """Yield the rows of a query to each side file."""
+        for path in self.sides.values():
+            with read_side_file(path) as side:
+                yield from side.execute(query, values)
 
-def _find_next(
-    opened: Sequence[sqlite3.Connection],
-    list_filter: ListFilter,
-    sort: str,
-    start: Place | None,
-    limit: int,
-    way: int = 1,
-) -> list[Place]:
-    """Return the places that come after ``start`` in a list, the next one first; with ``way`` -1, those before it.
+    def count_values(self, column: str, limit: int = 200) -> list[tuple[str, int]]:
+        """Count them by ending, behaviour, language, role or mark; the commonest first."""
+        if column in ("behaviour", "mark"):
+            table = "shown" if column == "behaviour" else "marks"
+            source, values = ("", []) if self.filter.is_empty else select_rows(self.filter)
+            inside = f" WHERE row IN (SELECT facts.row {source})" if source else ""
+            query = f"SELECT {column}, count(DISTINCT row) FROM {table}{inside} GROUP BY {column}"  # noqa: S608
+        else:
+            source, values = select_rows(self.filter, f"facts.{column} IS NOT NULL")
+            query = f"SELECT facts.{column}, count(*) {source} GROUP BY facts.{column}"
+        counts: Counter[Any] = Counter()
+        for value, count in self._query(query, values):
+            counts[value] += count
+        return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]
 
-    Of conversations that are equal in the order, those of later data sets come after all of this one. In the order of
-    the rows, the list contains one data set after the other.
-    """
-    column, descending = _SORT_COLUMNS[sort]
-    by_row = column == "row"
-    turned = -way if descending else way
-    along = turned if by_row else way
-    row = "facts.row" if list_filter.match is None else "words.rowid"
-    order = f"{row} {_ORDERS[along]}"
-    if not by_row:
-        order = f"{column} {_ORDERS[turned]}, {order}"
-    places: list[Place] = []
-    for number, side in enumerate(opened):
-        conditions, bounds = [f"{row} {_SIGNS[along]} ?"], list[float]()
-        if start is not None:
-            value, data, bound = start
-            if number != data:
-                bound = along * _BEYOND if along * number < along * data else along * -_BEYOND
-            bounds = [bound]
-            if not by_row:
-                conditions = [f"({column} {_SIGNS[turned]} ? OR ({column} = ? AND {conditions[0]}))"]
-                bounds = [value, value, bound]
-        source, values = select_rows(list_filter, *(conditions if bounds else ()), reads_facts=not by_row)
-        selected = row if by_row else column
-        query = f"SELECT {selected}, {row} {source} ORDER BY {order} LIMIT {limit}"
-        places += [(value, number, at) for value, at in side.execute(query, [*values, *bounds])]
-    places.sort(key=lambda place: (0 if by_row else turned * place[0], along * place[1], along * place[2]))
-    return places[:limit]
+    def count(self, *, searched: bool = False) -> int:
+        """Count all of them, however many; only those that were searched for behaviours if asked."""
+        more = ("facts.seen_turns >= 0",) if searched else ()
+        source, values = select_rows(self.filter, *more, reads_facts=searched)
+        return sum(count for (count,) in self._query(f"SELECT count(*) {source}", values))
 
+    def count_stages(self) -> tuple[int, int, int]:
+        """Count all conversations of the data sets, those that the search lacks, and those without behaviours yet."""
+        query = (
+            "SELECT (SELECT count(*) FROM facts), (SELECT count(*) FROM facts WHERE text_turns <> turns),"
+            " (SELECT count(*) FROM facts WHERE seen_turns <> turns)"
+        )
+        total, unread, unseen = (sum(counts) for counts in zip((0, 0, 0), *self._query(query), strict=True))
+        return total, unread, unseen
 
-_SIGNS = {1: ">", -1: "<"}
-_ORDERS = {1: "ASC", -1: "DESC"}
+    def count_pairs(self, behaviours: Sequence[str]) -> Iterator[tuple[str, str, int, int]]:
+        """Yield both roles, conversations that show one of ``behaviours``, and all that were searched."""
+        source, values = select_rows(self.filter)
+        shown = f"facts.row IN (SELECT row FROM shown WHERE behaviour IN ({_mark(behaviours)}))"  # noqa: S608
+        query = (
+            f"SELECT assistant, user, sum({shown}), sum(seen_turns >= 0) {source} GROUP BY assistant, user"
+        )
+        return self._query(query, [*behaviours, *values])
 
 
 def _read_place(text: str) -> Place | None:
@@ -389,97 +412,11 @@ def _read_place(text: str) -> Place | None:
         return None
 
 
-def _rank(opened: Sequence[sqlite3.Connection], list_filter: ListFilter, limit: int) -> list[Place]:
-    """Return the places of the best hits of a search, the best first."""
-    source, values = select_rows(list_filter, reads_facts=False)
-    query = f"SELECT words.rank, words.rowid {source} ORDER BY words.rank LIMIT {limit}"
-    places = [
-        (rank, number, row) for number, side in enumerate(opened) for rank, row in side.execute(query, values)
-    ]
-    return sorted(places)[:limit]
-
-
-def _read_id(side: sqlite3.Connection, row: int) -> str:
-    return side.execute("SELECT id FROM heads WHERE row = ?", (row,)).fetchone()[0]
-
-
-_HEAD = """
-SELECT id, assistant, user, heads.task, kind, language, ending, turns, tokens, cost, findings, facts.mark, created
-FROM facts JOIN heads USING (row) WHERE row = ?
-"""
-
-
-def _read_head(side: sqlite3.Connection, data: str, row: int) -> ListedSession:
-    (*start, cost, findings, mark, created) = side.execute(_HEAD, (row,)).fetchone()
-    shown = side.execute("SELECT DISTINCT behaviour FROM shown WHERE row = ?", (row,))
-    marks = side.execute("SELECT mark FROM marks WHERE row = ?", (row,))
-    return ListedSession(
-        data,
-        row,
-        *cast("tuple[str, str, str, str, str, str | None, str, int, int]", tuple(start)),
-        None if cost < 0 else cost,
-        None if findings < 0 else findings,
-        tuple(code for (code,) in shown),
-        tuple(name for (name,) in marks),
-        mark is not None,
-        created,
-    )
-
-
-def _query_all(sides: Iterable[Path], query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query to each side file."""
-    for path in sides:
-        with read_side_file(path) as side:
-            yield from side.execute(query, values)
-
-
-def count_values(
-    sides: Iterable[Path], list_filter: ListFilter, column: str, limit: int = 200
-) -> list[tuple[str, int]]:
-    """Count the conversations that fit, by ending, behaviour, language, role or mark; the commonest first."""
-    if column in ("behaviour", "mark"):
-        table = "shown" if column == "behaviour" else "marks"
-        source, values = ("", []) if list_filter.is_empty else select_rows(list_filter)
-        inside = f" WHERE row IN (SELECT facts.row {source})" if source else ""
-        query = f"SELECT {column}, count(DISTINCT row) FROM {table}{inside} GROUP BY {column}"  # noqa: S608
-    else:
-        source, values = select_rows(list_filter, f"facts.{column} IS NOT NULL")
-        query = f"SELECT facts.{column}, count(*) {source} GROUP BY facts.{column}"
-    counts: Counter[Any] = Counter()
-    for value, count in _query_all(sides, query, values):
-        counts[value] += count
-    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]
-
-
-def count_total(sides: Iterable[Path], list_filter: ListFilter, *, searched: bool = False) -> int:
-    """Count all conversations that fit, however many; only those that were searched for behaviours if asked."""
-    source, values = select_rows(
-        list_filter, *(("facts.seen_turns >= 0",) if searched else ()), reads_facts=searched
-    )
-    return sum(count for (count,) in _query_all(sides, f"SELECT count(*) {source}", values))
-
-
-def count_stages(sides: Iterable[Path]) -> tuple[int, int, int]:
-    """Return the number of conversations, of those that the search lacks, and of those without behaviours yet."""
-    query = (
-        "SELECT (SELECT count(*) FROM facts), (SELECT count(*) FROM facts WHERE text_turns <> turns),"
-        " (SELECT count(*) FROM facts WHERE seen_turns <> turns)"
-    )
-    total, unread, unseen = (sum(counts) for counts in zip((0, 0, 0), *_query_all(sides, query), strict=True))
-    return total, unread, unseen
-
-
-def count_pairs(
-    sides: Iterable[Path], list_filter: ListFilter, behaviours: Sequence[str]
-) -> Iterator[tuple[str, str, int, int]]:
-    """Yield assistant role, user role, conversations that show one of ``behaviours``, and all that were searched."""
-    source, values = select_rows(list_filter)
-    query = (
-        "SELECT assistant, user,"  # noqa: S608
-        f" sum(facts.row IN (SELECT row FROM shown WHERE behaviour IN ({_mark(behaviours)}))),"
-        f" sum(seen_turns >= 0) {source} GROUP BY assistant, user"
-    )
-    yield from cast("Iterator[tuple[str, str, int, int]]", _query_all(sides, query, [*behaviours, *values]))
+def _read_head(side: sqlite3.Connection, data: str, row: int) -> dict[str, Any]:
+    cursor = side.execute(_HEAD, (row,))
+    head = dict(zip((column for column, *_ in cursor.description), cursor.fetchone(), strict=True))
+    lists = {name: json.loads(head[name]) for name in ("behaviours", "marks")}
+    return {"data": data, "row": row, **head, **lists, "red": bool(head["red"])}
 
 
 def list_ids(path: Path, list_filter: ListFilter) -> list[str]:

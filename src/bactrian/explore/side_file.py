@@ -18,6 +18,8 @@ VERSION = 3
 SUFFIX = ".explore"
 IMPORT_DONE = "Imported"
 """How the state of a complete import begins."""
+MAP_WIDTH = 10_000
+"""Coordinates of points are whole numbers from 0 to this."""
 _PAGE = 16_384
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;

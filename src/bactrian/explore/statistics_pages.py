@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -17,8 +17,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from bactrian.analyze.report import COOPERATION, PAPER
-from bactrian.explore.rendering import get_explorer, render_page
-from bactrian.explore.session_lists import ListFilter, count_pairs, count_total, count_values
+from bactrian.explore.rendering import get_explorer, read_listing, render_page
+from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.stats.intervals import Proportion
 from bactrian.train.curves import MEASURES, draw_plots, read_stages
 
@@ -37,26 +37,12 @@ _ROLES_SHOWN = 15
 _TOP_PAIRS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class StatisticsBar:
-    """A share of the conversations, with its interval and the list behind it."""
-
-    label: str
-    share: Proportion
-    address: str
+StatisticsBar = tuple[str, Proportion, str]
+"""A value, its share of the conversations, and the query of the list behind it."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeatCell:
-    """A pair of roles."""
-
-    share: Proportion
-    address: str
-
-    @property
-    def level(self) -> int:
-        """0 to 4, the depth of its colour."""
-        return min(4, round(self.share.rate * 4 + 0.3)) if self.share.count else 0
+HeatCell = tuple[Proportion, str]
+"""The share of a pair of roles, and the query of the list behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,70 +59,58 @@ class HeatMap:
 
 def show_statistics(request: Request) -> Response:
     """Show the shares of a filter."""
-    list_filter = ListFilter.read(request.query_params)
-    sides = get_explorer(request).library.list_sides(list_filter.data)
-    total = count_total(sides.values(), list_filter)
-    searched = count_total(sides.values(), list_filter, searched=True)
+    listing = read_listing(request)
+    total, searched = listing.count(), listing.count(searched=True)
     by = request.query_params.get("by", COOPERATION)
-    codes = sorted(code for code, _ in count_values(list(sides.values()), ListFilter(), "behaviour"))
+    everything = Listing(listing.sides, ListFilter())
     sections = [
         (name, title, bars)
         for name, title in _SECTIONS
-        if (
-            bars := list(
-                _list_bars(sides.values(), list_filter, name, searched if name == "behaviour" else total)
-            )
-        )
+        if (bars := list(_list_bars(listing, name, searched if name == "behaviour" else total)))
     ]
-    sections.insert(2, ("turns", "Messages", list(_list_lengths(sides.values(), list_filter, total))))
+    sections.insert(2, ("turns", "Messages", list(_list_lengths(listing, total))))
     return render_page(
         request,
         "statistics.html",
-        filter=list_filter,
+        filter=listing.filter,
         total=total,
         searched=searched,
         sections=sections,
         by=by,
-        measures=[COOPERATION, *codes],
-        map=_build_map(sides, list_filter, by),
+        measures=[COOPERATION, *sorted(code for code, _ in everything.count_values("behaviour"))],
+        map=_build_map(listing, by),
     )
 
 
 def report_statistics(request: Request) -> Response:
     """Return the counts of a filter as JSON."""
-    list_filter = ListFilter.read(request.query_params)
-    sides = get_explorer(request).library.list_sides(list_filter.data)
-    counts: dict[str, Any] = {"conversations": count_total(sides.values(), list_filter)}
-    for name, _ in _SECTIONS:
-        counts[name] = dict(count_values(list(sides.values()), list_filter, name))
-    return JSONResponse(counts)
+    listing = read_listing(request)
+    counts = {name: dict(listing.count_values(name)) for name, _ in _SECTIONS}
+    return JSONResponse({"conversations": listing.count(), **counts})
 
 
-def _list_bars(
-    sides: Iterable[Path], list_filter: ListFilter, name: str, total: int
-) -> Iterator[StatisticsBar]:
+def _list_bars(listing: Listing, name: str, total: int) -> Iterator[StatisticsBar]:
+    """Yield a label, its share, and the query of the list behind it, for each value."""
     limit = _ROLES_SHOWN if name in ("assistant", "user") else 40
-    for value, count in count_values(list(sides), list_filter, name, limit):
+    for value, count in listing.count_values(name, limit):
+        changed: Any = value
         if name == "behaviour":
-            changed: Any = tuple(dict.fromkeys((*list_filter.behaviour, value)))
-        else:
-            changed = (value,) if name == "ending" else value
+            changed = tuple(dict.fromkeys((*listing.filter.behaviour, value)))
+        elif name == "ending":
+            changed = (value,)
         label = value.replace("_", " ") if name in ("ending", "behaviour") else value
-        yield StatisticsBar(
-            label, Proportion(count, total), f"/conversations{list_filter.write(**{name: changed})}"
-        )
+        yield label, Proportion(count, total), listing.filter.write(**{name: changed})
 
 
-def _list_lengths(sides: Iterable[Path], list_filter: ListFilter, total: int) -> Iterator[StatisticsBar]:
+def _list_lengths(listing: Listing, total: int) -> Iterator[StatisticsBar]:
     counts: Counter[tuple[int, int | None]] = Counter()
-    for turns, count in count_values(list(sides), list_filter, "turns", 100_000):
+    for turns, count in listing.count_values("turns", 100_000):
         number = int(turns)
         counts[next(span for span in _LENGTHS if span[1] is None or number <= span[1])] += count
-    for span in _LENGTHS:
-        if counts[span]:
-            first, last = span
-            address = f"/conversations{list_filter.write(least=first, most=last)}"
-            yield StatisticsBar(_name_span(first, last), Proportion(counts[span], total), address)
+    for first, last in _LENGTHS:
+        if count := counts[first, last]:
+            query = listing.filter.write(least=first, most=last)
+            yield _name_span(first, last), Proportion(count, total), query
 
 
 def _name_span(first: int, last: int | None) -> str:
@@ -145,16 +119,15 @@ def _name_span(first: int, last: int | None) -> str:
     return f"{first} to {last}" if last > first else str(first)
 
 
-def _build_map(sides: Mapping[str, Path], list_filter: ListFilter, by: str) -> HeatMap | None:
+def _build_map(listing: Listing, by: str) -> HeatMap | None:
     """Return the share of conversations that show ``by``, by role pair; None if there is only one pair."""
     codes = PAPER if by == COOPERATION else (by,)
     cells: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for assistant, user, shown, count in count_pairs(sides.values(), list_filter, codes):
-        if not count:  # Not searched yet.
-            continue
-        cell = cells[assistant, user]
-        cell[0] += shown
-        cell[1] += count
+    for assistant, user, shown, count in listing.count_pairs(codes):
+        if count:  # Otherwise it was not searched yet.
+            cell = cells[assistant, user]
+            cell[0] += shown
+            cell[1] += count
     if len(cells) < 2:
         return None
     sums: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
@@ -167,13 +140,13 @@ def _build_map(sides: Mapping[str, Path], list_filter: ListFilter, by: str) -> H
         if pair not in cells:
             return None
         more: dict[str, Any] = {} if by == COOPERATION else {"behaviour": (by,)}
-        address = list_filter.write(assistant=pair[0], user=pair[1], sort="findings", **more)
-        return HeatCell(Proportion(*cells[pair]), f"/conversations{address}")
+        query = listing.filter.write(assistant=pair[0], user=pair[1], sort="findings", **more)
+        return Proportion(*cells[pair]), query
 
     rows = [(role, [make_cell((role, user)) for user in axes[1]]) for role in axes[0]]
-    shown = [(pair, Proportion(*counts)) for pair, counts in cells.items() if counts[0]]
-    shown.sort(key=lambda one: (-one[1].interval[0], one[0]))
-    top = [(*pair, cell) for pair, _ in shown[:_TOP_PAIRS] if (cell := make_cell(pair))]
+    ends = {pair: -Proportion(*counts).interval[0] for pair, counts in cells.items() if counts[0]}
+    surest = sorted(ends, key=lambda pair: (ends[pair], pair))[:_TOP_PAIRS]
+    top = [(*pair, cell) for pair in surest if (cell := make_cell(pair))]
     return HeatMap(axes[1], rows, sum(map(len, sums)) - sum(map(len, axes)), top)
 
 
@@ -185,16 +158,10 @@ _COLUMNS = ("stage", "step", *MEASURES)
 
 async def show_training(request: Request) -> Response:
     """Show the curves of a training, finished or not."""
-    root = _find_training(request)
+    name, root = request.path_params["name"], _find_training(request)
     stages = await asyncio.to_thread(read_stages, root)
-    return render_page(
-        request,
-        "training.html",
-        name=request.path_params["name"],
-        root=root,
-        stages=stages,
-        plots=draw_plots(stages),
-    )
+    plots = draw_plots(stages)
+    return render_page(request, "training.html", name=name, root=root, stages=stages, plots=plots)
 
 
 async def write_csv(request: Request) -> Response:

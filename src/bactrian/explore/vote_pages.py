@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from bactrian.evaluate.invitations import find_voter, invite_voters, name_voters
 from bactrian.evaluate.votes import (
     GUIDELINE,
     Ballot,
-    SolutionPair,
     cast_vote,
     compare_voter,
     count_votes,
@@ -32,7 +33,7 @@ from bactrian.evaluate.votes import (
     read_tally,
     read_votes,
 )
-from bactrian.explore.layout import FieldBlock, arrange_text
+from bactrian.explore.layout import arrange_text
 from bactrian.explore.rendering import get_explorer, has_agreed, is_owner, read_form, render_page
 from bactrian.explore.security import set_login
 from bactrian.records.run import Vote
@@ -63,24 +64,6 @@ class Voter:
         return name_solutions(self.folder)
 
 
-@dataclass(frozen=True, slots=True)
-class ShownBallot:
-    """A pair as the page shows it. Nothing in it tells whose a solution is."""
-
-    ballot: Ballot
-    seen: str
-    """When the vote that a new one replaces was stored; empty for a first vote."""
-
-    @property
-    def columns(self) -> tuple[tuple[str, str, tuple[FieldBlock, ...]], ...]:
-        """Title, hash and content of the left and the right solution."""
-        texts = [self.ballot.shown.solutions[way] for way in (self.ballot.left, self.ballot.right)]
-        return tuple(
-            (title, _hash(text), arrange_text(text))
-            for title, text in zip(("Left", "Right"), texts, strict=True)
-        )
-
-
 async def show_vote(request: Request) -> Response:
     """Show the next pair, or let a voter in who brings an invitation."""
     token = request.query_params.get("invite")
@@ -94,20 +77,17 @@ async def show_vote(request: Request) -> Response:
 
 async def store_vote(request: Request) -> Response:
     """Store a vote and go to the next pair. A vote on a changed text, or over another one, is refused."""
-    form = await read_form(request)
-    voter = _find_voter(request, request.cookies.get(_name_cookie(request), ""))
     explorer = get_explorer(request)
+    form = await read_form(request, writes=False)
+    voter = _find_voter(request, request.cookies.get(_name_cookie(request), ""))
     if voter is None:
         return _ask_invitation(request)
     if not explorer.edit:
         raise HTTPException(403)
     if wait := explorer.votes.take(voter.name):
+        what = f"This one was not counted; continue in {wait:.0f} seconds."
         return await _show_next(
-            request,
-            voter,
-            429,
-            f"These are more votes than a person can give. This one was not counted; continue in {wait:.0f} seconds.",
-            form,
+            request, voter, 429, f"These are more votes than a person can give. {what}", form
         )
     async with explorer.voting:
         try:
@@ -115,31 +95,36 @@ async def store_vote(request: Request) -> Response:
         except InputError:
             raise
         except BactrianError as error:
-            return await _show_next(
-                request,
-                voter,
-                503,
-                f"The vote was not stored: {error.what} Wait a moment and send it again.",
-                form,
-            )
+            what = f"The vote was not stored: {error.what} Wait a moment and send it again."
+            return await _show_next(request, voter, 503, what, form)
 
 
 async def _store(request: Request, voter: Voter, form: Mapping[str, str]) -> Response:
     pairs, votes = await read_pairs(voter.solutions), await read_votes(voter.folder)
-    own = {(one.session, one.repeated): one for one in votes if one.voter == voter.name}
+    mine = {(vote.session, vote.repeated): vote for vote in votes if vote.voter == voter.name}
     repeated = form.get("repeated") == "1"
-    pair = next((one for one in pairs if one.session == form.get("session")), None)
-    ballot = None if pair is None else _rebuild(pair, form, repeated=repeated)
+    # The form names the sides by hashes of their texts: so it gives no way away, and what was on the left is what the
+    # voter saw there, even if the order of the pairs has changed since.
+    ballot = next(
+        (
+            Ballot(pair, left, right, repeated=repeated, number=0, total=0)
+            for pair in pairs
+            for left, right in permutations(pair.solutions)
+            if (pair.session, *(_hash(pair.solutions[way]) for way in (left, right)))
+            == tuple(map(form.get, ("session", "left", "right")))
+        ),
+        None,
+    )
     if ballot is None:
         what = "The solutions of this task have changed since they were shown. The vote was not counted."
         return await _show_next(request, voter, 409, f"{what} Look at the pair again.")
-    stored = own.get((ballot.shown.session, repeated))
+    stored = mine.get((ballot.shown.session, repeated))
     if (f"{stored.created}" if stored else "") != form.get("seen", ""):
         what = (
             "You voted on this pair in another window meanwhile. That vote stands; this one was not counted."
         )
         return await _show_next(request, voter, 409, what)
-    if repeated and (ballot.shown.session, False) not in own:
+    if repeated and (ballot.shown.session, False) not in mine:
         raise InputError("This pair was not shown before.", next="Open the page of the votes again.")
     await cast_vote(
         voter.solutions,
@@ -150,21 +135,6 @@ async def _store(request: Request, voter: Voter, form: Mapping[str, str]) -> Res
         seconds=_read_seconds(form.get("shown", "")),
     )
     return RedirectResponse("/vote", 303)
-
-
-def _rebuild(pair: SolutionPair, form: Mapping[str, str], *, repeated: bool) -> Ballot | None:
-    """Return the ballot that the form answers; None if the texts are not those that were shown.
-
-    The form names the sides by hashes of their texts: so it gives no way away, and what was on the left is what the
-    voter saw there, even if the order of the pairs has changed since.
-    """
-    first, second = pair.solutions
-    for left, right in ((first, second), (second, first)):
-        if (form.get("left"), form.get("right")) == tuple(
-            _hash(pair.solutions[way]) for way in (left, right)
-        ):
-            return Ballot(pair, left, right, repeated=repeated, number=0, total=0)
-    return None
 
 
 async def _show_next(
@@ -178,18 +148,16 @@ async def _show_next(
 ) -> Response:
     """Show the next pair, or the last one again to change the vote; at the end thanks and agreement."""
     pairs, votes = await read_pairs(voter.solutions), await read_votes(voter.folder)
-    own = sorted((one for one in votes if one.voter == voter.name), key=lambda one: one.created)
-    last = next((one for one in pairs if own and one.session == own[-1].session), None)
-    shown: ShownBallot | None = None
+    mine = sorted((vote for vote in votes if vote.voter == voter.name), key=lambda vote: vote.created)
+    last = next((pair for pair in pairs if mine and pair.session == mine[-1].session), None)
     before: Vote | None = None
     if change and last is not None:
-        before = own[-1]
+        before = mine[-1]
         right = next(way for way in last.solutions if way != before.left)
         ballot = Ballot(last, before.left, right, repeated=before.repeated, number=0, total=0)
-        shown = ShownBallot(ballot, f"{before.created}")
-    elif (ballot := find_next_ballot(pairs, votes, voter.name)) is not None:
-        shown = ShownBallot(ballot, "")
-    if shown is None:
+    else:
+        ballot = find_next_ballot(pairs, votes, voter.name)
+    if ballot is None:
         return render_page(
             request,
             "thanks.html",
@@ -200,16 +168,22 @@ async def _show_next(
             agreement=compare_voter(pairs, votes, voter.name),
             tally=count_votes(pairs, votes),
         )
-    if shown.ballot.shown.mark and not has_agreed(request):
+    if ballot.shown.mark and not has_agreed(request):
         return render_page(request, "notice.html", next="/vote")
+    texts = [ballot.shown.solutions[way] for way in (ballot.left, ballot.right)]
     return render_page(
         request,
         "vote.html",
         status,
         voter=voter,
-        shown=shown,
+        ballot=ballot,
+        # Nothing in these tells whose a solution is.
+        columns=[
+            (title, _hash(text), arrange_text(text))
+            for title, text in zip(("Left", "Right"), texts, strict=True)
+        ],
         before=before,
-        given=len(own),
+        given=len(mine),
         can_change=last is not None and before is None,
         choices=CHOICES,
         guideline=GUIDELINE,
@@ -249,7 +223,7 @@ def _ask_invitation(request: Request, status: int = 401, problem: str = "") -> R
 async def begin_voting(request: Request) -> Response:
     """Let the owner vote under a pseudonym, without a link."""
     form = await read_form(request)
-    if not get_explorer(request).edit or not is_owner(request):
+    if not is_owner(request):
         raise HTTPException(403)
     folder = _list_studies(request).get(form.get("data", ""))
     if folder is None:
@@ -257,7 +231,7 @@ async def begin_voting(request: Request) -> Response:
             "There are no solutions to vote on.", next="`bactrian evaluate agents RUN` writes them."
         )
     name = form.get("voter", "")
-    if any(one.voter == name for one in read_invitations(folder)):
+    if any(invitation.voter == name for invitation in read_invitations(folder)):
         raise InputError(
             f"{name} has a link already.",
             next=f"Open it, take another name, or make a new one: bactrian evaluate invite {folder} {name}",
@@ -270,7 +244,7 @@ async def begin_voting(request: Request) -> Response:
 
 async def leave_voting(request: Request) -> Response:
     """Forget on this browser who votes. The link lets the voter in again."""
-    await read_form(request)
+    await read_form(request, writes=False)
     answer = RedirectResponse("/vote", 303)
     answer.delete_cookie(_name_cookie(request))
     return answer
@@ -282,9 +256,8 @@ async def show_votes(request: Request) -> Response:
     tallies: list[tuple[str, str, dict[str, Any]]] = []
     for name, folder in studies.items():
         tally = await read_tally(folder)
-        voters = {one.voter: 0 for one in await asyncio.to_thread(read_invitations, folder)}
-        for one in await read_votes(folder):
-            voters[one.voter] = voters.get(one.voter, 0) + 1
+        voters = Counter({one.voter: 0 for one in await asyncio.to_thread(read_invitations, folder)})
+        voters.update(vote.voter for vote in await read_votes(folder))
         tallies.append((name, f"{folder}", {**tally, "by_voter": voters}))
     return render_page(request, "votes.html", tallies=tallies, titles=TITLES, pseudonym=name_voters(1)[0])
 
@@ -292,7 +265,8 @@ async def show_votes(request: Request) -> Response:
 def _list_studies(request: Request) -> dict[str, Path]:
     """Return the folders of evaluations by the name of their data set."""
     sets = get_explorer(request).library.sets.values()
-    return {one.name: folder for one in sets if (folder := find_study(one.source)) is not None}
+    folders = {data_set.name: find_study(data_set.source) for data_set in sets}
+    return {name: folder for name, folder in folders.items() if folder is not None}
 
 
 def _find_voter(request: Request, token: str) -> Voter | None:

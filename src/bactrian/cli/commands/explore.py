@@ -80,14 +80,15 @@ def explore(
 
 def _write_copy(paths: Sequence[Path], folder: Path, query: str, limit: int) -> NoReturn:
     """Write the static copy and exit."""
-    from bactrian.explore.bundle import BundleOrder, write_bundle
+    from bactrian.explore.bundle import write_bundle
 
     progress = open_progress()
 
     async def write() -> int:
         with progress.status("reading the index") as line:
-            order = BundleOrder(paths, folder, query, limit)
-            count = await write_bundle(order, lambda text: line.update(to_printable(text)))
+            count = await write_bundle(
+                paths, folder, query, limit, lambda text: line.update(to_printable(text))
+            )
         progress.print(f"{write_count(count, 'conversation')} copied; open {folder / 'index.html'}")
         return 0
 
