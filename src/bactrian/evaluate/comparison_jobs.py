@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 
-from bactrian.errors import BadReply, EmptyReply, Filtered, InputError, ModelError
+from bactrian.errors import BadReply, EmptyReply, Filtered, InputError
 from bactrian.evaluate.verdicts import (
     SMALL_LONGEST,
     ScoreRequest,
@@ -27,13 +27,13 @@ from bactrian.protocol.pack import load_engine_prompts, render_prompt
 from bactrian.recipes.job_specs import find_recipe_model
 from bactrian.recipes.parameters import apply_parameters
 from bactrian.recipes.schema import Filled, JobSpec, Recipe
-from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Message, Sampling, Turn, Usage
-from bactrian.roleplay.start import begin_session, end_as_failed
+from bactrian.roleplay.start import begin_session
 from bactrian.runs.jobs import JobContext, JobCost, JobKind, ModelChoice, SessionCost
 from bactrian.runs.plan import Plan
+from bactrian.runs.questions import QuestionPlayer
 from bactrian.runs.scheduler import Job
 from bactrian.store import RunStore, open_store
 
@@ -54,43 +54,18 @@ class Step:
 
 
 async def ask_steps(
-    session: Session, steps: Sequence[Step], store: RunStore, *, keeps_unreadable: bool = False
-) -> AsyncGenerator[Event]:
-    """Ask the questions that the session has no turn for yet, store each answer, and end the session.
+    session: Session, steps: Sequence[Step], *, keeps_unreadable: bool = False
+) -> AsyncGenerator[Turn]:
+    """Yield the answers to the questions that the session has no turn for yet; the first question is turn 1.
 
-    A model failure ends the session as ``failed``; an endpoint fault leaves it open.
-
-    Args:
-        session: As stored.
-        steps: All questions of the session; the first one is turn 1.
-        store: Opened for writing.
-        keeps_unreadable: Store a reply that is malformed or filtered as a turn, instead of a failure.
+    ``keeps_unreadable`` makes a turn of a reply that is malformed or filtered, instead of a failure.
     """
-    yield Started(session)
-    used = session.usage
-    try:
-        for number, step in enumerate(steps[len(session.turns) :], start=len(session.turns) + 1):
-            try:
-                turn = await _ask(step, session, number)
-            except (BadReply, Filtered) as error:
-                if not keeps_unreadable or error.endpoint_wide:
-                    raise
-                turn = _keep(error, step, session, number)
-            used += turn.usage
-            await store.add_turn(session.id, turn)
-            yield Spoke(turn)
-    except ModelError as error:
-        yield await end_as_failed(replace(session, preparation=used, turns=()), error, store)
-        return
-    ending = Ending("answered", len(steps), steps[-1].agent, "")
-    await store.end(session.id, ending, used)
-    yield Ended(ending)
-
-
-async def _ask(step: Step, session: Session, number: int) -> Turn:
-    begun = perf_counter()
-    reply = await step.model.reply(
-        Request(
+    for number, step in enumerate(steps[len(session.turns) :], start=len(session.turns) + 1):
+        make_turn = partial(
+            Turn, number=number, speaker=step.agent, role=session.provenance.cast[step.agent].name, said=None
+        )
+        begun = perf_counter()
+        request = Request(
             messages=(Message("system", Text(step.system)), Message("user", Text(step.question))),
             sampling=derive_sampling(session.provenance.sampling[step.agent], step.agent, number),
             response_format=step.form,
@@ -99,41 +74,65 @@ async def _ask(step: Step, session: Session, number: int) -> Turn:
             call_index=number - 1,
             replay_index=step.index,
         )
-    )
-    if not reply.text.strip():
-        raise EmptyReply("The answer is empty.", where=step.model.name)
-    return Turn(
-        number=number,
-        speaker=step.agent,
-        role=session.provenance.cast[step.agent].name,
-        text=reply.text,
-        said=None,
-        usage=reply.usage,
-        seconds=perf_counter() - begun,
-        first_token=reply.first_token,
-        model=reply.model,
-        finish=reply.finish,
-        lossy=reply.choices[0].lossy,
-        fingerprint=reply.fingerprint,
-        thought=reply.choices[0].thought,
-    )
+        try:
+            reply = await step.model.reply(request)
+            if not reply.text.strip():
+                raise EmptyReply("The answer is empty.", where=step.model.name)
+            turn = make_turn(
+                text=reply.text,
+                usage=reply.usage,
+                seconds=perf_counter() - begun,
+                first_token=reply.first_token,
+                model=reply.model,
+                finish=reply.finish,
+                lossy=reply.choices[0].lossy,
+                fingerprint=reply.fingerprint,
+                thought=reply.choices[0].thought,
+            )
+        except (BadReply, Filtered) as error:
+            if not keeps_unreadable or error.endpoint_wide:
+                raise
+            text = clean_text(error.sample.decode("utf-8", "replace")).strip() or f"({error.what})"
+            turn = make_turn(
+                text=Text(text),
+                usage=Usage(*error.spent),
+                seconds=0.0,
+                first_token=None,
+                model=step.model.name,
+                finish="other",
+            )
+        yield turn
 
 
-def _keep(error: ModelError, step: Step, session: Session, number: int) -> Turn:
-    """Return a reply that could not be used as a turn: what came, or else the error."""
-    prompt, completion = error.spent
-    text = clean_text(error.sample.decode("utf-8", "replace")).strip() or f"({error.what})"
-    return Turn(
-        number=number,
-        speaker=step.agent,
-        role=session.provenance.cast[step.agent].name,
-        text=Text(text),
-        said=None,
-        usage=Usage(prompt, completion),
-        seconds=0.0,
-        first_token=None,
-        model=step.model.name,
-        finish="other",
+def _make_session(
+    job: Job,
+    task: Task,
+    cast: Mapping[str, Role],
+    models: Mapping[str, Model],
+    sampling: Mapping[str, Sampling],
+    *,
+    source: Session | None,
+    values: Mapping[str, str],
+    protocol: str = "free",
+) -> Session:
+    """Return the session of a job, whose mark is that of ``source``."""
+    roles, pack = list(cast.values()), load_engine_prompts().hash
+    return Session(
+        id=job.id,
+        assistant=roles[0],
+        user=roles[-1],
+        task=task,
+        provenance=Provenance(
+            prompts="evaluation",
+            prompts_hash=pack,
+            protocol=protocol,
+            models={agent: models[agent].name for agent in cast},
+            sampling=sampling,
+            cast=cast,
+            engine_hash=pack,
+        ),
+        values={**values, **job.values},
+        mark=None if source is None else source.mark,
     )
 
 
@@ -217,7 +216,7 @@ class SolutionJobs(JobKind[Solutions]):
         return SolutionPlayer(self.plan, self.job, context, runs)
 
 
-class SolutionPlayer:
+class SolutionPlayer(QuestionPlayer):
     """Writes the solutions of a task one after another."""
 
     def __init__(
@@ -228,50 +227,30 @@ class SolutionPlayer:
         self._context = context
         self._runs = runs
 
-    async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
-        """Ask for the solutions that are missing."""
-        item = job.values["task"]
-        conversations = {way: await _find_conversation(run, item) for way, run in self._runs.items()}
-        session = self._make_session(job, next(iter(conversations.values()), None))
-        session = await begin_session(session, store)
-        task = session.task.text
-        steps = [self._make_step(way, task, conversations.get(way)) for way in self._spec.ways]
-        async with aclosing(ask_steps(session, steps, store)) as events:
-            async for event in events:
-                yield event
-
-    def _make_session(self, job: Job, conversation: Session | None) -> Session:
-        spec, seed = self._spec, self._context.seeds.find_job(job.number)
-        cast = {way: Role(spec.name(way)) for way in spec.ways}
+    async def begin(self, job: Job, store: RunStore) -> tuple[Session, AsyncGenerator[Turn], Ending]:
+        """Return the session, the solutions that are missing, and the ending."""
+        item, spec, seed = job.values["task"], self._spec, self._context.seeds.find_job(job.number)
+        conversations = {way: await _find_session(run, item) for way, run in self._runs.items()}
+        conversation = next(iter(conversations.values()), None)
         if conversation is None:
-            task, values = Task(clean_text(job.values["task"])), dict[str, str]()
+            task, values = Task(clean_text(item)), dict[str, str]()
         else:
             task = Task(conversation.task.original, conversation.task.specified)
             values = {"assistant_role": conversation.assistant.name, "user_role": conversation.user.name}
-        return Session(
-            id=job.id,
-            assistant=cast[spec.ways[0]],
-            user=cast[spec.ways[-1]],
-            task=task,
-            provenance=Provenance(
-                prompts="evaluation",
-                prompts_hash=load_engine_prompts().hash,
-                protocol="free",
-                models={way: self._context.models[way].name for way in spec.ways},
-                sampling={way: self._sample(way, seed) for way in spec.ways},
-                cast=cast,
-                engine_hash=load_engine_prompts().hash,
-            ),
-            preparation=Usage(),
-            values={**values, **job.values},
-            mark=None if conversation is None else conversation.mark,
-        )
-
-    def _sample(self, way: Way, seed: int | None) -> Sampling:
-        small = get_traits(self._context.models[way]).small
-        longest = min(self._spec.max_tokens, _SMALL_LONGEST) if small else self._spec.max_tokens
-        usual = Sampling(_TEMPERATURE, max_tokens=longest, seed=seed)
-        return apply_parameters(usual, self._plan.parameters.get(way, ()))
+        models = self._context.models
+        sampling: dict[str, Sampling] = {}
+        for way in spec.ways:
+            longest = (
+                min(spec.max_tokens, _SMALL_LONGEST) if get_traits(models[way]).small else spec.max_tokens
+            )
+            usual = Sampling(_TEMPERATURE, max_tokens=longest, seed=seed)
+            sampling[way] = apply_parameters(usual, self._plan.parameters.get(way, ()))
+        cast = {way: Role(spec.name(way)) for way in spec.ways}
+        session = _make_session(job, task, cast, models, sampling, source=conversation, values=values)
+        session = await begin_session(session, store)
+        steps = [self._make_step(way, session.task.text, conversations.get(way)) for way in spec.ways]
+        ending = Ending("answered", len(steps), steps[-1].agent, "")
+        return session, ask_steps(session, steps), ending
 
     def _make_step(self, way: Way, task: str, conversation: Session | None) -> Step:
         model = self._context.models[way]
@@ -288,11 +267,11 @@ class SolutionPlayer:
                 return Step(way, model, system, task)
 
 
-async def _find_conversation(run: RunStore, session_id: str) -> Session:
-    conversation = await run.session(session_id)
-    if conversation is None:
+async def _find_session(run: RunStore, session_id: str) -> Session:
+    session = await run.session(session_id)
+    if session is None:
         raise InputError(f"Session {session_id} is not there.", where=str(run.path))
-    return conversation
+    return session
 
 
 def write_extraction(conversation: Session, *, small: bool = False) -> tuple[str, str]:
@@ -361,69 +340,52 @@ class VerdictJobs(JobKind[Verdicts]):
         return VerdictPlayer(self.plan, self.job, context, source)
 
 
-class VerdictPlayer:
-    """Asks the judge about a pair: an odd turn shows the first solution first, an even one the second."""
+class VerdictPlayer(QuestionPlayer):
+    """Asks the judge about a pair: an odd turn shows the first solution first, an even one the second.
+
+    A reply that cannot be read is kept.
+    """
 
     def __init__(self, plan: Plan, spec: Verdicts, context: JobContext, source: RunStore) -> None:
         self._spec = spec
-        self._model = context.models[JUDGE]
-        self._seeds = context.seeds
+        self._context = context
         self._source = source
-        self._request = ScoreRequest.of_model(spec.style, self._model)
+        model = context.models[JUDGE]
+        self._request = ScoreRequest.of_model(spec.style, model)
         self._parameters = plan.parameters.get(JUDGE, ())
-        small = get_traits(self._model).small
+        small = get_traits(model).small
         self._longest = spec.longest or (SMALL_LONGEST if small else None)
         self._max_tokens = min(spec.max_tokens, 200) if small else spec.max_tokens
 
-    async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
-        """Ask for the judgements that are missing. A reply that cannot be read is kept."""
-        solved = await self._source.session(job.values["task"])
-        if solved is None:
-            raise InputError(f"Solution {job.values['task']} is missing.", where=str(self._source.path))
+    async def begin(self, job: Job, store: RunStore) -> tuple[Session, AsyncGenerator[Turn], Ending]:
+        """Return the session, the judgements that are missing, and the ending."""
+        solved = await _find_session(self._source, job.values["task"])
         pair = split_pair(job.values["pair"])
         texts = read_solutions(solved)
         if not texts.keys() >= set(pair):
             raise InputError(f"A solution of task {solved.id} is missing.", where=str(self._source.path))
-        first, second = (shorten_solution(texts[way], self._longest) for way in pair)
-        session = await begin_session(self._make_session(job, solved), store)
-        system = render_prompt("compare_system")
-        steps = [
-            Step(
-                JUDGE,
-                self._model,
-                system,
-                self._request.write(
-                    solved.task.text, *((first, second) if number % 2 == 0 else (second, first))
-                ),
-                self._request.form,
-                number,
-            )
-            for number in range(2 * self._spec.repeats)
-        ]
-        async with aclosing(ask_steps(session, steps, store, keeps_unreadable=True)) as events:
-            async for event in events:
-                yield event
-
-    def _make_session(self, job: Job, solved: Session) -> Session:
-        role = Role("Judge")
-        usual = Sampling(0.0, max_tokens=self._max_tokens, seed=self._seeds.find_job(job.number))
-        return Session(
-            id=job.id,
-            assistant=role,
-            user=role,
-            task=solved.task,
-            provenance=Provenance(
-                prompts="evaluation",
-                prompts_hash=load_engine_prompts().hash,
-                protocol="free" if self._request.form is None else "enforced",
-                models={JUDGE: self._model.name},
-                sampling={JUDGE: apply_parameters(usual, self._parameters)},
-                cast={JUDGE: role},
-                engine_hash=load_engine_prompts().hash,
-            ),
-            values={**solved.values, **job.values},
-            mark=solved.mark,
+        shown = [shorten_solution(texts[way], self._longest) for way in pair]
+        seed = self._context.seeds.find_job(job.number)
+        sampling = apply_parameters(Sampling(0.0, max_tokens=self._max_tokens, seed=seed), self._parameters)
+        form, models = self._request.form, self._context.models
+        session = _make_session(
+            job,
+            solved.task,
+            {JUDGE: Role("Judge")},
+            models,
+            {JUDGE: sampling},
+            source=solved,
+            values=solved.values,
+            protocol="free" if form is None else "enforced",
         )
+        session = await begin_session(session, store)
+        system = render_prompt("compare_system")
+        steps: list[Step] = []
+        for number in range(2 * self._spec.repeats):
+            question = self._request.write(solved.task.text, *(shown if number % 2 == 0 else shown[::-1]))
+            steps.append(Step(JUDGE, models[JUDGE], system, question, form, number))
+        ending = Ending("answered", len(steps), JUDGE, "")
+        return session, ask_steps(session, steps, keeps_unreadable=True), ending
 
 
 def shorten_solution(text: str, longest: int | None) -> str:

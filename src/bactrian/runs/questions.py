@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -155,6 +156,35 @@ def _question(session: Session) -> Turn:
     )
 
 
+class QuestionPlayer(ABC):
+    """Plays sessions whose turns are answers to separate questions, as a translation and a verdict are."""
+
+    @abstractmethod
+    async def begin(self, job: Job, store: RunStore) -> tuple[Session, AsyncGenerator[Turn], Ending]:
+        """Return the session of ``job`` as it is stored, the turns that it does not have yet, and its ending."""
+
+    async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
+        """Store the turns that are missing one after another, then the ending.
+
+        A model failure ends the session as ``failed``; an endpoint fault leaves it open.
+        """
+        session, turns, ending = await self.begin(job, store)
+        yield Started(session)
+        used = session.usage
+        try:
+            async with aclosing(turns):
+                async for turn in turns:
+                    used += turn.usage
+                    await store.add_turn(session.id, turn)
+                    yield Spoke(turn)
+        except ModelError as error:
+            # What was used is the preparation of a session without turns: its own turns would count twice.
+            yield await end_as_failed(replace(session, preparation=used, turns=()), error, store)
+            return
+        await store.end(session.id, ending, used)
+        yield Ended(ending)
+
+
 # Runs jobs that translate a conversation of another run (the paper's translated AI Society).
 
 
@@ -249,7 +279,7 @@ def _mean(numbers: Sequence[int | None]) -> float:
     return fmean([number or 0 for number in numbers]) if numbers else 0.0
 
 
-class TranslatePlayer:
+class TranslatePlayer(QuestionPlayer):
     """Translates sessions turn by turn. Markers, code and the done token stay unchanged."""
 
     def __init__(self, plan: Plan, spec: Translate, context: JobContext, source: RunStore) -> None:
@@ -285,25 +315,17 @@ class TranslatePlayer:
             values={**original.values, **job.values},
         )
 
-    async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
-        """Translate the missing turns, then store the ending of the original."""
+    async def begin(self, job: Job, store: RunStore) -> tuple[Session, AsyncGenerator[Turn], Ending]:
+        """Return the session, the turns that are not translated yet, and the ending of the original."""
         original = await self._original(job.values["source"])
         session = await begin_session(self._session(job, original), store)
-        yield Started(session)
-        used = session.usage
-        try:
-            for turn in original.turns[len(session.turns) :]:
-                translated = await self._turn(turn, session)
-                used += translated.usage
-                await store.add_turn(session.id, translated)
-                yield Spoke(translated)
-        except ModelError as error:
-            yield await end_as_failed(replace(session, preparation=used), error, store)
-            return
         last = original.turns[-1]
         ending = original.ending or Ending("translated", last.number, last.speaker, "")
-        await store.end(session.id, ending, used)
-        yield Ended(ending)
+        return session, self._translate(original, session), ending
+
+    async def _translate(self, original: Session, session: Session) -> AsyncGenerator[Turn]:
+        for turn in original.turns[len(session.turns) :]:
+            yield await self._turn(turn, session)
 
     async def _original(self, session_id: str) -> Session:
         original = await self._source.session(session_id)
