@@ -25,9 +25,8 @@ from bactrian.recipes.schema import Axis
 from bactrian.records.text import Text, clean_text, to_path_part
 from bactrian.records.turn import Message, Sampling, Usage
 from bactrian.runs.parse_lists import (
+    LIST_SCHEMA,
     build_list_grammar,
-    build_list_schema,
-    build_varied_list_grammar,
     read_item,
     read_list,
 )
@@ -61,31 +60,29 @@ class FunctionSource:
         Raises:
             InputError: the function failed, or returned something other than texts.
         """
+        where = f"axes.{request.axis}.source"
         try:
-            given = self.function(request)
-            given = await given if isinstance(given, Awaitable) else given
-            found: list[object] = list(given)
+            result = self.function(request)
+            result = await result if isinstance(result, Awaitable) else result
+            values: list[object] = list(result)
         except BactrianError:
             raise
         except Exception as error:
             raise InputError(
                 f"The list source {self.name!r} failed for {request.id!r}: {type(error).__name__}: {error}.",
-                where=f"axes.{request.axis}.source",
+                where=where,
                 next="Correct it and run the same command again.",
             ) from error
-        if isinstance(given, str):
+        strange = [item for item in values if not isinstance(item, str)]
+        if strange or isinstance(result, str):
+            what = f"{strange[0]!r}" if strange else "a text and not a list of texts"
             raise InputError(
-                f"The list source {self.name!r} returned a text for {request.id!r} and not a list of texts.",
-                where=f"axes.{request.axis}.source",
-                next="Return a list.",
+                f"The list source {self.name!r} returned {what} for {request.id!r}"
+                f"{', which is not a text' if strange else ''}.",
+                where=where,
+                next="Return a list of texts.",
             )
-        if strange := [item for item in found if not isinstance(item, str)]:
-            raise InputError(
-                f"The list source {self.name!r} returned {strange[0]!r} for {request.id!r}, which is not a text.",
-                where=f"axes.{request.axis}.source",
-                next="Return texts.",
-            )
-        texts = (item.strip() for item in cast("list[str]", found))
+        texts = (item.strip() for item in cast("list[str]", values))
         items = tuple(dict.fromkeys(clean_text(item) for item in texts if item and "\0" not in item))
         why = "" if len(items) >= request.count else f"The list source {self.name!r} has no more."
         yield ListProgress(items[: request.count], finished=True, usage=Usage(), calls=0, why=why)
@@ -97,24 +94,24 @@ def find_list_source(name: str, own: Mapping[str, ListSource | ListFunction]) ->
     Raises:
         InputError: there is no such source, or it cannot be loaded.
     """
-    found: object = own.get(name)
-    if found is None:
+    source: object = own.get(name)
+    if source is None:
         if name not in list_plugins(GROUP):
             raise InputError(
                 f"There is no list source {name!r}.",
                 where="source",
                 next=f"Install the package that registers it under {GROUP}, or pass it to generate().",
             )
-        found = load_plugin(GROUP, name)
-    if hasattr(found, "list_items"):
-        return cast("ListSource", found)
-    if not callable(found):
+        source = load_plugin(GROUP, name)
+    if hasattr(source, "list_items"):
+        return cast("ListSource", source)
+    if not callable(source):
         raise InputError(
             f"The list source {name!r} is neither an object with list_items nor a function.",
             where="source",
             next="Pass a function of a ListRequest.",
         )
-    return FunctionSource(name, cast("ListFunction", found))
+    return FunctionSource(name, cast("ListFunction", source))
 
 
 # Removes duplicates and near-duplicates from lists.
@@ -159,7 +156,8 @@ def remove_duplicates(items: Iterable[str], known: Iterable[str] = ()) -> list[s
         if len(words.bag) >= 4:
             # Filing an item under its rarest words keeps the number of comparisons small.
             rarest = sorted(words.bag, key=lambda word: len(by_word.get((word, words.figures), ())))
-            for word in rarest[: _count_filed_words(len(words.bag))]:
+            # Under so many words that every near bag shares at least one of them.
+            for word in rarest[: len(words.bag) - int(_NEAR * len(words.bag)) + 1]:
                 by_word.setdefault((word, words.figures), []).append(words)
         return True
 
@@ -199,11 +197,6 @@ def _are_near(one: _Words, other: _Words) -> bool:
     return all(word in following for word in less)
 
 
-def _count_filed_words(size: int) -> int:
-    """Return under how many words a bag must be filed so that every near bag shares at least one of them."""
-    return size - int(_NEAR * size) + 1
-
-
 def _key(written: list[str]) -> str:
     """Return the tokens without articles and spaces between words, so that ``sales person`` equals ``salesperson``.
 
@@ -232,42 +225,12 @@ def _is_distinguishing(token: str) -> bool:
     return unicodedata.category(token[0])[0] != "M"
 
 
+# After this many replies in a row without a new item, the list stays short.
 _MAX_EMPTY_ROUNDS = 3
-"""After this many replies in a row without a new item, the list stays short."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Style:
-    """How to ask a model for a list."""
-
-    at_once: int = 1_000_000
-    """Maximum number of items per question."""
-    shown: int = 1_000_000
-    """Maximum number of existing items that a question lists as taken."""
-    least_temperature: float = 0.0
-    tokens_each: int | None = None
-    """Maximum number of tokens per item, with one item more for the text around them; None: as the axis says."""
-    varied: bool = False
-    """True if each item of a question must begin with a different letter."""
-    ends_lists: bool = True
-    """True if the model usually ends its lists itself; the last item of a truncated reply is then incomplete."""
-
-    def make_sampling(self, axis: Axis, size: int, seed: int | None) -> Sampling:
-        """Return the sampling parameters for a question that asks for ``size`` items."""
-        temperature = axis.temperature
-        if self.least_temperature:
-            temperature = max(temperature or 0.0, self.least_temperature)
-        longest = axis.max_tokens
-        if self.tokens_each is not None:
-            longest = min(longest, self.tokens_each * (size + 1))
-        return Sampling(temperature, max_tokens=longest, seed=seed)
-
-
-_SMALL_MODEL = _Style(
-    at_once=10, shown=0, least_temperature=0.8, tokens_each=60, varied=True, ends_lists=False
-)
-"""The built-in model repeats the items it reads, fills longer lists with repetitions, repeats itself below this
-temperature, and rarely ends a list itself."""
+# The built-in model fills longer lists with repetitions, and repeats itself below this temperature.
+_SMALL_LIST = 10
+_SMALL_TEMPERATURE = 0.8
+_SMALL_TOKENS = 60  # an item
 
 
 class ModelSource:
@@ -290,8 +253,8 @@ class ModelSource:
     ) -> None:
         self._axes = {axis.name: axis for axis in axes}
         self._model = model
+        self._small = get_traits(model).small
         self._preamble = preamble
-        self._style = _SMALL_MODEL if get_traits(model).small else _Style()
         self._enforced = enforced
         self._seeds = seeds or RunSeeds(None)
         self._parameters = parameters
@@ -360,8 +323,8 @@ class ModelSource:
                     if not answers:
                         continue
                     # In the order of the questions, so that the same seed gives the same list.
-                    found = [item for number in sorted(answers) for item in answers[number].new]
-                    items = (*before.items, *remove_duplicates(found, before.items))
+                    new = [item for number in sorted(answers) for item in answers[number].new]
+                    items = (*before.items, *remove_duplicates(new, before.items))
                     fresh = len(items) - len(before.items)
                     is_empty = not waiting and fault is None and 3 * fresh < len(answers)
                     so_far = ListProgress(
@@ -384,7 +347,7 @@ class ModelSource:
     async def _ask(self, axis: Axis, request: ListRequest, so_far: ListProgress) -> _Answer:
         """Ask once for the missing items."""
         missing = axis.count - len(so_far.items)
-        size = 1 if axis.each else min(missing, self._style.at_once)
+        size = 1 if axis.each else min(missing, _SMALL_LIST) if self._small else missing
         try:
             reply = await self._model.reply(self._make_request(axis, request, so_far, size))
         except ContextFull:
@@ -395,33 +358,42 @@ class ModelSource:
             if error.endpoint_wide:
                 raise
             return _Answer(why=error.what)
-        found = [read_item(reply.text)] if axis.each else read_list(reply.text, single=size == 1)
-        if reply.finish == "length" and self._style.ends_lists:
-            found = found[:-1]
-        new = remove_duplicates((clean_text(item) for item in found if item), so_far.items)[:missing]
+        items = [read_item(reply.text)] if axis.each else read_list(reply.text, single=size == 1)
+        if reply.finish == "length" and not self._small:  # the built-in model rarely ends a list itself
+            items = items[:-1]
+        new = remove_duplicates((clean_text(item) for item in items if item), so_far.items)[:missing]
         return _Answer(tuple(new), reply.usage, "" if new else "The replies contained no new items.")
 
     def _make_request(self, axis: Axis, request: ListRequest, so_far: ListProgress, size: int) -> Request:
         assert axis.ask is not None
         template = compile_template(axis.ask, may=frozenset({"count", *axis.per}))
-        question = template.render({"count": size, **request.values})
-        most = min(axis.shown, self._style.shown)
-        shown = so_far.items[-most:] if most else ()
+        parts = [self._preamble, template.render({"count": size, **request.values})]
+        # The built-in model repeats the items that it reads.
+        if axis.shown and so_far.items and not self._small:
+            shown = "\n".join(f"- {item[:200]}" for item in so_far.items[-axis.shown :])
+            parts.append(render_prompt("list_taken", items=shown))
         seed = self._seeds.find_list(request.id, so_far.calls)
+        sampling = Sampling(axis.temperature, max_tokens=axis.max_tokens, seed=seed)
+        grammar = build_list_grammar(size) if self._enforced else None
+        if self._small:
+            sampling = replace(
+                sampling,
+                temperature=max(axis.temperature or 0.0, _SMALL_TEMPERATURE),
+                max_tokens=min(axis.max_tokens, _SMALL_TOKENS * (size + 1)),
+            )
+            first = crc32(request.id.encode())  # so that not every list begins with the same letters
+            grammar = build_list_grammar(size, varied=first + so_far.calls)
+        form = None
+        if grammar and not axis.each:
+            form = ResponseFormat(name="items", schema=LIST_SCHEMA, grammar=grammar, read=_read_items)
         return Request(
-            messages=(Message("user", Text(_write_question(self._preamble, question, shown))),),
-            sampling=apply_parameters(self._style.make_sampling(axis, size, seed), self._parameters),
-            response_format=None if axis.each else self._choose_format(size, request.id, so_far.calls),
+            messages=(Message("user", Text("\n\n".join(filter(None, parts)))),),
+            sampling=apply_parameters(sampling, self._parameters),
+            response_format=form,
             session=request.id,
             agent="lister",
             call_index=so_far.calls,
         )
-
-    def _choose_format(self, size: int, list_id: str, calls: int) -> ResponseFormat | None:
-        if self._style.varied:
-            first = crc32(list_id.encode())  # so that not every list begins with the same letters
-            return _make_format(build_varied_list_grammar(size, first + calls))
-        return _make_format(build_list_grammar(size)) if self._enforced else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,21 +407,8 @@ class _Answer:
     """True if no further question can be asked."""
 
 
-def _write_question(preamble: str, question: str, taken: Sequence[str]) -> str:
-    parts = [preamble] if preamble else []
-    parts.append(question)
-    if taken:
-        listed = "\n".join(f"- {item[:200]}" for item in taken)
-        parts.append(render_prompt("list_taken", items=listed))
-    return "\n\n".join(parts)
-
-
 class _Items(BaseModel):
     items: list[str]
-
-
-def _make_format(grammar: str) -> ResponseFormat:
-    return ResponseFormat(name="items", schema=build_list_schema(), grammar=grammar, read=_read_items)
 
 
 def _read_items(text: str) -> str:
