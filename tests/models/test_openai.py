@@ -71,14 +71,14 @@ async def test_every_sampling_parameter_but_the_repeat_penalty_is_sent() -> None
 
 def test_the_official_endpoint_is_told_the_longest_reply_in_its_newer_word() -> None:
     request = Request([], Sampling(max_tokens=5))
-    parts = build_request_parts("m", request, options=encode_options(request, dialect=OFFICIAL))
+    parts, _ = build_request_parts("m", request, options=encode_options(request, dialect=OFFICIAL))
     assert json.loads(b"".join(parts)) == {"model": "m", "messages": [], "max_completion_tokens": 5}
 
 
 def test_a_longer_history_begins_with_the_bytes_of_the_shorter_one() -> None:
     longer = Request([*ASK.messages, Message("assistant", Text("hé"))])
     short, long = (
-        b"".join(build_request_parts("m", request, options=encode_options(request)))
+        b"".join(build_request_parts("m", request, options=encode_options(request))[0])
         for request in (ASK, longer)
     )
     assert long.startswith(short.removesuffix(b"]}"))

@@ -110,9 +110,10 @@ class Response:
             TransportFault: the connection failed before the end.
         """
         await self.read_until("piece")
-        return self._take_pieces()
+        return self.take_body()
 
-    def _take_pieces(self) -> bytes:
+    def take_body(self) -> bytes:
+        """Return what has arrived of the body since it was read last."""
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         return body
@@ -120,7 +121,7 @@ class Response:
     async def read_all(self) -> bytes:
         """Return the rest of the body. Raises the errors of :meth:`read`."""
         await self.read_until("whole")
-        return self._take_pieces()
+        return self.take_body()
 
     async def read_until(self, part: Part) -> None:
         """Wait until ``part`` of the response has arrived. Raises the errors of :meth:`read`."""

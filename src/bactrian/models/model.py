@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from bactrian.errors import ContextFull, Halted
 from bactrian.records.text import Text
-from bactrian.records.turn import Finish, Invocation, Message, Sampling, Tool, Usage
+from bactrian.records.turn import Finish, Invocation, Message, Sampling, Tool, Usage, record
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,18 @@ class ResponseFormat:
     """Converts a reply that follows ``schema`` to the protocol's text. Raises ValueError if it does not."""
 
 
-@dataclass(frozen=True, slots=True)
+class Conversation(list[Message]):
+    """Messages that are only appended to, so that a client encodes each of them once and not again at every turn."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        super().__init__(messages)
+        self.pieces: list[bytes] = []
+        """Their JSON, as far as it was sent: references to what the texts keep."""
+        self.size = 0
+        """Bytes of the pieces."""
+
+
+@record
 class Request:
     """One call: the conversation so far as the answering agent sees it, with the parameters of the answer."""
 
@@ -54,7 +65,7 @@ class Request:
     """Called when a streamed reply fails and is requested again: discard the text received so far."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplyChoice:
     """One of the replies to a request."""
 
@@ -70,7 +81,7 @@ class ReplyChoice:
     """Thoughts of the model before its answer; not part of ``text``."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reply:
     """The answer of a model."""
 

@@ -27,7 +27,6 @@ from bactrian.models.faults import (
     read_error_body,
     read_retry_after,
     read_window,
-    write_masked,
 )
 from bactrian.models.http import Address, NoConnection, Pool, ProxyRefused, Timeouts, read_address
 from bactrian.models.http_response import Response, TransportFault
@@ -180,8 +179,7 @@ class OpenAIModel:
         """
         adapted = _set_length(request, most)
         options = self._options.encode(adapted, stream=stream, dialect=self._dialect, without=self._without)
-        parts = build_request_parts(self._model, adapted, options=options)
-        sent = sum(map(len, parts))
+        parts, sent = build_request_parts(self._model, adapted, options=options)
         longest = request.sampling.max_tokens
         if self._window is not None and most == longest:
             fitting = self._fit(longest or 0, sent, self._window)
@@ -232,7 +230,9 @@ class OpenAIModel:
             if stream and not _is_json(response):
                 reply = await self._read_streamed(response, request, sent, started)
             else:
-                reply = await self._read_whole(response, request, sent)
+                # Unless it was to be streamed, all of it is there.
+                body = await response.read_all() if stream else response.take_body()
+                reply = self._read_whole(body, request, sent)
         except (TransportFault, ModelError) as fault:
             if fault.spent == (0, 0) and _may_have_cost(fault, response):
                 source = fault if isinstance(fault, TransportFault) else response
@@ -305,8 +305,8 @@ class OpenAIModel:
             self._pool.before_again = self.before_again
         return self._pool
 
-    async def _read_whole(self, response: Response, request: Request, sent: int) -> Reply:
-        reply = read_reply(self._mask.hide_bytes(await response.read_all()), sent=sent, usage=self._usage)
+    def _read_whole(self, body: bytes, request: Request, sent: int) -> Reply:
+        reply = read_reply(body, sent=sent, usage=self._usage)
         form = request.response_format
         if form is not None and not has_grammar(form, self._dialect):
             try:
@@ -321,21 +321,16 @@ class OpenAIModel:
 
     async def _read_streamed(self, response: Response, request: Request, sent: int, started: float) -> Reply:
         assert request.on_text is not None
-        masked = self._mask.cover(request.on_text, request.on_restart)
-        gathered = await read_stream(response, masked.add, masked.restart)
-        masked.end()
-        raw = self._mask.hide_bytes(bytes(gathered.raw))
+        gathered = await read_stream(response, request.on_text, request.on_restart)
+        raw = bytes(gathered.raw)
         if gathered.empty:
             reply = read_reply(raw, sent=sent, usage=self._usage)
             request.on_text(reply.text)
             return reply
-        value = gathered.value()
-        if (hidden := self._mask.hide_in_value(value)) is not value:
-            value, raw = hidden, write_masked(hidden)  # In the raw bytes it is in pieces.
         if not gathered.ended:
             raise TryAgain("The stream ended before its reply did.", sample=raw)
         await _drain(response)
-        reply = build_reply(value, raw=raw, sent=sent, usage=self._usage, lossy=gathered.lossy)
+        reply = build_reply(gathered.value(), raw=raw, sent=sent, usage=self._usage, lossy=gathered.lossy)
         return replace(reply, first_token=gathered.first_text and gathered.first_text - started)
 
     async def _suggest_names(self, fault: ModelError, pool: Pool) -> ModelError:
@@ -382,11 +377,9 @@ class OpenAIModel:
         )
         error.where = str(self._url)
         error.spent = fault.spent
-        error.what = self._mask.hide_in_error(error.what)
-        error.next = error.next and self._mask.hide_in_error(error.next)
-        error.sample = self._mask.hide_in_sample(error.sample)
-        error.what = to_line(error.what)
-        error.next = error.next and to_line(error.next)
+        error.what = to_line(self._mask.hide(error.what))
+        error.next = error.next and to_line(self._mask.hide(error.next))
+        error.sample = self._mask.hide_bytes(error.sample)
         error.args = (error.what,)
         return error
 

@@ -10,9 +10,9 @@ from urllib.parse import quote, urlencode
 from pydantic_core import from_json, to_json
 
 from bactrian.models.faults import is_object
-from bactrian.models.model import Constraint, Request, ResponseFormat
+from bactrian.models.model import Constraint, Conversation, Request, ResponseFormat
 from bactrian.models.seeds import fit_seed
-from bactrian.records.turn import Invocation, Message, Sampling, Tool
+from bactrian.records.turn import Invocation, Sampling, Tool
 
 LengthWord = Literal["max_tokens", "max_completion_tokens"]
 OTHER_WORD: Mapping[str, LengthWord] = {
@@ -74,80 +74,56 @@ _OPENINGS = {
 }
 
 
-def build_request_parts(
-    model: str,
-    request: Request,
-    *,
-    options: bytes,
-) -> list[bytes]:
-    """Return the body of a request in parts, including the cached JSON of the messages.
+def build_request_parts(model: str, request: Request, *, options: bytes) -> tuple[list[bytes], int]:
+    """Return the body of a request in parts, including the cached JSON of the messages, and its bytes.
 
     ``options`` are its other fields, from :func:`encode_options`. Equal histories give equal bytes up to the latest
     message, so that a server's prefix cache applies.
     """
     messages = request.messages
-    texts = [message.text.json for message in messages]
-    if request.tools:
-        texts = [text + _encode_tool_fields(message) for text, message in zip(texts, messages, strict=True)]
-    # Slice assignment: a long conversation needs no more Python steps than a short one.
-    parts = [b""] * (2 * len(texts))
-    parts[::2] = [_OPENINGS[message.role] for message in messages]
-    parts[1::2] = texts
-    start, end = b'{"model":' + to_json(model) + b',"messages":[', b"]"
-    if parts:
-        parts[0], end = start + parts[0][2:], b"}]"
-    else:
-        parts = [start]
-    parts.append(end + options)
-    return parts
-
-
-def _encode_tool_fields(message: Message) -> bytes:
-    """Return the JSON that tool calls and results add to a message."""
-    if message.calls:
-        return encode_calls(message.calls)
-    return b',"tool_call_id":' + to_json(message.answers) if message.answers else b""
+    if request.tools or not isinstance(messages, Conversation):
+        messages = Conversation(messages)
+    pieces = messages.pieces
+    for message in messages[len(pieces) // 2 :]:  # two: a long conversation takes no longer than a short one
+        opening, text = _OPENINGS[message.role], message.text.json
+        if not pieces:
+            opening = opening.removeprefix(b"},")
+        if request.tools and message.calls:
+            text += b',"tool_calls":' + to_json(to_wire_calls(message.calls))
+        elif request.tools and message.answers:
+            text += b',"tool_call_id":' + to_json(message.answers)
+        pieces += (opening, text)
+        messages.size += len(opening) + len(text)
+    start = b'{"model":' + to_json(model) + b',"messages":['
+    end = (b"}]" if pieces else b"]") + options
+    return [start, *pieces, end], len(start) + messages.size + len(end)
 
 
 # The other fields of a request: sampling parameters, constraints and tools.
-
-
-_KEPT = 64
 
 
 class OptionEncoder:
     """Encodes the options of an endpoint's requests; a session without a seed repeats the same ones at each turn."""
 
     def __init__(self) -> None:
-        self._encoded: dict[tuple[object, ...], bytes] = {}
+        self._last: dict[str, tuple[tuple[object, ...], bytes]] = {}
+        """By agent."""
 
     def encode(self, request: Request, *, stream: bool, dialect: Dialect, without: frozenset[str]) -> bytes:
-        """Return what :func:`encode_options` returns, from memory if possible."""
-        sampling = request.sampling
-        if (
-            sampling.seed is not None
-            or sampling.extra
-            or request.tools
-            or request.n != 1
-            or request.response_format is not None
-        ):
-            return encode_options(request, stream=stream, dialect=dialect, without=without)
-        key = (
-            sampling.temperature,
-            sampling.top_p,
-            sampling.max_tokens,
-            sampling.stop,
-            sampling.reasoning_effort,
-            stream,
-            dialect.length,
-            without,
+        """Return what :func:`encode_options` returns, from memory if the agent's last request had the same options."""
+        options = (
+            request.sampling,
+            request.tools,
+            request.allow_tool_calls,
+            request.n,
+            request.response_format,
         )
-        if (found := self._encoded.get(key)) is None:
-            if len(self._encoded) >= _KEPT:
-                self._encoded.clear()
-            found = encode_options(request, stream=stream, dialect=dialect, without=without)
-            self._encoded[key] = found
-        return found
+        inputs = (*options, stream, dialect, without)
+        last = self._last.get(request.agent)
+        if last is None or last[0] != inputs:
+            last = inputs, encode_options(request, stream=stream, dialect=dialect, without=without)
+            self._last[request.agent] = last
+        return last[1]
 
 
 def encode_options(
@@ -157,19 +133,15 @@ def encode_options(
 
     Parameters in ``without`` are left out.
     """
-    options = build_options(request, stream=stream, dialect=dialect, without=without)
-    return b"," + to_json(options)[1:] if options else b"}"
-
-
-def build_options(
-    request: Request, *, stream: bool, dialect: Dialect = USUAL, without: Collection[str] = ()
-) -> dict[str, object]:
-    """Return the fields of a request's body other than model and messages."""
     options = build_parameters(request.sampling, dialect, without)
     if request.n != 1:
         options["n"] = request.n
-    if request.response_format is not None:
-        options |= _build_constraint(request.response_format, dialect)
+    form = request.response_format
+    if form is not None and has_grammar(form, dialect):
+        options["grammar"] = form.grammar
+    elif form is not None and dialect.constrained_by != "none":
+        shape = {"name": form.name, "strict": True, "schema": form.schema}
+        options["response_format"] = {"type": "json_schema", "json_schema": shape}
     if request.tools:
         options["tools"] = to_wire_tools(request.tools)
         if not request.allow_tool_calls:
@@ -178,7 +150,7 @@ def build_options(
         options["stream"] = True
         if "stream_options" not in without:
             options["stream_options"] = {"include_usage": True}
-    return options
+    return b"," + to_json(options)[1:] if options else b"}"
 
 
 def build_parameters(
@@ -195,8 +167,6 @@ def build_parameters(
     }
     if sampling.extra:
         values |= sampling.extra
-    if not (dialect.renamed or without):
-        return {name: value for name, value in values.items() if value is not None}
     pairs = ((dialect.renamed.get(name, name), value) for name, value in values.items())
     return {name: value for name, value in pairs if value is not None and name not in without}
 
@@ -204,15 +174,6 @@ def build_parameters(
 def has_grammar(form: ResponseFormat | None, dialect: Dialect) -> bool:
     """Return True if a grammar constrains the reply to the protocol's text."""
     return form is not None and bool(form.grammar) and dialect.constrained_by == "grammar"
-
-
-def _build_constraint(form: ResponseFormat, dialect: Dialect) -> dict[str, object]:
-    if has_grammar(form, dialect):
-        return {"grammar": form.grammar}
-    if dialect.constrained_by == "none":
-        return {}
-    shape = {"name": form.name, "strict": True, "schema": form.schema}
-    return {"response_format": {"type": "json_schema", "json_schema": shape}}
 
 
 def to_wire_tools(tools: Sequence[Tool]) -> list[dict[str, object]]:
@@ -240,11 +201,6 @@ def to_wire_calls(calls: Sequence[Invocation]) -> list[dict[str, object]]:
         }
         for call in calls
     ]
-
-
-def encode_calls(calls: Sequence[Invocation]) -> bytes:
-    """Return the JSON that calls add to a message."""
-    return b',"tool_calls":' + to_json(to_wire_calls(calls))
 
 
 def _is_whole(call: Invocation) -> bool:

@@ -132,9 +132,17 @@ class _Patterns:
 
     def find(self, marker: Marker, text: str, start: int = 0) -> re.Match[str] | None:
         """Find the marker at the start of a line, otherwise at the start of a sentence or phrase; None if not found."""
-        if not self.may_contain(marker, text):
+        hints = self.hints[marker]
+        if len(hints) == 1:  # English, the common case: a generator would cost more than the search.
+            first = text.find(hints[0], start)
+        else:
+            first = min((at for word in hints if (at := text.find(word, start)) >= 0), default=-1)
+        if first < 0:
             return None
-        return self.leading[marker].search(text, start) or self.inside[marker].search(text, start)
+        # A match is on the line of a word of the marker: plain searches are much faster than to try the patterns
+        # at each character before that line.
+        line = max(start, text.rfind("\n", start, first) + 1)
+        return self.leading[marker].search(text, line) or self.inside[marker].search(text, line)
 
     def may_contain(self, marker: Marker, text: str) -> bool:
         """Return True if ``text`` contains a word of the marker anywhere; a check that is cheaper than the patterns."""
@@ -165,7 +173,7 @@ def _build_patterns(language: str) -> _Patterns:
         inside[marker] = re.compile(rf"(?:{_PHRASE_END})[ \t]*{bold}")
     hints["Next request"] = words("Next request")
     ends = "|".join(re.escape(word).replace(r"\ ", " ") for word in words("Next request"))
-    last = re.compile(rf"\s*(?:\*\*|__)?(?:{ends})[.。]?(?:\*\*|__)?\s*\Z")
+    last = re.compile(rf"(?:{ends})[.。]?(?:\*\*|__)?\s*\Z")
     return _Patterns(
         MappingProxyType(hints),
         MappingProxyType(leading),
@@ -207,14 +215,12 @@ def read_solution(text: str, language: str | None = None) -> Solution | None:
     if marker is None:
         return None
     body = text[marker.end() :]
-    # Searching only near the last occurrence: from the beginning, the pattern would try every space of a long solution.
-    last = max(body.rfind(words) for words in patterns.hints["Next request"])
-    end = patterns.next_request.search(body, max(0, last - 40)) if last >= 0 else None
-    return Solution(
-        body[: end.start() if end else None].strip(),
-        asks_next=end is not None,
-        preface=text[: marker.start()].strip(),
-    )
+    # Searching only at the last occurrence: from the beginning, the pattern would try every space of a long solution.
+    last = max(map(body.rfind, patterns.hints["Next request"]))
+    asks_next = last >= 0 and patterns.next_request.match(body, last) is not None
+    if asks_next:
+        body = body[: last - 2 if body.endswith(("**", "__"), 0, last) else last]
+    return Solution(body.strip(), asks_next=asks_next, preface=text[: marker.start()].strip())
 
 
 def write_instruction(instruction: str, given: str | None = None) -> str:

@@ -21,6 +21,7 @@ from bactrian.records.turn import (
     Turn,
     Usage,
     read_arguments,
+    record,
 )
 
 
@@ -59,7 +60,7 @@ class Returned:
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Spoke:
     """A turn is complete."""
 

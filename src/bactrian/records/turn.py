@@ -6,11 +6,21 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 from pydantic_core import from_json
 
 from bactrian.records.text import Text
+
+_Record = TypeVar("_Record")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def record(kind: type[_Record]) -> type[_Record]:
+    """Make a dataclass of which each call of a model makes some: type checkers take it as frozen."""
+    # ``frozen=True`` would set each field through ``object.__setattr__``: four times the time, 5 % of a call's CPU.
+    return dataclass(slots=True, unsafe_hash=True)(kind)
+
 
 # Messages as a model receives them.
 
@@ -26,7 +36,7 @@ class Invocation:
     """The arguments as the model wrote them; a JSON object if valid."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Message:
     """A message in a chat with a model. ``role`` is the role of the wire format, not the role an agent plays."""
 
@@ -41,7 +51,7 @@ class Message:
 # Token usage.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Usage:
     """Tokens of one call, or the sum of several.
 
@@ -193,7 +203,7 @@ Speaker = str
 Finish = Literal["stop", "length", "content_filter", "tool_calls", "other"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Instruction:
     """An AI user's turn, with the two fields of the inception protocol (paper, figure 2)."""
 
@@ -204,7 +214,7 @@ class Instruction:
     """Text before the instruction, normally empty."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Solution:
     """An AI assistant's turn, without the protocol's markers."""
 
@@ -215,7 +225,7 @@ class Solution:
     """Text before the solution, normally empty."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Turn:
     """One message of a session, with its cost and origin.
 

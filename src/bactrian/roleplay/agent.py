@@ -12,7 +12,7 @@ from typing import Protocol
 from pydantic import BaseModel
 
 from bactrian.errors import EmptyReply
-from bactrian.models.model import Model, Reply, Request, ResponseFormat
+from bactrian.models.model import Conversation, Model, Reply, Request, ResponseFormat
 from bactrian.models.seeds import derive_sampling
 from bactrian.protocol.markers import (
     DONE,
@@ -120,7 +120,9 @@ class View:
 
     def __init__(self, agent: Agent, turns: Sequence[Turn] = ()) -> None:
         self.agent = agent
-        self.messages = [Message("system", agent.system)]
+        begin = [Message("system", agent.system)]
+        # In a group chat, the last message may change.
+        self.messages: list[Message] = begin if agent.among else Conversation(begin)
         if agent.opening is not None:
             self.messages.append(Message("user", agent.opening))
         for turn in turns:
