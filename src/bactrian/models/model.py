@@ -25,7 +25,7 @@ class ResponseFormat:
     """Converts a reply that follows ``schema`` to the protocol's text. Raises ValueError if it does not."""
 
 
-class Conversation(list[Message]):
+class History(list[Message]):
     """Messages that are only appended to, so that a client encodes each of them once and not again at every turn."""
 
     def __init__(self, messages: Iterable[Message]) -> None:

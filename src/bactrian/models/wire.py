@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from pydantic_core import from_json, to_json
 
 from bactrian.models.faults import is_object
-from bactrian.models.model import Constraint, Conversation, Request, ResponseFormat
+from bactrian.models.model import Constraint, History, Request, ResponseFormat
 from bactrian.models.seeds import fit_seed
 from bactrian.records.turn import Invocation, Sampling, Tool
 
@@ -81,8 +81,8 @@ def build_request_parts(model: str, request: Request, *, options: bytes) -> tupl
     message, so that a server's prefix cache applies.
     """
     messages = request.messages
-    if request.tools or not isinstance(messages, Conversation):
-        messages = Conversation(messages)
+    if request.tools or not isinstance(messages, History):
+        messages = History(messages)
     pieces = messages.pieces
     for message in messages[len(pieces) // 2 :]:  # two: a long conversation takes no longer than a short one
         opening, text = _OPENINGS[message.role], message.text.json

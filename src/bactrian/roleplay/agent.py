@@ -12,7 +12,7 @@ from typing import Protocol
 from pydantic import BaseModel
 
 from bactrian.errors import EmptyReply
-from bactrian.models.model import Conversation, Model, Reply, Request, ResponseFormat
+from bactrian.models.model import History, Model, Reply, Request, ResponseFormat
 from bactrian.models.seeds import derive_sampling
 from bactrian.protocol.markers import (
     DONE,
@@ -122,7 +122,7 @@ class View:
         self.agent = agent
         begin = [Message("system", agent.system)]
         # In a group chat, the last message may change.
-        self.messages: list[Message] = begin if agent.among else Conversation(begin)
+        self.messages: list[Message] = begin if agent.among else History(begin)
         if agent.opening is not None:
             self.messages.append(Message("user", agent.opening))
         for turn in turns:
