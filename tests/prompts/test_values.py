@@ -3,7 +3,7 @@
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.protocol.words import check_idea, check_name, check_role
+from bactrian.protocol.checks import check_idea, check_name, check_role
 from bactrian.records.session import Role
 
 ODD = [

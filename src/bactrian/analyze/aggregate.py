@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any
 
 from bactrian.analyze.behaviours import OwnBehaviour, find_behaviours
+from bactrian.detect.turn_text import compute_jaccard
 from bactrian.errors import MissingExtra
-from bactrian.protocol.words import compute_jaccard
 from bactrian.records.run import BEHAVIOURS, Behaviour, Finding
 from bactrian.records.session import Kind, Session, find_kind
 from bactrian.records.turn import Instruction, Solution, Speaker, Usage, Use

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from bactrian.analyze.learned import SessionReading, TurnView, is_failure
 from bactrian.detect.detector import LIKELY
 from bactrian.protocol.fences import is_blank
-from bactrian.protocol.markers import DONE, find_instruction, strip_code
-from bactrian.protocol.words import detect_other_language, identify_language, strip_quotations
+from bactrian.protocol.markers import DONE, find_instruction, identify_language, strip_code
 from bactrian.records.run import Finding
 from bactrian.records.turn import Instruction
 
@@ -331,3 +330,92 @@ def detect_wrong_language(reading: SessionReading) -> Iterator[Finding]:
             asked = view.lower if view.by_user else view.asked.lower()
             if not _load_pattern("about_language").search(asked):
                 yield reading.make_finding(view, "wrong_language", 0.9, view.turn.text)
+
+
+# Language identification by script and by common words: a coarse check of whole turns that takes microseconds.
+
+
+_FEWEST_FOR_LANGUAGE = 8
+"""Texts with fewer words are not identified; in Chinese and Japanese, two characters count as a word."""
+_SCRIPTS = {
+    "japanese": re.compile(r"[\u3040-\u30ff]"),
+    "chinese": re.compile(r"[\u3400-\u9fff]"),
+    "korean": re.compile(r"[\uac00-\ud7af]"),
+    "russian": re.compile(r"[\u0400-\u04ff]+"),
+    "arabic": re.compile(r"[\u0600-\u06ff]+"),
+    "hindi": re.compile(r"[\u0900-\u097f]+"),
+}
+_CHARACTERS_PER_WORD = {"japanese": 2, "chinese": 2, "korean": 3}
+_LATIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+_ENOUGH = 0.16
+"""Minimum share of common words that identifies a language."""
+_CLEARLY = 1.5
+"""Minimum ratio of this share to that of the expected language, because languages share words."""
+
+
+@cache
+def _load_common_words() -> Mapping[str, frozenset[str]]:
+    return {language: frozenset(words.split()) for language, words in _load_words()["common_words"].items()}
+
+
+def detect_other_language(text: str, language: str) -> str | None:
+    """Return the language of ``text`` if it differs from ``language``; None if it is the same or unclear.
+
+    Args:
+        text: In lower case, without code.
+        language: A name from :func:`~bactrian.protocol.markers.identify_language`.
+    """
+    if not text.isascii():
+        script = _detect_script(text)
+        if script is not None:
+            # Cyrillic, Devanagari and Arabic are used by several languages.
+            known = language in _load_common_words() or language in _SCRIPTS
+            return script if known and script != language else None
+    words = text.split()
+    if len(words) < _FEWEST_FOR_LANGUAGE:
+        return None
+    expected = _measure_share(words, language)
+    if language == "english" and expected >= _ENOUGH:
+        return None
+    # For an unknown language, only English can be recognized as different.
+    common = _load_common_words()
+    known = language in common or language in _SCRIPTS
+    others = [name for name in common if name != language] if known else ["english"]
+    best = max(others, key=lambda name: _measure_share(words, name))
+    share = _measure_share(words, best)
+    return best if share >= max(_ENOUGH, _CLEARLY * expected) else None
+
+
+def _measure_share(words: list[str], language: str) -> float:
+    common = _load_common_words().get(language)
+    return sum(map(common.__contains__, words)) / len(words) if common else 0.0
+
+
+def _detect_script(text: str) -> str | None:
+    """Return the language whose script most of ``text`` uses; None for Latin script or too little text."""
+    if max(text) < "\u0400":
+        return None
+    counts = {
+        language: sum(map(len, pattern.findall(text)))
+        if _CHARACTERS_PER_WORD.get(language, 0) == 0
+        else len(pattern.findall(text))
+        for language, pattern in _SCRIPTS.items()
+    }
+    kana = counts["japanese"]
+    if kana and kana > 0.1 * (kana + counts["chinese"]):
+        counts["japanese"] += counts.pop("chinese")
+    best = max(counts, key=lambda language: counts[language])
+    per_word = _CHARACTERS_PER_WORD.get(best, 5)
+    latin = sum(map(len, _LATIN.findall(text))) - sum(counts.values())
+    words = counts[best] / per_word
+    return best if words >= _FEWEST_FOR_LANGUAGE and words > latin / 5 else None
+
+
+_QUOTED = re.compile(r"\"[^\"\n]{1,400}\"|“[^”\n]{1,400}”|«[^»\n]{1,400}»|「[^」\n]{1,400}」")
+
+
+def strip_quotations(text: str) -> str:
+    """Replace text in quotation marks with spaces, so that positions stay the same."""
+    if '"' not in text and text.isascii():
+        return text
+    return _QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)

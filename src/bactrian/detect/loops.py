@@ -12,8 +12,7 @@ from functools import lru_cache
 
 from bactrian.detect.detector import DetectedConversation, DetectorModel, load_model
 from bactrian.detect.features import REMEMBERED
-from bactrian.detect.turn_text import ReadTurn, Spoken, read_turn
-from bactrian.protocol.words import compute_jaccard
+from bactrian.detect.turn_text import ReadTurn, Spoken, compute_jaccard, read_turn
 
 LOOP = "infinite_loop"
 _REPETITION = "repeats_instruction"

@@ -15,7 +15,19 @@ from sys import intern
 from typing import NamedTuple, Protocol
 
 from bactrian.protocol.markers import MARKERS, NOTHING
-from bactrian.protocol.words import WORD
+
+_MARKS = "\u0300-\u036f\u064b-\u065f\u0670\u0900-\u0903\u093a-\u094f\u0951-\u0957\u0962\u0963"
+"""Vowel signs and accents that follow a letter; in Hindi, they belong to the letter."""
+_MARKED = rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*"
+WORD = re.compile(rf"{_MARKED}(?:'{_MARKED})*")
+"""A word of letters and digits, with the signs of its letters and with apostrophes between them."""
+
+
+def compute_jaccard(words: Set[str], others: Set[str]) -> float:
+    """Return the share of the words in the union that both sets contain (Jaccard 1901); 0 if the sets are disjoint."""
+    shared = len(words & others)
+    return shared / (len(words) + len(others) - shared) if shared else 0.0
+
 
 # Speech acts: what a sentence does (promises, thanks, offers help, assigns work, …), in twelve languages.
 # ``speech_acts.toml`` lists the words and phrases that tell, by act and language.

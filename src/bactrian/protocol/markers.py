@@ -8,87 +8,21 @@ pattern parses the turns of both agents: an instruction from the AI user is a ro
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 from types import MappingProxyType
 from typing import Literal
 
-from bactrian.protocol.words import identify_language
 from bactrian.records.turn import Instruction, Solution
-
-# Translations of the protocol's markers, for models that translate ``Instruction:`` too.
-#
-# Covers the ten languages of CAMEL's translations. The markers of a session's own language count in addition
-# to the English ones.
-
 
 Marker = Literal["Instruction", "Input", "Solution", "Next request"]
 
-_WORDS: Mapping[str, Mapping[Marker, str]] = {
-    "arabic": {
-        "Instruction": "التعليمات|تعليمات|التعليمة|تعليمة",
-        "Input": "المدخلات|المدخل|مدخلات|الإدخال|إدخال",
-        "Solution": "الحل|حل",
-        "Next request": "الطلب التالي",
-    },
-    "german": {
-        "Instruction": "Anweisung|Instruktion",
-        "Input": "Eingabe",
-        "Solution": "Lösung",
-        "Next request": "Nächste Anfrage|Nächste Anweisung|Nächster Auftrag",
-    },
-    "spanish": {
-        "Instruction": "Instrucción|Instruccion",
-        "Input": "Entrada",
-        "Solution": "Solución|Solucion",
-        "Next request": "Siguiente solicitud|Próxima solicitud|Siguiente petición",
-    },
-    "french": {
-        "Instruction": "Instruction|Consigne",
-        "Input": "Entrée|Saisie",
-        "Solution": "Solution",
-        "Next request": "Prochaine demande|Demande suivante|Prochaine requête",
-    },
-    "hindi": {
-        "Instruction": "निर्देश",
-        "Input": "इनपुट",
-        "Solution": "समाधान",
-        "Next request": "अगला अनुरोध",
-    },
-    "italian": {
-        "Instruction": "Istruzione",
-        "Input": "Ingresso",
-        "Solution": "Soluzione",
-        "Next request": "Prossima richiesta|Richiesta successiva",
-    },
-    "japanese": {
-        "Instruction": "指示|指令",
-        "Input": "入力",
-        "Solution": "解決策|解決方法|解答|ソリューション",
-        "Next request": "次のリクエスト|次の要求|次の依頼",
-    },
-    "korean": {
-        "Instruction": "지시사항|지시|지침",
-        "Input": "입력",
-        "Solution": "해결책|해결 방안|해답|솔루션",
-        "Next request": "다음 요청",
-    },
-    "russian": {
-        "Instruction": "Инструкция",
-        "Input": "Ввод|Входные данные",
-        "Solution": "Решение",
-        "Next request": "Следующий запрос",
-    },
-    "chinese": {
-        "Instruction": "指令|指示",
-        "Input": "输入|輸入",
-        "Solution": "解决方案|解決方案|解决办法|解答",
-        "Next request": "下一个请求|下一個請求|下一个要求",
-    },
-}
-MARKERS: Mapping[str, Mapping[Marker, str]] = MappingProxyType(dict(_WORDS))
-"""Alternatives of a regular expression, by language name from :func:`~bactrian.protocol.words.identify_language`."""
+_LANGUAGES = tomllib.loads(resources.files("bactrian.protocol").joinpath("languages.toml").read_text("utf-8"))
+MARKERS: Mapping[str, Mapping[Marker, str]] = MappingProxyType(_LANGUAGES["markers"])
+"""Alternatives of a regular expression, by language name from :func:`identify_language`."""
 NOTHING = (
     "none|n/a|nothing|لا يوجد|لا شيء|keine?|ninguno|ninguna|aucune?"
     "|कोई नहीं|nessuno|nessuna|なし|無し|없음|нет|无|無"
@@ -267,6 +201,16 @@ def strip_code(text: str) -> str:
     if "```" not in text and "~~~" not in text:
         return text
     return _FENCED.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
+
+
+def identify_language(language: str | None) -> str:
+    """Return the lower-case English name of a language given by name or code; English for None."""
+    if not language:
+        return "english"
+    names: Mapping[str, str] = _LANGUAGES["names"]
+    known = language.strip().lower()
+    first = re.split(r"[-_ (,]", known, maxsplit=1)[0]
+    return names.get(known) or names.get(first, first)
 
 
 def _pick_patterns(language: str | None) -> _Patterns:

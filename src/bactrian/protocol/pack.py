@@ -27,7 +27,7 @@ from jinja2 import Template
 
 from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import find_file, list_built_in
-from bactrian.protocol.words import check_value
+from bactrian.protocol.checks import check_value
 from bactrian.records.session import Session
 
 # The engine's own prompts, rendered as strictly as those of a pack.
@@ -200,7 +200,7 @@ class Pack:
 
         Raises:
             PromptError: there is no such template, or the values do not match its placeholders.
-            InputError: a value cannot be sent or stored (see :func:`~bactrian.protocol.words.check_value`).
+            InputError: a value cannot be sent or stored (see :func:`~bactrian.protocol.checks.check_value`).
         """
         if template not in PLACEHOLDERS:
             raise PromptError(

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 
 from bactrian.models.model import Model
 from bactrian.options import SamplingSpec
+from bactrian.protocol.checks import check_idea, check_role
 from bactrian.protocol.pack import load_engine_prompts, render_prompt
-from bactrian.protocol.words import check_idea, check_role
 from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.events import Event
 from bactrian.records.session import Ending, Provenance, Role, Session, Task

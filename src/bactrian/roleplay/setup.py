@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from bactrian.errors import InputError
 from bactrian.models.open import find_traits
 from bactrian.options import SamplingSpec
+from bactrian.protocol.checks import check_idea, check_name, check_role
 from bactrian.protocol.pack import Pack, load_pack
-from bactrian.protocol.words import check_idea, check_name, check_role
 from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.session import HUMAN, Provenance, Role, Session, Task
 from bactrian.records.turn import (

@@ -17,9 +17,9 @@ from bactrian.errors import InputError
 from bactrian.models.model import Model, ResponseFormat, get_traits
 from bactrian.models.open import ModelOptions, find_traits
 from bactrian.models.seeds import derive_stage_seed
+from bactrian.protocol.checks import check_idea, check_name, check_value
 from bactrian.protocol.markers import DONE, is_done
 from bactrian.protocol.pack import Pack, load_engine_prompts, load_pack, render_prompt
-from bactrian.protocol.words import check_idea, check_name, check_value
 from bactrian.recipes.schema import to_critic_settings
 from bactrian.recipes.society_file import Society, SocietyModels, SocietyPrompts, SocietyStage
 from bactrian.recipes.society_file import SocietyAgent as Wanted

@@ -19,7 +19,7 @@ from bactrian.errors import InputError
 from bactrian.models.model import Model
 from bactrian.models.open import ModelOptions
 from bactrian.options import COUNT, JSON, MODEL, BaseUrl, Language, Option, Seed, Timeout
-from bactrian.protocol.words import check_idea, check_name
+from bactrian.protocol.checks import check_idea, check_name
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.session import Role
 from bactrian.records.text import to_json, to_line
