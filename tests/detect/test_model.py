@@ -93,8 +93,8 @@ def test_the_scores_of_sentences_are_the_sums_of_their_n_grams_weights() -> None
             assert (head.name in scores) == head.applies_to(turn)
             for sentence, score in zip(turn.sentences, scores.get(head.name, ()), strict=False):
                 known = [model.vocabulary[gram] for gram in list_grams(sentence) if gram in model.vocabulary]
-                total = sum(head.linear.weights[place] for place in known)
-                assert score == head.linear.bias + head.linear.scale * total / sqrt(len(known) + 1)
+                total = sum(head.weights[place] for place in known)
+                assert score == head.bias + head.scale * total / sqrt(len(known) + 1)
 
 
 def test_markers_in_other_languages_and_misspelt_ones_are_no_part_of_what_is_said() -> None:

@@ -11,22 +11,21 @@ import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from importlib import resources
 from math import exp
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from bactrian.detect.features import Features, Gram, LinearWeights, WordingScorer, list_names
+from bactrian.detect.features import Features, Gram, WordingScorer, list_names
 from bactrian.detect.turn_text import ReadTurn
 from bactrian.files.json_text import parse_json
 
 # Boosted decision trees (Friedman 2001), evaluated in plain Python.
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(NamedTuple):
     """A tree in flat lists, one entry for each node; node 0 is the root."""
 
     features: list[int]
@@ -46,7 +45,7 @@ class Forest:
 
     base: float
     trees: tuple[Tree, ...]
-    checks: tuple[tuple[int, float], ...]
+    checks: Sequence[tuple[int, float]]
     """Numbers of trees after which a turn may be given up, and the log odds below which it is hopeless by then:
     hardly any turn that is found in the end is."""
 
@@ -74,22 +73,15 @@ class Forest:
         total = self.base
         return [total := _add_trees(trees, row, total) for trees, _ in self._parts]
 
-    @cached_property
-    def _steps(self) -> list[Any]:
-        return [_nest_steps(tree) for tree in self.trees]
-
     def explain(self, row: Sequence[float]) -> dict[int, float]:
         """Return what each column adds to the score: the change of value along the path (Saabas 2014)."""
         added: defaultdict[int, float] = defaultdict(float)
-        for node in self._steps:
-            while node is not None:
-                feature, threshold, change, left, other_change, right = node
-                if row[feature] <= threshold:
-                    added[feature] += change
-                    node = left  # noqa: PLW2901
-                else:
-                    added[feature] += other_change
-                    node = right  # noqa: PLW2901
+        for features, thresholds, left, right, values in self.trees:
+            node = 0
+            while (feature := features[node]) >= 0:
+                child = (left if row[feature] <= thresholds[node] else right)[node]
+                added[feature] += values[child] - values[node]
+                node = child
         return added
 
 
@@ -109,46 +101,6 @@ def _nest_tree(tree: Tree, node: int = 0) -> Any:
         return tree.values[node]
     left, right = tree.left[node], tree.right[node]
     return feature, tree.thresholds[node], _nest_tree(tree, left), _nest_tree(tree, right)
-
-
-def _nest_steps(tree: Tree, node: int = 0) -> Any:
-    """Return a node as ``(feature, threshold, change, left, change, right)``, the changes of value; a leaf as None."""
-    feature = tree.features[node]
-    if feature < 0:
-        return None
-    left, right = tree.left[node], tree.right[node]
-    return (
-        feature,
-        tree.thresholds[node],
-        tree.values[left] - tree.values[node],
-        _nest_steps(tree, left),
-        tree.values[right] - tree.values[node],
-        _nest_steps(tree, right),
-    )
-
-
-def read_forest(data: Any) -> Forest:
-    """Read a forest from JSON."""
-    checks = tuple((count, hopeless) for count, hopeless in data.get("checks", ()))
-    return Forest(data["base"], tuple(Tree(*tree) for tree in data["trees"]), checks)
-
-
-def write_forest(forest: Forest) -> dict[str, Any]:
-    """Return a forest as JSON."""
-    return {
-        "base": round(forest.base, 5),
-        "checks": [[count, round(hopeless, 4)] for count, hopeless in forest.checks],
-        "trees": [
-            [
-                tree.features,
-                [round(value, 5) for value in tree.thresholds],
-                tree.left,
-                tree.right,
-                [round(value, 5) for value in tree.values],
-            ]
-            for tree in forest.trees
-        ],
-    }
 
 
 SUMMARIES = ("mean", "highest", "lowest", "first", "last", "positive")
@@ -174,7 +126,10 @@ class Head:
     """``user`` or ``assistant``; None for both."""
     neighbours: tuple[int, ...]
     """Offsets of the neighbouring turns that it sees."""
-    linear: LinearWeights
+    bias: float
+    scale: float
+    weights: Sequence[int]
+    """Of the vocabulary's n-grams, in units of ``scale``; from -127 to 127."""
     forest: Forest
     calibration: tuple[float, float]
     """Slope and intercept of the confidence's log odds (Platt 1999)."""
@@ -257,7 +212,9 @@ class DetectorModel:
 
     def _make_scorer(self, speaker: str) -> WordingScorer:
         heads = [head for head in self.heads if head.speaker in (None, speaker)]
-        return WordingScorer(self.vocabulary, {head.name: head.linear for head in heads})
+        return WordingScorer(
+            self.vocabulary, {head.name: (head.bias, head.scale, head.weights) for head in heads}
+        )
 
     def score_sentences(self, turn: ReadTurn) -> dict[str, list[float]]:
         """Return the scores of the turn's sentences, by head; of the heads that are about its speaker only."""
@@ -292,53 +249,40 @@ def read_model(text: str) -> DetectorModel:
     if data["features"] != [*list_names(), *OF_NEIGHBOURS]:
         raise ValueError("the model was trained on other features")
     return DetectorModel(
-        vocabulary={_read_gram(gram): place for place, gram in enumerate(data["vocabulary"])},
-        heads=tuple(
-            Head(
-                behaviour=head["behaviour"],
-                speaker=head["speaker"],
-                neighbours=tuple(head["neighbours"]),
-                linear=LinearWeights(head["bias"], head["scale"], head["weights"]),
-                forest=read_forest(head["forest"]),
-                calibration=(head["calibration"][0], head["calibration"][1]),
-                threshold=head["threshold"],
-            )
-            for head in data["heads"]
-        ),
+        vocabulary={read_gram(gram): place for place, gram in enumerate(data["vocabulary"])},
+        heads=tuple(map(_read_head, data["heads"])),
         about=data["about"],
     )
 
 
-def _read_gram(text: str) -> Gram:
+def _read_head(data: dict[str, Any]) -> Head:
+    forest = data["forest"]
+    trees = tuple(Tree(*tree) for tree in forest["trees"])
+    data["forest"] = Forest(forest["base"], trees, forest.get("checks", ()))
+    data["neighbours"] = tuple(data["neighbours"])
+    return Head(**data)
+
+
+def read_gram(text: str) -> Gram:
+    """Return the n-gram that a text stands for."""
     word, space, other = text.partition(" ")
     return (word, other) if space else text
 
 
+def write_gram(gram: Gram) -> str:
+    """Return an n-gram as text."""
+    return gram if isinstance(gram, str) else " ".join(gram)
+
+
 def write_model(model: DetectorModel) -> str:
     """Return a model as JSON."""
-    return json.dumps(
-        {
-            "about": model.about,
-            "features": [*list_names(), *OF_NEIGHBOURS],
-            "vocabulary": [gram if isinstance(gram, str) else " ".join(gram) for gram in model.vocabulary],
-            "heads": [
-                {
-                    "behaviour": head.behaviour,
-                    "speaker": head.speaker,
-                    "neighbours": head.neighbours,
-                    "bias": round(head.linear.bias, 5),
-                    "scale": head.linear.scale,
-                    "weights": head.linear.weights,
-                    "forest": write_forest(head.forest),
-                    "calibration": [round(value, 4) for value in head.calibration],
-                    "threshold": round(head.threshold, 5),
-                }
-                for head in model.heads
-            ],
-        },
-        ensure_ascii=False,
-        separators=(",", ":"),
-    )
+    content = {
+        "about": model.about,
+        "features": [*list_names(), *OF_NEIGHBOURS],
+        "vocabulary": [write_gram(gram) for gram in model.vocabulary],
+        "heads": [asdict(head) for head in model.heads],
+    }
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 # A conversation as a model sees it: a row of numbers for each turn, its scores, and what they come from.

@@ -38,15 +38,6 @@ Signs = tuple[Set[str], bool, bool, str, int]
 """Of a sentence: its speech acts, whether it has a number and a quotation, its last character, its length."""
 
 
-class LinearWeights(NamedTuple):
-    """The linear model of a head."""
-
-    bias: float
-    scale: float
-    weights: Sequence[int]
-    """Of the vocabulary's n-grams, in units of ``scale``; from -127 to 127."""
-
-
 class WordingScorer:
     """Scores sentences.
 
@@ -54,15 +45,18 @@ class WordingScorer:
     bits, which Python adds up without making an object for each sum.
     """
 
-    def __init__(self, vocabulary: Mapping[Gram, int], heads: Mapping[str, LinearWeights]) -> None:
+    def __init__(
+        self, vocabulary: Mapping[Gram, int], heads: Mapping[str, tuple[float, float, Sequence[int]]]
+    ) -> None:
+        """Take the n-grams by their positions in weights, and bias, scale and weights of the heads by name."""
         self._heads = heads
         self._known_signs: dict[Signs, Sequence[int]] = {}
         packed = [0] * len(vocabulary)
-        for number, head in enumerate(heads.values()):
+        for number, (_, _, weights) in enumerate(heads.values()):
             shift = _BITS * number
             packed = [
                 sum_of_heads + (weight + _OFFSET << shift)
-                for sum_of_heads, weight in zip(packed, head.weights, strict=True)
+                for sum_of_heads, weight in zip(packed, weights, strict=True)
             ]
         self._packed = dict(zip(vocabulary, packed, strict=True))
 

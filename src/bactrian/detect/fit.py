@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
 from math import log
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal
 
-from bactrian.detect.detector import DetectedConversation, DetectorModel, Forest, Head, Tree
-from bactrian.detect.features import Features, Gram, LinearWeights, list_grams
+from pydantic import BaseModel
+
+from bactrian.detect.detector import (
+    DetectedConversation,
+    DetectorModel,
+    Forest,
+    Head,
+    Tree,
+    read_gram,
+    write_gram,
+)
+from bactrian.detect.features import Features, list_grams
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
-from bactrian.detect.turn_text import ReadTurn, read_turn
+from bactrian.detect.turn_text import ReadTurn, Sentence, read_turn
 from bactrian.errors import InputError, MissingExtra
 from bactrian.files.json_text import parse_json, read_lines
 from bactrian.stats.intervals import Proportion
@@ -65,20 +75,44 @@ def read_labelled(path: Path) -> list[LabelledConversation]:
         InputError: the file cannot be read, or a line is something else.
     """
     rows = [(number, _read_row(line, f"{path}:{number}")) for number, line in read_lines(path)]
-    codes = sorted({code for _, row in rows for turn in row["turns"] for code in turn.get("labels") or ()})
+    codes = sorted({code for _, row in rows for turn in row.turns for code in turn.labels or ()})
     return [
         LabelledConversation(
-            id=f"{number} {row.get('id', '')}",
-            group=str(row.get("author", "")),
-            language=str(row.get("language", "")),
-            said=tuple((turn["speaker"] == "user", turn["text"]) for turn in row["turns"]),
+            id=f"{number} {row.id}",
+            group=str(row.author),
+            language=str(row.language),
+            said=tuple((turn.speaker == "user", turn.text) for turn in row.turns),
             labels=tuple(
-                {code: code in turn["labels"] for code in codes} if "labels" in turn else {}
-                for turn in row["turns"]
+                {} if turn.labels is None else {code: code in turn.labels for code in codes}
+                for turn in row.turns
             ),
         )
         for number, row in rows
     ]
+
+
+class _LabelledTurn(BaseModel, strict=True):
+    speaker: Literal["user", "assistant"]
+    text: str
+    labels: list[str] | None = None
+
+
+class _LabelledRow(BaseModel, strict=True):
+    turns: list[_LabelledTurn]
+    id: Any = ""
+    author: Any = ""
+    language: Any = ""
+
+
+def _read_row(line: str, where: str) -> _LabelledRow:
+    try:
+        return _LabelledRow.model_validate(parse_json(line))
+    except ValueError as error:
+        raise InputError(
+            "The line is not a labelled conversation.",
+            where=where,
+            next='Write {"turns": [{"speaker": "user", "text": "…", "labels": []}, …]}.',
+        ) from error
 
 
 def list_codes(conversations: Sequence[LabelledConversation]) -> list[str]:
@@ -95,27 +129,6 @@ def hash_conversations(conversations: Sequence[LabelledConversation]) -> str:
         for (by_user, text), labels in zip(chat.said, chat.labels, strict=True):
             digest.update(f"{chat.id}\0{by_user}\0{text}\0{sorted(labels.items())}\n".encode())
     return digest.hexdigest()
-
-
-def _read_row(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = cast("dict[str, Any]", parse_json(line))
-        good = all(
-            turn["speaker"] in ("user", "assistant")
-            and isinstance(turn["text"], str)
-            and all(isinstance(code, str) for code in turn.get("labels", []))
-            for turn in row["turns"]
-        )
-    except (ValueError, KeyError, TypeError):
-        good = False
-        row = {}
-    if not good:
-        raise InputError(
-            "The line is not a labelled conversation.",
-            where=where,
-            next='Write {"turns": [{"speaker": "user", "text": "…", "labels": []}, …]}.',
-        )
-    return row
 
 
 # Training of a detector on labelled conversations. Needs scikit-learn (the extra ``learn``).
@@ -161,25 +174,21 @@ class TrainingSet:
     """Labelled conversations in the form that training needs; made once, used by many folds."""
 
     def __init__(self, conversations: Sequence[LabelledConversation]) -> None:
-        numpy, sparse = import_optional("numpy"), import_optional("scipy.sparse")
+        numpy = import_optional("numpy")
+        vectorizer = import_optional("sklearn.feature_extraction.text").CountVectorizer(
+            analyzer=_write_grams, dtype="float32"
+        )
         self.conversations = conversations
         self.turns = [turn for chat in conversations for turn in chat.turns]
-        self.groups = [chat.group for chat in conversations for _ in chat.turns]
+        self.groups = numpy.unique(
+            [chat.group for chat in conversations for _ in chat.turns], return_inverse=True
+        )[1]
         self.features = [Features(chat.turns) for chat in conversations]
-        sentences = [
-            (place, sentence) for place, turn in enumerate(self.turns) for sentence in turn.sentences
-        ]
-        self.owner = numpy.array([place for place, _ in sentences], dtype=int)
-        seen: dict[Gram, int] = {}
-        rows: list[int] = []
-        columns: list[int] = []
-        for row, (_, sentence) in enumerate(sentences):
-            places = [seen.setdefault(gram, len(seen)) for gram in list_grams(sentence)]
-            rows += [row] * len(places)
-            columns += places
-        self.grams = list(seen)
-        ones = numpy.ones(len(rows), dtype="float32")
-        self.matrix = sparse.csr_matrix((ones, (rows, columns)), shape=(len(sentences), len(seen)))
+        self.owner = numpy.repeat(numpy.arange(len(self.turns)), [len(turn.sentences) for turn in self.turns])
+        self.matrix = vectorizer.fit_transform(
+            [sentence for turn in self.turns for sentence in turn.sentences]
+        )
+        self.grams: Sequence[str] = vectorizer.get_feature_names_out()
 
     def get_targets(self, plan: HeadPlan) -> tuple[Any, Any]:
         """Return, for each turn, whether it is known and about the head's speaker, and what it shows."""
@@ -201,21 +210,33 @@ def train_model(
     Raises:
         MissingExtra: scikit-learn is not installed.
     """
-    numpy = import_optional("numpy")
-    kept = numpy.array(
-        [chat.id not in without for chat in data.conversations for _ in chat.turns],
-        dtype=bool,
-    )
+    numpy, sparse = import_optional("numpy"), import_optional("scipy.sparse")
+    kept = numpy.array([chat.id not in without for chat in data.conversations for _ in chat.turns])
     columns = _choose_columns(data, kept)
-    matrix = _normalize_rows(data.matrix[:, columns])
-    vocabulary = {data.grams[column]: place for place, column in enumerate(columns)}
+    matrix = data.matrix[:, columns]
+    matrix = (sparse.diags(1 / numpy.sqrt(numpy.asarray(matrix.sum(axis=1)).ravel() + 1)) @ matrix).tocsr()
+    vocabulary = {read_gram(data.grams[column]): position for position, column in enumerate(columns)}
     heads: list[Head] = []
-    scores: dict[str, Any] = {}
+    scores: list[Any] = []
     for plan in plans:
         known, shown = data.get_targets(plan)
-        head, scores_of_head = _train_sentences(data, matrix, plan, known & kept, shown)
-        heads.append(head)
-        scores[head.name] = scores_of_head
+        linear, scores_of_head = _train_sentences(data, matrix, known & kept, shown)
+        weights = linear.coef_[0]
+        scale = float(f"{max(abs(weights).max(), 1e-6) / _STEPS:.4g}")
+        heads.append(
+            Head(
+                plan.behaviour,
+                plan.speaker,
+                plan.neighbours,
+                bias=float(round(linear.intercept_[0], 5)),
+                scale=scale,
+                weights=[round(weight / scale) for weight in weights.tolist()],
+                forest=Forest(0.0, (), ()),
+                calibration=(1.0, 0.0),
+                threshold=0.0,
+            )
+        )
+        scores.append(scores_of_head)
     model = DetectorModel(vocabulary, tuple(heads), {})
     conversations = _assemble(data, model, scores)
     return replace(
@@ -235,81 +256,65 @@ def import_optional(module: str) -> Any:
         raise MissingExtra("learn", "Training a detector") from error
 
 
+def _write_grams(sentence: Sentence) -> list[str]:
+    return [write_gram(gram) for gram in list_grams(sentence)]
+
+
 def _choose_columns(data: TrainingSet, kept: Any) -> list[int]:
     """Return the n-grams that enough turns and groups have, in alphabetical order."""
-    numpy = import_optional("numpy")
-    use = kept[data.owner]
-    coo = data.matrix[use].tocoo()
-    owners = data.owner[use][coo.row]
-    groups = {group: number for number, group in enumerate(sorted(set(data.groups)))}
-    group_of = numpy.array([groups[group] for group in data.groups])
-    width = data.matrix.shape[1]
-    turns = numpy.bincount(numpy.unique(owners * width + coo.col) % width, minlength=width)
-    by = numpy.bincount(numpy.unique(group_of[owners] * width + coo.col) % width, minlength=width)
-    least = min(_SEEN_BY, len({group for group, keep in zip(data.groups, kept, strict=True) if keep}))
-    chosen = numpy.flatnonzero((turns >= _SEEN) & (by >= least))
-    return sorted(chosen.tolist(), key=lambda column: str(data.grams[column]))
-
-
-def _normalize_rows(matrix: Any) -> Any:
     numpy, sparse = import_optional("numpy"), import_optional("scipy.sparse")
-    norms = numpy.sqrt(numpy.asarray(matrix.sum(axis=1)).ravel() + 1)
-    return (sparse.diags(1 / norms) @ matrix).tocsr()
+    use = kept[data.owner]
+    owners, matrix = data.owner[use], data.matrix[use]
+
+    def count_parts(part: Any) -> Any:
+        """Return, for each n-gram, the number of different parts that have it."""
+        among = sparse.csr_matrix((numpy.ones(len(part)), (part, numpy.arange(len(part)))))
+        return numpy.asarray((among @ matrix > 0).sum(axis=0)).ravel()
+
+    least = min(_SEEN_BY, len(numpy.unique(data.groups[kept])))
+    enough = (count_parts(owners) >= _SEEN) & (count_parts(data.groups[owners]) >= least)
+    return numpy.flatnonzero(enough).tolist()  # type: ignore[no-any-return]
 
 
-def _train_sentences(
-    data: TrainingSet, matrix: Any, plan: HeadPlan, use: Any, shown: Any
-) -> tuple[Head, Any]:
+def _train_sentences(data: TrainingSet, matrix: Any, use: Any, shown: Any) -> tuple[Any, Any]:
     """Train the linear model of sentences; return it with the scores of all sentences.
 
     Sentences of the training data get the score of a model that has not seen their group.
     """
     numpy = import_optional("numpy")
-    groups = sorted({group for group, keep in zip(data.groups, use, strict=True) if keep})
-    folds = {group: number % _INNER for number, group in enumerate(groups)}
-    fold = numpy.array([folds.get(group, -1) for group in data.groups])[data.owner]
-    known, labels = use[data.owner], shown[data.owner]
-    linear = _fit_linear(matrix[known], labels[known])
+
+    def fit(rows: Any) -> Any:
+        model = import_optional("sklearn.linear_model").LogisticRegression(
+            C=2,
+            class_weight="balanced",
+            solver="liblinear",
+            dual=True,
+            tol=0.1,
+            max_iter=300,
+            random_state=_SEED,
+        )
+        return model.fit(matrix[rows], labels[rows])
+
+    known, labels, groups = use[data.owner], shown[data.owner], data.groups[data.owner]
+    linear = fit(numpy.flatnonzero(known))
     scores = linear.decision_function(matrix)
-    for number in range(min(_INNER, len(groups))):
-        others, held = known & (fold != number), fold == number
-        if held.any() and labels[others].any() and not labels[others].all():
-            scores[held] = _fit_linear(matrix[others], labels[others]).decision_function(matrix[held])
-    weights = linear.coef_[0]
-    scale = float(f"{max(abs(weights).max(), 1e-6) / _STEPS:.4g}")
-    head = Head(
-        behaviour=plan.behaviour,
-        speaker=plan.speaker,
-        neighbours=plan.neighbours,
-        linear=LinearWeights(
-            float(round(linear.intercept_[0], 5)),
-            scale,
-            [round(weight / scale) for weight in weights.tolist()],
-        ),
-        forest=Forest(0.0, (), ()),
-        calibration=(1.0, 0.0),
-        threshold=0.0,
-    )
-    return head, scores
+    if (folds := min(_INNER, len(numpy.unique(groups)))) > 1:
+        splitter = import_optional("sklearn.model_selection").GroupKFold(folds)
+        for rest, part in splitter.split(scores, groups=groups):
+            rows = rest[known[rest]]
+            if len(numpy.unique(labels[rows])) > 1:
+                scores[part] = fit(rows).decision_function(matrix[part])
+    return linear, scores
 
 
-def _fit_linear(matrix: Any, labels: Any) -> Any:
-    model = import_optional("sklearn.linear_model").LogisticRegression(
-        C=2, class_weight="balanced", solver="liblinear", dual=True, tol=0.1, max_iter=300, random_state=_SEED
-    )
-    return model.fit(matrix, labels)
-
-
-def _assemble(
-    data: TrainingSet, model: DetectorModel, scores: Mapping[str, Any]
-) -> list[DetectedConversation]:
+def _assemble(data: TrainingSet, model: DetectorModel, scores: Sequence[Any]) -> list[DetectedConversation]:
     """Return the conversations with the stacked scores of their sentences."""
-    by_turn: list[dict[str, list[float]]] = [{} for _ in data.turns]
-    for head in model.heads:
-        owners: list[int] = data.owner.tolist()
-        for turn, score in zip(owners, scores[head.name].tolist(), strict=True):
-            if head.applies_to(data.turns[turn]):
-                by_turn[turn].setdefault(head.name, []).append(score)
+    columns: list[Iterator[float]] = [iter(of.tolist()) for of in scores]
+    by_turn: list[dict[str, list[float]]] = []
+    for turn in data.turns:
+        of_turn = [list(islice(column, len(turn.sentences))) for column in columns]
+        heads = zip(model.heads, of_turn, strict=True)
+        by_turn.append({head.name: of for head, of in heads if of and head.applies_to(turn)})
     rest = iter(by_turn)
     return [
         DetectedConversation(model, chat.turns, list(islice(rest, len(chat.turns))), features)
@@ -326,11 +331,7 @@ def _train_trees(
     used: list[int] = numpy.flatnonzero(known & kept).tolist()
     rows = [turns[index][0].make_row(turns[index][1], head) for index in used]
     labels: list[bool] = shown[used].tolist()
-    table, target = numpy.array(rows, dtype="float32"), numpy.array(labels)
-    share = Counter(labels)
-    weights = numpy.where(
-        target, len(labels) / 2 / max(1, share[True]), len(labels) / 2 / max(1, share[False])
-    )
+    weights = import_optional("sklearn.utils").compute_sample_weight("balanced", labels)
     boosting = (
         import_optional("sklearn.ensemble")
         .GradientBoostingClassifier(
@@ -340,10 +341,10 @@ def _train_trees(
             max_depth=6,
             max_features=0.16,
             subsample=0.7,
-            min_samples_leaf=min(15, max(2, share[True] // 4)),
+            min_samples_leaf=min(15, max(2, sum(labels) // 4)),
             random_state=_SEED,
         )
-        .fit(table, target, sample_weight=weights)
+        .fit(numpy.array(rows, dtype="float32"), labels, sample_weight=weights)
     )
     trees = tuple(_read_tree(row[0].tree_, boosting.learning_rate) for row in boosting.estimators_)
     # The weights balance the classes, so that the trees begin at even odds. No turn is given up before calibration.
@@ -416,42 +417,16 @@ def hold_out(
     """Train on all conversations but those of ``part``, and score these."""
     held_out = tuple(chat.id for chat in part)
     model = train_model(data, plans, frozenset(held_out))
-    return Fold(
-        held_out,
-        model,
-        tuple(score for chat in part for score in score_conversation(model, chat)),
-    )
-
-
-def split_by_group(conversations: Sequence[LabelledConversation]) -> list[list[LabelledConversation]]:
-    """Return the conversations of each group; in five parts if there are fewer than three groups."""
-    parts: defaultdict[str, list[LabelledConversation]] = defaultdict(list)
-    few = len({chat.group for chat in conversations}) < _FEW
-    for number, chat in enumerate(conversations):
-        parts[str(number % _PARTS) if few else chat.group].append(chat)
-    return [parts[name] for name in sorted(parts)]
-
-
-def score_conversation(model: DetectorModel, conversation: LabelledConversation) -> list[HeldOutScore]:
-    """Score the labelled turns of a conversation."""
-    detected = DetectedConversation(model, conversation.turns)
-    scored: list[HeldOutScore] = []
-    for head in model.heads:
-        targets = conversation.list_targets(head.behaviour)
-        for index, (turn, target) in enumerate(zip(conversation.turns, targets, strict=True)):
-            if target is not None and head.applies_to(turn):
-                scored.append(
-                    HeldOutScore(
-                        conversation.id,
-                        conversation.is_ordinary,
-                        index + 1,
-                        head.name,
-                        head.behaviour,
-                        tuple(head.forest.add_up(detected.make_row(index, head))),
-                        target,
-                    )
-                )
-    return scored
+    scores: list[HeldOutScore] = []
+    for chat in part:
+        detected = DetectedConversation(model, chat.turns)
+        for head in model.heads:
+            for index, target in enumerate(chat.list_targets(head.behaviour)):
+                if target is not None and head.applies_to(chat.turns[index]):
+                    sums = tuple(head.forest.add_up(detected.make_row(index, head)))
+                    about = (chat.id, chat.is_ordinary, index + 1, head.name, head.behaviour)
+                    scores.append(HeldOutScore(*about, sums, target))
+    return Fold(held_out, model, tuple(scores))
 
 
 def calibrate_model(model: DetectorModel, scores: Sequence[HeldOutScore]) -> DetectorModel:
@@ -488,35 +463,30 @@ def _calibrate(head: Head, scores: Sequence[HeldOutScore]) -> Head:
     if slope > 0:
         thresholds = [(log(least / (1 - least)) - intercept) / slope for least in LEASTS]
         threshold = _choose_threshold(values, shown, weights, thresholds)
-    above = [score for score in scores if score.score >= threshold]
+    sums = [score.sums for score in scores if score.score >= threshold]
+    checks: list[tuple[int, float]] = []
+    if len(sums) >= _FEW_FOUND:
+        # Below a check were hardly any of the turns that are found in the end.
+        lowest = [sorted(column)[int(_GIVEN_UP * len(sums))] for column in zip(*sums, strict=True)]
+        checks = [(count, round(low, 4)) for (count, _), low in zip(head.forest.checks, lowest, strict=False)]
     return replace(
         head,
-        calibration=(slope, intercept),
-        threshold=threshold,
-        forest=replace(head.forest, checks=_choose_checks(head.forest, [score.sums for score in above])),
+        calibration=(round(slope, 4), round(intercept, 4)),
+        threshold=round(threshold, 5),
+        forest=replace(head.forest, checks=checks),
     )
 
 
 def _choose_threshold(values: Any, shown: Any, weights: Any, thresholds: Sequence[float]) -> float:
-    figures: list[tuple[float, float]] = []  # F1 and weighted precision
+    metrics = import_optional("sklearn.metrics")
+    f1: list[float] = []
+    precision: list[float] = []
     for threshold in thresholds:
         above = values >= threshold
-        weight = weights[above].sum()
-        f1 = 2 * (above & shown).sum() / (above.sum() + shown.sum())
-        figures.append((f1, weights[above & shown].sum() / weight if weight else 0.0))
-    least = max(f1 for f1, _ in figures) - _COST
-    allowed = [number for number, (f1, _) in enumerate(figures) if f1 >= least]
-    best = max(allowed, key=lambda number: (min(_PRECISE, figures[number][1]), figures[number][0]))
-    return thresholds[best]
-
-
-def _choose_checks(forest: Forest, sums: Sequence[tuple[float, ...]]) -> tuple[tuple[int, float], ...]:
-    """Return the checks of a forest: below them were hardly any of the turns that are found in the end."""
-    if len(sums) < _FEW_FOUND:
-        return ()
-    given_up = int(_GIVEN_UP * len(sums))
-    lowest = [sorted(column)[given_up] for column in zip(*sums, strict=True)]
-    return tuple((count, low) for (count, _), low in zip(forest.checks, lowest, strict=False))
+        f1.append(metrics.f1_score(shown, above, zero_division=0))
+        precision.append(metrics.precision_score(shown, above, sample_weight=weights, zero_division=0))
+    allowed = [number for number, value in enumerate(f1) if value >= max(f1) - _COST]
+    return thresholds[max(allowed, key=lambda number: (min(_PRECISE, precision[number]), f1[number]))]
 
 
 # Training of a user's own behaviour, from labelled conversations, with figures on what was left out.
@@ -556,7 +526,13 @@ def learn_behaviour(
     """
     plans = _plan_heads(conversations, code)
     data = TrainingSet(conversations)
-    parts = split_by_group(conversations)
+    groups = [chat.group for chat in conversations]
+    if len(set(groups)) < _FEW:
+        groups = [str(number % _PARTS) for number in range(len(conversations))]
+    parts = [
+        [chat for chat, group in zip(conversations, groups, strict=True) if group == left_out]
+        for left_out in sorted(set(groups))
+    ]
     folds: list[Fold] = []
     for part in parts:
         folds.append(hold_out(data, part, plans))
