@@ -17,7 +17,7 @@ from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Raw, Received, completion
 from tests.helpers.runs import make_run, session
 
-TASKS = 6
+TASKS = 4
 
 
 @pytest.fixture
@@ -153,6 +153,7 @@ async def test_unreadable_and_failed_verdicts_are_kept_apart(folder: Path) -> No
     assert "No idea." in texts
 
 
+@pytest.mark.system
 async def test_a_kill_loses_no_answer_and_asks_none_twice(folder: Path) -> None:
     async with Endpoint([serve(judge_by_length)]) as endpoint:
         command = build_command(endpoint, "--concurrency", "2", "--json")
@@ -172,6 +173,7 @@ async def test_a_kill_loses_no_answer_and_asks_none_twice(folder: Path) -> None:
     assert found["counts"]["win"] == TASKS
 
 
+@pytest.mark.system
 async def test_a_judge_that_hangs_ends_the_command_and_its_run_goes_on_later(folder: Path) -> None:
     async with Endpoint([serve(lambda *_: Raw(ending="hang"))]) as endpoint:
         code, out, err = await run(folder, *build_command(endpoint, "--timeout", "0.5", tasks=2))

@@ -61,7 +61,7 @@ def test_a_judge_that_always_prefers_the_first_seat_decides_nothing() -> None:
 
 
 def test_a_judge_of_lengths_wins_raw_and_not_at_equal_lengths() -> None:
-    report = compare(judge_tasks(lambda one, other, _: (one, other), draw_lengths(100)))
+    report = compare(judge_tasks(lambda one, other, _: (one, other), draw_lengths(100)), resamples=100)
     win = report["shares"]["win"]
     assert win["low"] > 0.6
     assert report["longer_wins"]["value"] == 1.0
@@ -81,7 +81,7 @@ def test_a_judge_of_quality_wins_at_equal_lengths_too() -> None:
         )
         for number, (win, both) in enumerate(zip(won, draw_lengths(150), strict=True))
     ]
-    controlled = compare(tasks)["length_controlled"]
+    controlled = compare(tasks, resamples=100)["length_controlled"]
     assert controlled["low"] > 0.55
 
 
@@ -96,6 +96,7 @@ def test_planted_shares_are_recovered_with_intervals_around_them() -> None:
     assert report["draws"] == {"good": 60, "middling": 0, "bad": 0}
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth_in_95_of_100_studies() -> None:
     draw, studies, covered, seats = Random(11), 200, 0, 0
     for _ in range(studies):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,21 +37,16 @@ def answer(request: Received) -> Plan:
     return "I was not taught that."
 
 
-async def measure(endpoint: Endpoint, folder: Path, *options: str) -> tuple[int, str, str]:
-    command = (
-        "evaluate",
-        "emergence",
-        *MODELS,
-        "--known-answers",
-        "--facts",
-        "6",
-        "--base-url",
-        endpoint.url,
-    )
+async def measure(
+    endpoint: Endpoint, folder: Path, *options: str, models: tuple[str, ...] = MODELS, facts: int = 6
+) -> tuple[int, str, str]:
+    experiment = ("--known-answers", "--facts", str(facts), "--base-url", endpoint.url)
+    command = ("evaluate", "emergence", *models, *experiment)
     done = await asyncio.to_thread(lambda: bactrian(*command, *options, cwd=folder))
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.system
 async def test_the_matrix_shows_what_each_stage_knows_and_asks_nothing_twice(tmp_path: Path) -> None:
     async with Endpoint([answer]) as endpoint:
         code, out, errors = await measure(endpoint, tmp_path, "--json")
@@ -72,15 +68,16 @@ async def test_the_matrix_shows_what_each_stage_knows_and_asks_nothing_twice(tmp
 
 
 async def test_a_folder_of_other_facts_is_refused_and_keeps_its_answers(tmp_path: Path) -> None:
-    async with Endpoint([answer]) as endpoint:
-        await measure(endpoint, tmp_path, "--json")
+    async with Endpoint(["I was not taught that."]) as endpoint:
+        small = partial(measure, endpoint, tmp_path, models=MODELS[:2], facts=1)
+        await small("--json")
         asked = len(endpoint.requests)
-        code, _, errors = await measure(endpoint, tmp_path, "--wordings", "5")
+        code, _, errors = await small("--wordings", "5")
         assert code == 2
         assert "known-answers.json" in errors and "another --out" in errors
         path = tmp_path / "emergence" / "seed-1" / "questions.jsonl"
         path.write_text(path.read_text().replace("Tell me", "Tell us"))
-        code, _, errors = await measure(endpoint, tmp_path)
+        code, _, errors = await small()
         assert code == 2 and "questions.jsonl" in errors
         assert len(endpoint.requests) == asked
 

@@ -33,28 +33,20 @@ REPLIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def judge():
-    with Judge() as judge:
-        yield judge
-
-
 @needs_sandbox
-@pytest.mark.parametrize("name", REPLIES)
-def test_the_code_of_a_reply_is_found(judge: Judge, name: str) -> None:
-    assert judge.judge(PROBLEM, extract_module(PROBLEM, REPLIES[name])).passed
-
-
-@needs_sandbox
-def test_a_task_in_words_takes_the_code_alone(judge: Judge) -> None:
+@pytest.mark.system
+def test_the_code_of_a_reply_is_found() -> None:
     whole = "def total(numbers):\n    return sum(numbers)\n"
-    for reply in (f"```python\n{whole}```", whole, f"Well:\n\n{whole}\nDone."):
-        assert judge.judge(TASK, extract_module(TASK, reply)).passed
+    with Judge() as judge:
+        for name, reply in REPLIES.items():
+            assert judge.judge(PROBLEM, extract_module(PROBLEM, reply)).passed, name
+        for reply in (f"```python\n{whole}```", whole, f"Well:\n\n{whole}\nDone."):
+            assert judge.judge(TASK, extract_module(TASK, reply)).passed, reply
 
 
 @pytest.mark.parametrize("reply", ["", "   \n", "<think>def total(x): return 3</think>"])
-def test_a_reply_without_code_is_empty(judge: Judge, reply: str) -> None:
-    assert judge.judge(PROBLEM, extract_module(PROBLEM, reply)).kind == "empty"
+def test_a_reply_without_code_is_empty(reply: str) -> None:
+    assert Judge().judge(PROBLEM, extract_module(PROBLEM, reply)).kind == "empty"
 
 
 @pytest.mark.parametrize(

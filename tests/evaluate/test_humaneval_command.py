@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.sandbox import needs_sandbox
 
-pytestmark = needs_sandbox
+pytestmark = [needs_sandbox, pytest.mark.system]
 
 PROBLEM = {
     "task_id": "own/1",

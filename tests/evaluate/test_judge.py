@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
-from bactrian.evaluate.code_judge import Judge
-from bactrian.evaluate.problems import Problem
+from bactrian.evaluate.code_judge import Judge, VerdictFile, judge_solutions
+from bactrian.evaluate.problems import CodeSample, Problem
 from bactrian.sandbox.outcome import MIB, Limits
 from tests.evaluate.cheats import CHEATS, HONEST
 from tests.helpers.sandbox import needs_sandbox
 
-pytestmark = needs_sandbox
+pytestmark = [needs_sandbox, pytest.mark.system]
+LIMITS = Limits(cpu=0.4, wall=4, memory=512 * MIB)
 
 PROBLEM = Problem(
     id="even",
@@ -25,7 +27,7 @@ PROBLEM = Problem(
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
-    with Judge(Limits(cpu=0.3, wall=4, memory=512 * MIB)) as judge:
+    with Judge(LIMITS) as judge:
         yield judge
 
 
@@ -40,34 +42,42 @@ def test_an_honest_solution_passes(judge: Judge) -> None:
     assert verdict.cpu > 0
 
 
-@pytest.mark.parametrize("name", CHEATS)
-def test_a_cheat_does_not_pass(judge: Judge, name: str) -> None:
-    verdict = judge.judge(PROBLEM, CHEATS[name])
-    assert verdict.kind not in ("passed", "judge_error"), verdict
-    # The judge is none the worse for it.
-    assert judge.judge(PROBLEM, HONEST).passed
+def judge_all(path: Path, problem: Problem, codes: Mapping[str, str]) -> dict[str, str]:
+    """The kinds of verdicts by name. Most of these programs wait for a limit, so four are judged at once."""
+    samples = [CodeSample(name, problem, code) for name, code in codes.items()]
+    verdicts = judge_solutions(samples, VerdictFile(path), LIMITS, workers=4, on_verdict=lambda _: None)
+    return {name: verdict.kind for name, verdict in zip(codes, verdicts, strict=True)}
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("def f(x): return 2", "wrong"),
-        ("def f(x): return [].pop()", "error"),
-        ("def f(x) return 1", "syntax"),
-        ("def g(x): return 1", "missing"),
-        ("   ", "empty"),
-        ("def f(x):\n    while True: pass", "timeout"),
-        ("while True: pass", "timeout"),
-        ("def f(x): return bytes(4 << 30)", "memory"),
-        ("def f(x):\n    while True: print('x' * 100_000)", "output"),
-        ("def f(x):\n    import os\n    os.abort()", "crashed"),
-        ("def f(x): return object()", "unsupported"),
-        ("def f(x): return (n for n in [1])", "unsupported"),
-        ("def f(x): return 1", "passed"),
-    ],
-)
-def test_each_failure_has_its_kind(judge: Judge, code: str, kind: str) -> None:
-    assert judge.judge(make_problem("assert f(0) == 1"), code).kind == kind
+def test_no_cheat_passes_and_the_judge_is_none_the_worse_for_it(tmp_path: Path) -> None:
+    assert len(CHEATS) >= 36
+    honest = {f"after: {name}": f"{HONEST}\n# after {name}\n" for name in CHEATS}
+    codes = {key: code for pair in zip(CHEATS.items(), honest.items(), strict=True) for key, code in pair}
+    kinds = judge_all(tmp_path / "verdicts.jsonl", PROBLEM, codes)
+    assert [name for name in CHEATS if kinds[name] in ("passed", "judge_error")] == []
+    assert [name for name in honest if kinds[name] != "passed"] == []
+
+
+FAILURES = {
+    "def f(x): return 2": "wrong",
+    "def f(x): return [].pop()": "error",
+    "def f(x) return 1": "syntax",
+    "def g(x): return 1": "missing",
+    "   ": "empty",
+    "def f(x):\n    while True: pass": "timeout",
+    "while True: pass": "timeout",
+    "def f(x): return bytes(4 << 30)": "memory",
+    "def f(x):\n    while True: print('x' * 100_000)": "output",
+    "def f(x):\n    import os\n    os.abort()": "crashed",
+    "def f(x): return object()": "unsupported",
+    "def f(x): return (n for n in [1])": "unsupported",
+    "def f(x): return 1": "passed",
+}
+
+
+def test_each_failure_has_its_kind(tmp_path: Path) -> None:
+    codes = {code: code for code in FAILURES}
+    assert judge_all(tmp_path / "verdicts.jsonl", make_problem("assert f(0) == 1"), codes) == FAILURES
 
 
 def test_a_check_that_never_asks_the_solution_is_at_fault(judge: Judge) -> None:

@@ -41,25 +41,35 @@ def write(path: Path, *rows: object) -> Path:
 
 
 @needs_sandbox
-def test_all_canonical_solutions_of_human_eval_pass(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "step", [pytest.param(12, marks=pytest.mark.system), pytest.param(1, marks=pytest.mark.slow)]
+)
+def test_canonical_solutions_of_human_eval_pass(tmp_path: Path, step: int) -> None:
     problems = read_human_eval()
     assert len(problems) == 164
-    solutions = [CodeSample(one.id, one, one.build_module(one.canonical)) for one in problems]
+    solutions = [
+        CodeSample(problem.id, problem, problem.build_module(problem.canonical))
+        for problem in problems[::step]
+    ]
     verdicts = VerdictFile(tmp_path / "verdicts.jsonl")
     judged = judge_solutions(solutions, verdicts, Limits(), workers=2, on_verdict=lambda _: None)
     assert [verdict for verdict in judged if not verdict.passed] == []
 
 
 @needs_sandbox
+@pytest.mark.system
 def test_stubs_of_human_eval_do_not_pass(tmp_path: Path) -> None:
-    problems = read_human_eval()[:20]
-    solutions = [CodeSample(one.id, one, one.build_module("    return None\n")) for one in problems]
+    solutions = [
+        CodeSample(problem.id, problem, problem.build_module("    return None\n"))
+        for problem in read_human_eval()[:6]
+    ]
     verdicts = VerdictFile(tmp_path / "verdicts.jsonl")
     judged = judge_solutions(solutions, verdicts, Limits(), workers=2, on_verdict=lambda _: None)
     assert {verdict.kind for verdict in judged} <= {"wrong", "error"}
 
 
 @needs_sandbox
+@pytest.mark.system
 def test_mbpp_problems_are_read(tmp_path: Path) -> None:
     (problem,) = read_problems(write(tmp_path / "mbpp.jsonl", MBPP))
     assert problem.functions == ("shared",)
@@ -70,30 +80,25 @@ def test_mbpp_problems_are_read(tmp_path: Path) -> None:
 
 
 @needs_sandbox
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "def half(x):\n",
-        "import math\n\ndef half(x):\n    # Halve x.\n",
-        "class Half:\n    def of(self, x):\n        # Halve x.\n",
-        "Write a function `half` that halves a number.",
-    ],
-    ids=["no docstring", "a comment", "a method", "a sentence"],
-)
-def test_own_problems_are_judged_whatever_their_prompt_looks_like(tmp_path: Path, prompt: str) -> None:
-    row = {
-        "task_id": "own/1",
-        "prompt": prompt,
-        "entry_point": "half",
-        "test": "def check(f):\n    assert f(4) == 2\n",
+@pytest.mark.system
+def test_own_problems_are_judged_whatever_their_prompt_looks_like(tmp_path: Path) -> None:
+    prompts = {
+        "no docstring": "def half(x):\n",
+        "a comment": "import math\n\ndef half(x):\n    # Halve x.\n",
+        "a method": "class Half:\n    def of(self, x):\n        # Halve x.\n",
+        "a sentence": "Write a function `half` that halves a number.",
     }
-    (problem,) = read_problems(write(tmp_path / "own.jsonl", row))
+    test = {"entry_point": "half", "test": "def check(f):\n    assert f(4) == 2\n"}
+    rows = [{"task_id": name, "prompt": prompt, **test} for name, prompt in prompts.items()]
+    codes = {"passed": "def half(x):\n    return x / 2\n", "wrong": "def half(x):\n    return x\n"}
     with Judge() as judge:
-        assert judge.judge(problem, "def half(x):\n    return x / 2\n").passed
-        assert judge.judge(problem, "def half(x):\n    return x\n").kind == "wrong"
+        for problem in read_problems(write(tmp_path / "own.jsonl", *rows)):
+            kinds = {kind: judge.judge(problem, code).kind for kind, code in codes.items()}
+            assert kinds == {kind: kind for kind in codes}, problem.id
 
 
 @needs_sandbox
+@pytest.mark.system
 def test_plus_problems_take_expected_values_from_the_canonical_solution(tmp_path: Path) -> None:
     (problem,) = read_problems(write(tmp_path / "plus.jsonl", PLUS))
     with Judge() as judge:

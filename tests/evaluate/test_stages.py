@@ -45,6 +45,7 @@ async def run(folder: Path, *command: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.system
 async def test_stages_stand_beside_the_papers_rows_after_a_kill_and_nothing_is_asked_twice(
     tmp_path: Path,
 ) -> None:
