@@ -69,7 +69,7 @@ async def test_the_matrix_shows_what_each_stage_knows_and_asks_nothing_twice(tmp
 
 async def test_a_folder_of_other_facts_is_refused_and_keeps_its_answers(tmp_path: Path) -> None:
     async with Endpoint(["I was not taught that."]) as endpoint:
-        small = partial(measure, endpoint, tmp_path, models=MODELS[:2], facts=1)
+        small = partial(measure, endpoint, tmp_path, models=MODELS[:2], facts=2)
         await small("--json")
         asked = len(endpoint.requests)
         code, _, errors = await small("--wordings", "5")

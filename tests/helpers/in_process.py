@@ -120,5 +120,7 @@ def _take_place(arguments: Sequence[str], cwd: Path, environment: Mapping[str, s
             for which, handler in handlers.items():
                 signal.signal(which, handler)
             for name in sys.modules.keys() - modules:
-                if (getattr(sys.modules[name], "__file__", None) or "").startswith(_OF_TESTS):
+                file = getattr(sys.modules[name], "__file__", None) or ""
+                # The environment of the tests may lie in the folder for temporary files, too.
+                if file.startswith(_OF_TESTS) and not file.startswith(sys.prefix):
                     del sys.modules[name]
