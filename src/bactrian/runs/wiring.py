@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import resource
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from bactrian.models.pricing import FREE
 from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
 from bactrian.models.seeds import RunSeeds
 from bactrian.recipes.load import read_recipe_content
-from bactrian.recipes.schema import LIST_FILE, Axis, Recipe
+from bactrian.recipes.schema import LIST_FILE, Axis
 from bactrian.records.run import Call, Command
 from bactrian.records.turn import Usage
 from bactrian.roleplay.setup import MAX_MESSAGES
@@ -31,7 +32,7 @@ from bactrian.runs.admission import Admission
 from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists
 from bactrian.runs.jobs import JobContext, JobIds, JobKind, is_cut_short
 from bactrian.runs.kinds import find_job_kind
-from bactrian.runs.lists import ListFiles, ListFunction, ListSource, ModelSource, find_list_source
+from bactrian.runs.lists import ListFiles, ListFunction, ModelSource, find_list_source
 from bactrian.runs.plan import (
     Plan,
     check_same,
@@ -42,9 +43,11 @@ from bactrian.runs.plan import (
     open_origin,
 )
 from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList
-from bactrian.runs.runner import Runner
+from bactrian.runs.runner import ListSource, Runner
 from bactrian.runs.scheduler import IN_ORDER, DoneJobs, Job, JobSequence, Scheduler, Spread
 from bactrian.store import RunStore, open_store
+
+_SLOW_START = "the first reply will show how long a conversation takes on this computer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,6 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             frozen = await store.extend(content)
         check_same(frozen, content, str(order.run))
         await store.add_command(Command.begin("generate", order.command))
-        seeds = RunSeeds(plan.seed)
         if origin is not None:
             await copy_lists(origin, store, plan.recipe)
             if order.keep_tasks:
@@ -105,8 +107,19 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             open_run_models(plan.models, access, order.limits, meter, store.add_call)
         )
         grid = await kind.read_grid()
+        seeds = RunSeeds(plan.seed)
         player = await kind.open(JobContext(run_models.models, tools, seeds, stack, await has_tasks(store)))
-        sources = _find_sources(plan.recipe, _make_lister(kind, run_models, seeds), order.list_sources)
+        style = kind.list_style()
+        lister = ModelSource(
+            plan.recipe.axes,
+            run_models.models["lister"],
+            preamble=style.preamble,
+            enforced=style.enforced,
+            seeds=seeds,
+            parameters=plan.parameters.get("lister", ()),
+        )
+        sources = {axis.name: _find_source(axis, lister, order) for axis in plan.recipe.axes}
+        in_process = any(find_traits(name).in_process for name in plan.models.values())
         progress = RunProgress(
             meter,
             0,
@@ -114,21 +127,34 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             window=run_models.window,
             free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
             unpriced=next((name for name in plan.models.values() if name not in meter.prices), ""),
-            slow_start=_explain_slow_start(plan.models),
+            slow_start=_SLOW_START if in_process else "",
             read_pressure=run_models.pressure,
         )
         if meter.limited:
-            await _count_spent(store, progress, plan.models)
+            for agent, usage in (await store.count_spent()).items():
+                price = meter.prices.get(plan.models.get(agent, plan.models["lister"]))
+                progress.count_before(usage, price.cost(usage) if price else 0.0)
         ids = JobIds(grid, await store.list_imported())
         jobs = JobSequence.of_recipe(plan.recipe, grid.axes, order.spread, order.limit)
-        await _reopen_shorter(store, ids, kind.limit)
+        if kind.limit is not None:
+            # Sessions that stopped at a smaller limit of messages continue.
+            listed = ids.list_jobs(store)
+            shorter = [session.id async for _, session in listed if is_cut_short(session, kind.limit)]
+            await asyncio.gather(*map(store.reopen, shorter))
         done, begun = await _find_done(store, ids, progress, jobs, retry_failed=order.retry_failed)
-        known = _KnownLists(store, grid.axes, progress, retry_failed=order.retry_failed)
-        scheduler = Scheduler(jobs, done, known)
+        scheduler = Scheduler(
+            jobs, done, partial(_find_known, store, progress, grid.axes, order.retry_failed)
+        )
         progress.total = jobs.size
-        await _expect_lists(progress, store, plan, order)
+        price = meter.prices.get(plan.models.get("lister", ""))
+        spread = not order.spread.depth
+        progress.lists = estimate_lists(plan.recipe.axes, progress.total, spread=spread, price=price)
+        async for items in store.item_lists():
+            if items.complete:
+                progress.lists.finish(items)
         if progress.done < progress.total:
-            await run_models.load()
+            for model in run_models.opened:
+                await load_local(model)
         yield Runner(
             scheduler,
             player,
@@ -150,20 +176,6 @@ def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[s
     return after is not None and (before or MAX_MESSAGES) < after
 
 
-async def _reopen_shorter(store: RunStore, ids: JobIds, limit: int | None) -> None:
-    """Remove the endings of sessions that stopped at a smaller limit of messages, so that they continue."""
-    if limit is None:
-        return
-    shorter = [one.id async for _, one in ids.list_jobs(store) if is_cut_short(one, limit)]
-    await asyncio.gather(*map(store.reopen, shorter))
-
-
-def _explain_slow_start(models: Mapping[str, str]) -> str:
-    """Return what to expect of a model in this process before its first reply; empty if there is no such model."""
-    local = any(find_traits(name).in_process for name in models.values())
-    return "the first reply will show how long a conversation takes on this computer" if local else ""
-
-
 async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior:
     """Return the assumed cost of a session of this kind."""
     cost = await kind.estimate()
@@ -183,68 +195,33 @@ def tune_gc() -> None:
     gc.set_threshold(50_000, 50, 100)
 
 
-class _KnownLists:
-    """Looks up the lists that the run stores, for the scheduler."""
-
-    def __init__(
-        self, store: RunStore, axes: Sequence[Axis], progress: RunProgress, *, retry_failed: bool
-    ) -> None:
-        self._store = store
-        self._counts = {axis.name: axis.count for axis in axes}
-        self._progress = progress
-        self._retry_failed = retry_failed
-
-    async def __call__(self, list_id: str, enough: int) -> tuple[str, ...] | None:
-        """Return the items of a list, or None if it has to be fetched. Short lists are counted."""
-        stored = await self._store.item_list(list_id)
-        if stored is None:
-            return None
-        if len(stored.items) >= enough:
-            return stored.items
-        if not stored.complete:
-            return None
-        count = self._counts[list_id.partition("@")[0]]
-        if len(stored.items) < count:
-            if self._retry_failed:
-                return None
-            self._progress.short[list_id] = ShortList(len(stored.items), count)
-        return stored.items
+async def _find_known(
+    store: RunStore,
+    progress: RunProgress,
+    axes: Sequence[Axis],
+    retry_failed: bool,
+    list_id: str,
+    enough: int,
+) -> tuple[str, ...] | None:
+    """Return the items of a list, or None if it has to be fetched. Short lists are counted."""
+    stored = await store.item_list(list_id)
+    if stored is None or len(stored.items) >= enough:
+        return stored and stored.items
+    if retry_failed or not stored.complete:
+        return None
+    count = next(axis.count for axis in axes if axis.name == list_id.partition("@")[0])
+    progress.short[list_id] = ShortList(len(stored.items), count)
+    return stored.items
 
 
-def _make_lister(kind: JobKind[Any], run_models: RunModels, seeds: RunSeeds) -> ModelSource:
-    """Return the source that asks the model for the lists of a recipe."""
-    style = kind.list_style()
-    return ModelSource(
-        kind.plan.recipe.axes,
-        run_models.models["lister"],
-        preamble=style.preamble,
-        enforced=style.enforced,
-        seeds=seeds,
-        parameters=kind.plan.parameters.get("lister", ()),
-    )
-
-
-def _find_sources(
-    recipe: Recipe, model: ListSource, own: Mapping[str, ListSource | ListFunction]
-) -> dict[str, ListSource]:
-    """Return the list source of each axis.
-
-    Raises:
-        InputError: a source is not found.
-    """
-    return {
-        axis.name: model
-        if axis.source is None
-        else _find_source(axis, axis.source, recipe.folder, model, own)
-        for axis in recipe.axes
-    }
-
-
-def _find_source(
-    axis: Axis, name: str, folder: str, model: ListSource, own: Mapping[str, ListSource | ListFunction]
-) -> ListSource:
+def _find_source(axis: Axis, lister: ListSource, order: RunOrder) -> ListSource:
+    """Return the list source of an axis. Raises InputError if it is not found."""
+    name, own = axis.source, order.list_sources
+    if name is None:
+        return lister
     if name.startswith(LIST_FILE) and name not in own:
-        return ListFiles(name.removeprefix(LIST_FILE), folder, None if axis.ask is None else model)
+        folder = order.plan.recipe.folder
+        return ListFiles(name.removeprefix(LIST_FILE), folder, None if axis.ask is None else lister)
     return find_list_source(name, own)
 
 
@@ -279,25 +256,6 @@ async def _find_done(
     return done, begun
 
 
-async def _expect_lists(progress: RunProgress, store: RunStore, plan: Plan, order: RunOrder) -> None:
-    """Count the known lists, and estimate the cost of the others."""
-    progress.lists = estimate_lists(
-        plan.recipe.axes,
-        progress.total,
-        spread=not order.spread.depth,
-        price=progress.meter.prices.get(plan.models.get("lister", "")),
-    )
-    async for items in store.item_lists():
-        if items.complete:
-            progress.lists.finish(items)
-
-
-async def _count_spent(store: RunStore, progress: RunProgress, models: Mapping[str, str]) -> None:
-    for agent, usage in (await store.count_spent()).items():
-        price = progress.meter.prices.get(models.get(agent, models["lister"]))
-        progress.count_before(usage, price.cost(usage) if price else 0.0)
-
-
 # The models of a run, wrapped for many sessions at once.
 
 _RETRY_POLICY = RetryPolicy(attempts=1_000, bad_replies=5)
@@ -327,11 +285,6 @@ def _check_open_files(window: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def _count_slots(window: int, agents: Collection[str]) -> int:
-    """Count the cache slots: one for each agent in flight, and two for a session that begins while others are newer."""
-    return (3 if "critic" in agents else 2) * window + 2
-
-
 @dataclass(frozen=True, slots=True)
 class RunModels:
     """The models by agent, with their shared state."""
@@ -344,11 +297,6 @@ class RunModels:
     """The models without their wrappers."""
     stop_signal: StopSignal
     """Stopping it cancels the calls that have not been sent."""
-
-    async def load(self) -> None:
-        """Load the local models. Raises ModelError if one cannot be loaded."""
-        for model in self.opened:
-            await load_local(model)
 
     def pressure(self) -> EndpointPressure:
         """Return the current limits of the endpoints."""
@@ -374,49 +322,6 @@ class RunLimits:
         return self.concurrency or (LOCAL_WINDOW if local else 64)
 
 
-class _EndpointLimits:
-    """The limits of one endpoint, address and key, which all its models share whatever their names."""
-
-    def __init__(self, limits: RunLimits, window: int, longest_wait: float, stop_signal: StopSignal) -> None:
-        self._limits = limits
-        self._window = window
-        self._longest_wait = longest_wait
-        self._stop_signal = stop_signal
-        self._rate: RateLimit | None = None
-        self.concurrency: ConcurrencyLimit | None = None
-        """None as long as the endpoint has no model."""
-
-    def apply(self, inner: Model, model: Model) -> Model:
-        """Wrap ``inner``, which asks ``model``, in the limits."""
-        limits = self._limits
-        if limits.requests_per_minute or limits.tokens_per_minute:
-            self._rate = (
-                self._rate.share(inner)
-                if self._rate
-                else RateLimit(
-                    inner,
-                    requests_per_minute=limits.requests_per_minute,
-                    tokens_per_minute=limits.tokens_per_minute,
-                    sleep=self._stop_signal.sleep,
-                )
-            )
-            inner = self._rate
-            if isinstance(model, RemoteModel):
-                model.before_again = self._rate.wait_again
-        inner = RefusalCheck(inner)
-        if self.concurrency is not None:
-            return self.concurrency.share(inner)
-        self.concurrency = ConcurrencyLimit(
-            inner,
-            self._window,
-            stop_signal=self._stop_signal,
-            timed=self._rate is None,  # Waits for the rate limit say nothing about the endpoint's speed.
-            proven=not get_traits(model).remote,
-            longest_wait=self._longest_wait,
-        )
-        return self.concurrency
-
-
 @asynccontextmanager
 async def open_run_models(
     names: Mapping[str, str],
@@ -434,28 +339,51 @@ async def open_run_models(
         InputError: a name is not that of a model, or its file cannot be used.
     """
     window = limits.choose_window(names.values())
-    access = replace(access, slots=_count_slots(window, names))
+    # Cache slots: one for each agent in flight, and two for a session that begins while others are newer.
+    access = replace(access, slots=(3 if "critic" in names else 2) * window + 2)
     _check_open_files(window)
     models: dict[str, Model] = {}
-    endpoints: dict[object, _EndpointLimits] = {}
+    rates: dict[object, RateLimit] = {}
+    concurrency: dict[object, ConcurrencyLimit] = {}
     opened: list[Model] = []
     stop_signal = StopSignal()
+    retry_policy = _RETRY_POLICY.with_max_wait(access.max_wait)
+    has_rate = bool(limits.requests_per_minute or limits.tokens_per_minute)
     try:
         for name in dict.fromkeys(names.values()):
             opened.append(open_model(name, access))
             model = opened[-1]
-            key = model.endpoint if isinstance(model, RemoteModel) else name
-            if key not in endpoints:
-                endpoints[key] = _EndpointLimits(limits, window, access.max_wait, stop_signal)
-            inner = Budget(Recorder(model, sink, failures_only=True), meter)
-            limited = endpoints[key].apply(inner, model)
-            retry_policy = _RETRY_POLICY.with_max_wait(access.max_wait)
-            models[name] = Retry(limited, retry_policy, notice=access.notice, sleep=stop_signal.sleep)
-        concurrency_limits = tuple(
-            one.concurrency for one in endpoints.values() if one.concurrency is not None
-        )
+            # Address and key, whose limits all models share whatever their names.
+            endpoint = model.endpoint if isinstance(model, RemoteModel) else name
+            inner: Model = Budget(Recorder(model, sink, failures_only=True), meter)
+            if has_rate:
+                rates[endpoint] = inner = (
+                    rates[endpoint].share(inner)
+                    if endpoint in rates
+                    else RateLimit(
+                        inner,
+                        requests_per_minute=limits.requests_per_minute,
+                        tokens_per_minute=limits.tokens_per_minute,
+                        sleep=stop_signal.sleep,
+                    )
+                )
+                if isinstance(model, RemoteModel):
+                    model.before_again = inner.wait_again
+            inner = RefusalCheck(inner)
+            if endpoint in concurrency:
+                inner = concurrency[endpoint].share(inner)
+            else:
+                concurrency[endpoint] = inner = ConcurrencyLimit(
+                    inner,
+                    window,
+                    stop_signal=stop_signal,
+                    timed=not has_rate,  # Waits for the rate limit say nothing about the endpoint's speed.
+                    proven=not get_traits(model).remote,
+                    longest_wait=access.max_wait,
+                )
+            models[name] = Retry(inner, retry_policy, notice=access.notice, sleep=stop_signal.sleep)
         by_agent = {agent: models[name] for agent, name in names.items()}
-        yield RunModels(by_agent, concurrency_limits, window, tuple(opened), stop_signal)
+        yield RunModels(by_agent, tuple(concurrency.values()), window, tuple(opened), stop_signal)
     finally:
         for model in models.values():
             await model.close()
