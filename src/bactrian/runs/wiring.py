@@ -162,7 +162,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             store,
             progress,
             complete=ids.complete,
-            begun=sorted(((job, turns) for job, turns in begun if job.number in jobs), key=itemgetter(1)),
+            begun=begun,
             halt=run_models.stop_signal.stop,
         )
 
@@ -230,30 +230,31 @@ async def _find_done(
 ) -> tuple[DoneJobs, list[tuple[Job, int]]]:
     """Return the numbers of jobs that have begun, and the jobs that an earlier command left open, with their turns."""
     done = DoneJobs()
-    open_: list[tuple[str, int]] = []
+    begun: list[tuple[Job, int]] = []
+    # By number of turns: sessions, and tokens of prompts, completions and caches.
     ended: dict[int, list[int]] = {}
-    """By number of turns: sessions, and tokens of prompts, completions and caches."""
-    async for number, one in ids.list_jobs(store):
-        if one.ending is None:
-            open_.append((one.id, number))
-        elif one.ending == "failed" and retry_failed:
+    left: list[tuple[str, int]] = []
+    async for number, session in ids.list_jobs(store):
+        if session.ending is None:
+            left.append((session.id, number))
+        elif session.ending == "failed" and retry_failed:
             continue
         else:
             if number in jobs:
                 progress.done += 1
-                progress.endings[one.ending] += 1
-            sums = ended.setdefault(one.turns or 0, [0, 0, 0, 0])
-            for position, value in enumerate((1, one.prompt, one.completion, one.cached)):
+                progress.endings[session.ending] += 1
+            sums = ended.setdefault(session.turns or 0, [0, 0, 0, 0])
+            for position, value in enumerate((1, session.prompt, session.completion, session.cached)):
                 sums[position] += value or 0
         done.add(number)
     for turns, (count, prompt, completion, cached) in ended.items():
         progress.admission.outlook.learn(turns, Usage(prompt, completion, cached), count)
-    begun: list[tuple[Job, int]] = []
-    for session_id, number in open_:
-        session = await store.session(session_id)
-        assert session is not None
-        begun.append((Job(session_id, number, session.values), len(session.turns)))
-    return done, begun
+    for session_id, number in left:
+        stored = await store.session(session_id)
+        assert stored is not None
+        if number in jobs:
+            begun.append((Job(session_id, number, stored.values), len(stored.turns)))
+    return done, sorted(begun, key=itemgetter(1))
 
 
 # The models of a run, wrapped for many sessions at once.
