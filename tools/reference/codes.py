@@ -8,8 +8,7 @@ from pathlib import Path
 
 import bactrian
 from bactrian import errors
-from bactrian.cli.commands.generate import SOME_FAILED
-from bactrian.cli.run_async import INTERRUPTED, TERMINATED
+from bactrian.cli.run_async import INTERRUPTED, SOME_FAILED, TERMINATED
 from bactrian.cli.terminal.streams import READER_LEFT
 from bactrian.models.providers import load_providers
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.report import COOPERATION, Json, is_sure, list_comparison
 from bactrian.analyze.report_page import write_comparison_verdict
-from bactrian.records.text import to_line, write_count, write_dollars
+from bactrian.records.text import join_facts, to_line, write_count, write_dollars
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 # Tables of text that stay readable where the terminal is too narrow for them.
 
 
-_BETWEEN = " · "
 _PADDING = 3
 """Cells between two columns."""
 
@@ -61,20 +60,6 @@ def write_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[
 def write_sentence(console: Console, text: str) -> None:
     """Write a line of text; on a terminal it breaks between words."""
     console.print(text, soft_wrap=not console.is_terminal)
-
-
-def join_facts(facts: Iterable[str], width: int) -> list[str]:
-    """Return ``facts`` in lines of at most ``width`` cells; only a fact that is longer than a line exceeds it."""
-    from rich.cells import cell_len
-
-    lines: list[str] = []
-    for fact in facts:
-        line = _BETWEEN.join((lines[-1], fact)) if lines else fact
-        if lines and cell_len(line) <= width:
-            lines[-1] = line
-        else:
-            lines.append(fact)
-    return lines
 
 
 _SHOWN = 5

@@ -9,14 +9,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from bactrian.api.arguments import check_acknowledged, check_base_url, check_unattended, describe_run
 from bactrian.api.bridge import run_sync
 from bactrian.api.embodied_play import check_runs_code
 from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
-from bactrian.api.notebook import open_display
-from bactrian.api.stored_run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
 from bactrian.models.budget import UsageMeter
@@ -37,6 +35,9 @@ from bactrian.runs.progress import ProgressSnapshot, RunProgress
 from bactrian.runs.runner import ListSource, Runner
 from bactrian.runs.scheduler import DIFFERENT_ROLES, read_spread
 from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
+
+if TYPE_CHECKING:
+    from bactrian.api.stored_run import Run
 
 _DEFAULT = ""
 """The key for all agents without a model of their own."""
@@ -114,6 +115,10 @@ def generate(
         BactrianError: the run cannot continue; its results so far are stored. A reached budget is a warning instead.
         KeyboardInterrupt: Ctrl-C, after turns in flight are stored; a second Ctrl-C does not wait for them.
     """
+    # The command line generates without these: reports, exports and imports take as long to load as all else here.
+    from bactrian.api.notebook import open_display
+    from bactrian.api.stored_run import Run
+
     check_names(generate, options, GenerateOptions, **dict.fromkeys(_OF_RECIPE, _IN_RECIPE))
     with use_python_words():
         arguments = {"run": run, "limit": limit, "budget": budget, "on_progress": on_progress}

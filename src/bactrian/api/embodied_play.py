@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bactrian.api.arguments import (
     OWN,
@@ -22,8 +22,9 @@ from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.parameters import read_parameters
 from bactrian.recipes.schema import Recipe
 from bactrian.records.session import Role
-from bactrian.roleplay.alone import EmbodiedOrder
-from bactrian.sandbox.programs import choose_tier
+
+if TYPE_CHECKING:
+    from bactrian.roleplay.alone import EmbodiedOrder
 
 ALONE = "alone"
 """The key that is true if the stored command was for an embodied agent without a partner."""
@@ -74,6 +75,8 @@ def build_embodied_order(
         "servers": servers,
         OWN: own or model.startswith("python:"),
     }
+    from bactrian.roleplay.alone import EmbodiedOrder
+
     return EmbodiedOrder(
         thoughts=thoughts,
         role=role,
@@ -105,4 +108,6 @@ def check_runs_code(recipe: Recipe, *, allowed: bool, flag: str = "--run-code") 
             where="role_play.embodied",
             next=f"Allow it with {flag} (in Python: run_code=True).",
         )
+    from bactrian.sandbox.programs import choose_tier
+
     choose_tier()

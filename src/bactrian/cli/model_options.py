@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bactrian.api.arguments import check_base_url
+from bactrian.api.arguments import check_base_url, check_critic
 from bactrian.api.model_arguments import build_model_options
 from bactrian.cli.terminal.console import open_progress, say
 from bactrian.cli.terminal.spinner import hide_spinner, return_spinner
 from bactrian.models.open import ModelOptions
+from bactrian.options import AgentModels, list_options
+from bactrian.roleplay.human import HUMAN
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -33,6 +36,32 @@ def read_model_options(base_url: str | None, *names: str, **more: float) -> Mode
 def show_model_progress(options: ModelOptions) -> ModelOptions:
     """Return ``options`` with warnings and a progress bar of downloads on standard error."""
     return replace(options, progress=_fetching(), notice=_now_and_then(), report=_say)
+
+
+def split_models(options: Mapping[str, Any]) -> tuple[str | None, dict[str, str], dict[str, Any]]:
+    """Split flags into the model of all agents, the models by agent, and all others."""
+    flags = {declared.name for declared in list_options(AgentModels)}
+    agents = {"list": "lister"}
+    named = {name.removesuffix("_model"): value for name, value in options.items() if name in flags}
+    rest = {name: value for name, value in options.items() if name not in flags}
+    model = named.pop("model", None)
+    return model, {agents.get(agent, agent): name for agent, name in named.items()}, rest
+
+
+def check_critic_flags(
+    critic: str | None, models: Mapping[str, str], sampling: Mapping[str, Any], hint: str
+) -> None:
+    """Refuse flags of a critic if there is none. A variable of the environment may name its model for all commands.
+
+    Raises:
+        InputError: such a flag was given.
+    """
+    model = models.get("critic")
+    given = {
+        "--critic-model": None if model in (os.environ.get("BACTRIAN_CRITIC_MODEL"), HUMAN) else model,
+        "--critic-temperature or its like": sampling.get("critic"),
+    }
+    check_critic(critic, given, hint)
 
 
 def _say(text: str) -> None:

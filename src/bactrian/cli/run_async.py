@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Callable, Coroutine
@@ -14,6 +15,7 @@ from bactrian.cli.terminal.console import say
 from bactrian.cli.terminal.ending import CALL_THREAD
 from bactrian.cli.terminal.watchdog import watch_event_loop
 
+SOME_FAILED = 4
 INTERRUPTED = 130
 TERMINATED = 143
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -45,6 +47,8 @@ def run_async(
     With a ``stop_control``, the first signal calls it instead, and the work has 30 s (10 s unless the signal is
     SIGINT) to finish what is in flight; the second signal cancels it.
     """
+    gc.freeze()
+    gc.set_threshold(700, 10, 10)  # Python's own, which the start of the program changes
     before = {which: signal.getsignal(which) for which in _STOPPING}
     try:
         code = asyncio.run(_interruptible(work, stop_control or StopControl()))

@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from math import floor, log10
@@ -223,3 +223,17 @@ def _make_union_builder(choices: tuple[Any, ...]) -> Build:
 
 def _return_unchanged(value: Any) -> Any:
     return value
+
+
+def join_facts(facts: Iterable[str], width: int) -> list[str]:
+    """Return ``facts`` in lines of at most ``width`` cells; only a fact that is longer than a line exceeds it."""
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    for fact in facts:
+        line = " · ".join((lines[-1], fact)) if lines else fact
+        if lines and cell_len(line) <= width:
+            lines[-1] = line
+        else:
+            lines.append(fact)
+    return lines

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import replace
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from bactrian.errors import InputError
 from bactrian.files.plugins import load_plugin
@@ -15,15 +15,12 @@ from bactrian.models.open import find_traits
 from bactrian.protocol.pack import Pack, load_pack
 from bactrian.recipes.job_specs import JOBS, RolePlay, SocietyJob
 from bactrian.recipes.schema import Recipe, ToolsSpec, to_critic_settings
-from bactrian.recipes.society_file import Society, SocietyPrompts, load_society
 from bactrian.records.events import Ended, Event, Started
 from bactrian.records.session import Provenance, Role, Session
 from bactrian.records.turn import CriticSettings, Toolkit, Usage
-from bactrian.roleplay.embodied import Body, open_body
 from bactrian.roleplay.endings import read_endings
 from bactrian.roleplay.role_play import run_role_play
 from bactrian.roleplay.setup import RolePlaySetup, new_session
-from bactrian.roleplay.society import ChatOptions, SocietyRun, name_models, play_society
 from bactrian.roleplay.start import begin_session
 from bactrian.roleplay.tool_sources import DEFAULT_LIMITS
 from bactrian.runs.jobs import (
@@ -42,6 +39,11 @@ from bactrian.runs.plan import Plan, find_task
 from bactrian.runs.questions import AnswerJobs, TranslateJobs
 from bactrian.runs.scheduler import Job
 from bactrian.store import RunStore
+
+# Societies and embodied agents are loaded by the runs that have them: with the sandbox they take a tenth of the start.
+if TYPE_CHECKING:
+    from bactrian.recipes.society_file import Society, SocietyPrompts
+    from bactrian.roleplay.embodied import Body
 
 _SPECIFIED = Usage(prompt=140, completion=70)
 _PLANNED = Usage(prompt=200, completion=200)
@@ -101,6 +103,8 @@ class RolePlayJobs(JobKind[RolePlay]):
         """Return the player of the role-plays."""
         if not self.job.embodied:
             return RolePlayPlayer(self.plan, self._setup, self._pack, context)
+        from bactrian.roleplay.embodied import open_body
+
         actions = context.tools.get("assistant")
         embodiment = partial(open_body, actions, actions.kit if actions is not None else DEFAULT_LIMITS)
         async with embodiment() as body:
@@ -238,6 +242,9 @@ class SocietyJobs(JobKind[SocietyJob]):
     @classmethod
     def name_models(cls, recipe: Recipe, choice: ModelChoice) -> dict[str, str]:
         """Return the models of the society's agents and of the helpers in its stages."""
+        from bactrian.recipes.society_file import load_society
+        from bactrian.roleplay.society import name_models
+
         society, _ = load_society(cast("SocietyJob", recipe.job).file)
         return name_models(
             society,
@@ -281,6 +288,8 @@ class SocietyJobs(JobKind[SocietyJob]):
 
     @cached_property
     def _society(self) -> tuple[Society, SocietyPrompts]:
+        from bactrian.recipes.society_file import load_society
+
         return load_society(self.job.file)
 
 
@@ -290,6 +299,8 @@ class SocietyPlayer:
     def __init__(
         self, plan: Plan, spec: SocietyJob, society: tuple[Society, SocietyPrompts], context: JobContext
     ) -> None:
+        from bactrian.roleplay.society import ChatOptions, SocietyRun
+
         self._fill = make_filler(plan)
         self._models = context.models
         self._seeds = context.seeds
@@ -315,6 +326,8 @@ class SocietyPlayer:
             name=job.id,
             values=job.values,
         )
+        from bactrian.roleplay.society import play_society
+
         session: Session | None = None
         async for event in play_society(settings, self._models, store):
             match event:

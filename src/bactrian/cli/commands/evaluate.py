@@ -36,15 +36,13 @@ from bactrian.api.solution_comparison import (
     extract_role_plays,
     read_extracted,
 )
-from bactrian.cli.commands.generate import SOME_FAILED, watch_run
 from bactrian.cli.flags import Argument
 from bactrian.cli.model_options import read_model_options, show_model_progress
-from bactrian.cli.run_async import StopControl, run_async
+from bactrian.cli.run_async import SOME_FAILED, StopControl, run_async
 from bactrian.cli.terminal.console import open_output, say
 from bactrian.cli.view.comparison_view import show_comparison, show_paper
 from bactrian.cli.view.emergence import show_matrix, show_stages
-from bactrian.cli.view.forecast_view import show_forecast
-from bactrian.cli.view.progress_view import choose_progress_view
+from bactrian.cli.view.progress_view import choose_progress_view, forecast_order, watch_run
 from bactrian.cli.view.scores import JudgingView, show_score
 from bactrian.cli.view.training_progress import TrainingView
 from bactrian.cli.view.votes_view import show_tally
@@ -81,7 +79,6 @@ from bactrian.options import (
     SpendingOptions,
 )
 from bactrian.records.text import to_json
-from bactrian.runs.forecast import forecast_run
 from bactrian.runs.wiring import RunOrder
 from bactrian.store import find_run
 
@@ -124,7 +121,7 @@ async def _run_order(order: RunOrder, stop_control: StopControl, *, quiet: bool,
 
 async def _forecast(order: RunOrder, title: str = "", *, as_json: bool) -> None:
     order = replace(order, access=show_model_progress(order.access))
-    show_forecast(await forecast_run(order), json=as_json, title=title)
+    await forecast_order(order, json=as_json, title=title)
 
 
 def _make_series(flags: ExtractionFlags, stop_control: StopControl, only: Path | None = None) -> RunSeries:

@@ -4,32 +4,80 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, NoReturn, Unpack, cast
+from typing import Annotated, Any, Unpack, cast
 
 from bactrian.api.conversation import order_session
 from bactrian.api.model_arguments import LOCAL
 from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.flags import SPEAKERS, Argument, FieldsOf, SamplingFlags
-from bactrian.cli.model_options import show_model_progress
-from bactrian.cli.play_flags import (
-    OutputFlags,
-    PlayFlags,
-    RoleFlags,
-    ToolFlags,
-    check_critic_flags,
-    split_models,
-)
+from bactrian.cli.model_options import check_critic_flags, split_models
 from bactrian.cli.run_async import StopControl, run_async
-from bactrian.cli.terminal.keyboard import add_person
-from bactrian.cli.view.watching import watch_session, watch_society
+from bactrian.cli.terminal.keyboard import ask_consent
+from bactrian.cli.view.watching import OutputFlags, PlayKeeper
 from bactrian.errors import InputError
-from bactrian.options import Critic, Option, PlayOptions, SocietyOptions
+from bactrian.options import MCP, TOOLS, YES, AgentModels, Critic, Option, PlayOptions, SocietyOptions
 from bactrian.records.session import Role
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
-from bactrian.roleplay.setup import EXAMPLE, choose_role_names
+from bactrian.roleplay.setup import EXAMPLE, ROLES, choose_role_names
+
+
+class Side(StrEnum):
+    """A side of the conversation."""
+
+    user = "user"
+    assistant = "assistant"
+
+
+class PlayFlags(PlayOptions, AgentModels, total=False):
+    """The options of Python's :func:`bactrian.play`, and a model for each agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFlags:
+    """The roles, and the side of a person."""
+
+    assistant: Annotated[str | None, Option("--assistant", f"Role that solves. Default: {ROLES[0]}.")] = None
+    user: Annotated[str | None, Option("--user", f"Role that instructs. Default: {ROLES[1]}.")] = None
+    assistant_description: Annotated[
+        str, Option("--assistant-description", "Description of the role that solves.")
+    ] = ""
+    user_description: Annotated[
+        str, Option("--user-description", "Description of the role that instructs.")
+    ] = ""
+    roles: Annotated[
+        Path | None,
+        Option(
+            "--roles",
+            "Output of `bactrian roles --json`: first the role that solves, then the role that instructs.",
+        ),
+    ] = None
+    yes: Annotated[bool, YES, "Let --embodied run code without asking first."] = False
+    as_: Annotated[Side | None, Option("--as", "The side that you play yourself.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFlags:
+    """The tools of one agent."""
+
+    tools: Annotated[
+        list[str] | None,
+        TOOLS,
+    ] = None
+    mcp: Annotated[
+        list[str] | None,
+        MCP,
+    ] = None
+    tools_for: Annotated[Side, Option("--tools-for", "Agent that may call them.")] = Side.assistant
+
+    @property
+    def names(self) -> list[str]:
+        """The tools, as :func:`bactrian.play` takes them."""
+        return [*(self.tools or ()), *(f"mcp:{command}" for command in self.mcp or ())]
 
 
 def play(
@@ -59,19 +107,31 @@ def play(
 ) -> None:
     """Watch two agents solve a task."""
     model, models, options = split_models(flags)
+    stop_control = StopControl()
     if critic.get("role") == HUMAN:
         models["critic"] = HUMAN
     if society is not None:
-        if sampling:
-            raise _refuse_flag("--temperature and its like")
-        _check_society_flags(roles, critic, tools, models, options)
-        _play_society(society, idea, model, models, options, endings, output)
+        from bactrian.api.society_play import order_society
+
+        _check_society(roles, critic, tools, models, {**options, "sampling": sampling})
+        settings = {key: value for key, value in options.items() if key in SocietyOptions.__annotations__}
+        made = order_society(
+            society, _read_idea(idea), model, models, cast("SocietyOptions", settings), endings=endings
+        )
+        keeper = PlayKeeper(output, made[1].meter)
+        run_async(keeper.watch(made, stop_control, idea), resume=keeper, stop_control=stop_control)
     if roles.as_ is not None:
         models[roles.as_.value] = HUMAN
     check_critic_flags(critic.get("role"), models, sampling, "Give --critic ROLE, too.")
+    if "search" in critic and "role" not in critic:
+        raise InputError(
+            "A search needs a critic that ranks its lines.", where="--search", next="Give --critic ROLE, too."
+        )
     text = _read_idea(idea)
-    if options.get("embodied") is not None:
-        _prepare_embodied(roles, critic, tools, options)
+    if (role := options.get("embodied")) is not None:
+        _check_embodied(roles, critic, options)
+        ask_consent(role, tools.names, yes=roles.yes)
+        options["embodied"] = Role(role, roles.assistant_description)
     assistant, user = _choose_roles(roles, text, options)
     order = order_session(
         text,
@@ -79,32 +139,17 @@ def play(
         user,
         model,
         models,
-        critic=_read_critic(critic),
+        critic=Critic(**critic) if "role" in critic else None,
         tools={tools.tools_for.value: tools.names},
         endings=endings,
         run=output.run_file,
         options=cast("PlayOptions", {**options, "parameters": sampling}),
     )
-    keeper = output.keep(order.options.meter)
-    access, stop_control = show_model_progress(order.options), StopControl()
+    keeper = PlayKeeper(output, order.options.meter)
     names = set(order.setup.models.values()) if isinstance(order, SessionOrder) else set[str]()
-    if HUMAN in names:
-        access = add_person(access, stop_control, idea)
     suggest = model is None and bool(names) and names <= {LOCAL, HUMAN} and not output.json
-    work = watch_session(replace(order, options=access), keeper, suggest=suggest)
+    work = keeper.watch(order, stop_control, idea, suggest=suggest)
     run_async(work, resume=keeper, stop_control=stop_control)
-
-
-def _prepare_embodied(
-    roles: RoleFlags, critic: Mapping[str, Any], tools: ToolFlags, options: dict[str, Any]
-) -> None:
-    """Check the flags, ask for consent, and give the role its description."""
-    from bactrian.cli.consent import ask_consent, check_embodied
-
-    role = options["embodied"]
-    check_embodied(roles, critic, options)
-    ask_consent(role, (*(tools.tools or ()), *(tools.mcp or ())), yes=roles.yes)
-    options["embodied"] = Role(role, roles.assistant_description)
 
 
 def _choose_roles(
@@ -123,30 +168,32 @@ def _choose_roles(
     return (None if embodied else assistant), user
 
 
-def _read_critic(critic: Mapping[str, Any]) -> Critic | None:
-    """Return the critic; None if not given. Raises InputError for a search without a critic."""
-    if "role" in critic:
-        return Critic(**critic)
-    if "search" in critic:
-        raise InputError(
-            "A search needs a critic that ranks its lines.", where="--search", next="Give --critic ROLE, too."
-        )
-    return None
+def _check_embodied(roles: RoleFlags, critic: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Refuse flags that do not go with an embodied agent."""
+    alone = roles.user is None
+    flags = {
+        "--assistant": roles.assistant,
+        "--roles": roles.roles,
+        "--as": roles.as_,
+        "--critic": critic.get("role"),
+        "--search": critic.get("search"),
+        "--protocol enforced": options.get("protocol") == "enforced",
+        "--plan": options.get("plan") and alone,
+        "--language": options.get("language") is not None and alone,
+    }
+    _refuse(flags, "--embodied", "Leave it out; docs/embodied.md shows what an embodied agent can do.")
 
 
-def _check_society_flags(
+def _check_society(
     roles: RoleFlags,
     critic: Mapping[str, Any],
     tools: ToolFlags,
     models: Mapping[str, str],
     options: Mapping[str, Any],
 ) -> None:
-    """Refuse flags that contradict a society's file.
-
-    Raises:
-        InputError: such a flag was given.
-    """
-    given: Mapping[str, object] = {
+    """Refuse flags that contradict a society's file."""
+    flags = {
+        "--temperature and its like": options["sampling"],
         "--assistant": roles.assistant,
         "--user": roles.user,
         "--roles": roles.roles,
@@ -162,39 +209,17 @@ def _check_society_flags(
         "--assistant-description": roles.assistant_description,
         "--user-description": roles.user_description,
     }
-    if wrong := [flag for flag, value in given.items() if value]:
-        raise _refuse_flag(wrong[0])
+    _refuse(flags, "--society", "Set it in the society's file; docs/societies.md shows how.")
 
 
-def _refuse_flag(flag: str) -> InputError:
-    return InputError(
-        f"{flag} cannot be combined with --society.",
-        where=flag,
-        next="Set it in the society's file; docs/societies.md shows how.",
-    )
+def _refuse(flags: Mapping[str, object], beside: str, hint: str) -> None:
+    """Refuse the first of ``flags`` that has a value.
 
-
-def _play_society(
-    name: str,
-    idea: str | None,
-    model: str | None,
-    models: Mapping[str, str],
-    options: Mapping[str, Any],
-    endings: str,
-    output: OutputFlags,
-) -> NoReturn:
-    """Play a society and end the command."""
-    from bactrian.api.society_play import order_society
-
-    settings = {name: value for name, value in options.items() if name in SocietyOptions.__annotations__}
-    society, access = order_society(
-        name, _read_idea(idea), model, models, cast("SocietyOptions", settings), endings=endings
-    )
-    access, stop_control = show_model_progress(access), StopControl()
-    if HUMAN in society.given.models.values():
-        access = add_person(access, stop_control, idea)
-    keeper = output.keep(access.meter)
-    run_async(watch_society(society, access, keeper), resume=keeper, stop_control=stop_control)
+    Raises:
+        InputError: there is one.
+    """
+    if wrong := next((flag for flag, value in flags.items() if value), None):
+        raise InputError(f"{wrong} cannot be combined with {beside}.", where=wrong, next=hint)
 
 
 def _read_idea(given: str | None) -> str | None:

@@ -8,24 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Unpack
 
-from bactrian.api.resumption import (
-    StoredRun,
-    build_resume_order,
-    build_resume_session,
-    read_resumable,
-)
-from bactrian.cli.commands.generate import watch_run
-from bactrian.cli.consent import ask_consent
+from bactrian.api.resumption import StoredRun, build_resume_order, build_resume_session, read_resumable
 from bactrian.cli.flags import Argument, RunArgument
 from bactrian.cli.model_options import show_model_progress
 from bactrian.cli.run_async import StopControl, run_async
-from bactrian.cli.terminal.keyboard import add_person
-from bactrian.cli.view.progress_view import choose_progress_view
-from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
+from bactrian.cli.terminal.keyboard import ask_consent
+from bactrian.cli.view.progress_view import choose_progress_view, watch_run
+from bactrian.cli.view.watching import OutputFlags, PlayKeeper
 from bactrian.options import JSON, MCP, ResumeOptions
 from bactrian.roleplay.alone import EmbodiedOrder
-from bactrian.roleplay.human import HUMAN
-from bactrian.roleplay.role_play import SessionOrder
 from bactrian.store import name_run
 
 
@@ -59,18 +50,11 @@ async def _resume(
         order = build_resume_order(stored, run, given)
         order = replace(order, access=show_model_progress(order.access))
         return await watch_run(order, choose_progress_view(json=json), stop_control)
-    made = build_resume_session(stored, run, given)
-    society, access = made if isinstance(made, tuple) else (None, made.options)
-    options = show_model_progress(access)
-    keeper = PlayKeeper(run, keep=False, json=json, meter=options.meter)
-    if not isinstance(made, tuple) and made.embodied:
-        role = made.role if isinstance(made, EmbodiedOrder) else made.setup.assistant
-        await asyncio.to_thread(
-            ask_consent, role.name, given.get("tools", ()), yes=given.get("run_code", False)
-        )
-    if society is not None:
-        return await watch_society(society, options, keeper)
-    assert not isinstance(made, tuple)
-    if isinstance(made, SessionOrder) and HUMAN in made.setup.models.values():
-        options = add_person(options, stop_control, None)
-    return await watch_session(replace(made, options=options), keeper)
+    ordered = build_resume_session(stored, run, given)
+    if not isinstance(ordered, tuple) and ordered.embodied:
+        role = ordered.role if isinstance(ordered, EmbodiedOrder) else ordered.setup.assistant
+        tools, yes = given.get("tools", ()), given.get("run_code", False)
+        await asyncio.to_thread(ask_consent, role.name, tools, yes=yes)
+    access = ordered[1] if isinstance(ordered, tuple) else ordered.options
+    keeper = PlayKeeper(OutputFlags(run, json=json), access.meter)
+    return await keeper.watch(ordered, stop_control)

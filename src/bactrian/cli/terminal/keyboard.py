@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,6 +118,34 @@ def add_person(reach: ModelOptions, stop_control: StopControl, idea: str | None)
     keyboard = Keyboard()
     stop_control.stop = keyboard.stop
     return replace(reach, person=lambda: Human(keyboard))
+
+
+def ask_consent(role: str, outside: Sequence[str], *, yes: bool) -> None:
+    """Ask whether code of a model may run, unless ``yes``. ``outside`` names its tools, which run with all rights.
+
+    Raises:
+        InputError: there is no terminal to ask on, or the answer is no.
+        SandboxError: this computer has no sandbox.
+    """
+    from bactrian.sandbox.programs import choose_tier
+
+    tier = choose_tier()
+    if yes:
+        return
+    with_tools = f" It can call, with your rights: {', '.join(outside)}." if outside else ""
+    question = (
+        f"{role} will run Python that a model writes, in a sandbox ({tier.name}).{with_tools} Continue?"
+    )
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InputError(
+            "Code of a model needs your consent, and there is no terminal to ask on.",
+            where="--embodied",
+            next="Give --yes.",
+        )
+    import click
+
+    if not click.confirm(to_printable(question), err=True):
+        raise InputError("No code was run.", where="--embodied")
 
 
 def _ready(waiting: asyncio.Future[None]) -> None:

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
-from bactrian.cli.terminal.console import to_printable
+from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.terminal.spinner import show_spinner
 from bactrian.cli.view.markdown import MarkdownWriter, hide_protocol, mark_differences
 from bactrian.protocol.fences import RESULTS, is_embodied
@@ -38,7 +38,10 @@ class ConversationView:
     The conversation is written to ``out``. If that is not a terminal, each turn is written as a whole.
     """
 
-    def __init__(self, out: Console, progress: Console, *, raw: bool = False) -> None:
+    def __init__(
+        self, out: Console | None = None, progress: Console | None = None, *, raw: bool = False
+    ) -> None:
+        out, progress = out or open_output(), progress or open_progress()
         self._markdown = (
             MarkdownWriter(out) if out.is_terminal and not out.is_dumb_terminal and not raw else None
         )

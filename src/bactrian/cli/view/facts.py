@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
 
-from bactrian.analyze.report_tables import join_facts
 from bactrian.cli.terminal.console import PrintableConsole, split_command, wrap_words
-from bactrian.records.text import to_printable
+from bactrian.records.text import join_facts, to_printable
 
 LEAST_TABLE = 72
 """Columns below which a line per thing has no room; each then takes several lines."""

@@ -1,4 +1,4 @@
-"""The progress of a run: a display that redraws itself, plain lines, JSON lines, or nothing."""
+"""The forecast of a run, and its progress: a display that redraws itself, plain lines, JSON lines, or nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from bactrian.api.progress_rows import ProgressRow, list_rows, write_line
+from bactrian.api.dataset import run_order
+from bactrian.api.progress_rows import ProgressRow, list_rows, write_duration, write_line
+from bactrian.cli.run_async import SOME_FAILED, StopControl
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.cli.view.facts import fit_facts
-from bactrian.cli.view.forecast_view import write_estimate
+from bactrian.errors import BactrianError
 from bactrian.records.text import to_json, write_count, write_dollars
+from bactrian.runs.cost import Estimate
+from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
+from bactrian.runs.runner import Runner
+from bactrian.runs.wiring import RunOrder, tune_gc
 from bactrian.store import name_run
 
 _REDRAWN = 0.5
@@ -227,3 +233,90 @@ def _fields(now: ProgressSnapshot) -> dict[str, object]:
 def _write(fields: Mapping[str, object]) -> None:
     sys.stdout.write(to_json(fields) + "\n")
     sys.stdout.flush()
+
+
+async def watch_run(order: RunOrder, ledger: ProgressView, stop_control: StopControl) -> int:
+    """Run the remaining jobs, and return the exit code."""
+    prepared: list[Runner] = []
+
+    def begin(work: Runner) -> None:
+        prepared.append(work)
+        stop_control.stop = work.stop
+
+    tune_gc()
+    try:
+        progress = await run_order(order, begin, lambda work: _shown(ledger, work))
+    finally:
+        for work in prepared:
+            ledger.close(work.progress, order.run)
+    return SOME_FAILED if progress.failed or progress.open or progress.short else 0
+
+
+async def _shown(ledger: ProgressView, work: Runner) -> None:
+    """Show the progress until the reader of the output leaves; then finish what is in flight."""
+    try:
+        await ledger.watch(work.progress)
+    except BactrianError:
+        await work.stop()
+
+
+async def forecast_order(order: RunOrder, *, json: bool, title: str = "") -> int:
+    """Print the estimated cost of a run, and return the exit code."""
+    show_forecast(await forecast_run(order), json=json, title=title)
+    return 0
+
+
+def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
+    """Print the estimated cost of a run, below ``title`` if there are several."""
+    if json:
+        _write({"event": "forecast", **_forecast_fields(forecast)})
+        return
+    out = open_output()
+    say = print
+    if title:
+        say(f"{title}:")
+    out.say(f"{write_count(forecast.sessions, 'session')} {'is' if forecast.sessions == 1 else 'are'} left.")
+    if forecast.equal_roles:
+        out.say(
+            f"{forecast.equal_roles:,} jobs with equal roles are not among them; --equal-roles adds them."
+        )
+    rows = [
+        ("calls", forecast.calls),
+        ("prompt tokens", forecast.prompt),
+        ("  of them cacheable", forecast.cached),
+        ("completion tokens", forecast.completion),
+    ]
+    for name, estimate in rows:
+        say(f"{name:<22}{estimate.value:>18,.0f}   ({estimate.low:,.0f} to {estimate.high:,.0f})")
+    for name, money in (("US dollars", forecast.usd), ("  with prefix cache", forecast.usd_cached)):
+        if money is not None:
+            say(f"{name:<22}{money.value:>18,.2f}   ({money.low:,.2f} to {money.high:,.2f})")
+    if forecast.usd is None:
+        say(f"{'US dollars':<22}{'unknown':>18}   (give --price)")
+    time = forecast.seconds
+    say(
+        f"{'time':<22}{write_duration(time.value):>18}   ({write_duration(time.low)} to {write_duration(time.high)})"
+    )
+    out.say(forecast.basis)
+    if title:
+        say("")
+
+
+def _forecast_fields(forecast: Forecast) -> dict[str, object]:
+    return {
+        "sessions": forecast.sessions,
+        "equal_roles_left_out": forecast.equal_roles,
+        "calls": write_estimate(forecast.calls),
+        "prompt_tokens": write_estimate(forecast.prompt),
+        "completion_tokens": write_estimate(forecast.completion),
+        "cached_tokens": write_estimate(forecast.cached),
+        "usd": write_estimate(forecast.usd),
+        "usd_cached": write_estimate(forecast.usd_cached),
+        "seconds": write_estimate(forecast.seconds),
+        "basis": forecast.basis,
+    }
+
+
+def write_estimate(estimate: Estimate | None) -> dict[str, float] | None:
+    """Return an estimate as JSON."""
+    return estimate and {"value": estimate.value, "low": estimate.low, "high": estimate.high}

@@ -3,28 +3,85 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+import sys
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from bactrian.api.collector import SessionCollector, raise_failure
+from bactrian.cli.model_options import show_model_progress
+from bactrian.cli.run_async import StopControl
 from bactrian.cli.terminal.console import open_progress
-from bactrian.cli.view.audience import choose_viewer
-from bactrian.errors import BudgetReached
+from bactrian.cli.terminal.keyboard import add_person
+from bactrian.cli.view.conversation_view import ConversationView
+from bactrian.errors import BudgetReached, InputError
 from bactrian.files.atomic import write_atomically
 from bactrian.models.budget import UsageMeter
-from bactrian.models.open import ModelOptions
-from bactrian.records.events import Ended, Event, Started
+from bactrian.models.open import ModelOptions, find_servers
+from bactrian.options import JSON, OUT, OVERWRITE, RUN, Option
+from bactrian.records.events import Ended, Event, Spoke, Started, write_event
 from bactrian.records.session import Ending
-from bactrian.records.text import write_count, write_dollars
+from bactrian.records.text import to_json, write_count, write_dollars
 from bactrian.roleplay.agent import Listener
 from bactrian.roleplay.human import HUMAN
+from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.store import RunStore, name_run, open_kept_run
 
 if TYPE_CHECKING:
     from bactrian.roleplay.society import SocietyRun
+
+    Ordered = PlayOrder | tuple[SocietyRun, ModelOptions]
+    """What can be played: a role-play, an embodied agent alone, or a society."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFlags:
+    """Where a session goes, and what is shown of it."""
+
+    run_file: Annotated[
+        Path | None,
+        RUN,
+        "Store the session here; the same command resumes it. Default: in your data folder.",
+    ] = None
+    keep: Annotated[bool, Option("--keep/--no-keep", "Keep a session without --run in your data folder.")] = (
+        True
+    )
+    out: Annotated[
+        Path | None,
+        OUT,
+        "Also write the conversation to this file, as .md, .html or .json.",
+    ] = None
+    overwrite: Annotated[bool, OVERWRITE, "Replace the file of --out."] = False
+    raw: Annotated[
+        bool,
+        Option("--raw", "Show each text as it came, with the protocol's words and without Markdown."),
+    ] = False
+    json: Annotated[bool, JSON, "Write events as JSON lines."] = False
+
+    def check_out(self) -> None:
+        """Refuse a file that could not be written in the end: the conversation may be long and expensive.
+
+        Raises:
+            InputError: the file of ``--out`` cannot be written.
+        """
+        out = self.out
+        if out is None:
+            return
+        if out.suffix not in (".md", ".html", ".json"):
+            raise InputError(
+                f"A conversation is not written as {out.suffix or 'a file without a suffix'}.",
+                where=str(out),
+                next="Name a file that ends in .md, .html or .json.",
+            )
+        if out.is_dir() or (out.exists() and not self.overwrite):
+            raise InputError("It exists.", where=str(out), next="Name another file, or give --overwrite.")
+        if not out.absolute().parent.is_dir():
+            raise InputError(
+                "Its folder does not exist.", where=str(out), next="Make the folder, or name another."
+            )
 
 
 class PlayKeeper:
@@ -33,41 +90,69 @@ class PlayKeeper:
     Printing it gives what to do after an interruption.
     """
 
-    def __init__(
-        self,
-        run: Path | None,
-        *,
-        keep: bool,
-        json: bool,
-        raw: bool = False,
-        out: Path | None = None,
-        meter: UsageMeter | None = None,
-    ) -> None:
-        self.raw = raw
-        self.json = json
-        self.meter = meter
-        self._out = out
+    def __init__(self, flags: OutputFlags, meter: UsageMeter | None = None) -> None:
+        flags.check_out()
+        self._flags = flags
+        self._meter = meter
         self._sessions: list[SessionCollector] = []
         self._stored = 0
-        self.given = run
-        self._keep = keep and run is None
-        self._run = run
+        self._run = flags.run_file
         self._session = ""
         self._ending: Ending | None = None
 
-    @asynccontextmanager
-    async def open(self) -> AsyncGenerator[RunStore | None]:
-        """Open the run in the data folder; None if the session goes elsewhere, or is not kept."""
-        if not self._keep:
-            yield None
-            return
+    async def watch(
+        self, ordered: Ordered, stop_control: StopControl, idea: str | None = None, *, suggest: bool = False
+    ) -> int:
+        """Play what was ordered, show it, and return the exit code.
+
+        Where a model is ``human``, the person at the keyboard takes part. With ``suggest``, better models of this
+        computer are named first.
+        """
+        society, access = ordered if isinstance(ordered, tuple) else (None, ordered.options)
+        access = show_model_progress(access)
+        if HUMAN in _name_all_models(ordered):
+            access = add_person(access, stop_control, idea)
+        if suggest:
+            await suggest_servers()
+        viewer = _JsonViewer() if self._flags.json else ConversationView(raw=self._flags.raw)
+        stages = [stage.name for stage in society.society.stages] if society else []
+
+        def take(event: Event) -> None:
+            self._notice(event)
+            if stages and isinstance(event, Started):
+                number = len(self._sessions)
+                viewer.show_stage(stages[number - 1], number, len(stages))
+            if self._sessions:
+                viewer.show(event)
+            raise_failure(event)
+
         async with AsyncExitStack() as stack:
-            store = await stack.enter_async_context(open_kept_run())
-            self._run = None if store is None else store.path
-            yield store
+            store: RunStore | None = None
+            if self._flags.keep and self._flags.run_file is None:
+                store = await stack.enter_async_context(open_kept_run())
+                self._run = None if store is None else store.path
+            await stack.enter_async_context(self._name_next_command())
+            playing = self._play(ordered, access, viewer.listener, store)
+            events = await stack.enter_async_context(aclosing(playing))
+            with viewer.show_waiting("thinking about the task"):
+                event = await anext(events)
+            take(event)
+            async for event in events:
+                take(event)
+        self._tell()
+        return 0
+
+    def _play(
+        self, ordered: Ordered, access: ModelOptions, listener: Listener | None, store: RunStore | None
+    ) -> AsyncGenerator[Event]:
+        if isinstance(ordered, tuple):
+            from bactrian.roleplay.society import play_one_society
+
+            return play_one_society(ordered[0], access, self._flags.run_file, listener, kept_in=store)
+        return play_one(replace(ordered, options=access), listener, kept_in=store)
 
     @asynccontextmanager
-    async def name_next_command(self) -> AsyncGenerator[None]:
+    async def _name_next_command(self) -> AsyncGenerator[None]:
         """Add the command that resumes this session to errors of the budget."""
         try:
             yield
@@ -80,7 +165,7 @@ class PlayKeeper:
                 next=f"All turns are stored. To continue: {again}" if kept else "Raise --budget.",
             ) from error
 
-    def notice(self, event: Event) -> None:
+    def _notice(self, event: Event) -> None:
         """Remember which session is played, and how it ends."""
         if isinstance(event, Started):
             self._session = event.session.id
@@ -91,21 +176,21 @@ class PlayKeeper:
         if self._sessions:
             self._sessions[-1].add(event)
 
-    def tell(self) -> None:
+    def _tell(self) -> None:
         """Write the file that was asked for, and say what was kept, what it cost, and what to do next."""
-        if self._out is not None and self._ending is not None:
-            self._write(self._out)
-        if self.json or self._ending is None:
+        if self._flags.out is not None and self._ending is not None:
+            self._write(self._flags.out)
+        if self._flags.json or self._ending is None:
             return
         console = open_progress()
-        if self.given is not None and not console.is_terminal:
+        if self._flags.run_file is not None and not console.is_terminal:
             return  # A script that names its run needs no hint.
         for line in self._describe_cost():
             console.say(line, style="dim")
         reached = self._ending.code == "max_messages"
         limit = f"The conversation reached its limit of {write_count(self._ending.turn, 'message')}, which is normal."
         if self._run is None:
-            lines = [limit] * reached + ["Not kept, as --no-keep asks."] * (not self._keep)
+            lines = [limit] * reached + ["Not kept, as --no-keep asks."] * (not self._flags.keep)
         else:
             go_on = f"bactrian resume {self._name} {self._session} --max-messages {2 * self._ending.turn}"
             lines = [f"{limit} To continue it: {go_on}"] * reached
@@ -119,11 +204,14 @@ class PlayKeeper:
 
     def _describe_cost(self) -> Iterator[str]:
         """Yield what the session cost, or that nothing new was asked."""
-        meter = self.meter
+        meter = self._meter
         if meter is None:
             return
         models = {
-            name for one in self._sessions if one.session for name in one.session.provenance.models.values()
+            name
+            for part in self._sessions
+            if part.session
+            for name in part.session.provenance.models.values()
         }
         if self._stored and not meter.calls:
             yield "Nothing new was asked: every turn was stored before."
@@ -139,7 +227,7 @@ class PlayKeeper:
         """Write the conversation to ``out`` in the form of its suffix."""
         from bactrian.api.selection import write_sessions
 
-        sessions = [one.session for one in self._sessions if one.session is not None]
+        sessions = [part.session for part in self._sessions if part.session is not None]
         with write_atomically(out, overwrite=True) as stage:
             (stage / out.name).write_text(write_sessions(sessions, out.suffix), "utf-8")
 
@@ -154,63 +242,44 @@ class PlayKeeper:
         return f"bactrian show {self._name} {shlex.quote(self._session)}"
 
     def __str__(self) -> str:
-        if self.given is not None:
+        if self._flags.run_file is not None:
             return "All turns are stored: run the same command again to resume."
         if self._run is None or not self._session:
             return "Nothing was stored."
         return f"All turns are stored. To resume: bactrian resume {self._name} {shlex.quote(self._session)}"
 
 
-async def watch_session(order: PlayOrder, keeper: PlayKeeper, *, suggest: bool = False) -> int:
-    """Play the session and return the exit code; with ``suggest``, name better models of this computer first."""
-    if suggest:
-        from bactrian.cli.view.servers import suggest_servers
-
-        await suggest_servers()
-    return await watch_events(lambda listener, store: play_one(order, listener, kept_in=store), keeper)
+def _name_all_models(ordered: Ordered) -> Iterable[str]:
+    if isinstance(ordered, tuple):
+        return ordered[0].given.models.values()
+    return ordered.setup.models.values() if isinstance(ordered, SessionOrder) else ()
 
 
-async def watch_events(
-    play: Callable[[Listener | None, RunStore | None], AsyncGenerator[Event]], keeper: PlayKeeper
-) -> int:
-    """Show the events of a session and return the exit code."""
-    watching = choose_viewer(json=keeper.json, raw=keeper.raw)
-    async with (
-        keeper.open() as store,
-        keeper.name_next_command(),
-        aclosing(play(watching.listener, store)) as events,
-    ):
-        with watching.show_waiting("thinking about the task"):
-            event = await anext(events)
+async def suggest_servers() -> None:
+    """Say on standard error which model servers answer on this computer, and how to use them."""
+    for server in await find_servers():
+        if server.models:
+            open_progress().say(
+                f"{server.title} runs on this computer. To use it: --model {server.models[0]}", style="dim"
+            )
+
+
+class _JsonViewer:
+    listener: Listener | None = None
+
+    def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
+        return nullcontext(for_what)
+
+    def show_stage(self, name: str, number: int, count: int) -> None:
+        """Show nothing: the session's id ends with the name."""
+
+    def show(self, event: Event) -> None:
+        _write_line(event)
         if isinstance(event, Started):
-            keeper.notice(event)
-            watching.show(event)
-        raise_failure(event)
-        async for event in events:
-            keeper.notice(event)
-            watching.show(event)
-            raise_failure(event)
-    keeper.tell()
-    return 0
+            for turn in event.session.turns:
+                _write_line(Spoke(turn), stored=True)
 
 
-async def watch_society(society_run: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
-    """Play the society's stages and return the exit code."""
-    from bactrian.roleplay.society import play_one_society
-
-    watching = choose_viewer(json=keeper.json, raw=keeper.raw)
-    stages = [stage.name for stage in society_run.society.stages]
-    begun = 0
-    async with keeper.open() as store, keeper.name_next_command():
-        events = play_one_society(society_run, options, keeper.given, watching.listener, kept_in=store)
-        async with aclosing(events):
-            async for event in events:
-                keeper.notice(event)
-                if isinstance(event, Started):
-                    begun += 1
-                    watching.show_stage(stages[begun - 1], begun, len(stages))
-                if begun:
-                    watching.show(event)
-                raise_failure(event)
-    keeper.tell()
-    return 0
+def _write_line(event: Event, **more: object) -> None:
+    sys.stdout.write(to_json(write_event(event) | more) + "\n")
+    sys.stdout.flush()
