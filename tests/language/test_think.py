@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bactrian.protocol.fences import ThoughtFilter, split_thought
+from bactrian.protocol.thoughts import ThoughtFilter, split_thought
 
 PIECES = st.lists(
     st.sampled_from(

@@ -19,7 +19,7 @@ from bactrian.models.scripted import Scripted
 from bactrian.models.text_tools import add_tools_as_text
 from bactrian.options import EndpointOptions, fill_defaults
 from bactrian.protocol.argument_names import use_python_words
-from bactrian.protocol.fences import split_thought
+from bactrian.protocol.thoughts import split_thought
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Usage
 from bactrian.roleplay.human import HUMAN

@@ -19,7 +19,7 @@ from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
 from bactrian.models.local.local_model import identify_weights
 from bactrian.models.seeds import derive_seed
-from bactrian.protocol.fences import split_thought
+from bactrian.protocol.thoughts import split_thought
 from bactrian.recipes.job_specs import Answer, find_recipe_model
 from bactrian.recipes.schema import Recipe
 from bactrian.records.session import Session

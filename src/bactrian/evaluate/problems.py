@@ -19,7 +19,8 @@ from typing import Any, cast
 
 from bactrian.errors import InputError, MissingExtra
 from bactrian.files.json_text import parse_json, read_lines
-from bactrian.protocol.fences import PYTHON, find_blocks, split_thought
+from bactrian.protocol.fences import PYTHON, find_blocks
+from bactrian.protocol.thoughts import split_thought
 from bactrian.store import open_store
 
 

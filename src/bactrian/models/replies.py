@@ -12,7 +12,7 @@ from bactrian.errors import BadReply, CutShort, ModelError, NotAnEndpoint
 from bactrian.models.faults import decode_json, explain_body, is_array, is_object
 from bactrian.models.http_response import EventReader, Response
 from bactrian.models.model import Reply, ReplyChoice, ResponseFormat
-from bactrian.protocol.fences import ThoughtFilter, split_thought
+from bactrian.protocol.thoughts import ThoughtFilter, split_thought
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish, Invocation, Usage
 

@@ -13,7 +13,7 @@ from bactrian.errors import ContextFull, InputError, Refused
 from bactrian.files.json_text import parse_json
 from bactrian.models.model import Reply, ReplyChoice, Request, Traits
 from bactrian.models.text_tools import add_tools_as_text
-from bactrian.protocol.fences import split_thought
+from bactrian.protocol.thoughts import split_thought
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish, Usage
 

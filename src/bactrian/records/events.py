@@ -87,81 +87,19 @@ SECONDS_DIGITS: Final = 4
 """Decimal places of durations."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """The keys of a record's JSON object, with the field of each."""
-
-    record: type
-    keys: Mapping[str, str]
-    optional: frozenset[str] = frozenset()
-    """Keys that are omitted if their value is empty."""
-
-
-_NUMBERED = {"turn": "number"}
-_OPTIONAL = frozenset({"fingerprint", "thought"})
-
-
-def _pair(*names: str) -> dict[str, str]:
-    return {name: name for name in names}
-
-
-_USAGE = _Shape(
-    Usage,
-    {
-        "prompt_tokens": "prompt",
-        "completion_tokens": "completion",
-        "cached_tokens": "cached",
-        "estimated": "estimated",
-    },
+_RENAMED = {
+    "number": "turn",
+    "prompt": "prompt_tokens",
+    "completion": "completion_tokens",
+    "cached": "cached_tokens",
+}
+"""Keys that are called otherwise than the field of the record."""
+_LEFT_OUT = frozenset({"uses", "wanted", "cast", "extra"})  # Of turns, tool calls and provenances.
+_OPTIONAL = frozenset(
+    {"fingerprint", "thought", "preamble", "needs_code", "critic", "tools", "engine_hash"}
+    | {"agent_descriptions", "values", "mark"}
 )
-_TURN = _Shape(
-    Turn,
-    {
-        **_NUMBERED,
-        **_pair("speaker", "role", "text", "said", "usage", "seconds", "first_token", "model", "finish"),
-        **_pair("lossy", "fingerprint", "thought"),
-    },
-    _OPTIONAL,
-)
-_PROPOSAL = _Shape(
-    Proposal,
-    {
-        **_NUMBERED,
-        **_pair("round", "place", "parent", "speaker", "text", "usage", "seconds", "model", "finish"),
-        **_pair("lossy", "fingerprint", "thought"),
-    },
-    _OPTIONAL,
-)
-_DECISION = _Shape(
-    Decision,
-    {
-        **_NUMBERED,
-        **_pair("round", "attempt", "speaker", "chooser", "place", "kept", "instead", "reason"),
-        **_pair("feedback", "problem", "text", "usage", "seconds", "model", "thought"),
-    },
-    _OPTIONAL,
-)
-_CALL = _Shape(
-    ToolCall,
-    {**_NUMBERED, **_pair("round", "place", "speaker", "text", "usage", "seconds", "model", "thought")},
-    _OPTIONAL,
-)
-_RESULT = _Shape(
-    ToolResult,
-    {
-        **_NUMBERED,
-        **_pair("round", "place", "speaker", "name", "text", "problem", "seconds", "cut"),
-    },
-)
-_ENDING = _Shape(Ending, _pair("code", "turn", "speaker", "evidence"))
-_ORIGIN = _Shape(
-    Provenance,
-    {
-        **_pair("protocol", "prompts", "prompts_hash", "models", "sampling", "language"),
-        **_pair("preamble", "needs_code", "critic", "tools", "engine_hash"),
-    },
-    frozenset({"preamble", "needs_code", "critic", "tools", "engine_hash"}),
-)
+"""Keys that are omitted if their value is empty."""
 
 
 def write_event(event: Event) -> Json:
@@ -173,20 +111,20 @@ def write_event(event: Event) -> Json:
         case Started(session):
             return {"event": "started", **_write_session(session)}
         case Spoke(turn):
-            return {"event": "spoke", **_write(_TURN, turn)}
+            return {"event": "spoke", **_write(turn)}
         case Proposed(proposal):
-            return {"event": "proposed", **_write(_PROPOSAL, proposal)}
+            return {"event": "proposed", **_write(proposal)}
         case Chose(decision):
-            return {"event": "chose", **_write(_DECISION, decision)}
+            return {"event": "chose", **_write(decision)}
         case Called(call):
             wanted = {"name": call.wanted.name, "arguments": read_arguments(call.wanted.arguments)}
-            about = _write(_CALL, call)
+            about = _write(call)
             where = {key: about.pop(key) for key in ("turn", "round", "place", "speaker")}
             return {"event": "called", **where, **wanted, **about, "call": call.wanted.id}
         case Returned(result):
-            return {"event": "returned", **_write(_RESULT, result)}
+            return {"event": "returned", **_write(result)}
         case Ended(ending, error):
-            line = {"event": "ended", **_write(_ENDING, ending)}
+            line = {"event": "ended", **_write(ending)}
             return line if error is None else line | {"error": str(error)}
 
 
@@ -210,19 +148,19 @@ def _read_event(line: Mapping[str, Any]) -> Event:
         case "started":
             return Started(_read_session(line))
         case "spoke":
-            return Spoke(_read(_TURN, line))
+            return Spoke(_read(Turn, line))
         case "proposed":
-            return Proposed(_read(_PROPOSAL, line))
+            return Proposed(_read(Proposal, line))
         case "chose":
-            return Chose(_read(_DECISION, line))
+            return Chose(_read(Decision, line))
         case "called":
             invocation = Invocation(line["call"], line["name"], _write_arguments(line["arguments"]))
-            return Called(_read(_CALL, line, wanted=invocation))
+            return Called(_read(ToolCall, line, wanted=invocation))
         case "returned":
-            return Returned(_read(_RESULT, line))
+            return Returned(_read(ToolResult, line))
         case "ended":
             error = line.get("error")
-            return Ended(_read(_ENDING, line), None if error is None else BactrianError(error))
+            return Ended(_read(Ending, line), None if error is None else BactrianError(error))
         case other:
             raise ValueError(f"unknown event {other!r}")
 
@@ -242,16 +180,13 @@ def _write_session(session: Session) -> Json:
         "original_task": session.task.original,
         "specified_task": session.task.specified,
         "planned_task": session.task.planned,
-        **_write(_ORIGIN, origin),
-        "usage": _write(_USAGE, session.preparation),
+        **_write(origin),
+        "usage": _write(session.preparation),
         "stored_turns": len(session.turns),
         "values": dict(session.values),
         "mark": session.mark,
     }
-    return {key: value for key, value in line.items() if value or key not in _SESSION_OPTIONAL}
-
-
-_SESSION_OPTIONAL: Final = frozenset({"agent_descriptions", "values", "mark"})
+    return {key: value for key, value in line.items() if value or key not in _OPTIONAL}
 
 
 def _read_session(line: Mapping[str, Any]) -> Session:
@@ -262,42 +197,44 @@ def _read_session(line: Mapping[str, Any]) -> Session:
         user=Role(line["user_role"], line["user_description"]),
         task=Task(line["original_task"], line["specified_task"], line["planned_task"]),
         provenance=_read(
-            _ORIGIN,
+            Provenance,
             line,
             cast={agent: Role(name, descriptions.get(agent, "")) for agent, name in line["agents"].items()},
         ),
-        preparation=_read(_USAGE, line["usage"]),
+        preparation=_read(Usage, line["usage"]),
         values=line.get("values", {}),
         mark=line.get("mark"),
     )
 
 
-def _write(shape: _Shape, record: object) -> Json:
-    line = {key: _to_plain(getattr(record, field)) for key, field in shape.keys.items()}
-    return {key: value for key, value in line.items() if value or key not in shape.optional}
+def _write(record: Any) -> Json:
+    line: Json = {}
+    for name in _find_builders(record.__class__):
+        key, value = _RENAMED.get(name, name), getattr(record, name)
+        if isinstance(value, float):
+            value = round(value, SECONDS_DIGITS)
+        elif isinstance(value, Usage):
+            value = _write(value)
+        elif value is not None and type(value) not in (str, int, bool):
+            value = to_jsonable_python(value)
+        if value or key not in _OPTIONAL:
+            line[key] = value
+    return line
 
 
-def _to_plain(value: object) -> Any:
-    if isinstance(value, Usage):
-        return _write(_USAGE, value)
-    if isinstance(value, float):
-        return round(value, SECONDS_DIGITS)
-    return value if value is None or type(value) in (str, int, bool) else to_jsonable_python(value)
-
-
-def _read(shape: _Shape, line: Mapping[str, Any], **more: object) -> Any:
-    builders = _find_builders(shape.record)
-    values = {
-        field: _read(_USAGE, line[key]) if field == "usage" else builders[field](line[key])
-        for key, field in shape.keys.items()
-        if key in line or key not in shape.optional
-    }
-    return shape.record(**values, **more)
+def _read(record: Any, line: Mapping[str, Any], **more: object) -> Any:
+    for name, build in _find_builders(record).items():
+        key = _RENAMED.get(name, name)
+        if key in line or key not in _OPTIONAL:
+            more[name] = _read(Usage, line[key]) if name == "usage" else build(line[key])
+    return record(**more)
 
 
 @cache
-def _find_builders(record: type) -> Json:
-    return {name: find_builder(hint) for name, hint in get_type_hints(record).items()}
+def _find_builders(record: Any) -> Json:
+    """Return what restores the value of each field of ``record`` that is a key of its JSON object."""
+    hints = get_type_hints(record)
+    return {name: find_builder(hint) for name, hint in hints.items() if name not in _LEFT_OUT}
 
 
 def _write_arguments(value: object) -> str:

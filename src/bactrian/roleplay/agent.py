@@ -27,7 +27,6 @@ from bactrian.records.text import Text
 from bactrian.records.turn import (
     Instruction,
     Message,
-    Proposal,
     Sampling,
     Solution,
     Speaker,
@@ -78,24 +77,6 @@ class Agent:
                 return read_solution(text, self.language)
             case _:
                 return None
-
-    def turn(self, said: Proposal, *, usage: Usage, seconds: float) -> Turn:
-        """Make the turn that speaks ``said``; ``usage`` and ``seconds`` cover all requests made for it."""
-        return Turn(
-            number=said.number,
-            speaker=self.speaker,
-            role=self.role.name,
-            text=said.text,
-            said=self.read(said.text),
-            usage=usage,
-            seconds=seconds,
-            first_token=None,
-            model=said.model,
-            finish=said.finish,
-            lossy=said.lossy,
-            fingerprint=said.fingerprint,
-            thought=said.thought,
-        )
 
 
 class Listener(Protocol):
@@ -294,7 +275,7 @@ def build_user_format(
     grammar = _grammar(f"{_choose_style(small=small, plain=plain)}instruction")
     return ResponseFormat(
         name="instruction",
-        schema=_object(
+        schema=make_object_schema(
             done={"type": "boolean", "description": render_prompt("schema_done")},
             instruction={"type": "string", "description": render_prompt("schema_instruction")},
             input={"type": ["string", "null"], "description": render_prompt("schema_input")},
@@ -311,7 +292,9 @@ def build_assistant_format(*, small: bool = False, plain: bool = False) -> Respo
     """
     return ResponseFormat(
         name="solution",
-        schema=_object(solution={"type": "string", "description": render_prompt("schema_solution")}),
+        schema=make_object_schema(
+            solution={"type": "string", "description": render_prompt("schema_solution")}
+        ),
         grammar=_grammar(f"{_choose_style(small=small, plain=plain)}solution"),
         read=_read_assistant,
     )
@@ -321,13 +304,14 @@ def build_small_task_format() -> ResponseFormat:
     """Return the format of a specified task, for the built-in model: one sentence."""
     return ResponseFormat(
         name="task",
-        schema=_object(task={"type": "string", "description": render_prompt("schema_task")}),
+        schema=make_object_schema(task={"type": "string", "description": render_prompt("schema_task")}),
         grammar=_grammar("small-task"),
         read=lambda text: _TaskFields.model_validate_json(text).task,
     )
 
 
-def _object(**properties: dict[str, object]) -> dict[str, object]:
+def make_object_schema(**properties: object) -> dict[str, object]:
+    """Return the JSON schema of an object that has all of ``properties`` and no others."""
     return {
         "type": "object",
         "properties": properties,

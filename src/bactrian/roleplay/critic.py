@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
 from bactrian.errors import BadReply, ModelError
-from bactrian.models.model import Model, Request, ResponseFormat, get_traits
+from bactrian.models.model import Model, Reply, ReplyChoice, Request, ResponseFormat, get_traits
 from bactrian.models.seeds import derive_sampling
 from bactrian.protocol.pack import EnginePrompts, load_engine_prompts, render_prompt
+from bactrian.records.events import Chose
 from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.turn import (
@@ -25,11 +27,10 @@ from bactrian.records.turn import (
     Proposal,
     Sampling,
     Turn,
-    Unreadable,
     Usage,
     Use,
 )
-from bactrian.roleplay.agent import Agent
+from bactrian.roleplay.agent import Agent, make_object_schema
 
 # The format of a critic's answer: the choice stands alone in the first line, so that it is unambiguous.
 #
@@ -49,7 +50,7 @@ _RANKING = re.compile(
     re.IGNORECASE,
 )
 _FEEDBACK = re.compile(r"^[*_#> \t]*feedback[*_]*[ \t]*:[*_]*[ \t]*", re.IGNORECASE | re.MULTILINE)
-_REASON = re.compile(r"[*_#> \t]*reason[*_]*[ \t]*:[*_]*[ \t]*", re.IGNORECASE)
+_REASON = re.compile(r"\A[*_#> \t]*reason[*_]*[ \t]*:[*_]*[ \t]*", re.IGNORECASE)
 _NO_FEEDBACK = re.compile(r"(?:none|n/a|no|no feedback|null)?[.\s]*", re.IGNORECASE)
 
 
@@ -88,13 +89,8 @@ def read_answer(text: str, places: Sequence[int]) -> CriticAnswer:
         return CriticAnswer(None, problem=render_prompt("critic_no_proposal", place=place))
     marker = _FEEDBACK.search(rest)
     feedback = rest[marker.end() :].strip() if marker else ""
-    reason = rest[: marker.start() if marker else None].strip()
-    before = _REASON.match(reason)
-    return CriticAnswer(
-        place,
-        reason[before.end() :] if before else reason,
-        "" if _NO_FEEDBACK.fullmatch(feedback) else feedback,
-    )
+    reason = _REASON.sub("", rest[: marker.start() if marker else None].strip())
+    return CriticAnswer(place, reason, "" if _NO_FEEDBACK.fullmatch(feedback) else feedback)
 
 
 def read_ranking(text: str, places: Sequence[int], keep: int) -> CriticAnswer:
@@ -108,34 +104,25 @@ def read_ranking(text: str, places: Sequence[int], keep: int) -> CriticAnswer:
         return CriticAnswer(None, problem=render_prompt("critic_no_way", place=strange[0]))
     if len(set(named)) < len(named) or len(named) < keep:
         return CriticAnswer(None, problem=render_prompt("critic_few_ways", keep=keep))
-    before = _REASON.match(rest.strip())
-    reason = rest.strip()[before.end() if before else 0 :]
-    return CriticAnswer(named[0], reason, kept=tuple(named[:keep]))
+    return CriticAnswer(named[0], _REASON.sub("", rest.strip()), kept=tuple(named[:keep]))
 
 
 def build_ranking_format(places: Sequence[int], keep: int, *, small: bool = False) -> ResponseFormat:
     """Return the response format of a ranking. ``small``: for the built-in model."""
-    numbers = " | ".join(f'"{place}"' for place in places)
     ranked = ' ", " '.join(["place"] * keep)
-    longest = 160 if small else 1200
     return ResponseFormat(
         name="ranking",
-        schema={
-            "type": "object",
-            "properties": {
-                "ranking": {
-                    "type": "array",
-                    "items": {"type": "integer", "enum": list(places)},
-                    "description": render_prompt("schema_ranking", keep=keep),
-                },
-                "reason": {"type": "string", "description": render_prompt("schema_ranking_reason")},
+        schema=make_object_schema(
+            ranking={
+                "type": "array",
+                "items": {"type": "integer", "enum": list(places)},
+                "description": render_prompt("schema_ranking", keep=keep),
             },
-            "required": ["ranking", "reason"],
-            "additionalProperties": False,
-        },
+            reason={"type": "string", "description": render_prompt("schema_ranking_reason")},
+        ),
         grammar=(
-            f'root ::= "Ranking: " {ranked} "\\n" line\nplace ::= {numbers}\n'
-            f'line ::= [A-Z] [^\\n]{{10,{longest}}} "."\n'
+            f'root ::= "Ranking: " {ranked} "\\n" line\n'
+            f"place ::= {_list_numbers(places)}\n{_write_line(small=small)}"
         ),
         read=_ranking_from_json,
     )
@@ -146,12 +133,6 @@ def _ranking_from_json(text: str) -> str:
     return f"Ranking: {', '.join(map(str, fields.ranking))}\n{fields.reason}"
 
 
-def write_answer(place: int, reason: str, feedback: str | None = None) -> str:
-    """Return an answer as text."""
-    end = f"\nFeedback: {feedback}" if feedback else ""
-    return f"Choice: {place}\n{reason}{end}"
-
-
 def build_answer_format(places: Sequence[int], *, feedback: bool, small: bool = False) -> ResponseFormat:
     """Return the response format of an answer. ``small``: for the built-in model."""
     properties: dict[str, object] = {
@@ -159,32 +140,29 @@ def build_answer_format(places: Sequence[int], *, feedback: bool, small: bool = 
         "reason": {"type": "string", "description": render_prompt("schema_choice_reason")},
     }
     if feedback:
-        properties["feedback"] = {
-            "type": ["string", "null"],
-            "description": render_prompt("schema_feedback"),
-        }
+        about = {"type": ["string", "null"], "description": render_prompt("schema_feedback")}
+        properties["feedback"] = about
+    end = ' ("\\nFeedback: " line)?' if feedback else ""
     return ResponseFormat(
         name="choice",
-        schema={
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        },
-        grammar=_grammar(places, feedback=feedback, longest=160 if small else 1200),
-        read=_from_json,
+        schema=make_object_schema(**properties),
+        grammar=f'root ::= "Choice: " ({_list_numbers(places)}) "\\n" line{end}\n{_write_line(small=small)}',
+        read=_answer_from_json,
     )
 
 
-def _grammar(places: Sequence[int], *, feedback: bool, longest: int) -> str:
-    numbers = " | ".join(f'"{place}"' for place in places)
-    end = ' ("\\nFeedback: " line)?' if feedback else ""
-    return f'root ::= "Choice: " ({numbers}) "\\n" line{end}\nline ::= [A-Z] [^\\n]{{10,{longest}}} "."\n'
+def _list_numbers(places: Sequence[int]) -> str:
+    return " | ".join(f'"{place}"' for place in places)
 
 
-def _from_json(text: str) -> str:
+def _write_line(*, small: bool) -> str:
+    return f'line ::= [A-Z] [^\\n]{{10,{160 if small else 1200}}} "."\n'
+
+
+def _answer_from_json(text: str) -> str:
     fields = _CriticFields.model_validate_json(text)
-    return write_answer(fields.choice, fields.reason, fields.feedback)
+    end = f"\nFeedback: {fields.feedback}" if fields.feedback else ""
+    return f"Choice: {fields.choice}\n{fields.reason}{end}"
 
 
 # The choice of one of several candidates for a turn: the question to a critic, and the rounds of its answers.
@@ -204,7 +182,7 @@ class CriticQuestion:
     """The agent whose turn it is."""
     proposals: Sequence[Proposal]
     """At least one; all different and not empty."""
-    heard: Sequence[Decision]
+    answers: Sequence[Decision]
     """Earlier answers to this question, all unreadable."""
     feedback: bool
     """True if the critic may ask for another round of proposals."""
@@ -237,17 +215,6 @@ class Chooser(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SessionCritic:
-    """The critic of a session, with its settings."""
-
-    chooser: Chooser
-    settings: CriticSettings
-    known: Deliberation = NOTHING_KNOWN
-    """What a resumed session has stored for its unfinished turns."""
-    prompts: EnginePrompts = field(default_factory=load_engine_prompts)
-
-
 @dataclass(slots=True)
 class Round:
     """The proposals of one round, and the decisions on them."""
@@ -258,35 +225,63 @@ class Round:
     @property
     def usage(self) -> Usage:
         """Tokens of all requests of the round."""
-        return sum((one.usage for one in (*self.proposals, *self.decisions)), Usage())
+        return sum((made.usage for made in (*self.proposals, *self.decisions)), Usage())
 
     @property
     def seconds(self) -> float:
         """Time of the slowest proposal and of all decisions."""
-        slowest = max((one.seconds for one in self.proposals), default=0.0)
-        return slowest + sum(one.seconds for one in self.decisions)
+        slowest = max((proposal.seconds for proposal in self.proposals), default=0.0)
+        return slowest + sum(decision.seconds for decision in self.decisions)
 
-    def must_ask(self, unreadable: Unreadable) -> bool:
-        """Return True if the critic has to be asked: after two unreadable answers only with ``unreadable="fail"``."""
-        if not self.decisions:
-            return True
-        return bool(self.decisions[-1].problem) and (len(self.decisions) % 2 == 1 or unreadable == "fail")
 
-    def check_readable(self, unreadable: Unreadable) -> None:
-        """Raise if the last decision is unreadable and the settings do not accept that.
+@dataclass(frozen=True, slots=True)
+class SessionCritic:
+    """The critic of a session, with its settings."""
+
+    chooser: Chooser
+    settings: CriticSettings
+    known: Deliberation = NOTHING_KNOWN  # What a resumed session has stored for its unfinished turns.
+    prompts: EnginePrompts = field(default_factory=load_engine_prompts)
+
+    async def decide(self, question: CriticQuestion, level: Round) -> AsyncGenerator[Chose]:
+        """Yield the decisions on ``level`` until one is readable; add them to it.
 
         Raises:
-            ModelError: the last decision is unreadable.
+            ModelError: the last decision is unreadable, and the settings do not accept that.
         """
-        if not self.decisions or not self.decisions[-1].problem or unreadable == "first":
-            return
-        last = self.decisions[-1]
-        raise ModelError(
-            f"The choice of {last.chooser} for turn {last.number} cannot be read. {last.problem}",
-            where=last.model,
-            next="Use a model that keeps to the format, or let the first proposal be taken.",
-            sample=last.text.encode(),
-        )
+        made, fails = level.decisions, self.settings.unreadable == "fail"
+        # After two unreadable answers, the critic is asked again only if the session failed for them.
+        if not made or (made[-1].problem and (len(made) % 2 == 1 or fails)):
+            async with aclosing(self.chooser.choose(question)) as decisions:
+                async for decision in decisions:
+                    yield Chose(decision)
+                    made.append(decision)
+        if fails and made and made[-1].problem:
+            last = made[-1]
+            raise ModelError(
+                f"The choice of {last.chooser} for turn {last.number} cannot be read. {last.problem}",
+                where=last.model,
+                next="Use a model that keeps to the format, or let the first proposal be taken.",
+                sample=last.text.encode(),
+            )
+
+
+def make_proposed_turn(agent: Agent, proposal: Proposal, *, usage: Usage, seconds: float) -> Turn:
+    """Make the turn that speaks ``proposal``; ``usage`` and ``seconds`` cover all requests made for it."""
+    return Turn(
+        role=agent.role.name,
+        said=agent.read(proposal.text),
+        usage=usage,
+        seconds=seconds,
+        first_token=None,
+        **copy_reply(proposal),
+    )
+
+
+def copy_reply(made: Proposal | Turn) -> dict[str, Any]:
+    """Return the fields that a turn and a proposal share: what was said, by whom and by which model."""
+    names = ("number", "speaker", "text", "model", "finish", "lossy", "fingerprint", "thought")
+    return {name: getattr(made, name) for name in names}
 
 
 def list_options(proposals: Sequence[Proposal]) -> list[Proposal]:
@@ -334,9 +329,9 @@ class CriticAgent:
         if len(question.places) == 1 and not question.feedback:
             return
         messages = [Message("system", self.system), Message("user", _write_question(self.prompts, question))]
-        done = len(question.heard)
+        done = len(question.answers)
         if done % _ATTEMPTS:
-            messages += _complaint(question, question.heard[-1])
+            messages += _complaint(question, question.answers[-1])
         for attempt in range(done + 1, done - done % _ATTEMPTS + _ATTEMPTS + 1):
             verdict = await self._ask(messages, question, attempt)
             yield verdict
@@ -347,7 +342,11 @@ class CriticAgent:
     async def _ask(self, messages: Sequence[Message], question: CriticQuestion, attempt: int) -> Decision:
         first = question.proposals[0]
         before = retry_unreadable(first.round, attempt)
-        form = _constraint(question, small=get_traits(self.model).small) if self.constrained else None
+        form, small = None, get_traits(self.model).small
+        if self.constrained and question.ways is not None:
+            form = build_ranking_format(question.places, question.keep, small=small)
+        elif self.constrained:
+            form = build_answer_format(question.places, feedback=question.feedback, small=small)
         request = Request(
             messages=messages,
             sampling=derive_sampling(self.sampling, CRITIC, question.number, before),
@@ -365,29 +364,33 @@ class CriticAgent:
             if form is None:
                 raise
             # The server did not enforce the response format.
-            text, usage, model = Text(error.sample.decode(errors="replace")), Usage(), self.model.name
-            thought = ""
-            reading = CriticAnswer(None, problem=error.what)
+            reply = Reply(
+                (ReplyChoice(Text(error.sample.decode(errors="replace"))),), Usage(), self.model.name
+            )
+            answer = CriticAnswer(None, problem=error.what)
         else:
-            text, usage, model = reply.text, reply.usage, reply.model
-            thought = reply.choices[0].thought
-            reading = _reading(question, text)
+            ranks = question.ways is not None
+            answer = (
+                read_ranking(reply.text, question.places, question.keep)
+                if ranks
+                else read_answer(reply.text, question.places)
+            )
         return Decision(
             number=question.number,
             round=first.round,
             attempt=attempt,
             speaker=question.speaker.speaker,
             chooser=self.role.name,
-            text=text,
-            place=reading.place,
-            reason=reading.reason,
-            feedback=reading.feedback if question.feedback else "",
-            problem=reading.problem,
-            usage=usage,
+            text=reply.text,
+            place=answer.place,
+            reason=answer.reason,
+            feedback=answer.feedback if question.feedback else "",
+            problem=answer.problem,
+            usage=reply.usage,
             seconds=perf_counter() - begun,
-            model=model,
-            kept=reading.kept,
-            thought=thought,
+            model=reply.model,
+            kept=answer.kept,
+            thought=reply.choices[0].thought,
         )
 
 
@@ -396,62 +399,42 @@ def retry_unreadable(round_: int, attempt: int) -> int:
     return (round_ - 1) * _ATTEMPTS + attempt - 1
 
 
-def _constraint(question: CriticQuestion, *, small: bool) -> ResponseFormat:
-    if question.ways is not None:
-        return build_ranking_format(question.places, question.keep, small=small)
-    return build_answer_format(question.places, feedback=question.feedback, small=small)
-
-
-def _reading(question: CriticQuestion, text: str) -> CriticAnswer:
-    if question.ways is not None:
-        return read_ranking(text, question.places, question.keep)
-    return read_answer(text, question.places)
-
-
 def _write_question(prompts: EnginePrompts, question: CriticQuestion) -> Text:
     """Return the question. The conversation comes first, so that a server's prefix cache serves later questions."""
-    said = "".join([_as_told(turn) for turn in question.turns])
+    speaker, tools = question.speaker.role.name, ""
+    if question.uses:  # A critic needs the results to judge what the proposals say about them.
+        results = [
+            f"{use.call.wanted.name} {use.call.wanted.arguments}\n{use.result.text.strip()}\n\n"
+            for use in question.uses
+            if use.result is not None
+        ]
+        tools = prompts.render("critic_tools", speaker=speaker, results="".join(results))
+    if question.ways is not None:
+        ways = [
+            prompts.render("critic_way", place=place, turns=_write_turns(way))
+            for place, way in question.ways.items()
+        ]
+        options = prompts.render("critic_ways", ways="".join(ways), keep=question.keep)
+    else:
+        texts = [
+            prompts.render("critic_proposal", place=proposal.place, text=proposal.text.strip()) + "\n\n"
+            for proposal in question.proposals
+        ]
+        options = prompts.render("critic_proposals", speaker=speaker, proposals="".join(texts))
     return Text(
         prompts.render(
             "critic_question",
-            conversation=said or f"{prompts.render('critic_nothing_said')}\n\n",
-            tools=_write_uses(prompts, question),
-            options=_write_options(prompts, question),
+            conversation=_write_turns(question.turns) or f"{prompts.render('critic_nothing_said')}\n\n",
+            tools=tools,
+            options=options,
             form=_find_form(question),
             feedback="yes" if question.feedback else "",
         )
     )
 
 
-def _write_uses(prompts: EnginePrompts, question: CriticQuestion) -> str:
-    """Return the results of the speaker's tools, which a critic needs to judge what the proposals say about them."""
-    if not question.uses:
-        return ""
-    results = [
-        f"{use.call.wanted.name} {use.call.wanted.arguments}\n{use.result.text.strip()}\n\n"
-        for use in question.uses
-        if use.result is not None
-    ]
-    return prompts.render("critic_tools", speaker=question.speaker.role.name, results="".join(results))
-
-
-def _write_options(prompts: EnginePrompts, question: CriticQuestion) -> str:
-    if question.ways is not None:
-        ways = [
-            prompts.render("critic_way", place=place, turns="".join(map(_as_told, way)))
-            for place, way in question.ways.items()
-        ]
-        return prompts.render("critic_ways", ways="".join(ways), keep=question.keep)
-    texts = [
-        prompts.render("critic_proposal", place=one.place, text=one.text.strip())
-        for one in question.proposals
-    ]
-    proposals = "".join(f"{text}\n\n" for text in texts)
-    return prompts.render("critic_proposals", speaker=question.speaker.role.name, proposals=proposals)
-
-
-def _as_told(turn: Turn) -> str:
-    return f"{turn.role}:\n{turn.text.strip()}\n\n"
+def _write_turns(turns: Sequence[Turn]) -> str:
+    return "".join([f"{turn.role}:\n{turn.text.strip()}\n\n" for turn in turns])
 
 
 def _find_form(question: CriticQuestion) -> str:
@@ -483,7 +466,8 @@ class ScoringCritic:
     async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
         """Rank by score; of two equal scores the first candidate wins."""
         ways = question.ways or {
-            one.place: [question.speaker.turn(one, usage=Usage(), seconds=0.0)] for one in question.proposals
+            proposal.place: [make_proposed_turn(question.speaker, proposal, usage=Usage(), seconds=0.0)]
+            for proposal in question.proposals
         }
         scores = {place: self.score([*question.turns, *way]) for place, way in ways.items()}
         best = sorted(scores, key=lambda place: -scores[place])[: question.keep]
@@ -492,7 +476,7 @@ class ScoringCritic:
         yield Decision(
             first.number,
             first.round,
-            len(question.heard) + 1,
+            len(question.answers) + 1,
             first.speaker,
             self.name,
             Text(""),

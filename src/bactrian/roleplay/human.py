@@ -119,7 +119,7 @@ class HumanCritic:
         yield Decision(
             number=first.number,
             round=first.round,
-            attempt=len(question.heard) + 1,
+            attempt=len(question.answers) + 1,
             speaker=first.speaker,
             chooser=self.name,
             text=Text(clean_text(line)),

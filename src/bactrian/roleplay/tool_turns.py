@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from time import perf_counter
+from typing import Any, TypeVar
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Reply
@@ -17,6 +18,7 @@ from bactrian.roleplay.agent import Agent, ask_agent, make_turn
 from bactrian.roleplay.tools import Toolbox
 from bactrian.roleplay.turns import SessionState, TurnStrategy
 
+_Result = TypeVar("_Result")
 _CONCURRENCY = 16  # Tool calls of one reply that run at a time; further ones wait.
 
 
@@ -50,23 +52,21 @@ class ToolLoop:
         self._usage = Usage()
         self._seconds = 0.0
 
-    def replay(self) -> list[Called | Returned]:
-        """Return the stored events of an interrupted turn."""
-        events: list[Called | Returned] = []
-        for use in self.uses:
-            events += [Called(use.call), *([Returned(use.result)] if use.result else [])]
-        return events
-
-    async def run(self) -> AsyncGenerator[Called | Returned]:
+    async def run(self, *, asks: bool = True) -> AsyncGenerator[Called | Returned]:
         """Yield all calls of a reply before the first of them runs, and each result as soon as it arrives.
 
-        In a resumed turn, only the calls without a stored result run again.
+        In a resumed turn, the stored events are yielded again, and only the calls without a result run again. With
+        ``asks=False``, the stored events are all.
 
         Raises:
             ModelError: the model does not answer, or calls tools after its last round.
         """
-        for event in self.replay():
-            yield event
+        for use in self.uses:
+            yield Called(use.call)
+            if use.result is not None:
+                yield Returned(use.result)
+        if not asks:
+            return
         state, view, toolbox = self._state, self._state.view, self._toolbox
         while True:
             async with aclosing(_finish(toolbox, self.uses)) as results:
@@ -158,19 +158,26 @@ async def _finish(toolbox: Toolbox, uses: list[Use]) -> AsyncGenerator[ToolResul
         async with room:
             return await toolbox.call(call)
 
-    positions = {
-        asyncio.create_task(run_call(use.call)): position
-        for position, use in enumerate(uses)
-        if use.result is None
-    }
-    waiting = set(positions)
+    open_calls = [position for position, use in enumerate(uses) if use.result is None]
+    works = [run_call(uses[position].call) for position in open_calls]
+    async with aclosing(run_together(works)) as results:
+        async for index, task in results:
+            position = open_calls[index]
+            uses[position] = replace(uses[position], result=task.result())
+            yield task.result()
+
+
+async def run_together(
+    works: Sequence[Coroutine[Any, Any, _Result]],
+) -> AsyncGenerator[tuple[int, asyncio.Task[_Result]]]:
+    """Run ``works`` concurrently; yield each that ends, with its index. Closing it cancels the others."""
+    indices = {asyncio.create_task(work): index for index, work in enumerate(works)}
+    waiting = set(indices)
     try:
         while waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in sorted(done, key=positions.__getitem__):
-                position = positions[task]
-                uses[position] = replace(uses[position], result=task.result())
-                yield task.result()
+            for task in sorted(done, key=indices.__getitem__):
+                yield indices[task], task
     finally:
         for task in waiting:
             task.cancel()

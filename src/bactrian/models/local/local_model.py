@@ -30,7 +30,7 @@ from bactrian.models.model import (
     find_reply_length,
 )
 from bactrian.models.text_tools import add_tools_as_text
-from bactrian.protocol.fences import ThoughtFilter, split_thought
+from bactrian.protocol.thoughts import ThoughtFilter, split_thought
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish, Sampling, Usage
 
