@@ -18,8 +18,8 @@ LabelT = TypeVar("LabelT")
 _FENCE = re.compile(r"^[ \t]*(```|~~~)[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$\n?|\Z)", re.M | re.S)
 _CONTROL = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\r\t"} | {0x7F: 0x2421}
 _BIDI = {code: f"⟨U+{code:04X}⟩" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)}
+# Characters that could mislead a reader, or stay unseen, and what is shown in their place.
 _VISIBLE = {**_CONTROL, **_BIDI}
-"""Characters that could mislead a reader, or stay unseen, and what is shown in their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class Piece(Generic[LabelT]):
     """A stretch of a block under the same marks."""
 
     text: str
+    # Those of its marks, each once.
     labels: tuple[LabelT, ...] = ()
-    """Those of its marks, each once."""
+    # The class of a piece of code (``k`` for a keyword …), as Pygments names it; empty if code is not coloured.
     token: str = ""
-    """The class of a piece of code (``k`` for a keyword …), as Pygments names it; empty if code is not coloured."""
 
 
 @dataclass(frozen=True, slots=True)

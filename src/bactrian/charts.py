@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
+# Size of the plot area, in units of the chart.
 WIDTH, HEIGHT = 600.0, 220.0
-"""Size of the plot area, in units of the chart."""
 
+# Position, value, and the ends of the interval (None if unknown).
 Point = tuple[float, float, float | None, float | None]
-"""Position, value, and the ends of the interval (None if unknown)."""
+# Position and value, or two coordinates.
 Pair = tuple[float, float]
-"""Position and value, or two coordinates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Axes:
 class Curve:
     """The coordinates of a curve."""
 
+    # Points of the curve, in SVG syntax.
     line: str
-    """Points of the curve, in SVG syntax."""
+    # Outline of the interval, in SVG syntax.
     band: str
-    """Outline of the interval, in SVG syntax."""
     dots: tuple[Pair, ...]
     across: tuple[Pair, ...]
     up: tuple[Pair, ...]
@@ -85,10 +85,10 @@ class PlotLine:
 
     name: str
     style: str
+    # Points of each part, in SVG syntax.
     parts: Sequence[str]
-    """Points of each part, in SVG syntax."""
+    # The first value.
     first: float
-    """The first value."""
     last: float
 
 
@@ -100,8 +100,8 @@ class Plot:
     lines: Sequence[PlotLine]
     across: Sequence[Pair]
     up: Sequence[Pair]
+    # Where sections end, and their names.
     ends: Sequence[tuple[float, str]]
-    """Where sections end, and their names."""
 
 
 def draw_plot(
@@ -134,8 +134,8 @@ def draw_plot(
     )
 
 
+# Most bars of a histogram.
 _BARS = 16
-"""Most bars of a histogram."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ class HistogramBar:
     y: float
     width: float
     height: float
+    # A value, or the first and the last of several.
     label: str
-    """A value, or the first and the last of several."""
     count: int
 
     @property

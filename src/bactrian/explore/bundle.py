@@ -38,11 +38,11 @@ _LINK = re.compile(r'(<(?:a|img|link|script)\b[^>]*?\s)(href|src)="([^"]*)"')
 _FORM = re.compile(r"<form\b.*?</form>", re.S)
 _ANCHOR = re.compile(r'<a\b[^>]*?\shref="([^"]*)"')
 _HEAD = '<meta charset="utf-8">'
+# In a page from a disk, ``'self'`` matches no file.
 _POLICY = (
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'self' file:; "
     "style-src 'self' file:; img-src 'self' file:; base-uri 'none'; form-action 'none'\">"
 )
-"""In a page from a disk, ``'self'`` matches no file."""
 
 
 def list_links(page: str, address: str) -> Iterator[str]:
@@ -115,8 +115,8 @@ class FetchedPage:
 
     status: int
     body: bytes
+    # By name, in small letters.
     headers: Mapping[str, str]
-    """By name, in small letters."""
 
 
 async def fetch_page(app: ASGIApp, address: str) -> FetchedPage:
@@ -147,18 +147,18 @@ async def fetch_page(app: ASGIApp, address: str) -> FetchedPage:
     return FetchedPage(status, bytes(body), headers)
 
 
+# Conversations of a copy, unless a limit is given.
 MOST = 1000
-"""Conversations of a copy, unless a limit is given."""
+# The filter that leaves out what was made to study misuse.
 NOT_RED = "-red-team"
-"""The filter that leaves out what was made to study misuse."""
 _MADE_BY = "bactrian explore --bundle"
 _ASSETS = ("style.css", "page.js", "bundle.js", "icon.svg")
+# Parameters of a conversation's address that show another part of it.
 _VIEWS = ("from", "whole")
-"""Parameters of a conversation's address that show another part of it."""
+# Conditions that the search of a copy can say in words.
 _SAID = frozenset(("ending", "behaviour", "assistant", "user", "mark", "data"))
-"""Conditions that the search of a copy can say in words."""
+# Files of agents that are copied: in a published folder, others could run scripts.
 _PICTURES = frozenset((".png", ".jpg", ".jpeg", ".gif", ".webp"))
-"""Files of agents that are copied: in a published folder, others could run scripts."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
 _PAUSE = 0.25
@@ -261,11 +261,11 @@ class _BundleCopy:
     app: Starlette
     list_filter: ListFilter
     maps: Sequence[tuple[str, str]] = ()
+    # File by the key of an address, in the order of discovery.
     files: dict[str, str] = field(default_factory=dict[str, str])
-    """File by the key of an address, in the order of discovery."""
     _taken: set[str] = field(default_factory=set[str])
+    # Paths of the conversations.
     _chosen: set[str] = field(default_factory=set[str])
-    """Paths of the conversations."""
 
     async def read_rows(self, most: int) -> list[dict[str, Any]]:
         """Return all conversations that fit. Raises InputError if these are none, or more than ``most``."""

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from bactrian.explore.playing import LiveStage
 
 
+# Messages on a page.
 WINDOW = 100
-"""Messages on a page."""
 
 
 async def show_conversation(request: Request) -> Response:
@@ -190,8 +190,8 @@ async def write_json(request: Request) -> Response:
 
 
 _LONGEST_MARK = 60
+# Characters.
 _LONGEST_NOTE = 10_000
-"""Characters."""
 _AT_ONCE = 500
 
 
@@ -248,10 +248,10 @@ def _read_name(text: str) -> str:
 # Server-sent events of a conversation that is being written, by a page or by another process.
 
 
+# Seconds between two looks at the run.
 _EVERY = 0.25
-"""Seconds between two looks at the run."""
+# Seconds after which a silent stream says that it lives.
 _ALIVE = 15.0
-"""Seconds after which a silent stream says that it lives."""
 
 
 async def stream_conversation(request: Request) -> Response:

@@ -43,21 +43,21 @@ from bactrian.records.turn import Usage
 from bactrian.store import RunStore, open_store
 
 _FACTS = 1000
+# Sessions of a slice, by stage.
 _TEXTS = 100
-"""Sessions of a slice, by stage."""
 _EVERY_ROW = 1 << 62
+# Characters of a task in a list.
 _LONGEST_TASK = 300
-"""Characters of a task in a list."""
+# Seconds between two looks at the run.
 _EVERY = 1.0
-"""Seconds between two looks at the run."""
+# Seconds between two looks at what the search for behaviours may begin with.
 _SOON = 0.1
-"""Seconds between two looks at what the search for behaviours may begin with."""
+# Conversations that a process searches at a time.
 _PART = 50
-"""Conversations that a process searches at a time."""
+# Conversations that are searched before other runs may have the cores.
 _PASS = 80 * _PART
-"""Conversations that are searched before other runs may have the cores."""
+# Seconds after which the run is read again, even if its files look unchanged.
 _AT_LEAST = 30.0
-"""Seconds after which the run is read again, even if its files look unchanged."""
 
 
 @dataclass(slots=True)
@@ -67,8 +67,8 @@ class IndexBuilder:
     store: RunStore
     side: sqlite3.Connection
     find_price: Callable[[str], Price | None]
+    # The prices that were looked up, by the name of the model.
     prices: dict[str, Price | None] = field(default_factory=dict[str, "Price | None"])
-    """The prices that were looked up, by the name of the model."""
 
     async def step(self) -> bool:
         """Add the facts or the texts of the next slice; return False if none are left."""

@@ -15,8 +15,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+# Bytes of a run that are indexed in less time than a process takes to start.
 _SMALL = 1_000_000
-"""Bytes of a run that are indexed in less time than a process takes to start."""
 
 
 @dataclass(slots=True)
@@ -25,8 +25,8 @@ class IndexUpkeep:
 
     run: Path
     side: Path
+    # Conversations that are imported into the run, always by a process of its own.
     source: Path | None = None
-    """Conversations that are imported into the run, always by a process of its own."""
     _task: asyncio.Task[None] | None = None
     _process: asyncio.subprocess.Process | None = None
 

@@ -23,21 +23,21 @@ from bactrian.records.turn import (
     Turn,
 )
 
+# Characters of a turn that are shown at first.
 LONGEST = 20_000
-"""Characters of a turn that are shown at first."""
 PARTS: Mapping[str, str] = {"user": "AI user", "assistant": "AI assistant"}
+# The label of words of the search. Those of evidence are the numbers of the findings, from 1.
 HIT = 0
-"""The label of words of the search. Those of evidence are the numbers of the findings, from 1."""
+# Characters of a block of code that are coloured.
 _LONGEST_CODE = 20_000
-"""Characters of a block of code that are coloured."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldBlock:
     """A field of the protocol, or what stands outside of all fields."""
 
+    # ``Instruction``, ``Input`` or ``Solution``; empty outside of fields.
     name: str
-    """``Instruction``, ``Input`` or ``Solution``; empty outside of fields."""
     blocks: tuple[Block[int], ...]
 
 
@@ -132,10 +132,10 @@ class Branch:
     """A proposal, and those that continue it."""
 
     proposal: Proposal
+    # True if it was spoken.
     chosen: bool
-    """True if it was spoken."""
+    # True if a search went on with it.
     survives: bool
-    """True if a search went on with it."""
     children: list[Branch] = field(default_factory=list["Branch"])
 
 
@@ -143,13 +143,13 @@ class Branch:
 class ChoiceRound:
     """The proposals of a round, or of a search over several turns, as a tree, with the decisions."""
 
+    # Of the round, from 1.
     number: int
-    """Of the round, from 1."""
     count: int
     roots: Sequence[Branch]
     verdicts: Sequence[Decision]
+    # The last turn of a search; 0 if it is none.
     last: int = 0
-    """The last turn of a search; 0 if it is none."""
 
 
 def list_rounds(
@@ -222,13 +222,13 @@ class ShownMessage:
     """A turn with everything that is shown of it."""
 
     turn: Turn
+    # ``AI user`` or ``AI assistant``; empty in a group chat.
     part: str
-    """``AI user`` or ``AI assistant``; empty in a group chat."""
+    # The class of its colour.
     side: str
-    """The class of its colour."""
     fields: tuple[FieldBlock, ...]
+    # Number, behaviour and reason.
     findings: list[tuple[int, str, str]]
-    """Number, behaviour and reason."""
     rounds: list[ChoiceRound]
     cost: float | None
     cut: bool

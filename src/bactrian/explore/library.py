@@ -29,20 +29,20 @@ from bactrian.train.training_folder import is_training
 class DataSet:
     """A run that is shown, or what was imported into one."""
 
+    # Unique; part of addresses.
     name: str
-    """Unique; part of addresses."""
+    # The file or folder as it was named.
     source: Path
-    """The file or folder as it was named."""
+    # The run: ``source`` itself, or the cache that it is imported into.
     run: Path
-    """The run: ``source`` itself, or the cache that it is imported into."""
     side: Path
     store: RunStore
+    # Held by the page that writes the run.
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the page that writes the run."""
+    # What builds the side file.
     upkeep: IndexUpkeep | None = None
-    """What builds the side file."""
+    # The process that draws a map.
     drawing: asyncio.subprocess.Process | None = None
-    """The process that draws a map."""
 
     @property
     def is_imported(self) -> bool:
@@ -90,8 +90,8 @@ class Library:
     """All data sets, by name."""
 
     sets: dict[str, DataSet] = field(default_factory=dict[str, DataSet])
+    # Folders that ``bactrian train`` wrote.
     trainings: dict[str, Path] = field(default_factory=dict[str, Path])
-    """Folders that ``bactrian train`` wrote."""
 
     def choose(self, names: Iterable[str]) -> Mapping[str, DataSet]:
         """Return the data sets with these names; all if none is named.
@@ -202,6 +202,7 @@ async def _stop_work(one: DataSet) -> None:
 # Files that an embodied agent made, which are kept beside the run.
 
 
+# Types of pictures that are shown, by the ending of a name. In a picture, a browser runs no script.
 PICTURES: Mapping[str, str] = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
@@ -210,7 +211,6 @@ PICTURES: Mapping[str, str] = {
     ".webp": "image/webp",
     ".svg": "image/svg+xml",
 }
-"""Types of pictures that are shown, by the ending of a name. In a picture, a browser runs no script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +219,8 @@ class KeptFile:
 
     name: str
     path: Path
+    # Bytes.
     size: int
-    """Bytes."""
 
     @property
     def picture(self) -> str:

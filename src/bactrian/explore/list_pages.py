@@ -206,8 +206,8 @@ _INCOMPLETE = "The index is incomplete; what it contains is shown. Start the exp
 
 
 _SECTIONS = (("ending", "Endings"), ("behaviour", "Behaviours"))
+# Conversations side by side.
 _MOST = 4
-"""Conversations side by side."""
 
 
 def compare_filters(request: Request) -> Response:

@@ -31,8 +31,8 @@ Numbers = NDArray[np.int64]
 _NEIGHBOURS, _MIDDLE, _FAR = 10, 5, 20
 _PHASES = (100, 100, 250)
 _CHUNK = 2048
+# Rounds of k-means.
 _ROUNDS = 12
-"""Rounds of k-means."""
 _SEED = 20230331
 
 
@@ -159,20 +159,20 @@ def _find_nearest(vectors: Points, centres: Points) -> Numbers:
 # Points of short texts without a model: TF-IDF and a truncated singular value decomposition.
 
 
+# Most words that count; the commonest in at least two texts.
 _WORDS = 8192
-"""Most words that count; the commonest in at least two texts."""
+# Rows at a time, which bounds the memory.
 _ROWS = 4096
-"""Rows at a time, which bounds the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordTable:
     """Weighted words of each text, as a sparse matrix in rows."""
 
+    # A readable form of each column.
     words: tuple[str, ...]
-    """A readable form of each column."""
+    # Where each row begins, and the end of the last one.
     starts: NDArray[np.int64]
-    """Where each row begins, and the end of the last one."""
     columns: NDArray[np.int32]
     weights: Points
 
@@ -251,8 +251,8 @@ def _multiply(sparse: tuple[NDArray[np.int64], NDArray[np.int32], Points], dense
 
 
 _PAGE = 1000
+# Texts of a topic, on average, at least.
 _SMALLEST = 15
-"""Texts of a topic, on average, at least."""
 
 
 def main() -> None:

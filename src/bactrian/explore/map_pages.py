@@ -34,10 +34,10 @@ _COLOURS = {
     "user": "AI user",
     "findings": "Findings",
 }
+# Topics that are named in a picture, the largest ones.
 _LABELS = 12
-"""Topics that are named in a picture, the largest ones."""
+# Tenths of a second to wait for a process that draws to say how far it is.
 _FIRST_WORDS = 50
-"""Tenths of a second to wait for a process that draws to say how far it is."""
 
 
 def show_map(request: Request) -> Response:
@@ -125,9 +125,9 @@ def write_svg(request: Request) -> Response:
     return Response(picture, media_type="image/svg+xml", headers=headers)
 
 
+# Of the groups, told apart by people with colour blindness in their order; the table names them, too. Further groups
+# share the last.
 COLOURS = ("#3b6fb6", "#b5541c", "#2e7d4f", "#8a3fa0", "#a88300", "#0f7f8c", "#b02a5b", "#6b7280")
-"""Of the groups, told apart by people with colour blindness in their order; the table names them, too. Further groups
-share the last."""
 
 
 class MapChoice(NamedTuple):

@@ -19,10 +19,10 @@ from bactrian.records.session import Role
 from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.role_play import SessionOrder
 
+# The run in the working folder that stores what is played.
 PLAYED = "played.db"
-"""The run in the working folder that stores what is played."""
+# Characters of an idea or a name.
 _LONGEST = 4000
-"""Characters of an idea or a name."""
 
 
 async def show_play(request: Request) -> Response:

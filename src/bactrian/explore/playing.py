@@ -20,8 +20,8 @@ from bactrian.roleplay.human import HUMAN, write_as_said
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.start import play_one
 
+# Agents whose part a person can take.
 SEATS: tuple[str, ...] = ("user", "assistant", CRITIC)
-"""Agents whose part a person can take."""
 _NUMBERS = re.compile(r"\s*(\d{1,3}(?:\s*[,>]\s*\d{1,3})*)\b[\s.:,-]*(.*)", re.DOTALL)
 
 
@@ -30,34 +30,34 @@ class PersonQuestion:
     """What a person is asked for."""
 
     agent: str
+    # The last message to the agent.
     text: str
-    """The last message to the agent."""
+    # Those of which a critic chooses one; empty where it ranks lines of a search, which the text shows.
     proposals: tuple[Proposal, ...] = ()
-    """Those of which a critic chooses one; empty where it ranks lines of a search, which the text shows."""
 
 
 @dataclass(slots=True)
 class LiveStage:
     """The state of a played conversation, shared by the models, the page and the streams to browsers."""
 
+    # The data set that stores it.
     data: str
-    """The data set that stores it."""
+    # Those that take part and could be taken over.
     agents: tuple[str, ...]
-    """Those that take part and could be taken over."""
     order: SessionOrder
+    # Agents whose part a person plays.
     taken: set[str] = field(default_factory=set[str])
-    """Agents whose part a person plays."""
+    # The session's id, once it began.
     session: str = ""
-    """The session's id, once it began."""
+    # Why the play ended too early; empty if it did not.
     problem: str = ""
-    """Why the play ended too early; empty if it did not."""
+    # What is being asked now.
     question: PersonQuestion | None = None
-    """What is being asked now."""
+    # Those of the turn that comes next.
     proposals: list[Proposal] = field(default_factory=list[Proposal])
-    """Those of the turn that comes next."""
     _task: asyncio.Task[None] | None = None
+    # Set once the session began, or failed to.
     _began: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the session began, or failed to."""
     _going: asyncio.Event = field(default_factory=asyncio.Event)
     _answer: asyncio.Future[str | None] | None = None
     _queues: set[asyncio.Queue[tuple[str, str]]] = field(default_factory=set[asyncio.Queue[tuple[str, str]]])

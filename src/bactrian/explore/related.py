@@ -18,8 +18,8 @@ from bactrian.records.session import Session, find_kind
 from bactrian.runs.questions import name_translation
 from bactrian.store import RunStore
 
+# Translations that are listed.
 _MOST = 20
-"""Translations that are listed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from bactrian.explore.playing import LiveStage
 
 
+# Bytes of a form.
 _LARGEST_FORM = 1 << 20
-"""Bytes of a form."""
 
 
 @dataclass(slots=True)
@@ -43,27 +43,27 @@ class Explorer:
     """What the pages share."""
 
     library: Library
+    # True if marks may be written and conversations played.
     edit: bool = False
-    """True if marks may be written and conversations played."""
     port: int = 0
+    # Models that may play. Others are refused, because a name may stand for a file.
     models: tuple[str, ...] = ("local",)
-    """Models that may play. Others are refused, because a name may stand for a file."""
+    # The filter of a static copy, as in an address; empty on a server.
     static: str = ""
-    """The filter of a static copy, as in an address; empty on a server."""
+    # Names and addresses of the maps in a static copy.
     maps: tuple[tuple[str, str], ...] = ()
-    """Names and addresses of the maps in a static copy."""
+    # The conversation that is being played, or was played last.
     stage: LiveStage | None = None
-    """The conversation that is being played, or was played last."""
+    # Held while a vote is stored.
     voting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a vote is stored."""
+    # Of each voter.
     votes: VisitLimit = field(default_factory=lambda: VisitLimit(30, 60.0))
-    """Of each voter."""
+    # Invitations that are not valid, by the address of the computer.
     guesses: VisitLimit = field(default_factory=lambda: VisitLimit(20, 60.0))
-    """Invitations that are not valid, by the address of the computer."""
+    # Closes what is opened while the server runs.
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
-    """Closes what is opened while the server runs."""
+    # Repeated by every form, so that no other site can send one.
     csrf: str = field(default_factory=token_urlsafe)
-    """Repeated by every form, so that no other site can send one."""
 
     async def add_played(self, path: Path) -> DataSet:
         """Return the data set at ``path``, created and added to the library if necessary. Raises StoreError."""

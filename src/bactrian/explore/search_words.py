@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+# Thai, Lao, Khmer, kana and Chinese characters: each counts as a word, as these scripts have no spaces.
 _UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-"""Thai, Lao, Khmer, kana and Chinese characters: each counts as a word, as these scripts have no spaces."""
 _SPLIT = re.compile(rf"([{_UNSPACED}])")
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _TERM = re.compile(r'(-?)"([^"]*)"?|(-?)(\S+)')
@@ -19,12 +19,12 @@ _ACCENTS = re.compile("[\u0300-\u036f]")
 class Term:
     """A word or phrase of a search."""
 
+    # Folded, one or more.
     words: tuple[str, ...]
-    """Folded, one or more."""
+    # True if the last word is only the beginning of one.
     prefix: bool = False
-    """True if the last word is only the beginning of one."""
+    # True if texts must not contain it.
     without: bool = False
-    """True if texts must not contain it."""
 
 
 def prepare_text(text: str) -> str:

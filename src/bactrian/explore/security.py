@@ -16,6 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+# Of every response. There is no inline script or style, and nothing comes from elsewhere.
 HEADERS: Mapping[str, str] = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
@@ -27,10 +28,9 @@ HEADERS: Mapping[str, str] = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-"""Of every response. There is no inline script or style, and nothing comes from elsewhere."""
 _SAFE = frozenset(("GET", "HEAD"))
+# Pages that need no token: voters of other computers see these. The votes ask for an invitation.
 _FOR_VOTERS = ("/vote", "/help", "/agree")
-"""Pages that need no token: voters of other computers see these. The votes ask for an invitation."""
 _YEAR = 365 * 86_400
 
 
@@ -38,16 +38,16 @@ _YEAR = 365 * 86_400
 class AccessRules:
     """Which requests are answered."""
 
+    # Values of the header ``Host`` that are answered. A page of another site that points its own name to this address
+    # (DNS rebinding) sends that name.
     hosts: frozenset[str]
-    """Values of the header ``Host`` that are answered. A page of another site that points its own name to this address
-    (DNS rebinding) sends that name."""
+    # If not empty, a request needs it: once in the address, and then as a cookie.
     token: str = ""
-    """If not empty, a request needs it: once in the address, and then as a cookie."""
+    # Name of that cookie. Cookies of all ports of a computer are shared, so it has the port in it.
     cookie: str = "bactrian"
-    """Name of that cookie. Cookies of all ports of a computer are shared, so it has the port in it."""
+    # The port, if the server listens at all addresses of this computer: then every numeric address is answered, too.
+    # A page of another site cannot use one to hide its origin.
     any_address: int = 0
-    """The port, if the server listens at all addresses of this computer: then every numeric address is answered, too.
-    A page of another site cannot use one to hide its origin."""
 
     def allows(self, host: str) -> bool:
         """Return True if requests with this header ``Host`` are answered."""

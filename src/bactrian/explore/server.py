@@ -33,6 +33,7 @@ from bactrian.explore.rendering import Explorer, NoticeNeeded, render_page
 from bactrian.explore.security import HEADERS, Guard, is_wildcard, make_access_rules, name_computer
 from bactrian.explore.side_file import TooSlow
 
+# The module of pages by the first part of their addresses; all others are in ``list_pages``.
 _MODULES: Mapping[str, str] = {
     "c": "conversation",
     "map": "map",
@@ -43,7 +44,6 @@ _MODULES: Mapping[str, str] = {
     "vote": "vote",
     "votes": "vote",
 }
-"""The module of pages by the first part of their addresses; all others are in ``list_pages``."""
 
 
 @cache
@@ -57,8 +57,8 @@ async def find_page(scope: Scope, receive: Receive, send: Send) -> None:
     await _load_pages(_MODULES.get(first, "list"))(scope, receive, send)
 
 
+# Seconds after the start.
 _LATER = 1.5
-"""Seconds after the start."""
 
 
 class _Assets(StaticFiles):
@@ -100,12 +100,12 @@ class ServerOptions:
 
     host: str = "127.0.0.1"
     port: int = 8642
+    # Needed by every request, if not empty.
     token: str = ""
-    """Needed by every request, if not empty."""
+    # True to let pages write marks and play conversations.
     edit: bool = False
-    """True to let pages write marks and play conversations."""
+    # Models that pages may play with.
     models: tuple[str, ...] = ("local",)
-    """Models that pages may play with."""
 
     @property
     def address(self) -> str:

@@ -27,10 +27,10 @@ class SearchedSession:
     """A conversation that was searched for behaviours."""
 
     id: str
+    # Each behaviour with the number of the turn.
     shown: tuple[tuple[str, int], ...]
-    """Each behaviour with the number of the turn."""
+    # The findings and what they were found in, packed; empty for a conversation that cannot be read.
     evidence: bytes
-    """The findings and what they were found in, packed; empty for a conversation that cannot be read."""
 
 
 def search_sessions(source: Path, ids: Sequence[str]) -> list[SearchedSession]:
@@ -97,11 +97,11 @@ class KnownSession:
     """What the side file knows about a conversation."""
 
     findings: tuple[Finding, ...]
+    # Its number in the side file; None if it is not there yet.
     row: int | None
-    """Its number in the side file; None if it is not there yet."""
     created: float
+    # By name of the model.
     prices: Mapping[str, Price]
-    """By name of the model."""
 
 
 def read_known(path: Path, session: Session) -> KnownSession:

@@ -20,6 +20,7 @@ from bactrian.errors import InputError
 from bactrian.explore.search_words import read_search, write_match
 from bactrian.explore.side_file import read_polygon, read_side_file
 
+# Names of the orders by their word in an address.
 SORTS: Mapping[str, str] = {
     "": "Order of the run",
     "newest": "Newest first",
@@ -28,23 +29,23 @@ SORTS: Mapping[str, str] = {
     "cost": "Highest cost",
     "best": "Best match",
 }
-"""Names of the orders by their word in an address."""
+# Conditions with several values.
 REPEATED = frozenset(("data", "ending", "behaviour", "ids"))
-"""Conditions with several values."""
 NUMBERS = frozenset(("least", "most", "cost"))
+# Conversations on a page.
 PAGE = 50
-"""Conversations on a page."""
+# A count stops here; a search with more hits is not sorted by rank.
 MOST_COUNTED = 20_000
-"""A count stops here; a search with more hits is not sorted by rank."""
+# Conversations of a search sorted by rank.
 _MOST_RANKED = 20 * PAGE
-"""Conversations of a search sorted by rank."""
+# Characters of a search or another value.
 _LONGEST = 1000
-"""Characters of a search or another value."""
+# A person gave the mark, or, for what was made to study misuse, the recipe.
 _MARKED = (
     "facts.row IN (SELECT row FROM marks WHERE mark = ?"
     " UNION ALL SELECT row FROM facts WHERE mark IS NOT NULL AND ? = 'red-team')"
 )
-"""A person gave the mark, or, for what was made to study misuse, the recipe."""
+# Column to sort by before the row, and True for descending, by the word for the order.
 _SORT_COLUMNS: Mapping[str, tuple[str, bool]] = {
     "": ("", False),
     "newest": ("", True),
@@ -52,49 +53,48 @@ _SORT_COLUMNS: Mapping[str, tuple[str, bool]] = {
     "findings": ("findings", True),
     "cost": ("cost", True),
 }
-"""Column to sort by before the row, and True for descending, by the word for the order."""
+# More than any row.
 _BEYOND = 1 << 62
-"""More than any row."""
 
+# The name of a data set, and the id of a conversation.
 Address = tuple[str, str]
-"""The name of a data set, and the id of a conversation."""
+# Where a conversation stands in a list: its value in the column of the order, the number of its data set, its row.
 Place = tuple[float, int, int]
-"""Where a conversation stands in a list: its value in the column of the order, the number of its data set, its row."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListFilter:
     """Conditions on conversations. Empty values do not restrict."""
 
+    # Words and phrases to be found.
     q: str = ""
-    """Words and phrases to be found."""
+    # Names of data sets.
     data: tuple[str, ...] = ()
-    """Names of data sets."""
     assistant: str = ""
     user: str = ""
+    # The original task.
     task: str = ""
-    """The original task."""
     language: str = ""
+    # Codes, of which one must hold.
     ending: tuple[str, ...] = ()
-    """Codes, of which one must hold."""
+    # Codes, which must all have been found.
     behaviour: tuple[str, ...] = ()
-    """Codes, which must all have been found."""
+    # A mark that it has; after a minus sign, one that it does not have.
     mark: str = ""
-    """A mark that it has; after a minus sign, one that it does not have."""
+    # Messages, at least.
     least: int | None = None
-    """Messages, at least."""
     most: int | None = None
+    # US dollars, at least.
     cost: float | None = None
-    """US dollars, at least."""
+    # Sessions by id.
     ids: tuple[str, ...] = ()
-    """Sessions by id."""
+    # A topic of a map: ``task:3``.
     topic: str = ""
-    """A topic of a map: ``task:3``."""
+    # A polygon on a map: ``task:x,y;x,y;x,y``.
     area: str = ""
-    """A polygon on a map: ``task:x,y;x,y;x,y``."""
     sort: str = ""
+    # Where the page begins: the place of the last conversation of the page before.
     after: str = ""
-    """Where the page begins: the place of the last conversation of the page before."""
 
     @classmethod
     def read(cls, query: Any) -> Self:
@@ -223,14 +223,16 @@ class ListPage:
     """A page of a list."""
 
     sessions: list[dict[str, Any]]
+    # The key at which the next page begins; empty on the last page.
     after: str
-    """The key at which the next page begins; empty on the last page."""
+    # Conversations that fit the filter, at most :data:`MOST_COUNTED` + 1.
     count: int
-    """Conversations that fit the filter, at most :data:`MOST_COUNTED` + 1."""
+    # The order, which differs from the requested one if there were too many hits to rank.
     sort: str
-    """The order, which differs from the requested one if there were too many hits to rank."""
 
 
+# A conversation in a list. Findings are NULL while they have not been looked for, the cost where a price is unknown;
+# ``red`` is true for what was made to study misuse.
 _HEAD = """
 SELECT id, assistant, user, heads.task AS task, kind, language, ending, turns, tokens,
     iif(cost < 0, NULL, cost) AS cost, iif(findings < 0, NULL, findings) AS findings,
@@ -239,16 +241,14 @@ SELECT id, assistant, user, heads.task AS task, kind, language, ending, turns, t
     facts.mark IS NOT NULL AS red, created
 FROM facts JOIN heads USING (row) WHERE facts.row = ?
 """
-"""A conversation in a list. Findings are NULL while they have not been looked for, the cost where a price is unknown;
-``red`` is true for what was made to study misuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """The conversations of some data sets that fit a filter. Its methods raise TooSlow if a query runs too long."""
 
+    # Side files by name of the data set, in the order of the list.
     sides: Mapping[str, Path]
-    """Side files by name of the data set, in the order of the list."""
     filter: ListFilter
 
     def read_page(self) -> ListPage:

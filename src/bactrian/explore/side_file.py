@@ -13,13 +13,13 @@ from typing import Any
 
 from bactrian.models.budget import Price
 
+# A side file of another version is built again.
 VERSION = 3
-"""A side file of another version is built again."""
 SUFFIX = ".explore"
+# How the state of a complete import begins.
 IMPORT_DONE = "Imported"
-"""How the state of a complete import begins."""
+# Coordinates of points are whole numbers from 0 to this.
 MAP_WIDTH = 10_000
-"""Coordinates of points are whole numbers from 0 to this."""
 _PAGE = 16_384
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;

@@ -22,8 +22,8 @@ from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.stats.intervals import Proportion
 from bactrian.train.curves import MEASURES, draw_plots, read_stages
 
+# Most roles on an axis of the heat map, as many as the paper has; those with the most conversations are shown.
 LARGEST_MAP = 50
-"""Most roles on an axis of the heat map, as many as the paper has; those with the most conversations are shown."""
 _LENGTHS = ((0, 1), (2, 3), (4, 7), (8, 15), (16, 23), (24, 31), (32, 39), (40, 40), (41, None))
 _SECTIONS = (
     ("ending", "Endings"),
@@ -37,12 +37,12 @@ _ROLES_SHOWN = 15
 _TOP_PAIRS = 10
 
 
+# A value, its share of the conversations, and the query of the list behind it.
 StatisticsBar = tuple[str, Proportion, str]
-"""A value, its share of the conversations, and the query of the list behind it."""
 
 
+# The share of a pair of roles, and the query of the list behind it.
 HeatCell = tuple[Proportion, str]
-"""The share of a pair of roles, and the query of the list behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class HeatMap:
 
     users: Sequence[str]
     rows: Sequence[tuple[str, Sequence[HeatCell | None]]]
+    # Roles that have no row or column.
     left_out: int
-    """Roles that have no row or column."""
+    # The pairs of all roles that most surely show it often: those with the highest lower ends of intervals.
     top: Sequence[tuple[str, str, HeatCell]]
-    """The pairs of all roles that most surely show it often: those with the highest lower ends of intervals."""
 
 
 def show_statistics(request: Request) -> Response:

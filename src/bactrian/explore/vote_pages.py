@@ -38,6 +38,7 @@ from bactrian.explore.rendering import get_explorer, has_agreed, is_owner, read_
 from bactrian.explore.security import set_login
 from bactrian.records.run import Vote
 
+# Votes with their names and keys.
 CHOICES = (
     ("left", "Left is better", "1"),
     ("right", "Right is better", "2"),
@@ -45,9 +46,8 @@ CHOICES = (
     ("both_bad", "Both bad", "4"),
     ("skip", "Skip", "0"),
 )
-"""Votes with their names and keys."""
+# Seconds that a pair can have been looked at.
 _LONGEST_TIME = 86_400.0
-"""Seconds that a pair can have been looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Voter:
     """A person with an invitation."""
 
     name: str
+    # Of the evaluation.
     folder: Path
-    """Of the evaluation."""
 
     @property
     def solutions(self) -> Path:

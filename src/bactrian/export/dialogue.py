@@ -82,8 +82,8 @@ def _stand_in(session: Session) -> InceptionPrompts:
     )
 
 
+# Key of a model's thoughts before a message, as in the chat templates of reasoning models.
 THOUGHT = "reasoning_content"
-"""Key of a model's thoughts before a message, as in the chat templates of reasoning models."""
 
 
 def make_alternating(session: Session) -> tuple[Turn, ...]:

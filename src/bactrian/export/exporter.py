@@ -64,8 +64,8 @@ class ExportOptions:
     """A user's prompt pack that sessions of the run were made with."""
 
 
+# Receives how many sessions are done, and of how many.
 OnProgress = Callable[[int, int | None], None]
-"""Receives how many sessions are done, and of how many."""
 
 
 async def export_run(
@@ -109,10 +109,10 @@ async def _export(store: RunStore, options: ExportOptions, on_progress: OnProgre
     return manifest
 
 
+# Suffixes of data files, which no folder should have.
 _FILES = frozenset((".jsonl", ".json", ".csv", ".parquet"))
-"""Suffixes of data files, which no folder should have."""
+# Suffixes of formats that write a folder, unless the target's own suffix asks for an archive.
 _FOLDERS = frozenset(("", ".zip"))
-"""Suffixes of formats that write a folder, unless the target's own suffix asks for an archive."""
 
 
 def _check_options(options: ExportOptions) -> None:
@@ -285,11 +285,11 @@ def _write_tool_config(options: ExportOptions, stage: Path) -> None:
 # ``tasks/Accountant_Actor.txt``. A line is ``N. Item``.
 
 
+# Names of CAMEL's files that are not the axis with an s.
 _PLURALS = {"programming_language": "languages"}
-"""Names of CAMEL's files that are not the axis with an s."""
 
+# The items of each list, by its id: the axis, and after ``@`` the positions of the items it depends on.
 Items = Mapping[str, Sequence[str]]
-"""The items of each list, by its id: the axis, and after ``@`` the positions of the items it depends on."""
 
 
 async def export_lists(store: RunStore, out: Path, *, overwrite: bool = False) -> dict[str, Any]:

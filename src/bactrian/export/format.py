@@ -23,8 +23,8 @@ from bactrian.records.turn import Preference, Speaker
 if TYPE_CHECKING:
     import polars
 
+# Data that a format may need besides a session.
 Need = Literal["choices", "findings"]
-"""Data that a format may need besides a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class ExportContext:
     """Notes for the reader on changes that the format made to rows, with their number."""
 
 
+# Writes a sample and returns its number of rows: 0 if nothing in it fits the format.
 Add = Callable[[Sample], int]
-"""Writes a sample and returns its number of rows: 0 if nothing in it fits the format."""
+# Opens a file or a folder for samples. The output is complete when the context exits.
 Opener = Callable[[Path, ExportContext], AbstractContextManager[Add]]
-"""Opens a file or a folder for samples. The output is complete when the context exits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,8 @@ def dump_line(value: object) -> str:
     return text
 
 
+# Writes a file by its name within the archive.
 Put = Callable[[str, bytes], object]
-"""Writes a file by its name within the archive."""
 
 
 def is_archive(path: Path) -> bool:
@@ -175,8 +175,8 @@ def _write_file(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
+# Characters of text that are buffered before a write.
 _PIECE = 16 * 1024 * 1024
-"""Characters of text that are buffered before a write."""
 _ROW_GROUP = 10_000
 
 

@@ -59,8 +59,8 @@ from bactrian.tables.tables import (
     write_message_extras,
 )
 
+# The kinds of sessions between two sides.
 _CHATS: frozenset[Kind] = frozenset(("role-play", "translation", "answer"))
-"""The kinds of sessions between two sides."""
 _ALL_KINDS: frozenset[Kind] = frozenset(get_args(Kind))
 
 
@@ -284,8 +284,8 @@ PARQUET = Format(
 # ``csv``: a row for each message, for spreadsheets.
 
 
+# How a formula begins. The last four are the full-width forms of the first four.
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-"""How a formula begins. The last four are the full-width forms of the first four."""
 
 
 @contextmanager
@@ -321,6 +321,7 @@ CSV = Format("csv", _open_csv, ".csv", _ALL_KINDS, tools=True, thoughts=True)
 
 
 GROUP = "bactrian.export_formats"
+# The built-in formats.
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         built_in.name: built_in
@@ -339,9 +340,9 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         )
     }
 )
-"""The built-in formats."""
+# The lists of a run and no sessions; :func:`~bactrian.export.exporter.export_lists` writes them.
 LISTS = "camel-lists"
-"""The lists of a run and no sessions; :func:`~bactrian.export.exporter.export_lists` writes them."""
+# What other programs call our formats.
 _OTHER_NAMES = {
     "jsonl": "messages",
     "json": "messages",
@@ -352,7 +353,6 @@ _OTHER_NAMES = {
     "datasets": "hf",
     "camel": "camel-chat",
 }
-"""What other programs call our formats."""
 
 
 def list_formats() -> tuple[str, ...]:

@@ -21,10 +21,10 @@ from bactrian.stats.intervals import Proportion
 from bactrian.store.database import SCHEMA as RUN_SCHEMA
 from bactrian.tables.tables import list_given, to_compact_json
 
+# Of the manifest itself.
 SCHEMA = 1
-"""Of the manifest itself."""
+# Most distinct sampling parameters that are listed.
 _MOST = 50
-"""Most distinct sampling parameters that are listed."""
 
 
 @dataclass(slots=True)
@@ -32,28 +32,28 @@ class ExportCounts:
     """Numbers of an export: sessions written and left out."""
 
     seen: int = 0
+    # Sessions left out, by reason.
     left_out: Counter[str] = field(default_factory=Counter[str])
-    """Sessions left out, by reason."""
+    # By part.
     rows: Counter[str] = field(default_factory=Counter[str])
-    """By part."""
+    # That were written.
     sessions: int = 0
-    """That were written."""
+    # Of the sessions that were written.
     messages: int = 0
-    """Of the sessions that were written."""
     tokens: int = 0
     endings: Counter[str] = field(default_factory=Counter[str])
+    # Hashes of the role pairs.
     pairs: set[int] = field(default_factory=set[int])
-    """Hashes of the role pairs."""
+    # Agent and model.
     models: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    """Agent and model."""
+    # Name and hash of the packs.
     prompts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    """Name and hash of the packs."""
+    # Agent, and its parameters as JSON; without the seed.
     sampling: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    """Agent, and its parameters as JSON; without the seed."""
     languages: set[str] = field(default_factory=set[str])
     marks: set[str] = field(default_factory=set[str])
+    # Passages by kind.
     redacted: Counter[str] = field(default_factory=Counter[str])
-    """Passages by kind."""
 
     def count(self, session: Session, part: str, rows: int) -> None:
         """Count a session that was written as ``rows`` rows."""
@@ -170,8 +170,8 @@ def _dump_json(value: object, ensure_ascii: bool = False) -> str:
 
 Tool = Literal["trl", "axolotl", "llama-factory"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
+# LLaMA-Factory's list of data sets; other entries in it are kept.
 DATASET_INFO = "dataset_info.json"
-"""LLaMA-Factory's list of data sets; other entries in it are kept."""
 _OPENAI_TAGS = {
     "role_tag": "role",
     "content_tag": "content",
@@ -196,18 +196,18 @@ _AXOLOTL: dict[str, Any] = {
     },
     "alpaca": {"type": "alpaca"},
 }
+# Columns that TRL reads; it ignores or rejects others.
 _TRL: dict[str, Any] = {
     "messages": ["messages"],
     "hf": ["messages"],
     "preference": ["prompt", "chosen", "rejected"],
 }
-"""Columns that TRL reads; it ignores or rejects others."""
+# What a tool needs to know of each format that it reads.
 _SETTINGS: Mapping[Tool, Mapping[str, Any]] = {
     "trl": _TRL,
     "axolotl": _AXOLOTL,
     "llama-factory": _LLAMA_FACTORY,
 }
-"""What a tool needs to know of each format that it reads."""
 
 
 def check_tool(tool: Tool, format_name: str) -> None:

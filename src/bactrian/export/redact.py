@@ -26,17 +26,17 @@ _KEY_BLOCK = re.compile(
 )
 _CARD = re.compile(r"(?<![\w.])\d(?:[ -]?\d){12,18}(?![\w.]?\d)")
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
+# Reserved domains; addresses in them are not personal.
 _RESERVED = ("example.com", "example.org", "example.net", ".example", ".test", ".invalid")
-"""Reserved domains; addresses in them are not personal."""
 
 _SHORTEST = 13
+# Every secret is a long word that contains one of these; other texts skip the search of all detectors.
 _TELLING = re.compile(r"[\d:-]")
-"""Every secret is a long word that contains one of these; other texts skip the search of all detectors."""
+# Detectors with false positives: addresses in examples, and long words in capitals that begin with AP.
 _LEFT_OUT = ("IPPublicDetector", "ArtifactoryDetector")
-"""Detectors with false positives: addresses in examples, and long words in capitals that begin with AP."""
 
+# Yields the passages of a text to remove.
 Find = Callable[[str], Iterator[str]]
-"""Yields the passages of a text to remove."""
 
 
 class Redactor:

@@ -17,11 +17,11 @@ from bactrian.records.session import Session, find_kind
 # Finds sessions that quote a benchmark, which must not be trained on.
 
 
+# Consecutive words that make a quotation.
 GRAM = 13
-"""Consecutive words that make a quotation."""
 _WORD = re.compile(r"[^\W_]+")
+# Keys of a line of the HumanEval file: the problem and its solution.
 _FIELDS = ("prompt", "canonical_solution")
-"""Keys of a line of the HumanEval file: the problem and its solution."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ from typing import Any, Self
 from bactrian.errors import InputError
 from bactrian.ingest.parsed import LONGEST, SkippedItem
 
+# Bytes that any archive may unpack to.
 _LEAST = 1024 * 1024 * 1024
-"""Bytes that any archive may unpack to."""
+# Most times its size that a larger archive may unpack to; CAMEL's unpack to about ten times.
 _RATIO = 100
-"""Most times its size that a larger archive may unpack to; CAMEL's unpack to about ten times."""
+# Most bytes of a tar header, which may contain a long name; names have a few hundred.
 _LONGEST_HEADER = 64 * 1024
-"""Most bytes of a tar header, which may contain a long name; names have a few hundred."""
 _HEADERS = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -32,6 +32,7 @@ _HEADERS = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
+# Exceptions raised for damaged, encrypted or unsupported members.
 _FAULTS = (
     OSError,
     EOFError,
@@ -41,7 +42,6 @@ _FAULTS = (
     NotImplementedError,
     RuntimeError,
 )
-"""Exceptions raised for damaged, encrypted or unsupported members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Member:
     """A file of a folder or an archive."""
 
     name: str
+    # A path for a file of a folder, which may be larger than memory.
     content: bytes | Path
-    """A path for a file of a folder, which may be larger than memory."""
 
 
 def is_archive_name(name: str) -> bool:

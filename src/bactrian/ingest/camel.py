@@ -40,13 +40,13 @@ _KNOWN = frozenset(
 )
 _KNOWN_OF_MESSAGE = frozenset(("role_type", "role_name", "role", "content"))
 _NAMES = "Arabic German Spanish French Hindi Italian Japanese Korean Russian Chinese".split()
+# The languages of CAMEL's translations, by code.
 LANGUAGES: Mapping[str, str] = MappingProxyType(
     dict(zip("ar de es fr hi it ja ko ru zh".split(), _NAMES, strict=True))
 )
-"""The languages of CAMEL's translations, by code."""
 _CODES = {name.lower(): code for code, name in LANGUAGES.items()} | {code: code for code in LANGUAGES}
+# Name of an archive of translations, without its suffix.
 _PACK = re.compile(r".*_chat_([a-z]{2,3})", re.IGNORECASE)
-"""Name of an archive of translations, without its suffix."""
 
 
 def read_chat(row: Row, origin: Origin) -> Session:

@@ -49,12 +49,12 @@ class ChatKeys:
 
 MESSAGES = ChatKeys("messages", "messages", "role", "content")
 SHAREGPT = ChatKeys("sharegpt", "conversations", "from", "value")
+# The keys of a row of our own exports besides its messages.
 ROW_KEYS = frozenset((*COLUMNS, "id", "original_task", "specified_task", "side", "system_prompt", "tools"))
-"""The keys of a row of our own exports besides its messages."""
+# The name of an axis.
 _AXIS = re.compile(r"[a-z_][a-z0-9_]{0,99}")
-"""The name of an axis."""
+# Keys of a message that an import leaves out.
 _MESSAGE_KEYS = frozenset(("tool_calls", "tool_call_id", "reasoning_content"))
-"""Keys of a message that an import leaves out."""
 _SPEAKERS: Mapping[str, Speaker | None] = {
     "user": "user",
     "human": "user",

@@ -44,14 +44,14 @@ _READERS: Mapping[Form, Callable[[Sequence[Row], Origin], Session]] = MappingPro
     }
 )
 FORMS: tuple[Form, ...] = tuple(_READERS)
+# Formats with a file for each conversation.
 _IN_ARCHIVES: tuple[Form, ...] = ("camel-chat", "camel-science", "camel-translated")
-"""Formats with a file for each conversation."""
+# Conversations in memory at a time.
 _BATCH = 100
-"""Conversations in memory at a time."""
+# Rows of a conversation.
 _MOST_ROWS = 10_000
-"""Rows of a conversation."""
+# Skipped files that are listed by name; further ones are only counted.
 _NAMED = 100
-"""Skipped files that are listed by name; further ones are only counted."""
 
 
 @dataclass(slots=True)
@@ -59,13 +59,13 @@ class ImportReport:
     """The result of an import."""
 
     stored: int = 0
+    # Conversations that were stored before.
     already: int = 0
-    """Conversations that were stored before."""
+    # Of those that were stored.
     messages: int = 0
-    """Of those that were stored."""
     broken: int = 0
+    # The first hundred that were skipped.
     named: list[SkippedItem] = field(default_factory=list[SkippedItem])
-    """The first hundred that were skipped."""
 
     def skip(self, item: SkippedItem) -> None:
         """Count something that was skipped."""

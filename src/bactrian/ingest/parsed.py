@@ -15,19 +15,19 @@ from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Instruction, Solution, Speaker, Turn, Usage
 from bactrian.tables.tables import read_termination
 
+# Most bytes of a conversation.
 LONGEST = 16 * 1024 * 1024
-"""Most bytes of a conversation."""
 _MOST_MESSAGES = 1_000_000
+# Most messages of a chat in CAMEL's data.
 _LIMIT = 40
-"""Most messages of a chat in CAMEL's data."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedItem:
     """Something that was skipped."""
 
+    # Name of the file, or of the file and its line.
     name: str
-    """Name of the file, or of the file and its line."""
     problem: str
 
 
@@ -42,8 +42,8 @@ class NotAChat(Exception):
 class Origin:
     """Facts about imported conversations that their files do not contain."""
 
+    # The model of both sides; empty if unknown.
     model: str = ""
-    """The model of both sides; empty if unknown."""
     language: str | None = None
 
     def provenance(
@@ -69,11 +69,11 @@ class Origin:
 class Row:
     """A JSON object of a file."""
 
+    # Name of the file, with the line or the row.
     name: str
-    """Name of the file, with the line or the row."""
     content: Mapping[str, Any]
+    # The names on the way to it: of the file given, and of folders and files in it.
     folders: tuple[str, ...] = ()
-    """The names on the way to it: of the file given, and of folders and files in it."""
 
     @property
     def lower(self) -> dict[str, Any]:
@@ -86,8 +86,8 @@ class Row:
         return PurePosixPath(self.name.replace("\\", "/")).stem
 
 
+# Keys that have no other place, as in :attr:`Provenance.extra`.
 Extra = dict[str, dict[str, Any]]
-"""Keys that have no other place, as in :attr:`Provenance.extra`."""
 
 
 def pick_extra(content: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -147,10 +147,10 @@ class ParsedMessage:
     speaker: Speaker
     role: str
     text: str
+    # The parts of the text where the file has them apart; None parses the text.
     said: Instruction | Solution | None = None
-    """The parts of the text where the file has them apart; None parses the text."""
+    # Its other keys.
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Its other keys."""
 
 
 def collect_extra(shared: Mapping[str, Any], messages: Iterable[ParsedMessage]) -> Extra:

@@ -19,10 +19,10 @@ from bactrian.errors import StoreError
 from bactrian.ingest.archive import Member, is_archive_name, list_members
 from bactrian.ingest.parsed import LONGEST, Row, SkippedItem
 
+# Characters of an array that are read at a time.
 _CHUNK = 1024 * 1024
-"""Characters of an array that are read at a time."""
+# Exceptions raised for a damaged or unreadable file.
 _FAULTS = (OSError, EOFError, zlib.error, UnicodeDecodeError)
-"""Exceptions raised for a damaged or unreadable file."""
 _SPACE = " \t\r\n,"
 
 Rows = Iterator[Row | SkippedItem]
