@@ -8,7 +8,7 @@ import os
 import re
 import sqlite3
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,22 @@ from platformdirs import user_cache_path
 
 from bactrian.errors import InputError
 from bactrian.explore.index_upkeep import IndexUpkeep, end_process
-from bactrian.explore.side_file import find_side_file, read_side_file
+from bactrian.explore.side_file import find_side_file, read_meta, read_side_file
 from bactrian.files.atomic import is_same_file, is_sqlite_file
 from bactrian.roleplay.embodied import MOST_FILES
 from bactrian.store import RunStore, is_run, open_store
 from bactrian.store.locations import name_files_folder
 from bactrian.train.training_folder import is_training
+
+# What a state counts, as sums over the facts.
+_COUNTS = {
+    "sessions": "count(*)",
+    "texts": "sum(text_turns = turns)",
+    "seen": "sum(seen_turns = turns)",
+    "turns": "sum(turns)",
+    "tokens": "sum(tokens)",
+    "last": "max(row)",
+}
 
 
 @dataclass(slots=True)
@@ -51,38 +61,26 @@ class DataSet:
 
     def read_state(self) -> dict[str, Any]:
         """Return the numbers of sessions by stage of the index, and the state of the import."""
-        try:
-            with read_side_file(self.side) as side:
-                sessions, texts, seen, turns, tokens, last = side.execute(
-                    "SELECT count(*), sum(text_turns = turns), sum(seen_turns = turns), sum(turns), sum(tokens),"
-                    " max(row) FROM facts"
-                ).fetchone()
-                endings = dict(side.execute("SELECT ending, count(*) FROM facts GROUP BY ending").fetchall())
-                cost = side.execute("SELECT sum(cost) FROM facts WHERE cost >= 0").fetchone()[0]
-                meta = dict(side.execute("SELECT key, value FROM meta").fetchall())
-        except sqlite3.OperationalError:
-            return {
-                "sessions": 0,
-                "texts": 0,
-                "seen": 0,
-                "turns": 0,
-                "tokens": 0,
-                "last": 0,
-                "endings": {},
-                "cost": None,
+        state: dict[str, Any] = {**dict.fromkeys(_COUNTS, 0), "endings": {}, "cost": None}
+        with suppress(sqlite3.OperationalError), read_side_file(self.side) as side:
+            counts = ", ".join(f"coalesce({count}, 0)" for count in _COUNTS.values())
+            values = side.execute(f"SELECT {counts} FROM facts").fetchone()  # noqa: S608
+            cost = side.execute("SELECT sum(cost) FROM facts WHERE cost >= 0").fetchone()[0]
+            endings = side.execute("SELECT ending, count(*) FROM facts GROUP BY ending").fetchall()
+            meta = {name: read_meta(side).get(name) for name in ("signature", "import")}
+            state = {
+                **dict(zip(_COUNTS, values, strict=True)),
+                "endings": dict(endings),
+                "cost": cost,
+                **meta,
             }
-        return {
-            "sessions": sessions,
-            "texts": texts or 0,
-            "seen": seen or 0,
-            "turns": turns or 0,
-            "tokens": tokens or 0,
-            "last": last or 0,
-            "endings": endings,
-            "cost": cost,
-            "signature": meta.get("signature"),
-            "import": meta.get("import"),
-        }
+        return state
+
+    async def stop_work(self) -> None:
+        """End what builds the side file and what draws a map."""
+        if self.upkeep is not None:
+            await self.upkeep.stop()
+        await end_process(self.drawing)
 
 
 @dataclass(slots=True)
@@ -104,11 +102,12 @@ class Library:
             raise InputError(
                 f"There is no data set {unknown[0]!r}.", where="data", next=f"Known: {', '.join(self.sets)}."
             )
-        return {name: one for name, one in self.sets.items() if not chosen or name in chosen}
+        return {name: self.sets[name] for name in self.sets if not chosen or name in chosen}
 
     def list_sides(self, names: Iterable[str] = ()) -> dict[str, Path]:
         """Return the side files that exist, by name of the data set."""
-        return {name: one.side for name, one in self.choose(names).items() if one.side.exists()}
+        sides = {name: data_set.side for name, data_set in self.choose(names).items()}
+        return {name: side for name, side in sides.items() if side.exists()}
 
 
 @asynccontextmanager
@@ -131,9 +130,14 @@ async def open_library(paths: Iterable[Path]) -> AsyncGenerator[Library]:
 
 async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> DataSet:
     """Open the data set at ``path`` until ``stack`` closes. Raises what :func:`open_library` raises."""
-    run = path if _is_database(path) else _find_cache(path)
-    if run != path:
-        _check_chats(path)
+    is_database = _is_database(path)
+    run = path if is_database else _find_cache(path)
+    if not is_database:
+        # Imported here: few need it. It raises InputError if there is no conversation.
+        from bactrian.ingest.importer import find_chats
+        from bactrian.ingest.parsed import Origin
+
+        next(find_chats(path, None, Origin()))
         run.parent.mkdir(parents=True, exist_ok=True)
         async with open_store(run):
             pass
@@ -142,12 +146,12 @@ async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> D
     if not os.access(side.parent, os.W_OK):
         side = find_side_file(_find_cache(store.path))
         side.parent.mkdir(parents=True, exist_ok=True)
-    one = DataSet(_find_name(path, library.sets), path, run, side, store)
-    library.sets[one.name] = one
-    one.upkeep = IndexUpkeep(run, side, path if one.is_imported else None)
-    one.upkeep.start()
-    stack.push_async_callback(_stop_work, one)
-    return one
+    data_set = DataSet(_find_name(path, library.sets), path, run, side, store)
+    library.sets[data_set.name] = data_set
+    data_set.upkeep = IndexUpkeep(run, side, path if data_set.is_imported else None)
+    data_set.upkeep.start()
+    stack.push_async_callback(data_set.stop_work)
+    return data_set
 
 
 def _list_distinct(paths: Iterable[Path]) -> Iterator[Path]:
@@ -162,17 +166,7 @@ def _is_database(path: Path) -> bool:
     """Return True for an SQLite file, which the store then checks; anything else is imported."""
     if not path.exists():
         raise InputError("There is no such run, file or folder.", where=str(path), next="Check the path.")
-    if path.is_dir():
-        return False
-    return is_run(path) or is_sqlite_file(path)
-
-
-def _check_chats(path: Path) -> None:
-    """Raise InputError if ``path`` contains no conversation."""
-    from bactrian.ingest.importer import find_chats
-    from bactrian.ingest.parsed import Origin
-
-    next(find_chats(path, None, Origin()))
+    return not path.is_dir() and (is_run(path) or is_sqlite_file(path))
 
 
 def _find_cache(path: Path) -> Path:
@@ -191,12 +185,6 @@ def _find_name(path: Path, taken: Collection[str]) -> str:
     base = _make_slug(path.absolute().name.removesuffix(".db"))
     names = (base, *(f"{base}-{number}" for number in range(2, 1000)))
     return next(name for name in names if name not in taken)
-
-
-async def _stop_work(one: DataSet) -> None:
-    if one.upkeep is not None:
-        await one.upkeep.stop()
-    await end_process(one.drawing)
 
 
 # Files that an embodied agent made, which are kept beside the run.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from bactrian.errors import InputError
 from bactrian.explore.library import DataSet, Library
 from bactrian.files.atomic import is_same_file
 from bactrian.recipes.society_file import Society, list_societies, load_society
-from bactrian.records.run import Command
 from bactrian.records.session import Session, find_kind
 from bactrian.runs.questions import name_translation
 from bactrian.store import RunStore
@@ -35,24 +35,20 @@ async def find_related(
     library: Library, one: DataSet, session: Session, recipe: Mapping[str, Any]
 ) -> list[RelatedSession]:
     """Return the original of a translation, or the translations of an original, as far as their runs are open here."""
-    found: list[RelatedSession] = []
-    if find_kind(session) == "translation":
-        source = _find_source(recipe)
-        for other in library.sets.values() if source else ():
-            name = session.values.get("source", "")
-            if _is_run(source, other.run) and await other.store.session(name) is not None:
-                found.append(RelatedSession("Original", other.name, name))
-        return found
+    related: list[RelatedSession] = []
+    is_translation = find_kind(session) == "translation"
     for other in library.sets.values():
-        if other is one:
+        content = recipe if is_translation else await other.store.recipe() or {}
+        run = other.run if is_translation else one.run
+        if (other is one and not is_translation) or not _is_run(_find_source(content), run):
             continue
-        content = await other.store.recipe() or {}
-        if _is_run(_find_source(content), one.run):
-            for language, title in _list_languages(content):
-                name = name_translation(language, session.id)
-                if len(found) < _MOST and await other.store.outlines(ids=[name]):
-                    found.append(RelatedSession(title, other.name, name))
-    return found
+        names = {session.values.get("source", ""): "Original"}
+        if not is_translation:
+            names = {name_translation(code, session.id): title for code, title in _list_languages(content)}
+        for name, title in names.items():
+            if len(related) < _MOST and await other.store.outlines(ids=[name]):
+                related.append(RelatedSession(title, other.name, name))
+    return related
 
 
 def _find_source(recipe: Mapping[str, Any]) -> str:
@@ -65,7 +61,7 @@ def _is_run(source: str, run: Path) -> bool:
     if not source:
         return False
     path = Path(source).expanduser()
-    return any(is_same_file(one, run) for one in (path, run.parent / path) if one.exists())
+    return any(is_same_file(file, run) for file in (path, run.parent / path) if file.exists())
 
 
 def _list_languages(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -85,13 +81,13 @@ async def read_hearing(
     cast = session.provenance.cast
     if not cast:
         return {}
-    society = _find_society(session, recipe) or _find_played(session, await store.commands())
-    if society is None:
-        return {}
+    society = await _find_society(store, session, recipe)
     deaf: dict[str, tuple[str, ...]] = {}
+    if society is None:
+        return deaf
     for speaker in cast:
         others = [
-            agent.name
+            cast[agent.name].name
             for agent in society.agents
             if agent.name in cast
             and agent.name != speaker
@@ -99,35 +95,24 @@ async def read_hearing(
             and speaker not in agent.hears
         ]
         if others:
-            deaf[speaker] = tuple(cast[name].name for name in others)
+            deaf[speaker] = tuple(others)
     return deaf
 
 
-def _find_played(session: Session, commands: Iterable[Command]) -> Society | None:
-    """Return the society of a command ``play --society`` that made the session."""
-    for command in commands:
-        if content := command.options.get("content"):
-            try:
-                society = Society.model_validate(content)
-            except ValidationError:
-                continue
+async def _find_society(store: RunStore, session: Session, recipe: Mapping[str, Any]) -> Society | None:
+    """Return the society that made a session: the recipe's, that of a command ``play --society``, or a built-in one."""
+    frozen = recipe.get("recipe", {}).get("society", {}).get("society") or recipe.get("society")
+    if frozen:
+        with suppress(ValidationError):
+            return Society.model_validate(frozen)
+    for command in await store.commands():
+        with suppress(ValidationError):
+            society = Society.model_validate(command.options.get("content"))
             if society.hash == session.provenance.prompts_hash:
                 return society
-    return None
-
-
-def _find_society(session: Session, recipe: Mapping[str, Any]) -> Society | None:
-    stored = recipe.get("recipe", {}).get("society", {}).get("society") or recipe.get("society")
-    if stored:
-        try:
-            return Society.model_validate(stored)
-        except ValidationError:
-            return None
     name = session.provenance.prompts.removeprefix("society ")
-    if name not in list_societies():
-        return None
-    try:
-        society, _ = load_society(name)
-    except InputError:
-        return None
-    return society if society.hash == session.provenance.prompts_hash else None
+    if name in list_societies():
+        with suppress(InputError):
+            society, _ = load_society(name)
+            return society if society.hash == session.provenance.prompts_hash else None
+    return None

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.cookies import SimpleCookie
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -51,7 +51,8 @@ class AccessRules:
 
     def allows(self, host: str) -> bool:
         """Return True if requests with this header ``Host`` are answered."""
-        return host in self.hosts or (self.any_address > 0 and _is_numeric(host, self.any_address))
+        address = host.removesuffix(f":{self.any_address}").removeprefix("[").removesuffix("]")
+        return host in self.hosts or (self.any_address > 0 and _parse_address(address) is not None)
 
 
 def make_access_rules(host: str, port: int, token: str) -> AccessRules:
@@ -68,29 +69,23 @@ def name_computer() -> str:
     return socket.gethostname() or "localhost"
 
 
+def _parse_address(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
 def is_wildcard(host: str) -> bool:
     """Return True if ``host`` stands for all addresses of this computer."""
-    try:
-        return ip_address(host).is_unspecified
-    except ValueError:
-        return False
-
-
-def _is_numeric(host: str, port: int) -> bool:
-    address = host.removesuffix(f":{port}")
-    try:
-        ip_address(address.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    return True
+    address = _parse_address(host)
+    return address is not None and address.is_unspecified
 
 
 def is_loopback(host: str) -> bool:
     """Return True if only this computer can reach ``host``."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = _parse_address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 class Guard:
