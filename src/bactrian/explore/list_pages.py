@@ -33,12 +33,11 @@ from bactrian.explore.session_findings import read_known
 from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, SORTS, ListFilter, Listing, list_ids
 from bactrian.explore.side_file import IMPORT_DONE
 from bactrian.export.dialogue import SystemPrompts
-from bactrian.export.format import ExportContext, dump_line
-from bactrian.export.formats import CHAT_MESSAGES, build_row
+from bactrian.export.format import ExportContext, Sample, dump_line
+from bactrian.export.formats import CHAT_MESSAGES, list_chats
 from bactrian.records.session import find_kind
 from bactrian.records.turn import NOTHING_KNOWN
 from bactrian.stats.intervals import Proportion
-from bactrian.tables.tables import add_extra
 
 _LABELS: Mapping[str, str] = {
     "q": "Search",
@@ -343,14 +342,11 @@ async def _write_lines(
         context = ExportContext(name, prompts)
         for session_id in await asyncio.to_thread(list_ids, data_set.side, list_filter):
             session = await data_set.store.session(session_id)
-            if (
-                session is None
-                or (session.mark and not agreed)
-                or find_kind(session) not in CHAT_MESSAGES.kinds
-            ):
+            if session is None or (session.mark and not agreed):
                 continue
-            if row := build_row(session, context, tools=True):
-                yield f"{dump_line(add_extra(row, session))}\n".encode()
+            if find_kind(session) in CHAT_MESSAGES.kinds:
+                for row in list_chats(Sample(session), context):
+                    yield f"{dump_line(row)}\n".encode()
 
 
 ROUTES = (

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import json
 import sqlite3
 import struct
 from collections import Counter
 from importlib.util import find_spec
-from io import StringIO
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from bactrian.errors import InputError, MissingExtra
 from bactrian.explore.index_upkeep import start_process
 from bactrian.explore.library import DataSet
-from bactrian.explore.rendering import get_explorer, read_form, render_page, render_text
+from bactrian.explore.rendering import get_explorer, read_form, render_page, render_text, send_csv
 from bactrian.explore.session_lists import ListFilter, select_rows
 from bactrian.explore.side_file import MAP_WIDTH, read_side_file
 
@@ -95,14 +93,10 @@ def write_csv(request: Request) -> Response:
     choice = _read_choice(request)
     _, topics = _read_map(choice.data_set, choice.what)
     query = "SELECT id, x, y, topic FROM points JOIN heads USING (row) WHERE what = ? ORDER BY row"
-    table = StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(("session", "x", "y", "topic"))
     with read_side_file(choice.data_set.side) as side:
         rows: list[tuple[str, int, int, int]] = side.execute(query, (choice.what,)).fetchall()
-        for name, x, y, topic in rows:
-            writer.writerow((_disarm(name), x, y, _disarm(topics[topic])))
-    return PlainTextResponse(table.getvalue(), media_type="text/csv")
+    disarmed = ((_disarm(name), x, y, _disarm(topics[topic])) for name, x, y, topic in rows)
+    return send_csv(("session", "x", "y", "topic"), disarmed)
 
 
 def _disarm(text: str) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.resources import files
+from io import StringIO
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +20,7 @@ from urllib.parse import parse_qs, quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from bactrian.blocks import make_visible
 from bactrian.errors import InputError
@@ -96,6 +98,15 @@ def render_text(request: Request, template: str, **context: Any) -> str:
     context |= {"explorer": get_explorer(request), "path": request.url.path}
     context |= {"agreed": has_agreed(request), "owner": is_owner(request)}
     return get_templates().get_template(template).render(context)
+
+
+def send_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Response:
+    """Return a table as a file for spreadsheets."""
+    table = StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return PlainTextResponse(table.getvalue(), media_type="text/csv")
 
 
 def is_owner(request: Request) -> bool:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from bactrian.analyze.report import COOPERATION, PAPER
-from bactrian.explore.rendering import get_explorer, read_listing, render_page
+from bactrian.explore.rendering import get_explorer, read_listing, render_page, send_csv
 from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.stats.intervals import Proportion
 from bactrian.train.curves import MEASURES, draw_plots, read_stages
@@ -166,12 +164,9 @@ async def show_training(request: Request) -> Response:
 
 async def write_csv(request: Request) -> Response:
     """Return every logged step as a table."""
-    table = StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for stage in await asyncio.to_thread(read_stages, _find_training(request)):
-        writer.writerows([getattr(row, column) for column in _COLUMNS] for row in stage.rows)
-    return PlainTextResponse(table.getvalue(), media_type="text/csv")
+    stages = await asyncio.to_thread(read_stages, _find_training(request))
+    rows = ([getattr(row, column) for column in _COLUMNS] for stage in stages for row in stage.rows)
+    return send_csv(_COLUMNS, rows)
 
 
 def _find_training(request: Request) -> Path:

@@ -125,20 +125,15 @@ def _check_options(options: ExportOptions) -> None:
         )
     if options.tool:
         check_tool(options.tool, form.name)
-    if options.thoughts and not form.thoughts:
-        fitting = [name for name, other in FORMATS.items() if other.thoughts]
-        raise InputError(
-            f"{form.name} does not support thoughts.",
-            where="--thoughts",
-            next=f"Formats that can: {', '.join(fitting)}.",
-        )
-    if options.plain and not form.plain:
-        fitting = [name for name, other in FORMATS.items() if other.plain]
-        raise InputError(
-            f"{form.name} cannot be plain.",
-            where="plain",
-            next=f"Formats that can: {', '.join(fitting)}. alpaca is without the protocol's words in any case.",
-        )
+    for name, what, more in (
+        ("thoughts", "does not support thoughts", ""),
+        ("plain", "cannot be plain", " alpaca is without the protocol's words in any case."),
+    ):
+        if getattr(options, name) and not getattr(form, name):
+            fitting = ", ".join(other.name for other in FORMATS.values() if getattr(other, name))
+            raise InputError(
+                f"{form.name} {what}.", where=f"--{name}", next=f"Formats that can: {fitting}.{more}"
+            )
 
 
 async def _write_sessions(
@@ -173,7 +168,7 @@ async def _write_sessions(
             sample = await _build_sample(store, session, options, redactor)
             rows = add[part](sample)
             if not rows:
-                counts.left_out[_name_empty(form)] += 1
+                counts.left_out[f"nothing for {form.name} in it"] += 1
                 continue
             if not form.tools and any(turn.uses for turn in session.turns):
                 context.notes[_WITHOUT_TOOLS] += 1
@@ -210,10 +205,6 @@ async def _build_sample(
     return Sample(session, choices, find_findings(session) if find_findings else None)
 
 
-def _name_empty(form: Format) -> str:
-    return f"nothing for {form.name} in it"
-
-
 def _explain_nothing(counts: ExportCounts, options: ExportOptions, where: str) -> InputError:
     """Return the error that explains why no session was written."""
     form = options.format
@@ -226,7 +217,7 @@ def _explain_nothing(counts: ExportCounts, options: ExportOptions, where: str) -
             where=where,
             next=f"Formats for them: {', '.join(fitting)}.",
         )
-    if "choices" in form.needs and counts.left_out[_name_empty(form)]:
+    if "choices" in form.needs and counts.left_out[f"nothing for {form.name} in it"]:
         return InputError(
             "The run has no choices of a critic, a person or a judge.",
             where=where,
@@ -273,9 +264,8 @@ def _write_tool_config(options: ExportOptions, stage: Path) -> None:
         part: path.relative_to(folder).as_posix() for part, path in _locate_parts(options, target).items()
     }
     present = options.out.absolute().parent / DATASET_INFO
-    name, text = write_entry(
-        options.tool, options.format.name, options.out.name.split(".")[0], parts, present
-    )
+    stem = options.out.name.split(".")[0]
+    name, text = write_entry(options.tool, options.format.name, stem, parts, present)
     (folder / name).write_text(text, "utf-8")
 
 

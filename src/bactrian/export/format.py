@@ -85,7 +85,7 @@ class Format:
     """Path of a ``{part}`` within the folder, for a format that is always a folder."""
     manifest_inside: bool = True
     """False if readers treat every file in the folder as data."""
-    finish: Callable[[Path, Mapping[str, Any]], None] | None = None
+    finish: Callable[[Path, Mapping[str, Any]], object] | None = None
     """Completes the folder after the manifest is known."""
 
     def locate(self, target: Path, part: str, *, divided: bool) -> Path:

@@ -91,13 +91,14 @@ def build_row(session: Session, context: ExportContext, *, tools: bool = False) 
     }
 
 
-def _list_chats(sample: Sample, context: ExportContext) -> Iterator[dict[str, Any]]:
+def list_chats(sample: Sample, context: ExportContext) -> Iterator[dict[str, Any]]:
+    """Yield the chat of a session, unless the side to learn has no turn."""
     if row := build_row(sample.session, context, tools=True):
         yield add_extra(row, sample.session)
 
 
 CHAT_MESSAGES = Format(
-    "messages", open_rows(_list_chats), kinds=_CHATS, sides=True, tools=True, thoughts=True, plain=True
+    "messages", open_rows(list_chats), kinds=_CHATS, sides=True, tools=True, thoughts=True, plain=True
 )
 
 
@@ -139,14 +140,9 @@ def _list_alpaca_rows(sample: Sample, context: ExportContext) -> Iterator[dict[s
             instruction, input_text, output = asked.text, "", answered.text
         else:
             continue
-        row = {
-            "instruction": str(instruction),
-            "input": input_text,
-            "output": str(output),
-            "turn": asked.number,
-            **name_tasks(session),
-            **trace_source(session, context.run),
-        }
+        parts = {"instruction": str(instruction), "input": input_text, "output": str(output)}
+        source = name_tasks(session) | trace_source(session, context.run)
+        row = {**parts, "turn": asked.number, **source}
         yield add_extra(add_extra(row, session, asked.number), session)
 
 
@@ -219,10 +215,6 @@ def _open_hf(path: Path, context: ExportContext) -> Generator[Add]:
     pieces.flush()
 
 
-def _write_readme(folder: Path, manifest: Mapping[str, Any]) -> None:
-    (folder / "README.md").write_text(write_card(manifest), "utf-8")
-
-
 HF = Format(
     "hf",
     _open_hf,
@@ -232,7 +224,7 @@ HF = Format(
     thoughts=True,
     plain=True,
     layout="data/{part}",
-    finish=_write_readme,
+    finish=lambda folder, manifest: (folder / "README.md").write_text(write_card(manifest), "utf-8"),
 )
 
 
@@ -271,13 +263,7 @@ def _open_parquet(path: Path, context: ExportContext) -> Generator[Add]:
 
 
 PARQUET = Format(
-    "parquet",
-    _open_parquet,
-    "",
-    _ALL_KINDS,
-    needs=frozenset(("findings",)),
-    tools=True,
-    thoughts=True,
+    "parquet", _open_parquet, "", _ALL_KINDS, frozenset(("findings",)), tools=True, thoughts=True
 )
 
 
@@ -322,24 +308,11 @@ CSV = Format("csv", _open_csv, ".csv", _ALL_KINDS, tools=True, thoughts=True)
 
 GROUP = "bactrian.export_formats"
 # The built-in formats.
-FORMATS: Mapping[str, Format] = MappingProxyType(
-    {
-        built_in.name: built_in
-        for built_in in (
-            CHAT_MESSAGES,
-            SHAREGPT,
-            ALPACA,
-            PREFERENCE,
-            HF,
-            PARQUET,
-            CSV,
-            CHAT,
-            INSTRUCTIONS,
-            SCIENCE,
-            TRANSLATED,
-        )
-    }
+_BUILT_IN = (
+    *(CHAT_MESSAGES, SHAREGPT, ALPACA, PREFERENCE, HF, PARQUET, CSV),
+    *(CHAT, INSTRUCTIONS, SCIENCE, TRANSLATED),
 )
+FORMATS: Mapping[str, Format] = MappingProxyType({built_in.name: built_in for built_in in _BUILT_IN})
 # The lists of a run and no sessions; :func:`~bactrian.export.exporter.export_lists` writes them.
 LISTS = "camel-lists"
 # What other programs call our formats.

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -148,8 +149,7 @@ def write_card(manifest: Mapping[str, Any]) -> str:
         whole="{:,}".format,
         percent="{:.1%}".format,
     )
-    template = resources.files("bactrian.export").joinpath("card.md.j2").read_text("utf-8")
-    return environment.from_string(template).render(
+    return environment.from_string(_read_resource("card.md.j2")).render(
         manifest,
         size=next((name for limit, name in _SIZES if rows < limit), "n>1M"),
         tags=["synthetic", "role-play", "multi-agent", *map(to_line, manifest["marks"])],
@@ -172,51 +172,26 @@ Tool = Literal["trl", "axolotl", "llama-factory"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
 # LLaMA-Factory's list of data sets; other entries in it are kept.
 DATASET_INFO = "dataset_info.json"
-_OPENAI_TAGS = {
-    "role_tag": "role",
-    "content_tag": "content",
-    "user_tag": "user",
-    "assistant_tag": "assistant",
-    "system_tag": "system",
-}
-_LLAMA_FACTORY: dict[str, Any] = {
-    "messages": {"formatting": "sharegpt", "columns": {"messages": "messages"}, "tags": _OPENAI_TAGS},
-    "sharegpt": {"formatting": "sharegpt", "columns": {"messages": "conversations"}},
-    "alpaca": {
-        "formatting": "alpaca",
-        "columns": {"prompt": "instruction", "query": "input", "response": "output"},
-    },
-}
-_AXOLOTL: dict[str, Any] = {
-    "messages": {"type": "chat_template", "field_messages": "messages"},
-    "sharegpt": {
-        "type": "chat_template",
-        "field_messages": "conversations",
-        "message_property_mappings": {"role": "from", "content": "value"},
-    },
-    "alpaca": {"type": "alpaca"},
-}
-# Columns that TRL reads; it ignores or rejects others.
-_TRL: dict[str, Any] = {
-    "messages": ["messages"],
-    "hf": ["messages"],
-    "preference": ["prompt", "chosen", "rejected"],
-}
-# What a tool needs to know of each format that it reads.
-_SETTINGS: Mapping[Tool, Mapping[str, Any]] = {
-    "trl": _TRL,
-    "axolotl": _AXOLOTL,
-    "llama-factory": _LLAMA_FACTORY,
-}
+
+
+@cache
+def _load_settings() -> dict[Tool, dict[str, Any]]:
+    """Return what each tool needs to know of each format that it reads; for TRL, the columns that it may see."""
+    return json.loads(_read_resource("training_tools.json"))
+
+
+def _read_resource(name: str) -> str:
+    return resources.files("bactrian.export").joinpath(name).read_text("utf-8")
 
 
 def check_tool(tool: Tool, format_name: str) -> None:
     """Raise InputError if ``tool`` does not read the format."""
-    if format_name not in _SETTINGS[tool]:
+    formats = _load_settings()[tool]
+    if format_name not in formats:
         raise InputError(
             f"{tool} does not read {format_name}.",
             where="--for",
-            next=f"Formats it reads: {', '.join(_SETTINGS[tool])}.",
+            next=f"Formats it reads: {', '.join(formats)}.",
         )
 
 
@@ -230,7 +205,7 @@ def write_entry(
     Raises:
         InputError: the existing file cannot be read.
     """
-    settings = _SETTINGS[tool][format_name]
+    settings = _load_settings()[tool][format_name]
     if tool == "llama-factory":
         entries = _read_entries(present)
         for part, path in parts.items():
