@@ -19,6 +19,8 @@ from tests.helpers.browser import find_barriers
 from tests.helpers.command import bactrian
 from tests.helpers.explorer import run_apart
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory, indexed: Path) -> Path:

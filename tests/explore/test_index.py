@@ -30,6 +30,7 @@ from bactrian.store import open_store
 from tests.helpers.explorer import RunningExplorer, explore
 from tests.helpers.runs import make_run, session
 
+pytestmark = pytest.mark.system
 FLIP = ["Instruction: Plan it.\nInput: None", "Instruction: Now you plan it.\nInput: None"]
 FLIPPED = session("flip", texts=FLIP, code="assistant_instruct")
 
@@ -56,7 +57,7 @@ async def test_a_new_index_has_the_marks_as_soon_as_it_has_the_sessions(tmp_path
             assert side.execute("SELECT mark, note FROM marks").fetchall() == [("good", "a note")]
 
 
-async def test_what_is_written_to_the_run_appears_and_can_be_searched(tmp_path: Path) -> None:
+async def test_whatever_is_written_to_the_run_appears_and_can_be_searched(tmp_path: Path) -> None:
     await make_run(tmp_path / "run.db", [session("first")])
     later = session("later", texts=["Instruction: Say zebra.\nInput: None", "Solution: Zebra and okapi."])
     with explore(tmp_path, "run.db", sessions=1) as one:
@@ -75,12 +76,7 @@ async def test_what_is_written_to_the_run_appears_and_can_be_searched(tmp_path: 
             )
             await asyncio.to_thread(one.wait, lambda state: state["texts"] == state["seen"] == 2)
             assert found(one, "q=okapi+zebra") == ["later"]
-
-
-async def test_each_of_several_writes_to_the_run_appears(tmp_path: Path) -> None:
-    await make_run(tmp_path / "run.db", [session("s1")])
-    with explore(tmp_path, "run.db", sessions=1) as one:
-        for number in range(2, 5):
+        for number in range(3, 6):
             await make_run(tmp_path / "run.db", [session(f"s{number}")])
             await asyncio.to_thread(one.wait, lambda state, number=number: state["seen"] == number)
 
@@ -123,22 +119,17 @@ async def test_a_small_run_is_indexed_by_the_explorer_itself_until_it_is_large(t
         assert len(list_index_processes(one.command.pid)) == 1
 
 
-async def test_a_run_that_was_replaced_has_a_new_index(tmp_path: Path) -> None:
-    await make_run(tmp_path / "run.db", [session("old")])
+async def test_a_run_is_not_changed_and_one_that_replaces_it_has_a_new_index(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [session("old")])
+    before = run.read_bytes()
     with explore(tmp_path, "run.db", sessions=1) as one:
         assert found(one, "") == ["old"]
-    (tmp_path / "run.db").unlink()
-    await make_run(tmp_path / "run.db", [session("new", task="Something else")])
+        assert one.get("/c/run/old").status == 200
+    assert run.read_bytes() == before
+    run.unlink()
+    await make_run(run, [session("new", task="Something else")])
     with explore(tmp_path, "run.db") as one:
         one.wait(lambda state: state["seen"] == 1 and found(one, "") == ["new"])
-
-
-async def test_the_run_itself_is_not_changed(tmp_path: Path) -> None:
-    run = await make_run(tmp_path / "run.db", [session(f"s{number}") for number in range(20)])
-    before = run.read_bytes()
-    with explore(tmp_path, "run.db", sessions=20) as one:
-        one.get("/c/run/s1")
-    assert run.read_bytes() == before
 
 
 async def test_an_archive_of_camel_is_read_and_left_as_it_is(tmp_path: Path) -> None:
@@ -147,11 +138,10 @@ async def test_an_archive_of_camel_is_read_and_left_as_it_is(tmp_path: Path) -> 
     sessions = [session(f"00{number}_001_001", task=f"Task {number}") for number in range(1, 8)]
     await exported(tmp_path, sessions, "camel-chat", "chats.zip")
     before = (tmp_path / "chats.zip").read_bytes()
-    with explore(tmp_path, "chats.zip", sessions=7) as one:
+    with explore(tmp_path, "chats.zip", "chats.zip", sessions=7) as one:  # Named twice, it is shown once.
+        assert len(one.status()) == 1
         assert len(found(one, f"q={quote('dial')}")) == 7
     assert (tmp_path / "chats.zip").read_bytes() == before
-    with explore(tmp_path, "chats.zip", "chats.zip", sessions=7) as one:
-        assert len(one.status()) == 1
 
 
 async def test_the_index_keeps_the_words_that_show_a_behaviour_until_the_conversation_changes(

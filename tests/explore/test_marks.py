@@ -19,6 +19,8 @@ from tests.helpers.command import bactrian
 from tests.helpers.explorer import RunningExplorer, explore
 from tests.helpers.runs import make_run, session
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -170,12 +172,12 @@ def test_a_filter_that_the_command_cannot_say_is_only_downloaded(editable: Runni
     assert editable.get("/export/messages.jsonl?q=dial").text.count("\n") == 10
 
 
-def test_nothing_is_written_without_the_flag(tmp_path: Path) -> None:
-    asyncio.run(make_run(tmp_path / "run.db", [session("s1")]))
-    with explore(tmp_path, "run.db", sessions=1) as one:
-        assert one.get("/c/run/s1/marks", b"mark=x", Origin=one.address).status == 403
-        assert one.get("/marks?", b"mark=x", Origin=one.address).status == 403
-    assert read_marks(tmp_path, "s1") == []
+def test_nothing_is_written_without_the_flag(explored: RunningExplorer) -> None:
+    for path in ("/c/run/s001/marks", "/marks?"):
+        answer = explored.get(path, b"mark=x", Origin=explored.address)
+        assert answer.status == 403
+        assert "started without --edit" in answer.text
+    assert read_marks(explored.folder, "s001") == []
 
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 61])

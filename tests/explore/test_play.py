@@ -20,7 +20,7 @@ from tests.helpers.browser import find_barriers, needs_chromium
 from tests.helpers.explorer import RunningExplorer, explore, run_apart
 from tests.helpers.runs import make_run, session
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.system]
 SCRIPT = {
     "task_specifier": ["Build a small tea timer."],
     "user": [

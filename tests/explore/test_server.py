@@ -26,6 +26,8 @@ from tests.helpers.command import bactrian
 from tests.helpers.explorer import RunningExplorer, explore
 from tests.helpers.runs import make_run, session
 
+pytestmark = pytest.mark.system
+
 
 def ids(explored: RunningExplorer, query: str) -> list[str]:
     """The conversations on a page of the list."""
@@ -184,11 +186,9 @@ async def test_another_address_needs_the_token_that_is_shown(tmp_path: Path) -> 
         assert one.get("/", Cookie=entered.headers["set-cookie"].partition(";")[0]).status == 200
 
 
-async def test_a_taken_port_is_named_with_another_one(tmp_path: Path) -> None:
-    await make_run(tmp_path / "run.db", [session()])
-    with explore(tmp_path, "run.db") as one:
-        port = one.address.rsplit(":", 1)[1]
-        done = bactrian("explore", "run.db", "--port", port, cwd=tmp_path)
+def test_a_taken_port_is_named_with_another_one(explored: RunningExplorer) -> None:
+    port = explored.address.rsplit(":", 1)[1]
+    done = bactrian("explore", "run.db", "--port", port, cwd=explored.folder)
     assert done.returncode == 2
     assert f"--port {int(port) + 1}" in done.stderr
     assert done.stderr.startswith("bactrian: ")

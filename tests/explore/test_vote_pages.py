@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from bactrian.evaluate.invitations import invite_voters
@@ -9,6 +10,8 @@ from bactrian.evaluate.votes import find_study, read_tally, read_votes
 from tests.helpers.browser import APPEARANCES, IS_TOO_WIDE, add_axe, find_barriers
 from tests.helpers.explorer import RunningExplorer, run_apart
 from tests.helpers.voting import read_stored
+
+pytestmark = pytest.mark.system
 
 
 def open_link(chromium: Browser, voting: RunningExplorer, token: str) -> Page:

@@ -43,6 +43,7 @@ def get(voting: RunningExplorer, token: str, path: str = "/vote") -> Answer:
     return voting.get(path, Cookie=f"bactrian_voter_{voting.address.rsplit(':', 1)[1]}={token}")
 
 
+@pytest.mark.system
 def test_the_second_window_of_a_voter_does_not_overwrite_the_vote_of_the_first(
     voting: RunningExplorer,
 ) -> None:
@@ -56,6 +57,7 @@ def test_the_second_window_of_a_voter_does_not_overwrite_the_vote_of_the_first(
     assert [one.choice for one in read_stored(voting.folder)] == ["left"]
 
 
+@pytest.mark.system
 def test_a_vote_on_a_changed_text_is_refused_and_the_pair_shown_again(voting: RunningExplorer) -> None:
     (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
     shown = get(voting, token).text
@@ -69,6 +71,7 @@ def test_a_vote_on_a_changed_text_is_refused_and_the_pair_shown_again(voting: Ru
     assert read_stored(voting.folder) == []
 
 
+@pytest.mark.system
 def test_what_was_on_the_left_is_what_the_voter_saw_there_though_pairs_were_added(
     voting: RunningExplorer,
 ) -> None:
@@ -100,6 +103,7 @@ def test_what_was_on_the_left_is_what_the_voter_saw_there_though_pairs_were_adde
         ({"seen": "5.0"}, 409),
     ],
 )
+@pytest.mark.system
 def test_a_form_that_no_page_made_stores_nothing(
     voting: RunningExplorer, changes: dict[str, str], status: int
 ) -> None:
@@ -108,6 +112,7 @@ def test_a_form_that_no_page_made_stores_nothing(
     assert read_stored(voting.folder) == []
 
 
+@pytest.mark.system
 def test_a_run_that_another_process_writes_keeps_the_comment_on_the_page(voting: RunningExplorer) -> None:
     (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
     shown = get(voting, token).text
@@ -122,6 +127,7 @@ def test_a_run_that_another_process_writes_keeps_the_comment_on_the_page(voting:
     assert send(voting, token, answer.text).status == 303
 
 
+@pytest.mark.system
 def test_more_votes_than_a_person_can_give_are_not_counted(voting: RunningExplorer) -> None:
     (token,) = invite_voters(voting.folder / "run.agents", ["tern"]).values()
     shown = get(voting, token).text
@@ -130,6 +136,7 @@ def test_more_votes_than_a_person_can_give_are_not_counted(voting: RunningExplor
     assert "continue in" in answers[-1].text
 
 
+@pytest.mark.system
 def test_an_invitation_that_is_not_valid_lets_nobody_in(voting: RunningExplorer) -> None:
     folder = voting.folder / "run.agents"
     (token,) = invite_voters(folder, ["heron"]).values()
@@ -142,6 +149,7 @@ def test_an_invitation_that_is_not_valid_lets_nobody_in(voting: RunningExplorer)
     assert send(voting, token, get(voting, token).text + 'id="ballot"', session="001").status == 400
 
 
+@pytest.mark.system
 def test_the_token_of_a_voter_is_neither_stored_nor_in_an_address(voting: RunningExplorer) -> None:
     folder = voting.folder / "run.agents"
     (token,) = invite_voters(folder, ["heron"]).values()
