@@ -10,7 +10,7 @@ To add an option, add a field. A field of :class:`SamplingSpec` is a sampling pa
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -504,8 +504,8 @@ class SelectOptions(SessionFilters, total=False):
     grep: Annotated[str, Option("--grep", "Only sessions in which a turn matches this regular expression.")]
 
 
-class ExportFlags(SessionFilters, total=False):
-    """The choices of an export that the command line has, too."""
+class ExportChoices(SessionFilters, total=False):
+    """Keyword options of :meth:`bactrian.Run.export`."""
 
     mark: Annotated[Words, MARK, "Only sessions with this mark. Can be repeated."]
     min_rounds: Annotated[int, Option("--min-rounds", "Minimum rounds of a session.", min=0, default=0)]
@@ -670,19 +670,20 @@ def fill_defaults(options: Mapping[str, Any], declaration: type) -> dict[str, An
 # Checking keyword arguments.
 
 
-def check_names(
-    function: Callable[..., object], options: Collection[str], declaration: type, **hints: str
+def check_options(
+    function: Callable[..., object], options: Mapping[str, Any], declaration: type, **hints: str
 ) -> None:
-    """Refuse keyword arguments that a function does not have, as Python does for ordinary functions.
+    """Refuse keyword arguments that a function does not have, and values of the wrong type or outside of their limits.
 
     Args:
         function: The function that was called.
-        options: Names of its keyword arguments.
+        options: Its keyword arguments.
         declaration: The ``TypedDict`` of those that it has.
         hints: What to write instead, by the name of an argument.
 
     Raises:
-        TypeError: an argument is not known; the message names the nearest.
+        TypeError: an argument is not known, as for ordinary functions; the message names the nearest.
+        InputError: a value cannot be used; with the name of the option and what it takes.
     """
     known = declaration.__annotations__
     parameters = signature(function).parameters.values()
@@ -697,14 +698,6 @@ def check_names(
             sampled = near[0] not in names
             hint = f"Write parameters={{{near[0]!r}: …}}." if sampled else f"Did you mean {near[0]!r}?"
         raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}. {hint}".rstrip())
-
-
-def check_values(options: Mapping[str, Any], declaration: type) -> None:
-    """Refuse values of the wrong type, or outside of their limits.
-
-    Raises:
-        InputError: with the name of the option and what it takes.
-    """
     try:
         _build_model(declaration).model_validate(dict(options))
     except ValidationError as error:

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Axis
 from bactrian.runs.scheduler import (
-    DIFFERENT_ROLES,
-    IN_ORDER,
     DoneJobs,
     Job,
     JobSequence,
@@ -22,7 +20,6 @@ from bactrian.runs.scheduler import (
     Scheduler,
     Spread,
     find_roles,
-    read_spread,
 )
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
@@ -129,12 +126,6 @@ def test_the_first_jobs_of_the_paper_are_not_of_two_equal_roles() -> None:
     assert positions[:2] == [(1, 2, 1), (1, 2, 2)]
     assert positions[10] == (1, 3, 1)
     assert grid.count_equal() > 0
-
-
-def test_a_run_begun_before_goes_on_with_the_equal_roles_it_has() -> None:
-    assert read_spread({"equal_roles": False, "order": "depth"}, 1) == IN_ORDER
-    assert read_spread({"equal_roles": False, DIFFERENT_ROLES: True}, 1) == Spread(depth=True)
-    assert read_spread({"equal_roles": True, DIFFERENT_ROLES: True}, 1) == IN_ORDER
 
 
 async def test_equal_roles_are_played_if_asked_for_or_if_there_are_no_others(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ _OPTIONS = (
     "PlayOptions",
     "GenerateOptions",
     "SelectOptions",
-    "ExportFlags",
+    "ExportChoices",
     "ComparisonOptions",
     "ScoreOptions",
 )

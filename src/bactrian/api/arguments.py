@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from bactrian.errors import InputError
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.models.http import read_address
-from bactrian.options import Critic, PlayOptions, fill_defaults
+from bactrian.options import PlayOptions, fill_defaults
+from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.schema import Recipe, ToolsSpec
-from bactrian.records.session import Role
-from bactrian.records.turn import Toolkit
-from bactrian.roleplay.endings import EndingLike
 from bactrian.roleplay.human import HUMAN
+from bactrian.roleplay.start import Functions
 from bactrian.roleplay.tools import Runnable
 
+OWN = "own"
+"""The key that is true if the command used Python objects, which no file can store."""
 TOOLS_GROUP = "bactrian.tools"
 """Entry points of other packages: a function, or a list of functions, by name."""
 
@@ -28,24 +28,20 @@ ToolsLike = Sequence[ToolLike] | Mapping[str, Sequence[ToolLike]]
 """The tools of the assistant, or those of ``user`` and ``assistant`` by name."""
 
 
-def read_role(given: str | Role | None, default: str) -> Role:
-    """Return the role given by name or as an object, or the default."""
-    return given if isinstance(given, Role) else Role(default if given is None else given)
-
-
 def read_tools(
     given: ToolsLike, options: PlayOptions
-) -> tuple[dict[str, ToolsSpec], dict[str, tuple[Callable[..., object] | Runnable, ...]]]:
-    """Split ``tools`` into files, servers and limits by agent, and functions by agent.
+) -> tuple[dict[str, ToolsSpec], Functions, dict[str, Any]]:
+    """Split ``tools`` into files, servers and limits by agent, functions by agent, and what a run stores of them.
 
     Raises:
         InputError: an agent cannot have tools, or a name is unknown.
     """
-    by_agent = given if isinstance(given, Mapping) else {"assistant": given}
-    limits = read_limits(options)
+    limits = fill_defaults(options, PlayOptions)
     specs: dict[str, ToolsSpec] = {}
     functions: dict[str, tuple[Callable[..., object] | Runnable, ...]] = {}
-    for agent, several in by_agent.items():
+    files: dict[str, list[str]] = {}
+    servers: dict[str, int] = {}  # Only their number: the command line of a server may contain a key.
+    for agent, several in (given if isinstance(given, Mapping) else {"assistant": given}).items():
         if agent not in ("user", "assistant"):
             raise InputError(
                 f"{agent!r} cannot have tools.", where="tools", next="Give them to user or assistant."
@@ -53,36 +49,37 @@ def read_tools(
         if not several:
             continue
         tools = (several,) if isinstance(several, str) else several
-        named = [one for one in tools if isinstance(one, str)]
+        named = [tool for tool in tools if isinstance(tool, str)]
+        commands = [name.removeprefix("mcp:") for name in named if name.startswith("mcp:")]
+        files[agent] = [name for name in named if not name.startswith("mcp:")]
+        servers[agent] = len(commands)
         specs[agent] = ToolsSpec(
-            python=tuple(one for one in named if ".py" in one and not one.startswith("mcp:")),
-            mcp=tuple(one.removeprefix("mcp:") for one in named if one.startswith("mcp:")),
-            rounds=limits.rounds,
-            seconds=limits.seconds,
+            python=tuple(name for name in files[agent] if ".py" in name),
+            mcp=tuple(commands),
+            rounds=limits["tool_rounds"],
+            seconds=limits["tool_timeout"],
         )
-        own = [one for one in tools if not isinstance(one, str)]
-        own += [tool for one in named if ".py" not in one and ":" not in one for tool in _installed(one)]
-        functions[agent] = tuple(own)
-    return specs, functions
+        functions[agent] = (
+            *(tool for tool in tools if not isinstance(tool, str)),
+            *(tool for name in files[agent] if ".py" not in name for tool in _load_installed(name)),
+        )
+    stored: dict[str, Any] = {
+        "tools": {agent: names for agent, names in files.items() if names},
+        "servers": {agent: count for agent, count in servers.items() if count},
+        OWN: any(not isinstance(tool, str) for tools in functions.values() for tool in tools),
+    }
+    return specs, functions, stored
 
 
-def read_limits(options: PlayOptions) -> Toolkit:
-    """Return the limits of an agent's tools."""
-    filled = fill_defaults(options, PlayOptions)
-    return Toolkit((), filled["tool_rounds"], filled["tool_timeout"])
-
-
-def _installed(name: str) -> Sequence[Callable[..., object] | Runnable]:
+def _load_installed(name: str) -> Sequence[Callable[..., object] | Runnable]:
     if name not in list_plugins(TOOLS_GROUP):
         raise InputError(
             f"There is no tool {name!r}.",
             where="tools",
             next=f"Pass a function or FILE.py, or install the package that registers it under {TOOLS_GROUP}.",
         )
-    found = load_plugin(TOOLS_GROUP, name)
-    if isinstance(found, (list, tuple)):
-        return cast("Sequence[Callable[..., object]]", found)
-    return (cast("Callable[..., object]", found),)
+    loaded = load_plugin(TOOLS_GROUP, name)
+    return cast("Sequence[Any]", loaded) if isinstance(loaded, (list, tuple)) else (cast("Any", loaded),)
 
 
 # Checks of what options say together.
@@ -140,54 +137,27 @@ def check_unattended(recipe_critic: str | None, models: Mapping[str, str]) -> No
         )
 
 
-def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
-    """Refuse a red-team recipe without an acknowledgement.
+def check_runs_code(recipe: Recipe, *, allowed: bool, flag: str = "--run-code") -> None:
+    """Refuse a recipe whose agents run code, unless that is ``allowed`` by ``flag``.
 
     Raises:
-        InputError: the recipe is for red-team research, and ``acknowledged`` is False.
+        InputError: it is not.
+        SandboxError: this computer has no sandbox.
     """
-    if recipe.red_team and not acknowledged:
+    if not (isinstance(recipe.job, RolePlay) and recipe.job.embodied):
+        return
+    if not allowed:
         raise InputError(
-            "This recipe is for red-team research only.",
-            next="Say so with --acknowledge-misuse; everything it makes will be marked.",
+            "The assistants of this recipe run Python that a model writes, in the sandbox.",
+            where="role_play.embodied",
+            next=f"Allow it with {flag} (in Python: run_code=True).",
         )
+    from bactrian.sandbox.programs import choose_tier
+
+    choose_tier()
 
 
 # The options of a command as JSON values, as they are stored in a run to resume it. Keys are left out.
-
-
-OWN = "own"
-"""The key that is true if the command used Python objects, which no file can store."""
-
-
-def describe_session(
-    idea: str,
-    roles: tuple[Role, Role],
-    models: Mapping[str, str],
-    options: PlayOptions,
-    *,
-    critic: Critic | None,
-    tools: ToolsLike | None,
-    endings: EndingLike | Iterable[EndingLike],
-) -> dict[str, Any]:
-    """Return the options of one role-play. ``roles`` are those of assistant and user."""
-    named, files, servers = describe_tools(tools or ())
-    text = endings if isinstance(endings, str) else None
-    return {
-        **describe_options(options),
-        **({"embodied": roles[0].name} if options.get("embodied") else {}),
-        "idea": idea,
-        "assistant": asdict(roles[0]),
-        "user": asdict(roles[1]),
-        "models": dict(models),
-        "critic": critic and asdict(critic),
-        "endings": text or "default",
-        "tools": files,
-        "servers": servers,
-        OWN: named
-        or (text is None and bool(tuple(cast("Iterable[object]", endings))))
-        or any(name.startswith("python:") for name in models.values()),
-    }
 
 
 def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,10 +168,10 @@ def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in described.items() if value is not None}
 
 
-def describe_run(options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Return the options of a run, and ``more``, as JSON values: those that are not in its plan, and the limit."""
+def describe_run(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a run that are not in its plan, as JSON values, and its limit."""
     of_one_call = ("parameters", "seed", "origin", "keep_tasks", "retry_failed")
-    described = {name: value for name, value in {**options, **more}.items() if name not in of_one_call}
+    described = {name: value for name, value in options.items() if name not in of_one_call}
     return {**describe_options(described), "limit": described.get("limit")}
 
 
@@ -214,23 +184,8 @@ def remove_credentials(address: str) -> str:
 def _to_json(value: object) -> object:
     """Return ``value`` if it is a JSON value or a mapping of them; else None."""
     if isinstance(value, Mapping):
-        return {str(key): _to_json(one) for key, one in cast("Mapping[object, object]", value).items()}
+        items = cast("Mapping[object, object]", value).items()
+        return {str(key): _to_json(part) for key, part in items}
     if isinstance(value, (list, tuple)):
-        return [_to_json(one) for one in cast("list[object]", value)]
+        return [_to_json(part) for part in cast("list[object]", value)]
     return value if isinstance(value, (str, int, float, bool)) else None
-
-
-def describe_tools(tools: ToolsLike) -> tuple[bool, dict[str, list[str]], dict[str, int]]:
-    """Return whether objects are among the tools, the files by agent, and the number of MCP servers by agent.
-
-    The command line of a server may contain a key, so it is not stored.
-    """
-    by_agent = tools if isinstance(tools, Mapping) else {"assistant": tools}
-    files: dict[str, list[str]] = {}
-    servers: dict[str, int] = {}
-    for agent, given in by_agent.items():
-        names = [one for one in given if isinstance(one, str)]
-        files[agent] = [one for one in names if not one.startswith("mcp:")]
-        servers[agent] = len(names) - len(files[agent])
-    own = any(not isinstance(one, str) for given in by_agent.values() for one in given)
-    return own, {agent: one for agent, one in files.items() if one}, {a: n for a, n in servers.items() if n}

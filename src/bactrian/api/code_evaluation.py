@@ -23,7 +23,7 @@ from bactrian.evaluate.problems import (
     read_run,
     read_solutions,
 )
-from bactrian.options import ScoreOptions, check_names, fill_defaults
+from bactrian.options import ScoreOptions, check_options, fill_defaults
 from bactrian.protocol.argument_names import use_python_words
 from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import choose_tier
@@ -66,7 +66,7 @@ def evaluate_humaneval(
         SandboxError: this computer has no sandbox. Nothing was asked.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_names(evaluate_humaneval, options, ScoreOptions)
+    check_options(evaluate_humaneval, options, ScoreOptions)
     found, _ = run_sync(ask_samples(model, Path(run), samples, temperatures, options))
     assert found is not None  # without a forecast
     return judge_samples(found, Path(run), ks, options)
@@ -95,7 +95,7 @@ def score_solutions(
         InputError: the file cannot be used.
         SandboxError: this computer has no sandbox.
     """
-    check_names(score_solutions, options, ScoreOptions)
+    check_options(score_solutions, options, ScoreOptions)
     path = Path(solutions)
     return judge_samples(read_file(path, options), path, ks, options)
 

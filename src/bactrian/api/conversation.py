@@ -6,31 +6,33 @@ import warnings
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from copy import copy
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from bactrian.api.arguments import (
-    ToolsLike,
-    check_base_url,
-    describe_session,
-    read_limits,
-    read_role,
-    read_tools,
-)
+from bactrian.api.arguments import OWN, ToolsLike, check_base_url, describe_options, read_tools
 from bactrian.api.bridge import run_sync
 from bactrian.api.collector import SessionCollector, yield_from_task
-from bactrian.api.model_arguments import ChosenModels, ModelLike, choose_models, limit_time, open_access
+from bactrian.api.model_arguments import LOCAL, ChosenModels, ModelLike, choose_models, open_access
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.models.open import ModelOptions
-from bactrian.options import Critic, PlayArguments, PlayOptions, check_names, check_values, fill_defaults
+from bactrian.options import (
+    Critic,
+    PlayArguments,
+    PlayOptions,
+    SocietyOptions,
+    check_options,
+    fill_defaults,
+)
 from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.events import Event
 from bactrian.records.session import Role, Session
 from bactrian.records.text import write_count
+from bactrian.records.turn import Toolkit
 from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.endings import EndingLike, read_endings
+from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.setup import (
     EXAMPLE,
@@ -43,6 +45,7 @@ from bactrian.roleplay.start import play_one
 
 if TYPE_CHECKING:
     from bactrian.roleplay.alone import EmbodiedOrder
+    from bactrian.roleplay.society import SocietyRun
 
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
@@ -72,6 +75,7 @@ class Interrupted(KeyboardInterrupt):
         self.session = session
 
 
+@use_python_words()
 def play(
     idea: str | None = None,
     *,
@@ -116,22 +120,23 @@ def play(
         Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and has the turns so far.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
-    check_names(play, options, PlayOptions)
-    events = stream(
+    arguments = {"idea": idea, "assistant": assistant, "user": user, "run": run}
+    check_options(play, {**arguments, **options}, PlayArguments)
+    order = order_session(
         idea,
-        assistant=assistant,
-        user=user,
-        model=model,
-        models=models,
+        assistant,
+        user,
+        model,
+        models,
         critic=critic,
         tools=tools,
         endings=endings,
         run=run,
-        **options,
+        options=options,
     )
     collected = SessionCollector()
     try:
-        session = run_sync(collected.collect(events))
+        session = run_sync(collected.collect(play_one(order)))
     except KeyboardInterrupt:
         raise Interrupted(collected.session, run) from None
     if session.ending is not None and session.ending.code == "failed":
@@ -139,7 +144,7 @@ def play(
         warnings.warn(
             f"The session {session.id} failed after {write_count(len(session.turns), 'turn')}: {reason}",
             BactrianWarning,
-            2,
+            3,  # the caller: the second is the frame that translates errors
         )
     return session
 
@@ -176,10 +181,8 @@ async def stream(
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
     with use_python_words():
-        check_names(stream, options, PlayOptions)
-        check_values(
-            {"idea": idea, "assistant": assistant, "user": user, "run": run, **options}, PlayArguments
-        )
+        arguments = {"idea": idea, "assistant": assistant, "user": user, "run": run}
+        check_options(stream, {**arguments, **options}, PlayArguments)
         order = order_session(
             idea,
             assistant,
@@ -199,18 +202,24 @@ async def stream(
 
 def order_session(
     idea: str | None,
-    assistant: str | Role | None,
-    user: str | Role | None,
-    model: ModelLike | None,
-    models: Mapping[str, ModelLike] | None,
+    assistant: str | Role | None = None,
+    user: str | Role | None = None,
+    model: ModelLike | None = None,
+    models: Mapping[str, ModelLike] | None = None,
     *,
     critic: Critic | str | None = None,
     tools: ToolsLike | None = None,
     endings: EndingLike | Iterable[EndingLike] = (),
     run: str | Path | None = None,
     options: PlayOptions,
+    name: str | None = None,
+    distrusted: frozenset[str] = frozenset(),
 ) -> SessionOrder | EmbodiedOrder:
     """Combine the arguments of :func:`play` into one order, which a command may change before it is played.
+
+    Args:
+        name: The id of the stored session to continue.
+        distrusted: Models of a file of unknown origin: a key goes to none of the addresses in their names.
 
     Raises:
         InputError: an argument cannot be used.
@@ -219,49 +228,113 @@ def order_session(
     if idea is None:
         idea = EXAMPLE[0]
         options.setdefault("seed", EXAMPLE_SEED)
-    embodied = options.get("embodied")
-    _check_embodied(options, assistant=assistant, critic=critic)
-    defaults = choose_role_names(idea)
     critic = Critic(critic) if isinstance(critic, str) else critic
+    embodied = options.get("embodied")
     alone = embodied is not None and user is None
+    if embodied is not None:
+        _check_embodied(options, assistant=assistant, critic=critic, endings=endings, alone=alone)
+    roles = [
+        role if isinstance(role, Role) else Role(usual if role is None else role)
+        for role, usual in zip((embodied or assistant, user), choose_role_names(idea), strict=True)
+    ]
     agents = ("user", "assistant") if alone else (*AGENTS, CRITIC) if critic else AGENTS
     chosen = choose_models(agents, model, models)
     check_base_url(options.get("base_url"), chosen.names.values())
-    access = open_access(options, chosen)
+    access = open_access(options, chosen, distrusted)
     if access.base_url is not None:
         options["base_url"] = access.base_url  # stored with the session, which is resumed there
-    if embodied is not None and alone:
-        if endings not in ((), "default"):
-            raise InputError(
-                "An embodied agent alone takes no endings.", where="endings", next="Leave them out."
-            )
-        from bactrian.api.embodied_play import build_embodied_order
+    specs, functions, stored_tools = read_tools(tools or (), options)
+    filled = fill_defaults(options, PlayOptions)
+    limits = Toolkit((), filled["tool_rounds"], filled["tool_timeout"])
+    parameters = read_parameters(options.get("parameters", {})).by_agent()
+    if any(name.startswith("python:") for name in chosen.names.values()):
+        stored_tools[OWN] = True
+    command: dict[str, Any] = {
+        **describe_options({**options, "embodied": embodied and roles[0].name}),
+        "idea": idea,
+        "assistant": asdict(roles[0]),
+        "models": dict(chosen.names),
+        **stored_tools,
+    }
+    where = Path(run) if run is not None else None
+    if alone:
+        from bactrian.roleplay.alone import EmbodiedOrder
 
-        role = read_role(embodied, defaults[0])
-        return build_embodied_order(idea, role, chosen, access, options, tools=tools, run=run)
-    return build_session_order(
-        idea,
-        (read_role(embodied or assistant, defaults[0]), read_role(user, defaults[1])),
-        chosen,
-        access,
-        options,
-        critic=critic,
-        tools=tools,
-        endings=endings,
-        run=run,
+        if wrong := specs.keys() - {"assistant"}:
+            raise InputError(
+                f"{min(wrong)!r} does not take part.",
+                where="tools",
+                next="Give the tools to the embodied role.",
+            )
+        return EmbodiedOrder(
+            thoughts=idea,
+            role=roles[0],
+            model=chosen.names["assistant"],
+            seed=filled["seed"],
+            parameters=parameters.get("assistant", ()),
+            options=access,
+            tools=specs,
+            functions=functions,
+            limits=limits,
+            run=where,
+            name=name,
+            command=command,
+        )
+    rules, paper = read_endings(endings)
+    setup, pack = complete_setup(
+        RolePlaySetup(
+            idea=idea,
+            assistant=roles[0],
+            user=roles[1],
+            models=chosen.names,
+            word_limit=filled["word_limit"],
+            plan=filled["plan"],
+            protocol=filled["protocol"],
+            paper_endings=paper,
+            endings=rules,
+            max_messages=filled["max_messages"],
+            seed=filled["seed"],
+            language=filled["language"],
+            critic=critic.settings() if critic else None,
+            parameters=parameters,
+        ),
+        filled["specify"],
+        filled["prompts"],
+    )
+    pack.check_axes((), next=_NO_AXES)
+    text = endings if isinstance(endings, str) else None
+    command |= {
+        "user": asdict(roles[1]),
+        "critic": critic and asdict(critic),
+        "endings": text or "default",
+        OWN: command[OWN] or (text is None and bool(rules)),
+    }
+    return SessionOrder(
+        setup=setup,
+        pack=pack,
+        options=access,
+        tools=specs,
+        functions=functions,
+        limits=limits,
+        run=where,
+        name=name,
+        embodied=embodied is not None,
+        command=command,
     )
 
 
+_NO_AXES = "Use another pack, or a recipe with these axes: bactrian generate RECIPE --set prompts=PACK."
+_NOT_ALONE = ("plan", "language", "protocol", "prompts", "max_messages", "word_limit")
+
+
 def _check_embodied(
-    options: PlayOptions, *, assistant: str | Role | None, critic: Critic | str | None
+    options: PlayOptions, *, assistant: object, critic: object, endings: object, alone: bool
 ) -> None:
     """Refuse what does not go with an embodied role.
 
     Raises:
         InputError: such an argument was given.
     """
-    if options.get("embodied") is None:
-        return
     given = {
         "assistant": assistant is not None,
         "critic": critic is not None,
@@ -273,64 +346,89 @@ def _check_embodied(
             where=wrong[0],
             next="Leave it out; docs/embodied.md shows what an embodied agent can do.",
         )
+    if not alone:
+        return
+    if endings not in ((), "default"):
+        raise InputError("An embodied agent alone takes no endings.", where="endings", next="Leave them out.")
+    usual = fill_defaults({}, PlayOptions)
+    if wrong := [name for name in _NOT_ALONE if options.get(name, usual[name]) not in (None, usual[name])]:
+        raise InputError(
+            f"An embodied agent alone takes no {wrong[0]}.",
+            where=wrong[0],
+            next="Leave it out, or give the agent a partner: user=ROLE.",
+        )
 
 
-_NO_AXES = "Use another pack, or a recipe with these axes: bactrian generate RECIPE --set prompts=PACK."
-
-
-def build_session_order(
-    idea: str,
-    roles: tuple[Role, Role],
-    models: ChosenModels,
-    access: ModelOptions,
-    options: PlayOptions,
+def order_society(
+    society: str,
+    idea: str | None,
+    model: str | None,
+    models: Mapping[str, str],
+    options: SocietyOptions,
     *,
-    critic: Critic | None = None,
-    tools: ToolsLike | None = None,
-    endings: EndingLike | Iterable[EndingLike] = (),
-    run: str | Path | None = None,
+    endings: str = "default",
     name: str | None = None,
-) -> SessionOrder:
-    """Combine the arguments of :func:`play` into one order. ``roles`` are those of assistant and user.
+    distrusted: frozenset[str] | None = None,
+) -> tuple[SocietyRun, ModelOptions]:
+    """Combine a society, by its name or file, with the options of a command, and return it with its models.
 
-    ``name`` is the id of the stored session to continue.
+    Args:
+        society: A built-in name, or a .toml file.
+        idea: The task; None for that of the society's file.
+        model: Of all agents for which the society names none.
+        models: Of ``task`` and ``critic``; to resume, those of all agents.
+        options: The other options.
+        endings: As a list of codes.
+        name: The id of a stored session to continue.
+        distrusted: To resume, the models whose addresses nobody confirmed.
 
     Raises:
-        InputError: an argument cannot be used.
+        InputError: the society or an option cannot be used.
     """
+    from bactrian.recipes.society_file import load_society
+    from bactrian.roleplay.society import ChatOptions, SocietyRun, name_models
+
+    content, prompts = load_society(society)
+    names = models
+    if distrusted is None:
+        if models.get("critic") == HUMAN and not any(stage.critic for stage in content.stages):
+            raise InputError(
+                "No stage of this society has a critic.",
+                where="--critic",
+                next="Give a stage a [stages.critic] in a file of your own: docs/societies.md.",
+            )
+        usual = model or LOCAL
+        names = name_models(content, usual, task_model=models.get("task"), critic_model=models.get("critic"))
+        check_base_url(options.get("base_url"), names.values())
+        # A society's file may come from another person: the addresses in it get no key.
+        distrusted = frozenset(names.values()) - {usual, *models.values()}
+    access = open_access(options, ChosenModels(names), distrusted)
     rules, paper = read_endings(endings)
-    filled = fill_defaults(options, PlayOptions)
-    setup = RolePlaySetup(
-        idea=idea,
-        assistant=roles[0],
-        user=roles[1],
-        models=models.names,
-        word_limit=filled["word_limit"],
-        plan=filled["plan"],
-        protocol=filled["protocol"],
+    task = idea or content.task
+    command: dict[str, Any] = {
+        **describe_options({**options, "base_url": access.base_url}),
+        "endings": endings,
+        "society": society,
+        "content": content.model_dump(mode="json", exclude_none=True),
+        "idea": task,
+        "models": dict(names),
+    }
+    given = ChatOptions(
+        names,
+        options.get("language"),
+        options.get("seed"),
+        options.get("max_messages"),
+        options.get("protocol"),
+    )
+    ordered = SocietyRun(
+        content,
+        prompts,
+        task,
+        given,
+        options.get("prompts"),
         paper_endings=paper,
         endings=rules,
-        max_messages=filled["max_messages"],
-        seed=filled["seed"],
-        language=filled["language"],
-        critic=critic.settings() if critic else None,
-        parameters=read_parameters(options.get("parameters", {})).by_agent(),
-    )
-    specify, prompts = filled["specify"], filled["prompts"]
-    setup, pack = complete_setup(setup, specify, prompts)
-    pack.check_axes((), next=_NO_AXES)
-    specs, functions = read_tools(tools or (), options)
-    return SessionOrder(
-        setup=setup,
-        pack=pack,
-        options=replace(access, objects={**access.objects, **limit_time(models.objects, access.timeout)}),
-        tools=specs,
-        functions=functions,
-        run=Path(run) if run is not None else None,
         name=name,
-        embodied=options.get("embodied") is not None,
-        limits=read_limits(options),
-        command=describe_session(
-            idea, roles, models.names, options, critic=critic, tools=tools, endings=endings
-        ),
+        command=command,
     )
+    return ordered, access

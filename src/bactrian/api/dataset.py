@@ -9,17 +9,18 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from bactrian.api.arguments import check_acknowledged, check_base_url, check_unattended, describe_run
+from bactrian.api.arguments import check_base_url, check_runs_code, check_unattended, describe_run
 from bactrian.api.bridge import run_sync
-from bactrian.api.embodied_play import check_runs_code
 from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
 from bactrian.models.budget import UsageMeter
+from bactrian.models.model import Model
 from bactrian.models.pricing import choose_prices
-from bactrian.options import GenerateArguments, GenerateOptions, check_names, check_values, fill_defaults
+from bactrian.options import GenerateArguments, GenerateOptions, check_options, fill_defaults
 from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.job_table import apply_job_table, build_job_table, read_job_table
@@ -31,9 +32,10 @@ from bactrian.runs.jobs import ModelChoice
 from bactrian.runs.kinds import choose_models as choose_run_models
 from bactrian.runs.kinds import find_job_kind, make_plan
 from bactrian.runs.lists import ListFunction
+from bactrian.runs.plan import Plan
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
 from bactrian.runs.runner import ListSource, Runner
-from bactrian.runs.scheduler import DIFFERENT_ROLES, read_spread
+from bactrian.runs.scheduler import read_spread
 from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
 
 if TYPE_CHECKING:
@@ -119,10 +121,10 @@ def generate(
     from bactrian.api.notebook import open_display
     from bactrian.api.stored_run import Run
 
-    check_names(generate, options, GenerateOptions, **dict.fromkeys(_OF_RECIPE, _IN_RECIPE))
     with use_python_words():
         arguments = {"run": run, "limit": limit, "budget": budget, "on_progress": on_progress}
-        check_values({**arguments, **options}, GenerateArguments)
+        hints = dict.fromkeys(_OF_RECIPE, _IN_RECIPE)
+        check_options(generate, {**arguments, **options}, GenerateArguments, **hints)
         order = build_run_order(
             recipe,
             run,
@@ -251,45 +253,53 @@ def build_run_order(
     plan = replace(make_plan(loaded, choice, filled["seed"]), endings=rules)
     check_base_url(filled["base_url"], plan.models.values())
     check_unattended(loaded.critic and loaded.critic.role, plan.models)
-    check_acknowledged(loaded, acknowledged=filled["acknowledge_misuse"])
+    if loaded.red_team and not filled["acknowledge_misuse"]:
+        raise InputError(
+            "This recipe is for red-team research only.",
+            next="Say so with --acknowledge-misuse; everything it makes will be marked.",
+        )
     check_runs_code(loaded, allowed=filled["run_code"])
-    access = build_model_options(options)
-    known = choose_prices(
-        plan.models.values(), filled["price"], access.base_url, budget=budget, own=chosen.objects
-    )
-    origin = options.get("origin")
-    if filled["keep_tasks"] and origin is None:
+    if filled["keep_tasks"] and options.get("origin") is None:
         raise InputError(
             "There are no tasks to keep without a fork.", where="--keep-tasks", next="Give --fork NEW, too."
         )
-    limit = _choose_limit(limit, filled["sample"])
+    if limit is not None and filled["sample"] is not None:
+        raise InputError("A sample has its own number of jobs.", where="sample", next="Leave the limit out.")
+    limit = filled["sample"] if limit is None else limit
+    given = {**options, "limit": limit, "budget": budget}
+    return compose_run(plan, Path(run), given, chosen.objects, sources or {})
+
+
+def compose_run(
+    plan: Plan,
+    run: Path,
+    options: Mapping[str, Any],
+    objects: Mapping[str, Model] = MappingProxyType({}),
+    sources: Mapping[str, ListSourceLike] = MappingProxyType({}),
+) -> RunOrder:
+    """Return the order of a run with the options of :func:`generate`, its limit and its budget.
+
+    Raises:
+        InputError: a price is not known, and there is a budget.
+    """
+    filled = fill_defaults(options, GenerateArguments)
+    access = build_model_options(options)
+    budget, origin = options.get("budget"), options.get("origin")
+    prices = choose_prices(plan.models.values(), filled["price"], access.base_url, budget=budget, own=objects)
     return RunOrder(
         plan,
-        Path(run),
-        replace(access, objects=limit_time(chosen.objects, access.timeout)),
-        UsageMeter(filled["max_tokens"], budget, known),
+        run,
+        replace(access, objects=limit_time(objects, access.timeout)),
+        UsageMeter(filled["max_tokens"], budget, prices),
         RunLimits(filled["concurrency"], filled["requests_per_minute"], filled["tokens_per_minute"]),
-        limit,
+        options.get("limit"),
         filled["retry_failed"],
         None if origin is None else Path(origin),
-        sources or {},
-        describe_run(
-            {**options, DIFFERENT_ROLES: True},
-            limit=limit,
-            budget=budget,
-            sources=list(sources or {}),
-            base_url=access.base_url,
-        ),
-        spread=read_spread({**options, DIFFERENT_ROLES: True}, filled["seed"]),
+        sources,
+        describe_run({**options, "sources": list(sources), "base_url": access.base_url}),
+        spread=read_spread(options, plan.seed),
         keep_tasks=filled["keep_tasks"],
     )
-
-
-def _choose_limit(limit: int | None, sample: int | None) -> int | None:
-    """Return the number of jobs. Raises InputError if both numbers are given."""
-    if limit is not None and sample is not None:
-        raise InputError("A sample has its own number of jobs.", where="sample", next="Leave the limit out.")
-    return limit if sample is None else sample
 
 
 def _with_jobs(recipe: Recipe, jobs: str | Path | Sequence[Mapping[str, str]] | None) -> Recipe:

@@ -17,7 +17,7 @@ from bactrian.export.formats import LISTS, find_format
 from bactrian.export.session_filters import Benchmark, Filters, Predicate, read_benchmark, read_split
 from bactrian.files.plugins import list_plugins
 from bactrian.files.toml import suggest_name
-from bactrian.options import ExportFlags, SelectOptions
+from bactrian.options import ExportChoices, fill_defaults
 from bactrian.protocol.pack import load_pack
 from bactrian.records.run import BEHAVIOURS
 from bactrian.records.session import ENDING_CODES, Session
@@ -28,13 +28,6 @@ RUNS = "runs"
 """Filter of sessions whose solutions contain Python that runs, and none that fails."""
 
 
-class ExportChoices(ExportFlags, total=False):
-    """Keyword options of :meth:`bactrian.Run.export`."""
-
-    behaviours: Iterable[BehaviourLike]
-    """User-defined behaviours, for ``drop`` and for formats with findings."""
-
-
 async def export_session_data(
     run: Path,
     format: str | Format,  # noqa: A002  as on the command line
@@ -43,6 +36,7 @@ async def export_session_data(
     only: Sequence[str] = (),
     drop: Sequence[str] = (),
     overwrite: bool = False,
+    behaviours: Iterable[BehaviourLike] = (),
     more: ExportChoices,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
@@ -53,34 +47,29 @@ async def export_session_data(
             return await export_lists(store, out, overwrite=overwrite)
     chosen = format if isinstance(format, Format) else find_format(format)
     asked = (CODE_FAILS,) if any(text.rpartition("=")[2] == CODE_FAILS for text in (*only, *drop)) else ()
-    own = merge_installed((*more.get("behaviours", ()), *asked))
-    benchmark, prompts = more.get("decontaminate"), more.get("prompts")
+    own = merge_installed((*behaviours, *asked))
+    filled = fill_defaults(more, ExportChoices)
     filters = read_filters(
         only,
         drop,
         endings=await list_ending_codes(run) if only or drop else (),
         marks=await _list_marks(run) if drop else {},
         own=own,
-        min_rounds=more.get("min_rounds", 0),
-        unfinished=more.get("unfinished", False),
-        dedup=more.get("dedup", False),
-        benchmark=read_benchmark(Path(benchmark)) if benchmark else None,
+        min_rounds=filled["min_rounds"],
+        unfinished=filled["unfinished"],
+        dedup=filled["dedup"],
+        benchmark=read_benchmark(Path(filled["decontaminate"])) if filled["decontaminate"] else None,
         require={**await _read_required(run, more), **({RUNS: check_runs} if RUNS in only else {})},
     )
     options = ExportOptions(
         format=chosen,
         out=out,
         filters=filters,
-        split=read_split(list(more.get("split", ()))),
-        side=more.get("side", "assistant"),
+        split=read_split(list(filled["split"])),
         findings=(lambda session: find_behaviours(session, own=own)) if "findings" in chosen.needs else None,
-        tool=more.get("tool"),
-        redact=more.get("redact", False),
-        thoughts=more.get("thoughts", False),
-        plain=more.get("plain", False),
         overwrite=overwrite,
-        license=more.get("license", ""),
-        pack=load_pack(prompts) if prompts else None,
+        pack=load_pack(filled["prompts"]) if filled["prompts"] else None,
+        **{name: filled[name] for name in ("side", "tool", "redact", "thoughts", "plain", "license")},
     )
     async with open_store(run, read_only=True) as store:
         return await export_run(store, options, on_progress)
@@ -88,10 +77,10 @@ async def export_session_data(
 
 def _check_lists(filters: Sequence[str], more: ExportChoices) -> None:
     """Refuse choices that are about sessions."""
-    usual: tuple[object, ...] = (None, False, 0, "", "assistant", [], ())
+    usual = fill_defaults({}, ExportChoices)
     given = [
         *(["a filter"] if filters else []),
-        *(name for name, value in more.items() if value not in usual),
+        *(name for name, value in more.items() if value != usual[name] and value != []),
     ]
     if given:
         raise InputError(
@@ -168,13 +157,8 @@ def read_filters(
 
 async def _read_required(run: Path, more: ExportChoices) -> Mapping[str, Predicate]:
     """Return what the exported sessions must pass: their ids, roles, tasks and marks."""
-    options = SelectOptions(
-        id=more.get("id", ()),
-        role=more.get("role", ()),
-        pair=more.get("pair", ()),
-        task=more.get("task", ()),
-        mark=more.get("mark", ()),
-    )
+    names = ("id", "role", "pair", "task", "mark")
+    options: Any = {name: value for name, value in more.items() if name in names}
     async with open_store(run, read_only=True) as store:
         return (await read_selection(store, options)).tests
 

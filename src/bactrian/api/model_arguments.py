@@ -224,18 +224,20 @@ def build_model_options(options: Mapping[str, Any]) -> ModelOptions:
     )
 
 
-def open_access(options: Mapping[str, Any], models: ChosenModels) -> ModelOptions:
+def open_access(
+    options: Mapping[str, Any], models: ChosenModels, distrusted: frozenset[str] = frozenset()
+) -> ModelOptions:
     """Return the options for opening the models of a session, with what counts its tokens and its cost.
 
     Raises:
         InputError: ``price`` is not a price, or there is a ``budget`` and a price is unknown.
     """
-    access = build_model_options(options)
-    budget = options.get("budget")
+    access, budget = build_model_options(options), options.get("budget")
     prices = choose_prices(
         models.names.values(), options.get("price"), access.base_url, budget=budget, own=models.objects
     )
-    return replace(access, meter=UsageMeter(None, budget, prices))
+    meter, objects = UsageMeter(None, budget, prices), limit_time(models.objects, access.timeout)
+    return replace(access, meter=meter, objects=objects, distrusted=distrusted)
 
 
 def _warn(text: str) -> None:

@@ -7,19 +7,15 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from bactrian.api.arguments import OWN, ToolLike, describe_run
-from bactrian.api.conversation import build_session_order
-from bactrian.api.embodied_play import ALONE, build_embodied_order, check_runs_code
-from bactrian.api.model_arguments import ChosenModels, build_model_options, open_access
+from bactrian.api.arguments import OWN, ToolLike, check_runs_code
+from bactrian.api.conversation import order_session, order_society
+from bactrian.api.dataset import compose_run
 from bactrian.api.selection import find_session
-from bactrian.api.society_play import build_society_run
 from bactrian.errors import InputError
-from bactrian.models.budget import UsageMeter
 from bactrian.models.http import is_loopback, read_address
 from bactrian.models.open import ModelOptions
-from bactrian.models.pricing import choose_prices
 from bactrian.models.providers import load_providers, split_name
 from bactrian.options import Critic, PlayOptions, ResumeOptions, SocietyOptions, read_fields
 from bactrian.recipes.load import read_recipe_content
@@ -30,8 +26,7 @@ from bactrian.roleplay.alone import EmbodiedOrder
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.society import SocietyRun
 from bactrian.runs.plan import Plan
-from bactrian.runs.scheduler import read_spread
-from bactrian.runs.wiring import RunLimits, RunOrder
+from bactrian.runs.wiring import RunOrder
 from bactrian.store import RunStore, name_run, open_store
 
 # Rebuilds the order of a stored run, so that it resumes without its recipe and options being named.
@@ -159,26 +154,8 @@ def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> Ru
         )
     check_runs_code(stored.recipe, allowed=given.get("run_code", False), flag="--yes")
     trusted = _confirm_addresses(stored.plan.models.values(), options, given, str(run))
-    access = build_model_options(options)
     plan = replace(stored.plan, distrusted=stored.plan.distrusted - trusted)
-    prices = choose_prices(
-        plan.models.values(), options.get("price"), access.base_url, budget=options.get("budget")
-    )
-    return RunOrder(
-        plan,
-        run,
-        access,
-        UsageMeter(options.get("max_tokens"), options.get("budget"), prices),
-        RunLimits(
-            options.get("concurrency"),
-            options.get("requests_per_minute"),
-            options.get("tokens_per_minute"),
-        ),
-        options.get("limit"),
-        given.get("retry_failed", False),
-        command=describe_run(options),
-        spread=read_spread(options, plan.seed),
-    )
+    return compose_run(plan, run, {**options, "retry_failed": given.get("retry_failed", False)})
 
 
 def build_resume_session(
@@ -191,59 +168,46 @@ def build_resume_session(
     Raises:
         InputError: the session used what a file cannot store.
     """
-    stored_options: Mapping[str, Any] = command.options
+    stored: Mapping[str, Any] = command.options
     if not is_resumable(command):
         raise InputError(
             "The session was made with objects from Python, which a run cannot store.",
             where=str(run),
             next="Make the same call of bactrian.play again; it resumes.",
         )
-    models: Mapping[str, str] = stored_options["models"]
-    options = _merge(stored_options, given)
-    trusted = _confirm_addresses(models.values(), options, given, str(run))
-    access = replace(
-        open_access(options, ChosenModels(models)), distrusted=frozenset(models.values()) - trusted
-    )
-    limit = options.get("max_messages")
-    if "society" in stored_options:
-        kept = _select(stored_options, SocietyOptions)
-        return build_society_run(
-            stored_options["society"],
-            stored_options["idea"],
+    models: Mapping[str, str] = stored["models"]
+    options = _merge(stored, given)
+    distrusted = frozenset(models.values()) - _confirm_addresses(models.values(), options, given, str(run))
+    declaration = SocietyOptions if "society" in stored else PlayOptions
+    kept: Any = {name: value for name, value in options.items() if name in read_fields(declaration)}
+    if "society" in stored:
+        return order_society(
+            stored["society"],
+            stored["idea"],
+            None,
             models,
-            cast("SocietyOptions", {**kept, "max_messages": limit}),
-            endings=stored_options.get("endings", "default"),
-            name=stored_options.get("name"),
-        ), access
-    kept = _select(stored_options, PlayOptions)
-    if stored_options.get(ALONE):
-        return build_embodied_order(
-            stored_options["idea"],
-            Role(**stored_options["assistant"]),
-            ChosenModels(models),
-            access,
-            cast("PlayOptions", kept),
-            tools=_find_tools(stored_options, given, str(run)),
-            run=run,
-            name=command.session,
+            kept,
+            endings=stored.get("endings", "default"),
+            name=stored.get("name"),
+            distrusted=distrusted,
         )
-    critic: dict[str, Any] | None = stored_options.get("critic")
-    return build_session_order(
-        stored_options["idea"],
-        (Role(**stored_options["assistant"]), Role(**stored_options["user"])),
-        ChosenModels(models),
-        access,
-        cast("PlayOptions", {**kept, "max_messages": limit}),
+    role = Role(**stored["assistant"])
+    if "embodied" in stored:
+        kept["embodied"] = role
+    critic: dict[str, Any] | None = stored.get("critic")
+    return order_session(
+        stored["idea"],
+        None if "embodied" in stored else role,
+        Role(**stored["user"]) if "user" in stored else None,
+        models=models,
         critic=Critic(**critic) if critic else None,
-        tools=_find_tools(stored_options, given, str(run)),
-        endings=stored_options["endings"],
+        tools=_find_tools(stored, given, str(run)),
+        endings=stored.get("endings", ()),
         run=run,
+        options=kept,
         name=command.session,
+        distrusted=distrusted,
     )
-
-
-def _select(stored: Mapping[str, Any], declaration: type) -> dict[str, Any]:
-    return {name: stored[name] for name in stored.keys() & read_fields(declaration).keys()}
 
 
 def _merge(stored: Mapping[str, Any], given: ResumeOptions) -> dict[str, Any]:

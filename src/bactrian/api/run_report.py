@@ -28,7 +28,6 @@ from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.records.run import Command
 from bactrian.records.text import show
-from bactrian.runs.scheduler import DIFFERENT_ROLES
 from bactrian.store import RunStore, open_store
 
 # Where a run comes from, for the head of a report: recipe, models, prompts, seed, version, command and dates.
@@ -107,7 +106,7 @@ def _find_new(before: Json, after: Json) -> Json:
 def _write_flags(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the options that are a number or a short text; the others have no flag."""
     for name, value in options.items():
-        if name in ("idea", "own", "endings", DIFFERENT_ROLES) or value == _DEFAULTS.get(name):
+        if name in ("idea", "own", "endings") or value == _DEFAULTS.get(name):
             continue
         if name == "limit" and value == options.get("sample"):
             continue  # A sample of so many jobs is limited to them.

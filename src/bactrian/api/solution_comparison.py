@@ -28,7 +28,7 @@ from bactrian.evaluate.question_sets import (
 from bactrian.evaluate.verdicts import Style, read_solutions
 from bactrian.evaluate.votes import name_folder
 from bactrian.models.budget import RAISE_LIMIT
-from bactrian.options import ComparisonOptions, GenerateOptions, SpendingOptions, check_names, fill_defaults
+from bactrian.options import ComparisonOptions, GenerateOptions, SpendingOptions, check_options, fill_defaults
 from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.schema import Recipe
 from bactrian.runs.wiring import RunOrder
@@ -386,7 +386,7 @@ def evaluate_agents(
         InputError: an argument cannot be used, or the run has no finished role-play.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_names(evaluate_agents, options, ComparisonOptions)
+    check_options(evaluate_agents, options, ComparisonOptions)
     work = compare_role_plays(
         run,
         _list_judges(judge),
@@ -440,7 +440,7 @@ def compare_models(
         InputError: an argument cannot be used.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_names(compare_models, options, ComparisonOptions)
+    check_options(compare_models, options, ComparisonOptions)
     series = RunSeries(options)
     models = (first, second)
     work = compare_answers(models, str(questions), _list_judges(judge), series, limit=limit, out=out)
@@ -472,7 +472,7 @@ def extract_solutions(
         InputError: an argument cannot be used, or the run has no finished role-play.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_names(extract_solutions, options, ComparisonOptions)
+    check_options(extract_solutions, options, ComparisonOptions)
 
     async def extract() -> list[dict[str, str]]:
         series = RunSeries(options, only=only)

@@ -13,6 +13,7 @@ from typing import Any
 from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.report import to_object
 from bactrian.api.arguments import remove_credentials
+from bactrian.api.dataset import compose_run
 from bactrian.api.resumption import (
     StoredRun,
     find_command,
@@ -22,15 +23,13 @@ from bactrian.api.resumption import (
     write_resume_command,
 )
 from bactrian.errors import BactrianError
-from bactrian.models.budget import Price, UsageMeter
-from bactrian.models.open import ModelOptions
-from bactrian.models.pricing import choose_prices, make_pricing
+from bactrian.models.budget import Price
+from bactrian.models.pricing import make_pricing
 from bactrian.records.run import Command
 from bactrian.records.text import show, to_printable, write_count, write_dollars
 from bactrian.records.turn import Usage
 from bactrian.runs.forecast import Forecast, forecast_run
-from bactrian.runs.scheduler import read_spread
-from bactrian.runs.wiring import RunLimits, RunOrder
+from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import Proportion
 from bactrian.store import RunStore, find_data_folder, find_runs, is_locked, name_run, open_store
 
@@ -294,12 +293,8 @@ def build_forecast_order(
     """Return an order to forecast the run with; nothing can be sent with it."""
     options = stored.options
     address = base_url or _find_address(options)
-    known = choose_prices(stored.plan.models.values(), price or options.get("price"), address)
-    limits = RunLimits(options.get("concurrency"))
-    spread = read_spread(options, stored.plan.seed)
-    return RunOrder(
-        stored.plan, run, ModelOptions(address), UsageMeter(prices=known), limits, limit, spread=spread
-    )
+    given = {"price": price or options.get("price"), "base_url": address, "limit": limit, "budget": None}
+    return compose_run(stored.plan, run, {**options, **given})
 
 
 async def read_price(store: RunStore) -> str | None:

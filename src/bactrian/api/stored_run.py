@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from bactrian.analyze.behaviours import BehaviourLike, find_behaviours
 from bactrian.analyze.report import check_installed
 from bactrian.api.bridge import run_sync
-from bactrian.api.exchange import ExportChoices, export_session_data
+from bactrian.api.exchange import export_session_data
 from bactrian.api.notebook import read_frame
 from bactrian.api.resumption import read_stored_run
 from bactrian.api.run_report import Report, report_runs
@@ -33,7 +33,7 @@ from bactrian.export.format import Format
 from bactrian.ingest.importer import ImportReport, find_chats, find_form
 from bactrian.ingest.importer import import_chats as store_chats
 from bactrian.ingest.parsed import Found, Origin
-from bactrian.options import SelectOptions, check_names
+from bactrian.options import ExportChoices, SelectOptions, check_options
 from bactrian.protocol.argument_names import use_python_words
 from bactrian.records.run import Failure, Mark
 from bactrian.records.session import Session
@@ -213,7 +213,7 @@ class Run:
         Raises:
             InputError: a filter is not valid.
         """
-        check_names(self.select, filters, SelectOptions)
+        check_options(self.select, filters, SelectOptions)
         return self._read(lambda store: select_sessions(store, filters, sample, seed))
 
     def sample(self, count: int = 1, *, seed: int = 0, **filters: Unpack[SelectOptions]) -> SessionList:
@@ -223,7 +223,7 @@ class Run:
             >>> len(run.sample(3))
             1
         """
-        check_names(self.sample, filters, SelectOptions)
+        check_options(self.sample, filters, SelectOptions)
         return self.select(sample=count, seed=seed, **filters)
 
     def marks(self) -> list[Mark]:
@@ -384,6 +384,7 @@ class Run:
         only: Sequence[str] = (),
         drop: Sequence[str] = (),
         overwrite: bool = False,
+        behaviours: Iterable[BehaviourLike] = (),
         **more: Unpack[ExportChoices],
     ) -> dict[str, Any]:
         """Export the run atomically, in a format that other tools read, and return the manifest.
@@ -401,16 +402,24 @@ class Run:
                 ``finding=CODE``.
             drop: Leave out sessions that match any of these: ``finding=CODE``, ``ending=CODE``.
             overwrite: Replace an existing export.
+            behaviours: User-defined behaviours, for ``drop`` and for formats with findings.
             more: See :class:`ExportChoices`.
 
         Raises:
             InputError: the target exists, a filter is not valid, or no session of the run fits the format.
             MissingExtra: the format, or redaction, needs an optional part.
         """
-        check_names(self.export, more, ExportChoices)
+        check_options(self.export, more, ExportChoices)
         return run_sync(
             export_session_data(
-                self.path, format, Path(out), only=only, drop=drop, overwrite=overwrite, more=more
+                self.path,
+                format,
+                Path(out),
+                only=only,
+                drop=drop,
+                overwrite=overwrite,
+                behaviours=behaviours,
+                more=more,
             )
         )
 

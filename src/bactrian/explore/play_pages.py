@@ -9,14 +9,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from bactrian.api.conversation import AGENTS, EXAMPLE, build_session_order
-from bactrian.api.model_arguments import build_model_options, choose_models
+from bactrian.api.conversation import EXAMPLE, order_session
 from bactrian.errors import InputError
 from bactrian.explore.playing import SEATS, LiveStage
 from bactrian.explore.rendering import get_explorer, read_form, render_page
 from bactrian.options import Critic, PlayOptions
 from bactrian.records.session import Role
-from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.role_play import SessionOrder
 
 # The run in the working folder that stores what is played.
@@ -118,16 +116,17 @@ def _read_order(form: Mapping[str, str], models: tuple[str, ...], run: Path) -> 
         language=read("language") or None,
         seed=_read_count(form, "seed", 1, 1 << 31),
     )
-    agents = (*AGENTS, CRITIC) if critic else AGENTS
-    return build_session_order(
+    order = order_session(
         read("idea", EXAMPLE[0]),
-        (Role(read("assistant", EXAMPLE[1])), Role(read("user", EXAMPLE[2]))),
-        choose_models(agents, model),
-        build_model_options({}),
-        options,
+        Role(read("assistant", EXAMPLE[1])),
+        Role(read("user", EXAMPLE[2])),
+        model,
         critic=critic,
         run=run,
+        options=options,
     )
+    assert isinstance(order, SessionOrder)
+    return order
 
 
 def _read_count(form: Mapping[str, str], name: str, default: int, most: int) -> int:

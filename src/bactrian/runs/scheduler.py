@@ -101,8 +101,6 @@ def find_number(job_id: str, axes: Sequence[Axis]) -> int | None:
     return number
 
 
-DIFFERENT_ROLES = "different_roles"
-"""The option of a run that is true if pairs of equal roles are left out unless asked for."""
 _PLACEHOLDER = re.compile(r"\s*\{\{\s*(\w+)\s*\}\}\s*")
 
 
@@ -127,16 +125,13 @@ IN_ORDER = Spread(equal_roles=True, depth=True)
 
 
 def read_spread(options: Mapping[str, Any], seed: int | None) -> Spread:
-    """Return how the jobs of a run are spread, from its options.
-
-    A run that does not say whether its pairs are of different roles was begun before they were left out by default.
-    """
+    """Return how the jobs of a run are spread, from its options."""
     equal = bool(options.get("equal_roles"))
     if options.get("sample") is not None:
         return Spread(seed or 0, equal_roles=equal)
     if options.get("order") == "breadth":
         return Spread(None, equal_roles=equal)
-    return Spread(depth=True) if options.get(DIFFERENT_ROLES) and not equal else IN_ORDER
+    return IN_ORDER if equal else Spread(depth=True)
 
 
 @dataclass(frozen=True)

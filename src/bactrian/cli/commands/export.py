@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
-from bactrian.api.exchange import ExportChoices, export_session_data
+from bactrian.api.exchange import export_session_data
 from bactrian.cli.flags import RunArgument
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import PrintableConsole, open_output, open_progress, to_printable
 from bactrian.export.formats import list_formats
 from bactrian.export.manifest import format_manifest
-from bactrian.options import FORMAT, JSON, ONLY, OUT, OVERWRITE, QUIET, ExportFlags, Option
+from bactrian.options import FORMAT, JSON, ONLY, OUT, OVERWRITE, QUIET, ExportChoices, Option
 from bactrian.records.text import to_line, write_count
 
 
@@ -37,7 +37,7 @@ def export(
     overwrite: Annotated[bool, OVERWRITE, "Replace an existing export."] = False,
     json: Annotated[bool, JSON, "Write the manifest."] = False,
     quiet: Annotated[bool, QUIET, "Show no progress, and only errors."] = False,
-    **flags: Unpack[ExportFlags],
+    **flags: Unpack[ExportChoices],
 ) -> None:
     """Export a run in a format that other tools read."""
 
@@ -50,7 +50,7 @@ def export(
                 only=only or (),
                 drop=drop or (),
                 overwrite=overwrite,
-                more=ExportChoices(**flags),
+                more=flags,
                 on_progress=tell,
             )
         if json:

@@ -111,7 +111,7 @@ def play(
     if critic.get("role") == HUMAN:
         models["critic"] = HUMAN
     if society is not None:
-        from bactrian.api.society_play import order_society
+        from bactrian.api.conversation import order_society
 
         _check_society(roles, critic, tools, models, {**options, "sampling": sampling})
         settings = {key: value for key, value in options.items() if key in SocietyOptions.__annotations__}
