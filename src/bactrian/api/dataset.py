@@ -267,10 +267,10 @@ def build_run_order(
         raise InputError("A sample has its own number of jobs.", where="sample", next="Leave the limit out.")
     limit = filled["sample"] if limit is None else limit
     given = {**options, "limit": limit, "budget": budget}
-    return compose_run(plan, Path(run), given, chosen.objects, sources or {})
+    return build_order(plan, Path(run), given, chosen.objects, sources or {})
 
 
-def compose_run(
+def build_order(
     plan: Plan,
     run: Path,
     options: Mapping[str, Any],

@@ -11,7 +11,7 @@ from typing import Any
 
 from bactrian.api.arguments import OWN, ToolLike, check_runs_code
 from bactrian.api.conversation import order_session, order_society
-from bactrian.api.dataset import compose_run
+from bactrian.api.dataset import build_order
 from bactrian.api.selection import find_session
 from bactrian.errors import InputError
 from bactrian.models.http import is_loopback, read_address
@@ -155,7 +155,7 @@ def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> Ru
     check_runs_code(stored.recipe, allowed=given.get("run_code", False), flag="--yes")
     trusted = _confirm_addresses(stored.plan.models.values(), options, given, str(run))
     plan = replace(stored.plan, distrusted=stored.plan.distrusted - trusted)
-    return compose_run(plan, run, {**options, "retry_failed": given.get("retry_failed", False)})
+    return build_order(plan, run, {**options, "retry_failed": given.get("retry_failed", False)})
 
 
 def build_resume_session(

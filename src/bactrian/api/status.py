@@ -13,7 +13,7 @@ from typing import Any
 from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.report import to_object
 from bactrian.api.arguments import remove_credentials
-from bactrian.api.dataset import compose_run
+from bactrian.api.dataset import build_order
 from bactrian.api.resumption import (
     StoredRun,
     find_command,
@@ -294,7 +294,7 @@ def build_forecast_order(
     options = stored.options
     address = base_url or _find_address(options)
     given = {"price": price or options.get("price"), "base_url": address, "limit": limit, "budget": None}
-    return compose_run(stored.plan, run, {**options, **given})
+    return build_order(stored.plan, run, {**options, **given})
 
 
 async def read_price(store: RunStore) -> str | None:
