@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from rich.console import Console
 
-from bactrian.cli.terminal.spinner import hide_spinner, return_spinner, show_spinner
+from bactrian.cli.terminal.console import hide_spinner, return_spinner, show_spinner
 from bactrian.cli.view.conversation_view import ConversationView
 from bactrian.models.scripted import Scripted
 from bactrian.records.events import Chose, Ended, Proposed, Spoke, Started

@@ -15,7 +15,7 @@ import asyncio
 import time
 
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.ending import end_process
+from bactrian.cli.terminal.process import end_process
 
 async def work():
     asyncio.get_running_loop().run_in_executor(None, time.sleep, 60)
@@ -43,7 +43,7 @@ import threading
 from pathlib import Path
 
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.ending import end_process
+from bactrian.cli.terminal.process import end_process
 from bactrian.store import open_store
 from tests.helpers.runs import session
 

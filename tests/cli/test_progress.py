@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from bactrian.api.progress_rows import write_line
-from bactrian.cli.view.facts import fit_facts
+from bactrian.cli.terminal.console import fit_facts
 from bactrian.cli.view.progress_view import choose_progress_view, draw_progress
 from bactrian.models.budget import UsageMeter
 from bactrian.records.turn import Usage

@@ -9,7 +9,7 @@ from pathlib import Path
 import bactrian
 from bactrian import errors
 from bactrian.cli.run_async import INTERRUPTED, SOME_FAILED, TERMINATED
-from bactrian.cli.terminal.streams import READER_LEFT
+from bactrian.cli.terminal.process import READER_LEFT
 from bactrian.models.providers import load_providers
 
 _CODES = {
@@ -38,7 +38,7 @@ _VARIABLES = {
     "BACTRIAN_CACHE": "folder of the built-in model's weights",
     "BACTRIAN_CONFIG": "folder of your own `providers.toml`",
     "BACTRIAN_DATA": "folder in which `play` keeps sessions, and in which `bactrian runs` looks",
-    "BACTRIAN_DEBUG": "any text: errors show their traceback, and a blocked event loop is reported (`--debug`)",
+    "BACTRIAN_DEBUG": "any text: errors show their traceback (`--debug`)",
     "BACTRIAN_TIER": "the tier of the [sandbox](../sandbox.md) in which commands run code, such as `podman:python:3.12-slim`",
     "EDITOR": "editor in which a person edits a proposal (`--critic human`)",
     "FORCE_COLOR": "any text: colour even where output is not a terminal",

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bactrian.api.arguments import check_base_url, check_critic
 from bactrian.api.model_arguments import build_model_options
-from bactrian.cli.terminal.console import open_progress, say
-from bactrian.cli.terminal.spinner import hide_spinner, return_spinner
+from bactrian.cli.terminal.console import hide_spinner, open_progress, return_spinner, say
 from bactrian.models.open import ModelOptions
 from bactrian.options import AgentModels, list_options
 from bactrian.roleplay.human import HUMAN

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import NoReturn
 
 from bactrian.cli.terminal.console import say
-from bactrian.cli.terminal.ending import CALL_THREAD
-from bactrian.cli.terminal.watchdog import watch_event_loop
+from bactrian.cli.terminal.process import CALL_THREAD
 
 SOME_FAILED = 4
 INTERRUPTED = 130
@@ -60,10 +57,6 @@ def run_async(
     raise SystemExit(code)
 
 
-def _warn(text: str) -> None:
-    say(f"\nbactrian: warning: {text}")
-
-
 async def _interruptible(work: Coroutine[object, object, int], stop_control: StopControl) -> int:
     task = asyncio.ensure_future(work)
     caught: list[signal.Signals] = []
@@ -81,16 +74,15 @@ async def _interruptible(work: Coroutine[object, object, int], stop_control: Sto
     loop = asyncio.get_running_loop()
     loop.set_default_executor(_CallThreads(thread_name_prefix=CALL_THREAD))
     # Those of nohup, or of a shell's job in the background, stay ignored.
-    heard = [which for which in _STOPPING if signal.getsignal(which) != signal.SIG_IGN]
-    for which in heard:
+    watched = [which for which in _STOPPING if signal.getsignal(which) != signal.SIG_IGN]
+    for which in watched:
         loop.add_signal_handler(which, stop, which)
     try:
-        with watch_event_loop(_warn) if os.environ.get("BACTRIAN_DEBUG") else nullcontext():
-            code = await task
+        code = await task  # PYTHONASYNCIODEBUG=1 names what blocks the loop, and with it every conversation.
     except asyncio.CancelledError:
         code = None
     finally:
-        for which in heard:
+        for which in watched:
             loop.remove_signal_handler(which)
             signal.signal(which, signal.SIG_DFL)
     if caught:

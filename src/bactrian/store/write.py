@@ -19,7 +19,7 @@ from bactrian.store.database import explain_error, mark_closed
 from bactrian.store.record_tables import Statement
 
 WRITER_THREAD = "bactrian-store"
-"""The name of the thread that writes a run to the disk; ``cli/terminal/ending.py`` waits for it."""
+"""The name of the thread that writes a run to the disk; ``cli/terminal/process.py`` waits for it."""
 
 
 @dataclass(frozen=True, slots=True)

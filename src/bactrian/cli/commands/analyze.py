@@ -27,7 +27,7 @@ from bactrian.cli.flags import Argument, RunArgument, SamplingFlags, find_run_fi
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.bar import show_bar
-from bactrian.cli.terminal.console import open_output, to_printable
+from bactrian.cli.terminal.console import open_output
 from bactrian.cli.view.judging import JudgeOptions, ask_judge
 from bactrian.errors import InputError
 from bactrian.files.atomic import is_same_file, write_atomically
@@ -52,6 +52,7 @@ from bactrian.options import (
 )
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.run import Confirmation, Finding
+from bactrian.records.text import to_printable
 from bactrian.sandbox.programs import choose_tier
 from bactrian.store import list_run_files, open_store
 

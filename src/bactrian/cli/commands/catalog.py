@@ -13,8 +13,7 @@ from rich.cells import cell_len
 from rich.table import Table
 
 from bactrian.cli.flags import Argument
-from bactrian.cli.terminal.console import PrintableConsole, open_output
-from bactrian.cli.view.facts import write_labelled
+from bactrian.cli.terminal.console import PrintableConsole, open_output, write_labelled
 from bactrian.files.plugins import list_plugins
 from bactrian.models.open import MODEL_NAMES, PLUGINS
 from bactrian.models.providers import FILE, Provider, find_config_folder, load_providers

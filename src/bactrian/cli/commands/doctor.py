@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Annotated
@@ -10,17 +12,17 @@ from typing import Annotated
 import bactrian
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import open_output, to_printable
-from bactrian.cli.view.containment import try_tiers
-from bactrian.errors import BactrianError, MissingExtra
+from bactrian.cli.terminal.console import open_output
+from bactrian.errors import BactrianError, MissingExtra, SandboxError
 from bactrian.models.model import Request
 from bactrian.models.open import FoundServer, ModelOptions, find_servers, open_model
 from bactrian.options import MODEL, TIER, BaseUrl, Option
 from bactrian.protocol.pack import render_prompt
-from bactrian.records.text import Text
+from bactrian.records.text import Text, to_printable
 from bactrian.records.turn import Message, Sampling
-from bactrian.sandbox.programs import find_tier
-from bactrian.sandbox.tiers import TIERS
+from bactrian.sandbox.probes import Bait, Probe, ProbeResult, load_probes, provide_bait, run_probe
+from bactrian.sandbox.programs import find_tier, try_tier
+from bactrian.sandbox.tiers import TIERS, Tier
 from bactrian.train.training_process import inspect_machine
 
 EXTRAS = {
@@ -60,7 +62,7 @@ def doctor(
     """Check which optional parts are installed, and whether the model answers."""
 
     if sandbox:
-        raise SystemExit(try_tiers(TIERS if tier is None else (find_tier(tier),)))
+        raise SystemExit(_try_tiers(TIERS if tier is None else (find_tier(tier),)))
     say = open_output().say
     print(f"bactrian {bactrian.__version__} · Python {sys.version.split()[0]}")
     for extra, (module, gives) in EXTRAS.items():
@@ -131,3 +133,43 @@ async def _ask(name: str, reach: ModelOptions) -> int:
         await model.close()
     print(f"✓ {name} answers as {to_printable(reply.model)}: {to_printable(reply.text.strip())!r}")
     return 0
+
+
+def _try_tiers(tiers: Sequence[Tier]) -> int:
+    """Run the hostile programs on each tier and print which it contains. Return 0 if the first tier contains all."""
+    codes: list[int] = []
+    with provide_bait() as bait:
+        for tier in tiers:
+            fault = try_tier(tier)
+            if fault is None:
+                codes.append(_try_programs(tier, bait))
+            else:
+                print(f"✗ {tier.name}: does not work here. {to_printable(fault.what)} {fault.next or ''}")
+    if not codes:
+        print("✗ No sandbox works on this computer, so code of models is not run.")
+        return 1
+    return codes[0]
+
+
+def _try_programs(tier: Tier, bait: Bait) -> int:
+    probes = load_probes()
+
+    def attempt(probe: Probe) -> ProbeResult:
+        try:
+            return run_probe(probe, tier, bait)
+        except SandboxError as error:
+            return ProbeResult(probe, held=False, how=error.what)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(attempt, probes))
+    expected = [result for result in results if tier.name not in result.probe.beyond]
+    held = sum(result.held for result in expected)
+    print(
+        f"{'✓' if held == len(expected) else '✗'} {tier.name} contains {held} of {len(probes)} hostile programs"
+    )
+    for result in results:
+        beyond = tier.name in result.probe.beyond and not result.held
+        mark = "✓" if result.held else "·" if beyond else "✗"
+        how = "this tier does not contain it" if beyond else to_printable(result.how)
+        print(f"  {mark} {result.probe.name}: {result.probe.tries} ({how})")
+    return 0 if held == len(expected) else 1

@@ -11,10 +11,10 @@ from typing import Annotated, NoReturn
 
 from bactrian.cli.flags import Argument, find_run_files
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.errors import MissingExtra
 from bactrian.options import LIMIT, MODEL, Option
-from bactrian.records.text import write_count
+from bactrian.records.text import to_printable, write_count
 
 _NEEDED = ("starlette", "uvicorn")
 

@@ -10,11 +10,11 @@ from bactrian.api.exchange import export_session_data
 from bactrian.cli.flags import RunArgument
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.bar import show_bar
-from bactrian.cli.terminal.console import PrintableConsole, open_output, open_progress, to_printable
+from bactrian.cli.terminal.console import PrintableConsole, open_output, open_progress
 from bactrian.export.formats import list_formats
 from bactrian.export.manifest import format_manifest
 from bactrian.options import FORMAT, JSON, ONLY, OUT, OVERWRITE, QUIET, ExportChoices, Option
-from bactrian.records.text import to_line, write_count
+from bactrian.records.text import to_line, to_printable, write_count
 
 
 def export(

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from bactrian.cli.flags import Argument, SamplingFlags
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import open_progress, to_printable
+from bactrian.cli.terminal.console import open_progress
 from bactrian.errors import InputError
 from bactrian.models.model import Model
 from bactrian.models.open import ModelOptions
@@ -22,7 +22,7 @@ from bactrian.options import COUNT, JSON, MODEL, BaseUrl, Language, Option, Seed
 from bactrian.protocol.checks import check_idea, check_name
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.session import Role
-from bactrian.records.text import to_json, to_line
+from bactrian.records.text import to_json, to_line, to_printable
 from bactrian.roleplay.role_assignment import RoleSuggestions, SuggestedRole, find_roles
 from bactrian.roleplay.start import open_models
 

@@ -14,12 +14,11 @@ from bactrian.api.status import RunSummary, list_runs, read_status
 from bactrian.cli.flags import Argument, RunArgument, find_run_file
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.bar import show_bar
-from bactrian.cli.terminal.console import open_output, open_progress, to_printable
-from bactrian.cli.view.facts import LEAST_TABLE, fit_facts, write_labelled
+from bactrian.cli.terminal.console import LEAST_TABLE, fit_facts, open_output, open_progress, write_labelled
 from bactrian.errors import StoreError
 from bactrian.options import JSON, OUT, QUIET
 from bactrian.records.run import Failure
-from bactrian.records.text import to_json, to_line, write_dollars
+from bactrian.records.text import to_json, to_line, to_printable, write_dollars
 from bactrian.store import find_data_folder, name_run, open_store
 from bactrian.store.care import recover as recovered
 from bactrian.store.care import verify as verified

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 from bactrian.cli.flags import Argument
-from bactrian.cli.terminal.console import say, to_printable
+from bactrian.cli.terminal.console import say
 from bactrian.errors import InputError
 from bactrian.options import CPU, JSON, TIER, Option
+from bactrian.records.text import to_printable
 from bactrian.sandbox.orders import provide_sandbox
 from bactrian.sandbox.outcome import MIB, Limits, Outcome
 from bactrian.sandbox.programs import find_tier

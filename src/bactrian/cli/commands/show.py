@@ -28,16 +28,14 @@ from bactrian.api.selection import (
 from bactrian.api.stored_run import mark_session
 from bactrian.cli.flags import Argument, RunArgument
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import open_output, open_progress, to_printable
-from bactrian.cli.terminal.spinner import show_spinner
+from bactrian.cli.terminal.console import LEAST_TABLE, open_output, open_progress, show_spinner
 from bactrian.cli.view.conversation_view import ConversationView
-from bactrian.cli.view.facts import LEAST_TABLE
 from bactrian.errors import InputError
 from bactrian.options import FORMAT, JSON, MARK, SAMPLE, SEED, Option, SelectOptions
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Mark
 from bactrian.records.session import Session
-from bactrian.records.text import to_json, to_line, write_count
+from bactrian.records.text import to_json, to_line, to_printable, write_count
 from bactrian.store import RunStore, name_run, open_store
 
 

@@ -1,23 +1,28 @@
-"""The two consoles: data and progress."""
+"""The two consoles, data and progress, and what is written on them: sentences, facts, a spinner."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
-from bactrian.records.text import to_printable
+from bactrian.records.text import join_facts, to_printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["open_output", "open_progress", "say", "split_command", "to_printable", "wrap_words"]
-
+LEAST_TABLE = 72
+"""Columns below which a line per thing has no room; each then takes several lines."""
+_TURNING: ContextVar[Status | None] = ContextVar("spinner", default=None)
+"""The spinner of this task; the threads that it starts see it, too. It makes room for a bar."""
 _WORDS = re.compile(r"(?:`[^`]*`|\S)+")
 """A word; a command between backticks is one word, so that no line divides it."""
 _UNLIMITED = 100_000
@@ -57,8 +62,8 @@ class PrintableConsole(Console):
 
 def split_command(line: str) -> tuple[str, str]:
     """Return a line without the command at its end, and that command; empty if there is none."""
-    found = _COMMAND.fullmatch(line.rstrip())
-    return (found["prose"].rstrip(), found["command"]) if found else (line, "")
+    parts = _COMMAND.fullmatch(line.rstrip())
+    return (parts["prose"].rstrip(), parts["command"]) if parts else (line, "")
 
 
 def wrap_words(text: str, width: int) -> Iterator[str]:
@@ -84,6 +89,57 @@ def open_output() -> PrintableConsole:
 def open_progress() -> PrintableConsole:
     """Return the console on standard error, for progress and prose."""
     return PrintableConsole(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+@contextmanager
+def show_spinner(console: Console, text: str) -> Generator[None]:
+    """Show a spinner within the context."""
+    with console.status(Text(text)) as status:
+        token = _TURNING.set(status)
+        try:
+            yield
+        finally:
+            _TURNING.reset(token)
+
+
+def hide_spinner() -> None:
+    """Take the spinner away, if one is shown, until :func:`return_spinner` is called."""
+    if (status := _TURNING.get()) is not None:
+        status.stop()
+
+
+def return_spinner() -> None:
+    """Show the spinner again, if there was one."""
+    if (status := _TURNING.get()) is not None:
+        status.start()
+
+
+def write_labelled(console: PrintableConsole, facts: Iterable[tuple[str, str]], label_width: int) -> None:
+    """Write each fact after its label; on a terminal, longer facts continue below, with the same indent.
+
+    A command at the end of a fact is written on a separate line, uncut, so that it can be copied.
+    """
+    for label, text in facts:
+        begin = label.ljust(label_width)
+        if not console.file.isatty():
+            console.print(f"{begin}{to_printable(text)}")
+            continue
+        prose, command = split_command(to_printable(text))
+        room = max(console.width - label_width, 10)
+        lines = [prose] if cell_len(prose) <= room else list(wrap_words(prose, room))
+        for line in lines if prose else [""]:
+            console.print(f"{begin}{line}".rstrip())
+            begin = " " * label_width
+        if command:
+            console.print(f"  {command}")
+
+
+def fit_facts(facts: Iterable[str], width: int) -> list[str]:
+    """Return ``facts`` in lines of at most ``width`` cells; a fact that is longer than a line is cut."""
+    cut = (
+        fact if cell_len(fact) <= width else f"{set_cell_size(fact, width - 1).rstrip()}…" for fact in facts
+    )
+    return join_facts(cut, width)
 
 
 def say(text: str) -> None:

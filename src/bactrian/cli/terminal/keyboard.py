@@ -13,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bactrian.cli.run_async import StopControl
-from bactrian.cli.terminal.console import to_printable
 from bactrian.errors import InputError, Left, Stopped
 from bactrian.models.open import ModelOptions
-from bactrian.records.text import Text
+from bactrian.records.text import Text, to_printable
 from bactrian.roleplay.human import Human
 
 _CHUNK = 1 << 16

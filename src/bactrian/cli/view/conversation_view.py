@@ -12,13 +12,12 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
-from bactrian.cli.terminal.console import open_output, open_progress, to_printable
-from bactrian.cli.terminal.spinner import show_spinner
+from bactrian.cli.terminal.console import open_output, open_progress, show_spinner
 from bactrian.cli.view.markdown import MarkdownWriter, hide_protocol, mark_differences
 from bactrian.protocol.fences import RESULTS, is_embodied
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.session import Ending, Session
-from bactrian.records.text import to_line, write_count
+from bactrian.records.text import to_line, to_printable, write_count
 from bactrian.records.turn import Decision, Proposal, Speaker, ToolCall, ToolResult, Turn, Usage
 from bactrian.roleplay.agent import BROKE_OFF, Listener
 from bactrian.roleplay.human import HUMAN

@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from bactrian.cli.terminal.console import open_output, to_printable
+from bactrian.cli.terminal.console import open_output
+from bactrian.records.text import to_printable
 
 
 def show_matrix(report: Mapping[str, Any]) -> None:

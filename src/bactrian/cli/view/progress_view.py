@@ -19,8 +19,7 @@ from rich.text import Text
 from bactrian.api.dataset import run_order
 from bactrian.api.progress_rows import ProgressRow, list_rows, write_duration, write_line
 from bactrian.cli.run_async import SOME_FAILED, StopControl
-from bactrian.cli.terminal.console import open_output, open_progress
-from bactrian.cli.view.facts import fit_facts
+from bactrian.cli.terminal.console import fit_facts, open_output, open_progress
 from bactrian.errors import BactrianError
 from bactrian.records.text import to_json, write_count, write_dollars
 from bactrian.runs.cost import Estimate
