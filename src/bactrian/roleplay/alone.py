@@ -74,7 +74,7 @@ class EmbodiedOrder(PlayOrder):
     ) -> AsyncGenerator[Event]:
         """Return what lets the agent act; the thoughts are the first turn."""
         if not session.turns:
-            thoughts = _make_first_turn(session.task.original)
+            thoughts = make_first_turn(session.task.original)
             session = replace(session, turns=(thoughts,))
             if store is not None:
                 await store.add_turn(session.id, thoughts)
@@ -93,7 +93,7 @@ class EmbodiedOrder(PlayOrder):
             )
         }
         rules = (EndpointRefused(), AnsweredInWords())
-        scene = Scene(session, agents, _ThoughtsFirst(), rules, use_tools(agents), listener)
+        scene = Scene(session, agents, ThoughtsFirst(), rules, use_tools(agents), listener)
         return run_scene(scene, store)
 
 
@@ -107,12 +107,15 @@ class AnsweredInWords:
 
 
 @dataclass(frozen=True, slots=True)
-class _ThoughtsFirst:
+class ThoughtsFirst:
+    """Lets the agent answer what a person said first."""
+
     def next_speaker(self, turns: Sequence[Turn]) -> Speaker:
         return _AGENT if turns else "user"
 
 
-def _make_first_turn(thoughts: str) -> Turn:
+def make_first_turn(thoughts: str) -> Turn:
+    """Return the turn with which a person begins; it costs nothing."""
     return Turn(
         number=1,
         speaker="user",

@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -24,8 +24,9 @@ from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.run import Progress
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text, clean_text
-from bactrian.records.turn import Message, Sampling, Speaker, Turn, Usage
+from bactrian.records.turn import Message, Sampling, Turn, Usage
 from bactrian.roleplay.agent import Agent
+from bactrian.roleplay.alone import AnsweredInWords, ThoughtsFirst, make_first_turn
 from bactrian.roleplay.endings import EndpointRefused
 from bactrian.roleplay.start import begin_session, end_as_failed, run_scene
 from bactrian.roleplay.turns import Scene
@@ -43,24 +44,27 @@ from bactrian.runs.plan import Plan
 from bactrian.runs.scheduler import Job
 from bactrian.store import RunStore, open_store
 
-
-@dataclass(frozen=True, slots=True)
-class AnswerGiven:
-    """Ends the session after the answer."""
-
-    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
-        last = turns[-1]
-        return Ending("answered", last.number, "assistant", "") if last.speaker == "assistant" else None
+# The built-in model's window contains the question, or the original, too.
+_SMALL_LONGEST = 600
 
 
-@dataclass(frozen=True, slots=True)
-class _QuestionFirst:
-    def next_speaker(self, turns: Sequence[Turn]) -> Speaker:
-        return "assistant" if turns else "user"
+def make_provenance(
+    plan: Plan, context: JobContext, spec: Answer | Translate, agent: str, number: int, *prompts: str
+) -> Provenance:
+    """Return the provenance of the session of job ``number``, all of whose answers ``agent`` gives."""
+    model = context.models["assistant"]
+    longest = min(spec.max_tokens, _SMALL_LONGEST) if get_traits(model).small else spec.max_tokens
+    usual = Sampling(spec.temperature, max_tokens=longest, seed=context.seeds.find_job(number))
+    return Provenance(
+        prompts=f"recipe {plan.recipe.name}",
+        prompts_hash=hashlib.sha256("\0".join(prompts).encode()).hexdigest(),
+        protocol="free",
+        models={agent: model.name},
+        sampling={agent: apply_parameters(usual, plan.parameters.get(agent, ()))},
+    )
 
 
-_QUESTION_TOKENS = 180
-"""Includes the system prompt."""
+_QUESTION_TOKENS = 180  # with the system prompt
 _ANSWER_TOKENS = 500
 
 
@@ -85,75 +89,45 @@ class AnswerPlayer:
     """Asks a model one question. The question is the session's first turn, the answer its second."""
 
     def __init__(self, plan: Plan, spec: Answer, context: JobContext) -> None:
+        self._plan = plan
         self._spec = spec
+        self._context = context
         self._fill = make_filler(plan)
-        self._recipe = plan.recipe.name
-        self._model = context.models["assistant"]
-        self._seeds = context.seeds
-        self._parameters = plan.parameters.get("assistant", ())
-        self._mark = plan.mark
-        self._hash = hashlib.sha256(f"{spec.system}\0{spec.question}".encode()).hexdigest()
 
     def _session(self, job: Job) -> Session:
         """Return the session of ``job``, whose task is the question."""
-        spec = self._spec
-        longest = min(spec.max_tokens, 600) if get_traits(self._model).small else spec.max_tokens
-        usual = Sampling(spec.temperature, max_tokens=longest, seed=self._seeds.find_job(job.number))
+        plan, spec = self._plan, self._spec
         return Session(
             id=job.id,
             assistant=Role(spec.role),
             user=Role("User"),
             task=Task(clean_text(self._fill("question", job.values))),
-            provenance=Provenance(
-                prompts=f"recipe {self._recipe}",
-                prompts_hash=self._hash,
-                protocol="free",
-                models={"assistant": self._model.name},
-                sampling={"assistant": apply_parameters(usual, self._parameters)},
+            provenance=make_provenance(
+                plan, self._context, spec, "assistant", job.number, spec.system, spec.question
             ),
             values=job.values,
-            mark=self._mark,
+            mark=plan.mark,
         )
 
     async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
         """Store the question, ask the model, and store the answer."""
         session = await begin_session(self._session(job), store)
-        turns = session.turns
-        if not turns:
-            turns = (_question(session),)
-            await store.add_turn(session.id, turns[0])
+        if not session.turns:
+            # Its cost is counted with the axis's list, of which the question is an item.
+            session = replace(session, turns=(make_first_turn(session.task.original),))
+            await store.add_turn(session.id, session.turns[0])
         agent = Agent(
             speaker="assistant",
             role=session.assistant,
             system=Text(self._fill("system", session.values).strip()),
-            model=self._model,
+            model=self._context.models["assistant"],
             sampling=session.provenance.sampling["assistant"],
         )
-        scene = Scene(
-            replace(session, turns=turns),
-            {"assistant": agent},
-            _QuestionFirst(),
-            (EndpointRefused(), AnswerGiven()),
-        )
+        rules = (EndpointRefused(), AnsweredInWords())
+        scene = Scene(session, {"assistant": agent}, ThoughtsFirst(), rules)
         async with aclosing(run_scene(scene, store)) as events:
             async for event in events:
                 yield event
-
-
-def _question(session: Session) -> Turn:
-    """Return the first turn. The question is an item of an axis, and its cost is counted with the axis's list."""
-    return Turn(
-        number=1,
-        speaker="user",
-        role=session.user.name,
-        text=Text(session.task.original),
-        said=None,
-        usage=Usage(),
-        seconds=0.0,
-        first_token=None,
-        model="",
-        finish="stop",
-    )
 
 
 class QuestionPlayer(ABC):
@@ -208,10 +182,6 @@ def find_source(spec: Translate) -> Path:
     return Path(spec.source).expanduser()
 
 
-_SMALL_LONGEST = 600
-"""Maximum tokens of a translated piece for the built-in model, whose window also contains the original."""
-
-
 class TranslateJobs(JobKind[Translate]):
     """Runs jobs that translate one conversation into one language."""
 
@@ -229,7 +199,7 @@ class TranslateJobs(JobKind[Translate]):
 
     async def read_grid(self) -> Grid:
         """Return the grid of languages and sessions to translate."""
-        sessions = tuple(one.id for one in await self._list_originals())
+        sessions = tuple(session.id for session in await self._list_originals())
         if not sessions:
             raise InputError(
                 "The run has no session that has ended.",
@@ -245,16 +215,16 @@ class TranslateJobs(JobKind[Translate]):
     async def estimate(self) -> JobCost:
         """Estimate from the originals: one or two calls for each turn, each with the translator's prompt."""
         originals = await self._list_originals()
-        turns = _mean([one.turns for one in originals])
-        said = _mean([one.completion for one in originals])
-        prompt, completion = said + 70 * turns, 1.5 * said
+        turns = fmean(session.turns or 0 for session in originals)
+        written = fmean(session.completion or 0 for session in originals)
+        prompt, completion = written + 70 * turns, 1.5 * written
         session = SessionCost(
             Estimate(1.2 * turns, 0.7 * turns, 2 * turns),
             Estimate(prompt, 0.6 * prompt, 2 * prompt),
-            Estimate(completion, 0.8 * said, 3 * said),
+            Estimate(completion, 0.8 * written, 3 * written),
             Estimate(0, 0, 0),
             f"Nothing of this run has ended yet. The {len(originals):,} originals have {turns:.0f} messages and "
-            f"{said:.0f} tokens on average; assumed: half as many again in another language, up to three times as "
+            f"{written:.0f} tokens on average; assumed: half as many again in another language, up to three times as "
             "many.",
         )
         return JobCost(session, ("assistant",))
@@ -267,7 +237,8 @@ class TranslateJobs(JobKind[Translate]):
     async def _list_originals(self) -> list[Progress]:
         """Return the finished sessions that have turns, in stored order."""
         async with open_store(find_source(self.job), read_only=True) as store:
-            return [one async for one in store.progress() if one.ending not in (None, "failed") and one.turns]
+            states = [session async for session in store.progress() if session.turns]
+        return [session for session in states if session.ending not in (None, "failed")]
 
 
 def name_translation(language: str, session: str) -> str:
@@ -275,103 +246,79 @@ def name_translation(language: str, session: str) -> str:
     return f"{language}_{session}"
 
 
-def _mean(numbers: Sequence[int | None]) -> float:
-    return fmean([number or 0 for number in numbers]) if numbers else 0.0
-
-
 class TranslatePlayer(QuestionPlayer):
     """Translates sessions turn by turn. Markers, code and the done token stay unchanged."""
 
     def __init__(self, plan: Plan, spec: Translate, context: JobContext, source: RunStore) -> None:
+        self._plan = plan
         self._spec = spec
-        self._fill = make_filler(plan)
-        self._recipe = plan.recipe.name
-        self._model = context.models["assistant"]
+        self._context = context
         self._source = source
-        self._seeds = context.seeds
-        self._parameters = plan.parameters.get("translator", ())
-        self._hash = hashlib.sha256(spec.system.encode()).hexdigest()
+        self._fill = make_filler(plan)
 
-    def _session(self, job: Job, original: Session) -> Session:
-        """Return the session of ``job``, with the original's roles and task and without turns."""
-        name = self._spec.languages.get(job.values["language"], job.values["language"])
-        longest = self._spec.max_tokens
-        longest = min(longest, _SMALL_LONGEST) if get_traits(self._model).small else longest
-        usual = Sampling(self._spec.temperature, max_tokens=longest, seed=self._seeds.find_job(job.number))
-        return replace(
+    async def begin(self, job: Job, store: RunStore) -> tuple[Session, AsyncGenerator[Turn], Ending]:
+        """Return the session with roles and task of the original, the turns that it lacks, and the original's ending."""
+        original = await self._source.session(job.values["source"])
+        if original is None:
+            raise InputError(
+                f"Session {job.values['source']} is no longer there.", where=str(self._source.path)
+            )
+        spec, language = self._spec, job.values["language"]
+        provenance = make_provenance(self._plan, self._context, spec, "translator", job.number, spec.system)
+        translation = replace(
             original,
-            id=name_translation(job.values["language"], original.id),
-            provenance=Provenance(
-                prompts=f"recipe {self._recipe}",
-                prompts_hash=self._hash,
-                protocol="free",
-                models={"translator": self._model.name},
-                sampling={"translator": apply_parameters(usual, self._parameters)},
-                language=name,
-            ),
+            id=name_translation(language, original.id),
+            provenance=replace(provenance, language=spec.languages.get(language, language)),
             turns=(),
             ending=None,
             preparation=Usage(),
             values={**original.values, **job.values},
         )
-
-    async def begin(self, job: Job, store: RunStore) -> tuple[Session, AsyncGenerator[Turn], Ending]:
-        """Return the session, the turns that are not translated yet, and the ending of the original."""
-        original = await self._original(job.values["source"])
-        session = await begin_session(self._session(job, original), store)
+        session = await begin_session(translation, store)
         last = original.turns[-1]
         ending = original.ending or Ending("translated", last.number, last.speaker, "")
         return session, self._translate(original, session), ending
 
     async def _translate(self, original: Session, session: Session) -> AsyncGenerator[Turn]:
         for turn in original.turns[len(session.turns) :]:
-            yield await self._turn(turn, session)
+            yield await self._translate_turn(turn, session)
 
-    async def _original(self, session_id: str) -> Session:
-        original = await self._source.session(session_id)
-        if original is None:
-            raise InputError(f"Session {session_id} is no longer there.", where=str(self._source.path))
-        return original
-
-    async def _turn(self, turn: Turn, session: Session) -> Turn:
+    async def _translate_turn(self, turn: Turn, session: Session) -> Turn:
         begun = perf_counter()
+        model = self._context.models["assistant"]
+        values = {"language": session.values["language"], "language_name": session.provenance.language or ""}
+        system = Message("system", Text(self._fill("system", values).strip()))
         pieces: list[str] = []
         usage = Usage()
-        model, fingerprint = "", None
+        name, fingerprint = turn.model, None
         for number, piece in enumerate(_KEPT.split(turn.text)):
             if number % 2 or not any(character.isalpha() for character in piece):
                 pieces.append(piece)
                 continue
-            text = piece.strip()
-            reply = await self._model.reply(self._request(text, turn.number, number, session))
+            request = Request(
+                messages=(system, Message("user", Text(piece.strip()))),
+                sampling=derive_sampling(
+                    session.provenance.sampling["translator"], "translator", turn.number, number
+                ),
+                session=session.id,
+                agent="translator",
+                call_index=turn.number * 100 + number,
+            )
+            reply = await model.reply(request)
             usage += reply.usage
-            model, fingerprint = reply.model, reply.fingerprint
+            name, fingerprint = reply.model or name, reply.fingerprint
             if not reply.text.strip():
-                raise BadReply(f"The translation of turn {turn.number} is empty.", where=self._model.name)
+                raise BadReply(f"The translation of turn {turn.number} is empty.", where=model.name)
             before = piece[: len(piece) - len(piece.lstrip())]
             pieces.append(before + reply.text.strip() + piece[len(piece.rstrip()) :])
-        said = clean_text("".join(pieces))
+        text = clean_text("".join(pieces))
         return replace(
             turn,
-            text=Text(said),
-            said=(read_instruction if turn.speaker == "user" else read_solution)(said),
+            text=Text(text),
+            said=(read_instruction if turn.speaker == "user" else read_solution)(text),
             usage=usage,
             seconds=perf_counter() - begun,
             first_token=None,
-            model=model or turn.model,
+            model=name,
             fingerprint=fingerprint,
-        )
-
-    def _request(self, text: str, turn: int, piece: int, session: Session) -> Request:
-        values = {"language": session.values["language"], "language_name": session.provenance.language or ""}
-        sampling = session.provenance.sampling["translator"]
-        return Request(
-            messages=(
-                Message("system", Text(self._fill("system", values).strip())),
-                Message("user", Text(text)),
-            ),
-            sampling=derive_sampling(sampling, "translator", turn, piece),
-            session=session.id,
-            agent="translator",
-            call_index=turn * 100 + piece,
         )
