@@ -11,7 +11,6 @@ from bactrian.errors import BudgetReached
 from bactrian.models.budget import RAISE_LIMIT, UsageMeter
 from bactrian.records.text import write_dollars
 from bactrian.runs.cost import Outlook, RemainingUsage
-from bactrian.stats.streaming import Moments
 
 _CAUTION = 1.0
 """Standard deviations of reserve for the sessions in flight."""
@@ -65,10 +64,16 @@ class Admission:
 
     async def admit(self, turns: int) -> bool:
         """Wait until a session that has ``turns`` turns can be paid for; return False if it cannot."""
-        if not self.meter.limited and not self._closed:
+        if self._closed:
+            return False
+        if not self.meter.limited:
             self.outlook.begin(turns)
             return True
-        return await self._queue(turns)
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((turns, future))
+        if len(self._waiting) == 1:
+            self._settle()
+        return await future
 
     def is_tight(self) -> bool:
         """Return True if :meth:`stay` has to be asked before the next turn."""
@@ -78,8 +83,14 @@ class Admission:
         """Pause a session that has ``turns`` turns if the money does not last; return False if it has to stop."""
         if self._closed:
             return True
-        if all(limit is None or limit.expected <= limit.left for limit in self._weigh(None)):
-            self._schedule_check()
+        tokens, usd = self._weigh(None)
+        if all(limit is None or limit.expected <= limit.left for limit in (tokens, usd)):
+            # At this usage the sessions in flight are weighed again.
+            self._next_usd = self._next_tokens = inf
+            if usd is not None:
+                self._next_usd = self.meter.usd + _RECHECK * (usd.left - usd.expected)
+            if tokens is not None:
+                self._next_tokens = self.meter.used.total + _RECHECK * (tokens.left - tokens.expected)
             self._settle()
             return True
         open_ = self.outlook.open
@@ -138,22 +149,18 @@ class Admission:
         self._waiting.clear()
         self._paused.clear()
 
-    async def _queue(self, turns: int) -> bool:
-        if self._closed:
-            return False
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.append((turns, future))
-        if len(self._waiting) == 1:
-            self._settle()
-        return await future
-
     def _settle(self) -> None:
         """Let sessions continue, the longest first, then others begin, as long as they can be paid for."""
         while (queue := self._paused or self._waiting) and not self._closed:
             first = max(queue, key=lambda entry: entry[0]) if queue is self._paused else queue[0]
             turns, future = first
             alone = not any(self.outlook.open)
-            if not self._can_pay(turns, alone=alone):
+            limits = [limit for limit in self._weigh(turns) if limit is not None]
+            if alone and not self.outlook.ended:
+                can_pay = all(limit.left > 0 for limit in limits)  # The first one shows what a session takes.
+            else:
+                can_pay = all((limit.expected if alone else limit.cautious) <= limit.left for limit in limits)
+            if not can_pay:
                 if alone:
                     self.refused = True
                     self.close()
@@ -161,21 +168,6 @@ class Admission:
             queue.remove(first)
             self.outlook.begin(turns)
             future.set_result(True)
-
-    def _can_pay(self, turns: int, *, alone: bool) -> bool:
-        limits = [limit for limit in self._weigh(turns) if limit is not None]
-        if alone and not self.outlook.ended:
-            return all(limit.left > 0 for limit in limits)  # The first one shows what a session takes.
-        return all((limit.expected if alone else limit.cautious) <= limit.left for limit in limits)
-
-    def _schedule_check(self) -> None:
-        """Set at which usage the sessions in flight are weighed again."""
-        self._next_usd = self._next_tokens = inf
-        tokens, usd = self._weigh(None)
-        if usd is not None:
-            self._next_usd = self.meter.usd + _RECHECK * (usd.left - usd.expected)
-        if tokens is not None:
-            self._next_tokens = self.meter.used.total + _RECHECK * (tokens.left - tokens.expected)
 
     def _weigh(self, turns: int | None) -> tuple[Shortfall | None, Shortfall | None]:
         """Return what is left of each limit, tokens and US dollars, and what the sessions in flight need of it.
@@ -193,16 +185,13 @@ class Admission:
         return tokens, usd
 
     def _compare(self, left: float, remaining: RemainingUsage, turns: int | None) -> Shortfall:
-        total, most = self.outlook.sum_open(remaining)
+        """Compare ``left`` with the need, and with a reserve: at first for the longest sessions, later for chance."""
+        outlook = self.outlook
+        total, most = outlook.sum_open(remaining)
         if turns is not None:
             total, most = total.add(remaining.find(turns)), most + remaining.find_most(turns)
-        return Shortfall(left, total.mean, self._reserve(total, most))
-
-    def _reserve(self, total: Moments, most: float) -> float:
-        """Add a reserve to ``total``: at first for the longest sessions that there can be, later for chance."""
-        outlook = self.outlook
         open_ = sum(outlook.open) + 1
         doubt = max(0.0, most - total.mean) * open_ / (open_ + _TELLING * outlook.ended)
         reserve = total.mean + max(doubt, _CAUTION * sqrt(total.variance))
         unseen = max(0.0, 1 - outlook.furthest / _SEEN)
-        return reserve * (1 + (_LARGER - 1) * unseen)
+        return Shortfall(left, total.mean, reserve * (1 + (_LARGER - 1) * unseen))

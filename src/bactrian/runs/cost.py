@@ -59,14 +59,6 @@ class AxisCosts:
     """Questions whose usage is known."""
     used: Usage = Usage()
 
-    def finish(self, items: ItemList) -> None:
-        """Count a finished list; a copied one shows no cost."""
-        questions = len(items.items) if self.each else 1
-        self.left = max(0, self.left - questions)
-        if items.calls:
-            self.asked += questions
-            self.used += items.usage
-
     def estimate(self) -> Usage:
         """Return the cost of all remaining questions together."""
         if not self.asked:
@@ -85,8 +77,13 @@ class ListCosts:
 
     def finish(self, items: ItemList) -> None:
         """Count a finished list."""
-        if (axis := self.axes.get(items.id.partition("@")[0])) is not None:
-            axis.finish(items)
+        if (axis := self.axes.get(items.id.partition("@")[0])) is None:
+            return
+        questions = len(items.items) if axis.each else 1
+        axis.left = max(0, axis.left - questions)
+        if items.calls:  # a copied list shows no cost
+            axis.asked += questions
+            axis.used += items.usage
 
     def estimate(self) -> Usage:
         """Return the tokens of all remaining questions."""

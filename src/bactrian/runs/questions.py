@@ -257,7 +257,7 @@ class TranslatePlayer(QuestionPlayer):
         self._fill = make_filler(plan)
 
     async def begin(self, job: Job, store: RunStore) -> tuple[Session, AsyncGenerator[Turn], Ending]:
-        """Return the session with roles and task of the original, the turns that it lacks, and the original's ending."""
+        """Return the session with the original's roles and task, the turns that it lacks, and its ending."""
         original = await self._source.session(job.values["source"])
         if original is None:
             raise InputError(
