@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bactrian.records.session import Role
-from bactrian.roleplay.agent import build_user_format
+from bactrian.roleplay.formats import build_user_format
 from bactrian.roleplay.setup import (
     EXAMPLE,
     ROLES,

@@ -17,9 +17,9 @@ from bactrian.recipes.schema import Axis
 from bactrian.records.run import Finding
 from bactrian.records.text import Text
 from bactrian.records.turn import CriticSettings, Invocation, Message, ToolCall, Toolkit, Usage
-from bactrian.roleplay.agent import build_assistant_format, build_small_task_format, build_user_format
 from bactrian.roleplay.critic import build_answer_format, build_ranking_format
 from bactrian.roleplay.endings import default_endings
+from bactrian.roleplay.formats import build_assistant_format, build_small_task_format, build_user_format
 from bactrian.roleplay.loop import play_session
 from bactrian.roleplay.role_assignment import find_roles
 from bactrian.roleplay.role_play import build_role_play

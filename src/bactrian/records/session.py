@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal
@@ -225,7 +225,7 @@ def write_transcript(session: Session) -> str:
     """Return the conversation as plain text, without terminal control sequences."""
     parts = [_format_title(session), *(f"{name}: {text}" for name, text in _list_steps(session))]
     for turn in session.turns:
-        steps = [f"  {line}" for line in _list_preludes(turn)]
+        steps = [f"  {line}" for line in _list_preludes(turn, _shorten)]
         parts.append(
             "\n".join((f"\n{_format_speaker(session, turn.speaker, turn.role)}", *steps, turn.text.strip()))
         )
@@ -267,37 +267,29 @@ def _format_speaker(session: Session, speaker: str, role: str) -> str:
     return f"{role} ({part})" if part else role
 
 
-def _list_preludes(turn: Turn) -> list[str]:
-    """Return what precedes the words of a turn, a line each: its thought and its tool calls, shortened."""
-    lines = [f"thinks: {_shorten(turn.thought)}"] if turn.thought else []
+def _list_preludes(turn: Turn, write: Callable[[str], str]) -> list[str]:
+    """Return what precedes the words of a turn, a line each: its thoughts and its tool calls, written by ``write``."""
+    lines = [f"thinks: {write(turn.thought)}"] if turn.thought else []
     for use in turn.uses:
-        lines += [f"thinks: {_shorten(use.call.thought)}"] if use.call.thought else []
-        lines.append(f"calls {use.call.wanted.name} {_shorten(use.call.wanted.arguments)}")
+        lines += [f"thinks: {write(use.call.thought)}"] if use.call.thought else []
+        lines.append(f"calls {use.call.wanted.name} {write(use.call.wanted.arguments)}")
         if use.result is not None:
             wrong = " (wrong)" if use.result.problem else ""
-            lines.append(f"{use.result.name} says{wrong}: {_shorten(use.result.text)}")
+            lines.append(f"{use.result.name} says{wrong}: {write(use.result.text)}")
     return lines
 
 
 def _fold(turn: Turn) -> str:
     """Return the thought and the tool calls of a turn as HTML that opens at a click; empty if it has none."""
+    lines = _list_preludes(turn, str)
+    if not lines:
+        return ""
     thinks = turn.thought or any(use.call.thought for use in turn.uses)
-    lines = [f"thinks: {turn.thought}"] if turn.thought else []
-    for use in turn.uses:
-        lines += [f"thinks: {use.call.thought}"] if use.call.thought else []
-        lines.append(f"calls {use.call.wanted.name} {use.call.wanted.arguments}")
-        if use.result is not None:
-            lines.append(
-                f"{use.result.name} says{' (wrong)' if use.result.problem else ''}: {use.result.text}"
-            )
     names = ", ".join(dict.fromkeys(use.call.wanted.name for use in turn.uses))
     title = " and ".join(filter(None, ("thought" if thinks else "", f"tools: {names}" if names else "")))
-    body = "\n".join(lines)
     return (
         f'<details style="{_FAINT}"><summary>{_escape_html(title)}</summary>'
-        f'<div style="white-space:pre-wrap">{_escape_html(body)}</div></details>'
-        if lines
-        else ""
+        f'<div style="white-space:pre-wrap">{_escape_html(chr(10).join(lines))}</div></details>'
     )
 
 

@@ -30,7 +30,8 @@ from bactrian.records.turn import (
     Usage,
     Use,
 )
-from bactrian.roleplay.agent import Agent, make_object_schema
+from bactrian.roleplay.agent import Agent
+from bactrian.roleplay.formats import make_object_schema
 
 # The format of a critic's answer: the choice stands alone in the first line, so that it is unambiguous.
 #

@@ -62,14 +62,12 @@ class AssistantInstructs:
     """Number of turns in a row."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        flip = None
+        for turn in _list_last("assistant", turns, self.limit):
+            if (flip := find_instruction(turn.text, self.language)) is None:
+                return None
         last = turns[-1]
-        flip = find_instruction(last.text, self.language) if last.speaker == "assistant" else None
-        if flip is None:
-            return None
-        before = [turn.text for turn in turns[-2 * self.limit : -1] if turn.speaker == "assistant"]
-        if len(before) < self.limit - 1 or not all(find_instruction(text, self.language) for text in before):
-            return None
-        return make_ending("assistant_instruct", last, last.text[flip.start() :])
+        return make_ending("assistant_instruct", last, last.text[flip.start() :]) if flip else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +77,11 @@ class UserDoesNotInstruct:
     limit: int = 3
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
-        if turns[-1].speaker != "user" or turns[-1].said is not None:
+        if turns[-1].said is not None:  # The common case: the rule is asked after every turn.
             return None
-        recent = [turn for turn in turns[-2 * self.limit :] if turn.speaker == "user"][-self.limit :]
-        if len(recent) < self.limit or any(isinstance(turn.said, Instruction) for turn in recent):
-            return None
-        return make_ending("user_no_instruct", turns[-1])
+        recent = _list_last("user", turns, self.limit)
+        silent = bool(recent) and not any(isinstance(turn.said, Instruction) for turn in recent)
+        return make_ending("user_no_instruct", turns[-1]) if silent else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +147,14 @@ def make_ending(code: EndingCode, turn: Turn, evidence: str | None = None) -> En
     return Ending(code, turn.number, turn.speaker, (evidence or turn.text).strip()[:500])
 
 
+def _list_last(speaker: Speaker, turns: Sequence[Turn], count: int) -> list[Turn]:
+    """Return the last ``count`` turns of ``speaker``, which spoke last; an empty list if there are fewer."""
+    if turns[-1].speaker != speaker:
+        return []
+    recent = [turn for turn in turns[-2 * count :] if turn.speaker == speaker][-count:]
+    return recent if len(recent) == count else []
+
+
 # CAMEL's own rules, which look for substrings (its role-playing data script, as of November 2023).
 #
 # They serve for comparison. Two things are not copied. CAMEL asks the AI assistant once more after the done
@@ -178,10 +183,9 @@ class LacksInstruction:
     limit: int = 3
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
-        recent = _last_of("user", turns, self.limit)
-        if not recent or any(_INSTRUCTION in turn.text for turn in recent):
-            return None
-        return make_ending("user_no_instruct", turns[-1])
+        recent = _list_last("user", turns, self.limit)
+        silent = bool(recent) and not any(_INSTRUCTION in turn.text for turn in recent)
+        return make_ending("user_no_instruct", turns[-1]) if silent else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +195,9 @@ class HoldsInstruction:
     limit: int = 1
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
-        recent = _last_of("assistant", turns, self.limit)
-        if not recent or not all(_INSTRUCTION in turn.text for turn in recent):
-            return None
-        return make_ending("assistant_instruct", turns[-1])
+        recent = _list_last("assistant", turns, self.limit)
+        instructs = bool(recent) and all(_INSTRUCTION in turn.text for turn in recent)
+        return make_ending("assistant_instruct", turns[-1]) if instructs else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,33 +209,13 @@ class RepeatWords:
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         if turns[-1].speaker != "assistant" or len(turns) < 2 * self.rounds:
             return None
-        said = [turn.text.lower() for turn in turns[-2 * self.rounds :]]
-        rounds = zip(said[::2], said[1::2], strict=True)
-        if not all(any(word in one or word in other for word in WORDS) for one, other in rounds):
-            return None
-        return make_ending("repeat_loop", turns[-1])
-
-
-def _last_of(speaker: str, turns: Sequence[Turn], count: int) -> list[Turn]:
-    """Return the last ``count`` turns of ``speaker``, which spoke last; an empty list if there are fewer."""
-    if turns[-1].speaker != speaker:
-        return []
-    found = [turn for turn in turns[-2 * count :] if turn.speaker == speaker][-count:]
-    return found if len(found) == count else []
+        texts = [turn.text.lower() for turn in turns[-2 * self.rounds :]]
+        rounds = map(" ".join, zip(texts[::2], texts[1::2], strict=True))
+        polite = all(any(word in texts for word in WORDS) for texts in rounds)
+        return make_ending("repeat_loop", turns[-1]) if polite else None
 
 
 # Endings chosen one by one, with thresholds of their own.
-
-
-@dataclass(frozen=True, slots=True)
-class NamedEnding:
-    """Stands for an ending that an installed package registers, until it is loaded."""
-
-    code: str
-
-    def __call__(self, turns: Sequence[Turn]) -> Ending | None:  # noqa: ARG002
-        """Return None: only the loaded ending ends a session."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +257,7 @@ class ChosenEndings:
             case "repeat_words":
                 return RepeatWords(count)
             case _:
-                return NamedEnding(code)
+                return OwnEnding(code, load_ending(code))
 
 
 # User-defined endings: a function, an object, a code, or an entry point of another package.
@@ -312,7 +295,7 @@ class OwnEnding:
             InputError: the function failed.
         """
         try:
-            found = self.function(turns)
+            answer = self.function(turns)
         except BactrianError:
             raise
         except Exception as error:
@@ -321,11 +304,9 @@ class OwnEnding:
                 where=self.code,
                 next="Fix the function; a stored session keeps its turns.",
             ) from error
-        if found is None or found is False or isinstance(found, Ending):
-            return found or None
-        last = turns[-1]
-        evidence = found if isinstance(found, str) else last.text
-        return Ending(self.code, last.number, last.speaker, evidence.strip()[:500])
+        if answer is None or answer is False or isinstance(answer, Ending):
+            return answer or None
+        return make_ending(self.code, turns[-1], answer if isinstance(answer, str) else None)
 
 
 @overload
@@ -369,8 +350,8 @@ def find_code(rule: object) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).lower()
 
 
-def read_endings(given: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule, ...], bool]:
-    """Return the rules that ``given`` names or contains, and whether the paper's endings replace the default ones.
+def read_endings(endings: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule, ...], bool]:
+    """Return the rules that ``endings`` names or contains, and whether the paper's endings replace the default ones.
 
     Names are parsed by :func:`~bactrian.recipes.parameters.parse_endings`: ``"paper"``, ``"camel"``, ``"default"``, or
     codes with thresholds, which replace the default endings. Rules and functions are added to them.
@@ -378,16 +359,24 @@ def read_endings(given: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule, 
     Raises:
         InputError: a name stands for no ending, or something is neither a name nor can be called.
     """
-    if isinstance(given, str) or callable(given):
-        listed: list[EndingLike] = [given]
-    elif isinstance(cast("object", given), Iterable):
-        listed = list(given)
-    else:
+    if isinstance(endings, str) or callable(endings):
+        endings = [endings]
+    elif not isinstance(cast("object", endings), Iterable):
         raise InputError(
-            f"{given!r} is not a list of endings.", where="endings", next="Give codes, functions or rules."
+            f"{endings!r} is not a list of endings.", where="endings", next="Give codes, functions or rules."
         )
-    names = ",".join(one for one in listed if isinstance(one, str))
-    rules = tuple(_read(one) for one in listed if not isinstance(one, str))
+    listed = list(endings)
+    names = ",".join(item for item in listed if isinstance(item, str))
+    rules: tuple[Rule, ...] = ()
+    for item in listed:
+        if isinstance(item, str):
+            continue
+        if not callable(item):
+            raise InputError(
+                f"{item!r} is not an ending.", where="endings", next="Pass a name or a function of the turns."
+            )
+        known = isinstance(item, OwnEnding) or type(item) in BUILT_IN.values()
+        rules += (cast("Rule", item) if known else OwnEnding(_check(find_code(item)), item),)
     if names in ("", "default", "paper"):
         return rules, names == "paper"
     return (ChosenEndings(parse_endings(names)), *rules), False
@@ -403,10 +392,7 @@ def combine_endings(
     usual = (paper_endings if paper else default_endings)(limit, language=language)
     for rule in own:
         if isinstance(rule, ChosenEndings):
-            usual = tuple(
-                OwnEnding(one.code, load_ending(one.code)) if isinstance(one, NamedEnding) else one
-                for one in rule.build_rules(limit=limit, language=language)
-            )
+            usual = rule.build_rules(limit=limit, language=language)
     codes = {find_code(rule): rule for rule in own if not isinstance(rule, ChosenEndings)}
     kept = [codes.pop(find_code(rule), rule) for rule in usual]
     return (*kept[:-1], *codes.values(), kept[-1])
@@ -418,25 +404,13 @@ def load_ending(code: str) -> EndingFunction:
     Raises:
         InputError: it cannot be loaded or called.
     """
-    found = load_plugin(GROUP, code)
-    made = found() if isinstance(found, type) else found
+    loaded = load_plugin(GROUP, code)
+    made = loaded() if isinstance(loaded, type) else loaded
     if not callable(made):
         raise InputError(
             f"The ending {code!r} cannot be called.", where=GROUP, next="Fix the package that registers it."
         )
     return cast("EndingFunction", made)
-
-
-def _read(given: Rule | EndingFunction) -> Rule:
-    if not callable(given):
-        raise InputError(
-            f"{given!r} is not an ending.",
-            where="endings",
-            next="Pass a name or a function of the turns.",
-        )
-    if type(given) in BUILT_IN.values() or isinstance(given, OwnEnding):
-        return cast("Rule", given)
-    return OwnEnding(_check(find_code(given)), given)
 
 
 def _check(code: str) -> str:

@@ -16,6 +16,7 @@ from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.session import Role
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Message, Sampling, Usage
+from bactrian.roleplay.formats import make_object_schema
 
 _FRUITLESS = 3
 """Consecutive answers without a new role before the search gives up."""
@@ -178,20 +179,10 @@ def _form(count: int, *, small: bool) -> ResponseFormat:
     )
     line = '[A-Z] [a-z A-Z,-]{20,140} "."' if small else '[A-Z] [^\\n]{10,400} "."'
     text = {"type": "string"}
-    one = {
-        "type": "object",
-        "properties": {"role": text, "description": text, "competencies": text},
-        "required": ["role", "description", "competencies"],
-        "additionalProperties": False,
-    }
+    expert = make_object_schema(role=text, description=text, competencies=text)
     return ResponseFormat(
         name="roles",
-        schema={
-            "type": "object",
-            "properties": {"roles": {"type": "array", "items": one}},
-            "required": ["roles"],
-            "additionalProperties": False,
-        },
+        schema=make_object_schema(roles={"type": "array", "items": expert}),
         grammar=(
             f"root ::= {' '.join(['one'] * count)}\n"
             f'one ::= "Role: " {name} "\\nDescription: " line "\\nCompetencies: " line "\\n\\n"\n'

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bactrian.errors import BadReply, InputError, ModelError
 from bactrian.models.model import Model, Request, get_traits
 from bactrian.models.seeds import derive_sampling
-from bactrian.protocol.pack import Pack, list_packs, load_pack, render_inception
+from bactrian.protocol.pack import Pack, list_packs, load_pack, render_inception, render_prompt
 from bactrian.records.events import Event
 from bactrian.records.session import HUMAN, Session
 from bactrian.records.text import Text
@@ -17,20 +17,22 @@ from bactrian.roleplay.agent import (
     MORE_ROOM,
     Agent,
     Listener,
-    build_assistant_format,
-    build_small_task_format,
-    build_user_format,
-    describe_fields,
     is_all_thought,
     make_room_for_thoughts,
 )
 from bactrian.roleplay.endings import Rule
+from bactrian.roleplay.formats import (
+    Fresh,
+    build_assistant_format,
+    build_small_task_format,
+    build_user_format,
+)
 from bactrian.roleplay.proposals import choose_turns
 from bactrian.roleplay.setup import SMALL_PACK, WORD_LIMIT, RolePlaySetup, new_session
 from bactrian.roleplay.start import PlayOrder, end_as_failed, run_scene
 from bactrian.roleplay.tool_turns import use_tools
 from bactrian.roleplay.tools import NO_TOOLS, Toolbox
-from bactrian.roleplay.turns import Fresh, Scene, TurnStrategy
+from bactrian.roleplay.turns import Scene, TurnStrategy
 from bactrian.store import RunStore
 
 
@@ -219,11 +221,13 @@ def build_role_play(
     ):
         model, toolbox = models[side], find_toolbox(session, side, tools)
         traits = get_traits(model)
-        has_fields = enforced and traits.constrained_by == "schema" and model.name != HUMAN
-        more = [describe_fields(side) if has_fields else "", toolbox.describe() if toolbox else ""]
-        if side == "user":
+        more = [toolbox.describe()] if toolbox is not None else []
+        if enforced and traits.constrained_by == "schema" and model.name != HUMAN:
+            more.insert(0, render_prompt(f"fields_{side}"))
+        form = None
+        if enforced and side == "user":
             form = build_user_format(small=traits.small, plain=plain)
-        else:  # The small grammar does not admit code.
+        elif enforced:  # The small grammar does not admit code.
             form = build_assistant_format(small=traits.small and not origin.needs_code, plain=plain)
         agents[side] = Agent(
             speaker=side,
@@ -232,7 +236,7 @@ def build_role_play(
             model=model,
             sampling=origin.sampling.get(side, Sampling()),
             opening=Text(prompts.opening) if side == "user" else None,
-            form=form if enforced else None,
+            form=form,
             toolbox=toolbox,
             language=origin.language,
         )

@@ -158,34 +158,29 @@ def new_session(
                 where="--search",
                 next="Leave it out, or let a model play.",
             )
+        if setup.critic.searches and setup.tools:
+            raise InputError(
+                "Tools and a search cannot be combined: a search tries turns that are never spoken, "
+                "and a tool's effects cannot be undone.",
+                where="tools",
+                next="Leave one of them out; a critic that does not search goes with tools.",
+            )
     check_tools(setup.tools, setup.models)
     if setup.protocol == "enforced":
-        _check_enforceable(setup)
-    if setup.tools and setup.critic is not None and setup.critic.searches:
-        raise InputError(
-            "Tools and a search cannot be combined: a search tries turns that are never spoken, "
-            "and a tool's effects cannot be undone.",
-            where="tools",
-            next="Leave one of them out; a critic that does not search goes with tools.",
-        )
+        for model in (setup.models["user"], setup.models["assistant"]):
+            if find_traits(model).constrained_by == "none":
+                raise InputError(
+                    f"The protocol cannot be enforced on {model!r}: nothing constrains what it writes.",
+                    where="--protocol",
+                    next="Use the free protocol, or another model; `bactrian models` shows what constrains each.",
+                )
     return Session(
         id=name or _identify(setup, pack),
         assistant=setup.assistant,
         user=setup.user,
         task=Task(original=setup.idea),
-        provenance=provenance or _provenance(setup, pack),
+        provenance=provenance or _make_provenance(setup, pack),
     )
-
-
-def _check_enforceable(setup: RolePlaySetup) -> None:
-    for side in ("user", "assistant"):
-        name = setup.models[side]
-        if find_traits(name).constrained_by == "none":
-            raise InputError(
-                f"The protocol cannot be enforced on {name!r}: nothing constrains what it writes.",
-                where="--protocol",
-                next="Use the free protocol, or another model; `bactrian models` shows what constrains each.",
-            )
 
 
 def check_tools(tools: Iterable[str], models: Mapping[str, str]) -> None:
@@ -203,33 +198,31 @@ def check_tools(tools: Iterable[str], models: Mapping[str, str]) -> None:
             )
 
 
-def _provenance(setup: RolePlaySetup, pack: Pack) -> Provenance:
+def _make_provenance(setup: RolePlaySetup, pack: Pack) -> Provenance:
     agents = ["user", "assistant"]
     agents += ["task_specifier"] if setup.specify else []
     agents += ["task_planner"] if setup.plan else []
     agents += ["critic"] if setup.critic else []
     varied = setup.critic is not None and setup.critic.proposals > 1
+    sampling: dict[str, Sampling] = {}
+    for agent in agents:
+        if setup.models[agent] != HUMAN:
+            usual = default_sampling(agent, setup.models[agent], setup.seed, varied=varied)
+            warm = replace(usual, temperature=setup.temperatures.get(agent, usual.temperature))
+            sampling[agent] = apply_parameters(warm, setup.parameters.get(agent, ()))
     return Provenance(
         prompts=pack.name,
         prompts_hash=pack.hash,
         engine_hash=pack.engine.hash,
         protocol=setup.protocol or ("enforced" if setup.small else "free"),
         models={agent: setup.models[agent] for agent in agents},
-        sampling={
-            agent: _sampling(agent, setup, varied=varied) for agent in agents if setup.models[agent] != HUMAN
-        },
+        sampling=sampling,
         language=setup.language,
         preamble=setup.preamble,
         needs_code=setup.needs_code,
         critic=setup.critic,
         tools=setup.tools,
     )
-
-
-def _sampling(agent: str, setup: RolePlaySetup, *, varied: bool) -> Sampling:
-    usual = default_sampling(agent, setup.models[agent], setup.seed, varied=varied)
-    warm = replace(usual, temperature=setup.temperatures.get(agent, usual.temperature))
-    return apply_parameters(warm, setup.parameters.get(agent, ()))
 
 
 def _identify(setup: RolePlaySetup, pack: Pack) -> str:

@@ -31,6 +31,7 @@ from bactrian.records.turn import Sampling, Solution, Speaker, Turn
 from bactrian.roleplay.agent import Agent, Listener
 from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.endings import EndpointRefused, MaxMessages, Rule, TaskDone, find_code
+from bactrian.roleplay.formats import make_object_schema
 from bactrian.roleplay.role_play import find_toolbox, run_role_play
 from bactrian.roleplay.setup import RolePlaySetup, check_tools, new_session
 from bactrian.roleplay.start import (
@@ -267,20 +268,15 @@ def build_moderator_format(roles: list[str], *, small: bool = False) -> Response
     names = " | ".join(json.dumps(role, ensure_ascii=False) for role in roles)
     return ResponseFormat(
         name="moderation",
-        schema={
-            "type": "object",
-            "properties": {
-                "message": {"type": "string", "description": render_prompt("schema_moderator_message")},
-                "next": {
-                    "type": ["string", "null"],
-                    "enum": [*roles, None],
-                    "description": render_prompt("schema_moderator_next"),
-                },
-                "done": {"type": "boolean", "description": render_prompt("schema_moderator_done")},
+        schema=make_object_schema(
+            message={"type": "string", "description": render_prompt("schema_moderator_message")},
+            next={
+                "type": ["string", "null"],
+                "enum": [*roles, None],
+                "description": render_prompt("schema_moderator_next"),
             },
-            "required": ["message", "next", "done"],
-            "additionalProperties": False,
-        },
+            done={"type": "boolean", "description": render_prompt("schema_moderator_done")},
+        ),
         grammar=(
             f'root ::= line "\\nNext: " ({names}) | line "\\n{DONE}"\n'
             f"line ::= [A-Z] [^\\n<>]{{20,{longest}}} [.?]\n"
