@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bactrian.analyze.report import COOPERATION
-from bactrian.analyze.report_page import write_comparison_verdict
+from bactrian.analyze.report_page import write_verdict
 from bactrian.api.run_report import list_settings
 from bactrian.recipes.load import load_recipe
 
@@ -46,4 +46,4 @@ def test_the_verdict_on_three_runs_names_those_that_differ(sure: tuple[str, ...]
         {"paired": None, COOPERATION: {"low": 0.1 if name in sure else -0.1, "high": 0.3}}
         for name in names[1:]
     ]
-    assert told in write_comparison_verdict(reports, changes)
+    assert told in write_verdict(reports, changes)

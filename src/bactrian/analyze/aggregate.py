@@ -21,15 +21,13 @@ from bactrian.records.turn import Instruction, Solution, Speaker, Usage, Use
 from bactrian.stats.intervals import Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
+# Texts in a block for distinct-n, which decreases with their number, so that only equal blocks are
+# comparable.
 BLOCK = 100
-"""Texts in a block for distinct-n, which decreases with their number, so that only equal blocks are comparable."""
-ALIKE = 0.7
-"""Jaccard similarity of shingles from which two texts are near-duplicates."""
-_SHINGLE = 3
-"""Words in a shingle."""
+ALIKE = 0.7  # Jaccard similarity of shingles from which two texts are near-duplicates
+_SHINGLE = 3  # words in a shingle
 _PERMUTATIONS = 128
-_BANDS = 32
-"""Bands of four rows: two texts with similarity 0.7 are missed once in 6,000 cases."""
+_BANDS = 32  # Bands of four rows: two texts with similarity 0.7 are missed once in 6,000 cases
 # Scripts without spaces are split into characters.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 
@@ -38,12 +36,11 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff
 class Diversity:
     """Diversity of a sample of texts."""
 
-    texts: int
-    """Number of texts in the sample."""
+    texts: int  # number of texts in the sample
+    # By n, distinct n-grams as a share of all, over blocks of a hundred texts (over all if there are
+    # fewer).
     distinct: dict[int, StreamingMean]
-    """By n, distinct n-grams as a share of all, over blocks of a hundred texts (over all if there are fewer)."""
-    near_duplicates: Proportion
-    """Number of texts with at least one near-duplicate."""
+    near_duplicates: Proportion  # number of texts with at least one near-duplicate
 
 
 def measure_diversity(texts: Sequence[str]) -> Diversity:
@@ -94,8 +91,7 @@ def _near_duplicates(texts: Sequence[Sequence[str]]) -> int:
 # A reproducible sample of texts, independent of the order of reading.
 
 
-LARGEST = 10_000
-"""Most texts in a sample."""
+LARGEST = 10_000  # most texts in a sample
 
 
 @dataclass(slots=True)
@@ -103,8 +99,8 @@ class HashSample:
     """The texts whose keys have the smallest hashes: pseudo-random and reproducible."""
 
     seen: int = 0
+    # Texts, each with the hash of its key.
     texts: list[tuple[bytes, str]] = field(default_factory=list[tuple[bytes, str]])
-    """Texts, each with the hash of its key."""
 
     def add(self, key: str, text: str) -> None:
         """Add ``text`` if its key is in the sample; ``key`` is its position."""
@@ -133,8 +129,7 @@ class HashSample:
 # The summary of a session: all numbers that the report needs, without texts.
 
 
-UNFINISHED = "unfinished"
-"""The code of unfinished sessions."""
+UNFINISHED = "unfinished"  # the code of unfinished sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +157,12 @@ class SessionSummary:
     ending: str
     user_turns: int
     assistant_turns: int
-    solved: int
-    """Turns that are solutions by the inception protocol."""
+    solved: int  # turns that are solutions by the inception protocol
     usage: Usage
     seen: tuple[ShownTurn, ...]
+    # Hash of id, roles and original task: sessions of two runs with the same one are on the same job.
     job: bytes = b""
-    """Hash of id, roles and original task: sessions of two runs with the same one are on the same job."""
-    task: bytes = b""
-    """Hash of the task as both agents saw it."""
+    task: bytes = b""  # Hash of the task as both agents saw it
 
     @property
     def messages(self) -> int:
@@ -219,8 +212,7 @@ def summarize(
     return facts, findings
 
 
-PREPARATION = "task_specifier"
-"""The name under which tokens used before the conversation are counted."""
+PREPARATION = "task_specifier"  # the name under which tokens used before the conversation are counted
 
 
 @dataclass(slots=True)
@@ -228,25 +220,22 @@ class Aggregate:
     """The numbers of some sessions of a run."""
 
     facts: list[SessionSummary] = field(default_factory=list[SessionSummary])
-    findings: list[Finding] = field(default_factory=list[Finding])
-    """Only if requested."""
+    findings: list[Finding] = field(default_factory=list[Finding])  # only if requested
+    # By agent and by its model, as the user named it (empty if unknown).
     usage: defaultdict[tuple[str, str], Usage] = field(default_factory=lambda: defaultdict(Usage))
-    """By agent and by its model, as the user named it (empty if unknown)."""
+    # Durations of replies, by agent. Turns without a duration are left out.
     seconds: defaultdict[str, StreamingQuantiles] = field(
         default_factory=lambda: defaultdict(StreamingQuantiles)
     )
-    """Durations of replies, by agent. Turns without a duration are left out."""
+    # Prompt tokens by number of the turn.
     growth: defaultdict[int, StreamingMean] = field(default_factory=lambda: defaultdict(StreamingMean))
-    """Prompt tokens by number of the turn."""
     tasks: HashSample = field(default_factory=HashSample)
     instructions: HashSample = field(default_factory=HashSample)
-    prompts: Counter[str] = field(default_factory=Counter[str])
-    """Sessions by prompt pack."""
+    prompts: Counter[str] = field(default_factory=Counter[str])  # sessions by prompt pack
+    # Calls by name of the tool and by kind of failure; empty for success.
     tools: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
-    """Calls by name of the tool and by kind of failure; empty for success."""
     marks: set[str] = field(default_factory=set[str])
-    behaviours: tuple[Behaviour, ...] = BEHAVIOURS
-    """The behaviours that were detected."""
+    behaviours: tuple[Behaviour, ...] = BEHAVIOURS  # the behaviours that were detected
 
     def add(self, session: Session, own: Sequence[OwnBehaviour] = (), *, keep_findings: bool) -> None:
         """Add ``session``, with findings of the built-in behaviours and of ``own``."""

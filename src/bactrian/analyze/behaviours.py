@@ -43,9 +43,9 @@ from bactrian.records.run import BEHAVIOURS, LONGEST_QUOTE, Behaviour, Finding
 from bactrian.records.session import Session, find_kind
 from bactrian.records.turn import Turn
 
-Detector = Callable[[SessionReading], Iterator[Finding]]
-"""Detects one behaviour in a session."""
+Detector = Callable[[SessionReading], Iterator[Finding]]  # Detects one behaviour in a session
 
+# The detector of each behaviour.
 DETECTORS: Mapping[Behaviour, Detector] = MappingProxyType(
     {
         **{behaviour: detect_failure(behaviour) for behaviour in PAPER},
@@ -60,10 +60,9 @@ DETECTORS: Mapping[Behaviour, Detector] = MappingProxyType(
         "no_code": detect_missing_code,
     }
 )
-"""The detector of each behaviour."""
 
+# Behaviours that do not depend on the inception protocol: the only ones detected in group chats.
 _OF_ANYONE: tuple[Behaviour, ...] = ("empty_turn", "truncated_turn", "wrong_language", "refusal")
-"""Behaviours that do not depend on the inception protocol: the only ones detected in group chats."""
 
 
 @cache
@@ -73,12 +72,11 @@ def load_definitions() -> Mapping[Behaviour, str]:
     return MappingProxyType(tomllib.loads(text))
 
 
-GROUP = "bactrian.behaviours"
-"""Entry points of other packages: a behaviour by its code."""
+GROUP = "bactrian.behaviours"  # Entry points of other packages: a behaviour by its code
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
+# Tests one turn. True, or a text to quote as evidence, makes a finding.
 TurnTest = Callable[[Turn], bool | str | None]
-"""Tests one turn. True, or a text to quote as evidence, makes a finding."""
 
 
 class SessionDetector(Protocol):
@@ -136,8 +134,8 @@ class OwnBehaviour:
             ) from error
 
 
+# A code, a behaviour, an object with ``code`` and ``detect``, or a function of a turn.
 BehaviourLike = str | OwnBehaviour | SessionDetector | TurnTest
-"""A code, a behaviour, an object with ``code`` and ``detect``, or a function of a turn."""
 
 
 def behaviour(description: str, /, *, code: str | None = None) -> Callable[[TurnTest], OwnBehaviour]:

@@ -17,15 +17,14 @@ from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import BlockOutcome, SandboxSession
 from bactrian.sandbox.tiers import Tier
 
+# ``unknown``: it needs what a sandbox does not have, or it did not end in time.
 RunEnding = Literal["runs", "fails", "unknown"]
-"""``unknown``: it needs what a sandbox does not have, or it did not end in time."""
-LIMITS = Limits(cpu=30, wall=10)
-"""Of one session's code; ``wall`` is that of one block."""
-BLOCK_CPU = 5.0
-"""Seconds of CPU time of one block."""
+LIMITS = Limits(cpu=30, wall=10)  # of one session's code; ``wall`` is that of one block
+BLOCK_CPU = 5.0  # seconds of CPU time of one block
 
 _PROMPT = re.compile(r"^(?:>>>|\.\.\.)(?: |$)", re.MULTILINE)
 _SHELL = re.compile(r"^[ \t]*(?:[!%$]|(?:python3? -m )?pip3? install\b)", re.MULTILINE)
+# What a block lacks if it fails with an exception of that name: no fault of the code.
 _NEEDS = {
     "ModuleNotFoundError": "a package",
     "ImportError": "a package",
@@ -37,20 +36,16 @@ _NEEDS = {
         ("gaierror", "URLError", "ConnectionError", "ConnectionRefusedError", "NetworkError"), "the network"
     ),
 }
-"""What a block lacks if it fails with an exception of that name: no fault of the code."""
 
 
 @dataclass(frozen=True, slots=True)
 class SolutionRun:
     """How the Python of one turn ran."""
 
-    turn: int
-    """Its number, from 1."""
+    turn: int  # Its number, from 1
     ending: RunEnding
-    reason: str
-    """The last line of the traceback, or what is missing; empty if it ran."""
-    line: str = ""
-    """The line of code that failed; empty if it is not known."""
+    reason: str  # the last line of the traceback, or what is missing; empty if it ran
+    line: str = ""  # the line of code that failed; empty if it is not known
 
 
 def read_code(turn: Turn) -> list[str]:
@@ -178,8 +173,7 @@ DEFINITION = (
 class CodeRunner:
     """Runs the code of solutions and finds those that fail."""
 
-    tier: Tier | None = None
-    """Default: the strongest that works here."""
+    tier: Tier | None = None  # Default: the strongest that works here
     code: str = CODE_FAILS
 
     def detect(self, session: Session) -> Iterator[Finding]:

@@ -16,14 +16,10 @@ from bactrian.records.text import to_printable
 from bactrian.records.turn import Turn
 from bactrian.store import RunStore
 
-_NAMED = 5
-"""Number of worst, and of best, sessions that are listed."""
-_RANDOM = 10
-"""Number of sessions that are chosen at random."""
-QUOTES = 3
-"""Quotations of each behaviour."""
-_PAIRS = 6
-"""Pairs of sessions that a comparison shows."""
+_NAMED = 5  # number of worst, and of best, sessions that are listed
+_RANDOM = 10  # number of sessions that are chosen at random
+QUOTES = 3  # Quotations of each behaviour
+_PAIRS = 6  # Pairs of sessions that a comparison shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +100,10 @@ def _hash(session: SessionSummary) -> bytes:
 # Conversations as the page shows them: quotations marked, long turns shortened so that the page stays small.
 
 
-ALL_CONVERSATIONS = 1_000_000
-"""Most bytes of all conversations of a page."""
-_ONE_CONVERSATION = 48_000
-"""Most bytes of a conversation; its longest turns are shortened to fit."""
-_MARKUP = 220
-"""Bytes of a turn besides its text."""
-_AROUND = 160
-"""Characters of a turn before and after a quotation."""
+ALL_CONVERSATIONS = 1_000_000  # most bytes of all conversations of a page
+_ONE_CONVERSATION = 48_000  # most bytes of a conversation; its longest turns are shortened to fit
+_MARKUP = 220  # bytes of a turn besides its text
+_AROUND = 160  # characters of a turn before and after a quotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +112,9 @@ class ExcerptMessage:
 
     anchor: str
     turn: Turn
-    blocks: tuple[Block[Behaviour], ...]
-    """Its text, labelled with the behaviours whose evidence it is."""
+    blocks: tuple[Block[Behaviour], ...]  # Its text, labelled with the behaviours whose evidence it is
     findings: tuple[Finding, ...]
-    left_out: int
-    """Characters that are left out."""
+    left_out: int  # characters that are left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +124,7 @@ class Excerpt:
     anchor: str
     session: Session
     messages: tuple[ExcerptMessage, ...]
-    codes: tuple[Behaviour, ...]
-    """The behaviours that it shows."""
+    codes: tuple[Behaviour, ...]  # the behaviours that it shows
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,17 +40,13 @@ from bactrian.stats.intervals import Proportion, Stratum, estimate_prevalence
 from bactrian.store import RunStore
 
 JUDGE = "judge"
-TURNS_SHOWN = 5
-"""The turn in question and those before it."""
+TURNS_SHOWN = 5  # the turn in question and those before it
+# Tokens of a question besides these turns, mostly for the definition. An estimate, for forecasts.
 QUESTION_TOKENS = 400
-"""Tokens of a question besides these turns, mostly for the definition. An estimate, for forecasts."""
-ANSWER_TOKENS = 40
-"""Estimated tokens of an answer."""
-_LONGEST = 3000
-"""Maximum characters of a turn in a question; of a longer turn, both ends are included."""
+ANSWER_TOKENS = 40  # Estimated tokens of an answer
+_LONGEST = 3000  # maximum characters of a turn in a question; of a longer turn, both ends are included
 _ANSWER = re.compile(r"[*_#>\"' \t]*(yes|no)\b", re.IGNORECASE)
-SAMPLING = Sampling(temperature=0.0, max_tokens=120)
-"""The judge's default sampling parameters."""
+SAMPLING = Sampling(temperature=0.0, max_tokens=120)  # the judge's default sampling parameters
 
 
 # The format is enforced only by grammar: other models' answers are parsed well enough without it.
@@ -135,8 +131,7 @@ def _cut(text: str) -> str:
 # Asks a judge about the findings of a run, and stores each answer before the next question.
 
 
-Key = tuple[str, int, Behaviour]
-"""Session, turn and behaviour of a finding."""
+Key = tuple[str, int, Behaviour]  # Session, turn and behaviour of a finding
 
 
 async def confirm_findings(
@@ -238,8 +233,8 @@ def _open(
 # other turns does, so that the corrected rate is right even where the detector is not.
 
 
+# Behaviours that only the AI assistant can show.
 _OF_ASSISTANT: tuple[Behaviour, ...] = ("repeats_instruction", "flake_reply")
-"""Behaviours that only the AI assistant can show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +242,8 @@ class JudgeSample:
     """Turns to ask about, for one behaviour."""
 
     found: tuple[Finding, ...]
-    other: tuple[Finding, ...]
-    """Turns without a finding, as findings with confidence 0."""
-    found_turns: int
-    """Turns of the run with a finding."""
+    other: tuple[Finding, ...]  # turns without a finding, as findings with confidence 0
+    found_turns: int  # turns of the run with a finding
     other_turns: int
 
 
@@ -337,8 +330,7 @@ class Label:
     session: str
     turn: int
     behaviour: Behaviour
-    confidence: float
-    """The detector's, when the person was asked."""
+    confidence: float  # the detector's, when the person was asked
     shown: bool
 
 

@@ -41,8 +41,7 @@ class TurnView:
     """One turn, with the one that it answers."""
 
     turn: Turn
-    before: TurnView | None
-    """The turn before it; None for the first."""
+    before: TurnView | None  # the turn before it; None for the first
 
     @property
     def by_user(self) -> bool:
@@ -81,12 +80,11 @@ class SessionReading:
 
     session: Session
     views: tuple[TurnView, ...]
-    model: DetectorModel | None = None
-    """The learned detector; the built-in one if None."""
+    model: DetectorModel | None = None  # the learned detector; the built-in one if None
+    # Confidence below which a finding is not used: learned detectors need not explain it.
     least: float = 0.0
-    """Confidence below which a finding is not used: learned detectors need not explain it."""
+    # False if findings are only counted: then learned detectors give neither words nor reasons.
     explains: bool = True
-    """False if findings are only counted: then learned detectors give neither words nor reasons."""
 
     @property
     def role_play(self) -> bool:
@@ -119,10 +117,11 @@ def read_session(session: Session) -> SessionReading:
 # The paper's four failures.
 
 
+# The four behaviours.
 PAPER: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", LOOP)
-"""The four behaviours."""
 _NEXT = r"(?: (?:next|new|first|further|another|following))+ (?:instructions?|tasks?|requests?|orders?|commands?)\b"
 _THAT = rf"(?:{_NEXT}| instructions?(?=[.!?]|\Z))"
+# Words by which an agent asks for an instruction, in English. They hold one of
 _ASKS_FOR_ONE = re.compile(
     rf"(?:\A|[.!?:\n][ ]*|\b(?:please|kindly|you) )(?:give|provide|send|share|state)"
     rf"(?: me| us)?(?: with)?(?: the| an?| your| any)?{_THAT}"
@@ -130,14 +129,12 @@ _ASKS_FOR_ONE = re.compile(
     rf"(?: the| an?| your| any)?{_THAT}"
     rf"|\bwhat(?:['’]s| is| are) (?:your|the){_NEXT}"
 )
-"""Words by which an agent asks for an instruction, in English. They hold one of"""
 _ASKED_FOR = ("instruction", "task", "request", "order", "command")
+# How a user announces an instruction of its own.
 _PREPARES = re.compile(
     r"\b(?:i|we)\b(?:(?!\byou\b)[^.!?\n])*\b(?:prepare|provide|give|send|write)\b[^.!?\n]*\Z"
 )
-"""How a user announces an instruction of its own."""
-_DOUBTFUL = 0.1
-"""Confidence below which a turn is not even a doubtful finding."""
+_DOUBTFUL = 0.1  # confidence below which a turn is not even a doubtful finding
 
 
 def detect_failure(behaviour: Behaviour) -> Callable[[SessionReading], Iterator[Finding]]:

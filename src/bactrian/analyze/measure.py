@@ -25,8 +25,7 @@ from bactrian.store import Rows, RunStore, open_store
 
 S = TypeVar("S")
 T = TypeVar("T")
-_START = 1.2
-"""Seconds of CPU time that a process takes until it reads: measured, nearly all of it imports."""
+_START = 1.2  # seconds of CPU time that a process takes until it reads: measured, nearly all of it imports
 
 
 async def map_parts(
@@ -117,8 +116,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-_SLICE = 250
-"""Sessions in a slice."""
+_SLICE = 250  # sessions in a slice
 
 
 async def measure(

@@ -22,13 +22,10 @@ from bactrian.stats.bootstrap import BootstrapSums, resample
 from bactrian.stats.intervals import PairedProportions, Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
-COOPERATION = "cooperation_failed"
-"""The code for any of the four."""
-_ROUNDS = 25
-"""Rounds that are reported separately."""
+COOPERATION = "cooperation_failed"  # the code for any of the four
+_ROUNDS = 25  # Rounds that are reported separately
 
-Prices = Callable[[str], Price | None]
-"""Returns the price of a model; None if unknown."""
+Prices = Callable[[str], Price | None]  # Returns the price of a model; None if unknown
 Json = dict[str, Any]
 _Key = TypeVar("_Key", str, tuple[str, str])
 
@@ -414,13 +411,13 @@ def _compare_means(pairs: Sequence[Pair], value: Callable[[SessionSummary], floa
     return {**_change(first.value, second.value, change.interval), "difference": change.value}
 
 
+# Ratios of two sums that are compared besides shares of sessions.
 _RATIOS = {
     "messages": ("messages", "sessions"),
     "solved": ("solved", "sessions"),
     "tokens": ("tokens", "sessions"),
     "cached_share": ("cached", "prompt"),
 }
-"""Ratios of two sums that are compared besides shares of sessions."""
 
 
 def compare_reports(before: Aggregate, after: Aggregate) -> Json:

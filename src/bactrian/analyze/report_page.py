@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.excerpts import (
     ALL_CONVERSATIONS,
     AnnotatedSession,
@@ -23,55 +22,14 @@ from bactrian.charts import build_curve, build_histogram
 from bactrian.records.text import to_line, to_printable, write_dollars
 from bactrian.stats.intervals import Proportion
 
-# What a report says in two sentences.
 
-
-def write_verdict(report: Json) -> str:
-    """Return two sentences about one run: how conversations end and fail, the most frequent failure, and the cost."""
-    sessions = report["sessions"]
-    failed = report[COOPERATION]
-    open_ = report["endings"].get(UNFINISHED, {}).get("count", 0)
-    done = report["endings"].get("task_done", {}).get("count", 0)
-    ended = sessions - open_
-    if done:
-        begin = f"{done:,} of {ended:,} conversations that ended completed the task ({done / ended:.0%})"
-    else:
-        code, of = next(iter(report["endings"].items()))
-        most = f"{write_words(code)} ({of['count']:,}, {of['rate']:.0%})"
-        begin = f"The most frequent ending of the {sessions:,} conversations is {most}"
-    if not failed["sessions"]:
-        end = f"none shows a failure of cooperation, so at most {failed['high']:.0%} of such conversations would"
-        return f"{begin}, and {end}. {_write_cost(report)}"
-    end = f"{failed['sessions']:,} ({failed['rate']:.0%}, 95 % interval {failed['low']:.0%} to {failed['high']:.0%})"
-    code = max(PAPER, key=lambda behaviour: report["behaviours"][behaviour]["sessions"])
-    of = report["behaviours"][code]
-    most = f"The most frequent failure is {write_words(code)}, in {of['sessions']:,} ({of['rate']:.0%})"
-    cost = _write_cost(report)
-    return f"{begin}, and cooperation failed in {end}. {most}; {cost[0].lower()}{cost[1:]}"
-
-
-def write_comparison_verdict(reports: Sequence[Json], changes: Sequence[Json]) -> str:
-    """Return two sentences about several runs: the tasks done, and the failures of cooperation."""
-    names = [report["run"] for report in reports]
-    if len(changes) > 1:
-        rates = {report["run"]: report[COOPERATION]["rate"] for report in reports}
-        least, most = min(rates, key=lambda name: rates[name]), max(rates, key=lambda name: rates[name])
-        pairs = zip(names[1:], changes, strict=True)
-        sure = [name for name, change in pairs if is_sure(find_change(change, COOPERATION))]
-        intro = f"Of {len(names)} runs, cooperation fails least often in {least} ({rates[least]:.0%}) and most often "
-        if not sure:
-            differ = "no run differs"
-        else:
-            differ = f"only {sure[0]} differs" if len(sure) == 1 else f"{' and '.join(sure)} differ"
-        return (
-            f"{intro}in {most} ({rates[most]:.0%}). From {names[0]}, {differ} by more than chance explains."
-        )
-    change = changes[0]
-    paired = change["paired"]
-    where = f"On the same {paired['pairs']:,} jobs" if paired else "On different conversations"
-    done = _compare(names, find_change(change, "task_done"), "completes", "tasks")
-    failed = _compare(names, find_change(change, COOPERATION), "fails in", "conversations")
-    return f"{where}, {done}. As for cooperation, {failed}."
+def write_verdict(reports: Sequence[Json], changes: Sequence[Json]) -> str:
+    """Return two sentences about a run, or about several: how conversations end and fail, and the cost."""
+    text = render_template(
+        "verdict.txt.j2", reports=reports, changes=changes, is_sure=is_sure, find_change=find_change,
+        cooperation=COOPERATION, paper=PAPER,
+    )  # fmt: skip
+    return " ".join(text.split())
 
 
 def find_change(change: Json, code: str) -> Json:
@@ -83,43 +41,37 @@ def find_change(change: Json, code: str) -> Json:
     return of["endings"].get(code) or of["behaviours"].get(code) or nothing
 
 
-def write_words(code: str) -> str:
-    """Return a code in words."""
-    return code.replace("_", " ")
-
-
-def write_points(value: float) -> str:
+def _write_points(value: float) -> str:
     """Return a difference of shares in percentage points, with its sign; with a decimal if it is less than one."""
     return f"{100 * value:+.{int(0 < abs(value) < 0.01)}f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _compare(names: Sequence[str], change: Json, verb: str, what: str) -> str:
-    rates = f"{change['after']:.0%} against {change['before']:.0%}"
-    if change["low"] is None:
-        return f"{names[1]} {verb} {change['after']:.0%} of {what}, and {names[0]} {change['before']:.0%}"
-    points, low, high = (write_points(change[name]) for name in ("difference", "low", "high"))
-    size = f"{points} points, 95 % interval {low} to {high}"
-    if not is_sure(change):
-        return f"{names[1]} {verb} {rates} of {what} for {names[0]}, which may be chance ({size})"
-    more = "more" if change["difference"] > 0 else "fewer"
-    return f"{names[1]} {verb} {more} {what} than {names[0]}: {rates} ({size})"
+def _write_percent(rate: float | None) -> str:
+    if rate is None:
+        return "–"
+    return f"{rate:.0%}" if rate in (0.0, 1.0) else f"{rate:.1%}"
 
 
-def _write_cost(report: Json) -> str:
-    each = report["usage"]["usd_per_finished"]
-    if each is None:
-        return "The cost is unknown."
-    return f"A finished conversation cost {write_dollars(each)}."
+def _write_short(value: float | None) -> str:
+    """Return a number with three significant digits."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-LARGEST_MAP = 20
-"""Most roles on an axis of the heat map; those with the most sessions are shown."""
-LEAST_CELL = 3
-"""Without a pair of so many sessions there is no heat map: each cell would be all or nothing."""
-LONGEST_TABLE = 100
-"""Most roles in a table."""
-_LONGEST_NAME = 120
-"""Characters of a name."""
+def _spell(code: str) -> str:
+    return code.replace("_", " ")
+
+
+def write_ends(of: Mapping[str, Any], form: str) -> str:
+    """Return the interval, or a dash if it is missing; percentages without the sign, which precedes it."""
+    return "(–)" if of["low"] is None else f"({of['low']:{form}}–{of['high']:{form}})".replace("%", "")
+
+
+LARGEST_MAP = 20  # most roles on an axis of the heat map; those with the most sessions are shown
+LEAST_CELL = 3  # Without a pair of so many sessions there is no heat map: each cell would be all or nothing
+LONGEST_TABLE = 100  # most roles in a table
+_LONGEST_NAME = 120  # characters of a name
 
 
 def render_report(
@@ -145,22 +97,22 @@ def render_report(
     shown = [fit_conversations(some, f"c{run}", room) for run, some in enumerate(conversations, start=1)]
     if not changes:
         report = reports[0]
-        return _render(
+        return render_template(
             "run.html.j2",
             report=report,
             charts=_draw(report),
-            verdict=write_verdict(report),
+            verdict=write_verdict(reports, ()),
             shown=shown[0] if shown else (),
             groups=_group(report, shown[0] if shown else ()),
             quotations=choose_quotations(shown[0]) if shown else {},
             roles={side: _sort_roles(report["roles"][side]) for side in ("assistant", "user")},
             **shared,
         )
-    return _render(
+    return render_template(
         "comparison.html.j2",
         reports=reports,
         changes=changes,
-        verdict=write_comparison_verdict(reports, changes),
+        verdict=write_verdict(reports, changes),
         is_sure=is_sure,
         rows=_list_rows(reports, changes),
         examples=_match_conversations(shown),
@@ -169,25 +121,18 @@ def render_report(
     )
 
 
-def _render(template: str, **context: Any) -> str:
+def render_template(name: str, **context: Any) -> str:
+    """Return the text of a template."""
     environment = Environment(
         loader=PackageLoader("bactrian.analyze"),
-        autoescape=True,
+        autoescape=select_autoescape(("html.j2",)),
         undefined=StrictUndefined,
         finalize=_finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        percent=_write_percent,
-        short=_write_short,
-        dollars=write_dollars,
-        points=write_points,
-        spell=write_words,
-        brief=_shorten,
-        text=_keep_lines,
-    )
-    return environment.get_template(template).render(**context)
+    environment.filters |= _FILTERS
+    return environment.get_template(name).render(**context)
 
 
 def _finalize(value: object) -> object:
@@ -203,6 +148,20 @@ def _keep_lines(text: str) -> Markup:
 def _shorten(name: str) -> str:
     line = to_line(name)
     return line if len(line) <= _LONGEST_NAME else f"{line[:_LONGEST_NAME]}…"
+
+
+# Of all templates.
+_FILTERS: dict[str, Callable[..., object]] = {
+    "percent": _write_percent,
+    "short": _write_short,
+    "dollars": write_dollars,
+    "points": _write_points,
+    "spell": _spell,
+    "brief": _shorten,
+    "text": _keep_lines,
+    "form": format,
+    "ends": write_ends,
+}
 
 
 def _split_definition(text: str) -> tuple[str, ...]:
@@ -316,16 +275,3 @@ def _match_conversations(
     columns = [{excerpt.session.id: excerpt for excerpt in excerpts} for excerpts in shown]
     ids = dict.fromkeys(name for column in columns for name in column)
     return [(name, [column.get(name) for column in columns]) for name in ids]
-
-
-def _write_percent(rate: float | None) -> str:
-    if rate is None:
-        return "–"
-    return f"{rate:.0%}" if rate in (0.0, 1.0) else f"{rate:.1%}"
-
-
-def _write_short(value: float | None) -> str:
-    """Return a number with three significant digits."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.report import COOPERATION, Json, is_sure, list_comparison
-from bactrian.analyze.report_page import write_comparison_verdict
-from bactrian.records.text import join_facts, to_line, write_count, write_dollars
+from bactrian.analyze.report_page import render_template, write_ends, write_verdict
+from bactrian.records.text import join_facts, to_line, write_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 # Tables of text that stay readable where the terminal is too narrow for them.
 
 
-_PADDING = 3
-"""Cells between two columns."""
+_PADDING = 3  # cells between two columns
 
 
 def write_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -62,15 +60,13 @@ def write_sentence(console: Console, text: str) -> None:
     console.print(text, soft_wrap=not console.is_terminal)
 
 
-_SHOWN = 5
-"""Roles and pairs that are listed; the JSON and the page have all."""
-WIDE = 110
-"""Columns of a table where no terminal says how many there are."""
+_SHOWN = 5  # roles and pairs that are listed; the JSON and the page have all
+WIDE = 110  # columns of a table where no terminal says how many there are
 
 
 def write_report(console: Console, report: Json) -> None:
     """Write the report on one run to ``console``."""
-    _write_overview(console, report)
+    _write_text(console, "overview.txt.j2", report)
     endings = ((code, f"{of['count']:,}", _rate(of)) for code, of in report["endings"].items())
     write_table(console, ("ending", "sessions", "share (95 %)"), endings)
     _write_behaviours(console, report)
@@ -79,7 +75,7 @@ def write_report(console: Console, report: Json) -> None:
         (
             name,
             f"{of['sampled']:,} of {of['texts']:,}",
-            *(f"{of[n]['mean']:.2f} {_ends(of[n], '.2f')}" for n in ("distinct_1", "distinct_2")),
+            *(f"{of[n]['mean']:.2f} {write_ends(of[n], '.2f')}" for n in ("distinct_1", "distinct_2")),
             _rate(of["near_duplicates"]),
         )
         for name, of in report["diversity"].items()
@@ -89,13 +85,7 @@ def write_report(console: Console, report: Json) -> None:
     write_table(console, heads, diversity)
     if judged := report.get("judged"):
         _write_judged(console, judged)
-    for title in ("worst", "best"):
-        if report[title]:
-            write_sentence(console, f"{title.capitalize()} conversations:")
-            for session in report[title]:
-                write_sentence(console, f"  {to_line(_describe_session(session))}")
-    if unfinished := report["endings"].get(UNFINISHED):
-        write_sentence(console, f"Not ended: {unfinished['count']:,}; the numbers change when they do.")
+    _write_text(console, "named.txt.j2", report)
 
 
 def write_differences(console: Console, reports: Sequence[Json], changes: Json) -> None:
@@ -116,7 +106,7 @@ def write_differences(console: Console, reports: Sequence[Json], changes: Json) 
             f"\n{paired['pairs']:,} jobs ended in both, {same} of them on the very same task. Pair by pair:",
         )
         _write_changes(console, paired, heads)
-    write_sentence(console, f"\n{write_comparison_verdict(reports, [changes])}")
+    write_sentence(console, f"\n{write_verdict(reports, [changes])}")
 
 
 def write_comparison(console: Console, reports: Sequence[Json], changes: Sequence[Json]) -> None:
@@ -148,44 +138,11 @@ def _write_changes(console: Console, changes: Json, heads: Sequence[str]) -> Non
             write_sentence(console, f"In neither: {', '.join(missing)}")
 
 
-def _write_overview(console: Console, report: Json) -> None:
-    length, used = report["length"], report["usage"]
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in report["kinds"].items())
-    write_sentence(
-        console, to_line(f"{report['run']}: {write_count(report['sessions'], 'session')} ({kinds})")
-    )
-    messages = length["messages"]
-    write_sentence(
-        console,
-        f"{report['messages']:,} messages; {messages['mean']:.1f} {_ends(messages, '.1f')} a session,"
-        f" at most {messages['longest']}",
-    )
-    about = "about " if used["estimated"] else ""
-    cost = "price unknown (give --price)" if used["usd"] is None else write_dollars(used["usd"])
-    write_sentence(
-        console,
-        f"{about}{used['total']:,} tokens, {used['cached_share']['rate']:.0%} of the prompts' cached; {cost}",
-    )
-    for name, of in report["tools"].items():
-        wrong = ", ".join(f"{count:,} {problem}" for problem, count in of["problems"].items())
-        write_sentence(
-            console, to_line(f"tool {name}: {of['calls']:,} calls" + (f" ({wrong})" if wrong else ""))
-        )
-    for agent, times in report["latency"].items():
-        middle, slow = times["p50"], times["p90"]
-        write_sentence(
-            console,
-            to_line(f"{agent}: half of the replies within {middle['seconds']:.2g} s {_ends(middle, '.2g')},")
-            + f" nine of ten within {slow['seconds']:.2g} s",
-        )
-    growth = report["growth"]
-    if len(growth) > 1:
-        first, last = growth[0], growth[-1]
-        write_sentence(
-            console,
-            f"Prompts grow from {first['prompt_tokens']:,.0f} tokens at turn {first['turn']}"
-            f" to {last['prompt_tokens']:,.0f} at turn {last['turn']}",
-        )
+def _write_text(console: Console, template: str, report: Json) -> None:
+    for line in render_template(
+        template, report=report, sessions=write_count(report["sessions"], "session")
+    ).splitlines():
+        write_sentence(console, line)
 
 
 def _write_behaviours(console: Console, report: Json) -> None:
@@ -252,20 +209,8 @@ def _write_groups(console: Console, report: Json) -> None:
             write_table(console, (title, *heads), rows)
 
 
-def _describe_session(session: Mapping[str, Any]) -> str:
-    shown = ", ".join(f"{code} {count}" for code, count in session["behaviours"].items())
-    roles = f"{session['assistant']} × {session['user']}"
-    text = f"{session['session']} ({roles}), {session['messages']} messages, {session['ending']}"
-    return f"{text}: {shown}" if shown else text
-
-
 def _rate(of: Mapping[str, Any], key: str = "rate") -> str:
-    return f"{of[key]:.1%} {_ends(of, '.1%')}"
-
-
-def _ends(of: Mapping[str, Any], form: str) -> str:
-    """Return the interval, or a dash if it is missing; percentages without the sign, which precedes it."""
-    return "(–)" if of["low"] is None else f"({of['low']:{form}}–{of['high']:{form}})".replace("%", "")
+    return f"{of[key]:.1%} {write_ends(of, '.1%')}"
 
 
 def _change(of: Mapping[str, Any], *, percent: bool) -> tuple[str, ...]:

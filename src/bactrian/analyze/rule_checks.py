@@ -60,12 +60,10 @@ def detect_missing_markers(reading: SessionReading) -> Iterator[Finding]:
 # Refusal.
 
 
-_OPENING = 400
-"""Characters in which a refusal must begin."""
-_LONGEST_REST = 500
-"""Characters after which the rest is taken for work."""
+_OPENING = 400  # characters in which a refusal must begin
+_LONGEST_REST = 500  # characters after which the rest is taken for work
+# Praise such as "I cannot recommend it enough", which is no refusal.
 _PRAISES = re.compile(r"\b(?:enough|stress|overstate|ignore|forget|help (?:but|\w+ing))\b")
-"""Praise such as "I cannot recommend it enough", which is no refusal."""
 
 
 def detect_refusals(reading: SessionReading) -> Iterator[Finding]:
@@ -98,8 +96,7 @@ def _find_refusal(view: TurnView) -> tuple[float, str] | None:
 # Truncated turn.
 
 
-_SHORTEST = 60
-"""Characters; no text that is shorter was cut at a limit."""
+_SHORTEST = 60  # Characters; no text that is shorter was cut at a limit
 _ENDED = ".!?…。！？।؟:\"'”’»」)]}>`*_|~$%;"
 _OPEN = re.compile(r"(?:[(\[{,，、=+]|[–—-])\Z")
 _FENCE_LINE = re.compile(r"^[ \t]*(```|~~~)", re.MULTILINE)
@@ -164,15 +161,12 @@ def _ends_with_number(text: str) -> bool:
 # Near-duplicate turn.
 
 
-_FEWEST_REPEATED = 6
-"""Words."""
-_ALIKE = 0.9
-"""Least similarity in order, from 0 to 1 (difflib's ratio, over words)."""
+_FEWEST_REPEATED = 6  # words
+_ALIKE = 0.9  # least similarity in order, from 0 to 1 (difflib's ratio, over words)
+# Words; of longer turns the different words are compared, in any order: that takes no longer than reading.
 _LONGEST = 400
-"""Words; of longer turns the different words are compared, in any order: that takes no longer than reading."""
 _DIGIT = re.compile(r"\d")
-_SHARED = 0.8
-"""Share of different words in common, below which the order is not compared."""
+_SHARED = 0.8  # share of different words in common, below which the order is not compared
 
 
 class _TurnWords(NamedTuple):
@@ -286,8 +280,8 @@ _ANSWER = re.compile(r"\n[ \t>#*_-]*(?:solution|answer|response)[*_]*[ ]?:(?!\s*
 _ANSWER_INLINE = re.compile(r"input:[ \t*_]*none[.]?[ \t*_]+(?:solution|answer)[*_]*:", re.IGNORECASE)
 _NEXT = re.compile(r"\bnext request\.?[*_\s]*\Z", re.IGNORECASE)
 _INPUT = re.compile(r"^[ \t>#*_]*input[*_]*:[*_ \t]*(\S+)?", re.IGNORECASE | re.MULTILINE)
+# A turn without any of these does not answer itself: a quick look.
 _ANSWER_HINTS = ("solution", "answer", "response", "next request", "assistant")
-"""A turn without any of these does not answer itself: a quick look."""
 
 
 def detect_self_answers(reading: SessionReading) -> Iterator[Finding]:
@@ -335,8 +329,8 @@ def detect_wrong_language(reading: SessionReading) -> Iterator[Finding]:
 # Language identification by script and by common words: a coarse check of whole turns that takes microseconds.
 
 
+# Texts with fewer words are not identified; in Chinese and Japanese, two characters count as a word.
 _FEWEST_FOR_LANGUAGE = 8
-"""Texts with fewer words are not identified; in Chinese and Japanese, two characters count as a word."""
 _SCRIPTS = {
     "japanese": re.compile(r"[\u3040-\u30ff]"),
     "chinese": re.compile(r"[\u3400-\u9fff]"),
@@ -347,10 +341,9 @@ _SCRIPTS = {
 }
 _CHARACTERS_PER_WORD = {"japanese": 2, "chinese": 2, "korean": 3}
 _LATIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
-_ENOUGH = 0.16
-"""Minimum share of common words that identifies a language."""
+_ENOUGH = 0.16  # Minimum share of common words that identifies a language
+# Minimum ratio of this share to that of the expected language, because languages share words.
 _CLEARLY = 1.5
-"""Minimum ratio of this share to that of the expected language, because languages share words."""
 
 
 @cache

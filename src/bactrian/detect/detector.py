@@ -28,14 +28,11 @@ from bactrian.files.json_text import parse_json
 class Tree(NamedTuple):
     """A tree in flat lists, one entry for each node; node 0 is the root."""
 
-    features: list[int]
-    """Column that a node compares; -1 for a leaf."""
-    thresholds: list[float]
-    """A value up to it goes left."""
+    features: list[int]  # Column that a node compares; -1 for a leaf
+    thresholds: list[float]  # A value up to it goes left
     left: list[int]
     right: list[int]
-    values: list[float]
-    """Log odds that the node adds. Those of inner nodes explain a score."""
+    values: list[float]  # Log odds that the node adds. Those of inner nodes explain a score.
 
 
 # Not slotted: a cached property needs a place to be kept in.
@@ -45,9 +42,9 @@ class Forest:
 
     base: float
     trees: tuple[Tree, ...]
+    # Numbers of trees after which a turn may be given up, and the log odds below which it is hopeless by
+    # then: hardly any turn that is found in the end is.
     checks: Sequence[tuple[int, float]]
-    """Numbers of trees after which a turn may be given up, and the log odds below which it is hopeless by then:
-    hardly any turn that is found in the end is."""
 
     @cached_property
     def _parts(self) -> list[tuple[list[Any], float]]:
@@ -103,17 +100,16 @@ def _nest_tree(tree: Tree, node: int = 0) -> Any:
     return feature, tree.thresholds[node], _nest_tree(tree, left), _nest_tree(tree, right)
 
 
+# Summaries of the scores of a turn's sentences.
 SUMMARIES = ("mean", "highest", "lowest", "first", "last", "positive")
-"""Summaries of the scores of a turn's sentences."""
+# Features of a neighbouring turn that a head sees.
 OF_NEIGHBOURS = tuple(
     """length sentences questions_share instructs solves asks_next is_done code numbers bare_share work_sentences
     said_before said_before_jaccard new_words like_own news_share news promise_share accept_share delay_share
     thanks_share leave_share serve_share""".split()
 )
-"""Features of a neighbouring turn that a head sees."""
 _NO_SUMMARY = (0.0,) * len(SUMMARIES)
-LIKELY = 0.5
-"""Confidence from which a turn is found."""
+LIKELY = 0.5  # confidence from which a turn is found
 _DOUBTFUL = 0.49
 
 
@@ -122,19 +118,14 @@ class Head:
     """The model of one behaviour of one speaker."""
 
     behaviour: str
-    speaker: str | None
-    """``user`` or ``assistant``; None for both."""
-    neighbours: tuple[int, ...]
-    """Offsets of the neighbouring turns that it sees."""
+    speaker: str | None  # ``user`` or ``assistant``; None for both
+    neighbours: tuple[int, ...]  # Offsets of the neighbouring turns that it sees
     bias: float
     scale: float
-    weights: Sequence[int]
-    """Of the vocabulary's n-grams, in units of ``scale``; from -127 to 127."""
+    weights: Sequence[int]  # of the vocabulary's n-grams, in units of ``scale``; from -127 to 127
     forest: Forest
-    calibration: tuple[float, float]
-    """Slope and intercept of the confidence's log odds (Platt 1999)."""
-    threshold: float
-    """Log odds from which a finding is reported."""
+    calibration: tuple[float, float]  # Slope and intercept of the confidence's log odds (Platt 1999)
+    threshold: float  # Log odds from which a finding is reported
 
     @cached_property
     def name(self) -> str:
@@ -157,11 +148,9 @@ class Head:
 class DetectorModel:
     """Heads over one vocabulary."""
 
-    vocabulary: Mapping[Gram, int]
-    """n-grams of sentences, by their place in the heads' weights."""
+    vocabulary: Mapping[Gram, int]  # n-grams of sentences, by their place in the heads' weights
     heads: tuple[Head, ...]
-    about: Mapping[str, Any]
-    """How it was made: hash of the data, counts, figures."""
+    about: Mapping[str, Any]  # how it was made: hash of the data, counts, figures
 
     @cached_property
     def summaries(self) -> tuple[str, ...]:
@@ -294,8 +283,7 @@ def _load_reasons() -> list[tuple[str, float, float, str]]:
     return [(name, least, most, words) for name, least, most, words in tomllib.loads(text)["reasons"]]
 
 
-_MOST_REASONS = 3
-"""Reasons given for a finding."""
+_MOST_REASONS = 3  # Reasons given for a finding
 
 
 class DetectedConversation:

@@ -18,24 +18,19 @@ from bactrian.detect.turn_text import ReadTurn, Sentence, load_lexicon, read_tur
 # The heads of a speaker are scored at once.
 
 
-BARE = frozenset(("self", "you", "question"))
-"""Acts that work shows, too."""
-_LONGEST_LENGTH = 6
-"""Power of two of words, from which on a sentence is simply long."""
-_OFFSET = 128
-"""Added to a weight, which is at least -127: so each field of a packed number is positive."""
-_BITS = 15
-"""Of a field."""
+BARE = frozenset(("self", "you", "question"))  # Acts that work shows, too
+_LONGEST_LENGTH = 6  # Power of two of words, from which on a sentence is simply long
+_OFFSET = 128  # Added to a weight, which is at least -127: so each field of a packed number is positive
+_BITS = 15  # of a field
 _MASK = (1 << _BITS) - 1
-_AT_ONCE = 128
-"""Packed numbers whose sum fits: 128 fields of 255 are less than 2 ** 15."""
-_KEPT = 65_536
-"""Combinations of signs whose packed numbers are kept."""
+_AT_ONCE = 128  # Packed numbers whose sum fits: 128 fields of 255 are less than 2 ** 15
+_KEPT = 65_536  # Combinations of signs whose packed numbers are kept
 
+# A word or a sign, or a pair of words. ``^`` marks the first word and pair of a sentence, ``$`` the last
+# word.
 Gram = str | tuple[str, str]
-"""A word or a sign, or a pair of words. ``^`` marks the first word and pair of a sentence, ``$`` the last word."""
+# Of a sentence: its speech acts, whether it has a number and a quotation, its last character, its length.
 Signs = tuple[Set[str], bool, bool, str, int]
-"""Of a sentence: its speech acts, whether it has a number and a quotation, its last character, its length."""
 
 
 class WordingScorer:
@@ -141,16 +136,12 @@ def _list_signs(described: Signs) -> list[str]:
     return signs
 
 
-REMEMBERED = 8
-"""Earlier turns that a turn is compared with."""
-_LATE = 8
-"""Number from which on a turn is simply late."""
-_FRESH = 0.34
-"""Share of a sentence's words in the message before, below which it says something else."""
+REMEMBERED = 8  # Earlier turns that a turn is compared with
+_LATE = 8  # number from which on a turn is simply late
+_FRESH = 0.34  # share of a sentence's words in the message before, below which it says something else
+# Acts instead of work.
 _SOFT = frozenset(("promise", "accept", "delay", "thanks", "leave", "serve", "finished"))
-"""Acts instead of work."""
-_NO_WORK = _SOFT | {"restate", "assign"}
-"""Acts of sentences that are hardly ever the work itself."""
+_NO_WORK = _SOFT | {"restate", "assign"}  # Acts of sentences that are hardly ever the work itself
 
 
 class _WordBits(dict[str, int]):

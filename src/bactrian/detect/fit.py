@@ -37,15 +37,13 @@ class LabelledConversation:
     """A conversation whose turns are labelled."""
 
     id: str
-    group: str
-    """Author, or another part of the data that cross-validation holds out as a whole."""
+    group: str  # Author, or another part of the data that cross-validation holds out as a whole
     language: str
-    said: tuple[tuple[bool, str], ...]
-    """For each turn, whether the user says it, and its text."""
+    said: tuple[tuple[bool, str], ...]  # For each turn, whether the user says it, and its text
+    # For each turn, whether it shows a behaviour; a behaviour that is missing is not labelled.
     labels: tuple[Mapping[str, bool], ...]
-    """For each turn, whether it shows a behaviour; a behaviour that is missing is not labelled."""
+    # False if it was made to be hard; confidences are calibrated on ordinary conversations.
     is_ordinary: bool = True
-    """False if it was made to be hard; confidences are calibrated on ordinary conversations."""
 
     @cached_property
     def turns(self) -> tuple[ReadTurn, ...]:
@@ -137,17 +135,12 @@ def hash_conversations(conversations: Sequence[LabelledConversation]) -> str:
 # have not seen the author of the turn (stacking, Wolpert 1992).
 
 
-_INNER = 4
-"""Folds in which sentence scores of the training data are made."""
-_SEEN = 4
-"""Turns that must contain an n-gram, and"""
-_SEEN_BY = 2
-"""groups (authors) that must have used it."""
+_INNER = 4  # Folds in which sentence scores of the training data are made
+_SEEN = 4  # turns that must contain an n-gram, and
+_SEEN_BY = 2  # groups (authors) that must have used it
 _TREES = 120
-_CHECKS = (5, 10, 16, 24, 36, 52, 76)
-"""Numbers of trees after which hopeless turns are given up, for speed."""
-_STEPS = 127
-"""Steps of a weight on either side of 0."""
+_CHECKS = (5, 10, 16, 24, 36, 52, 76)  # Numbers of trees after which hopeless turns are given up, for speed
+_STEPS = 127  # Steps of a weight on either side of 0
 _SEED = 1
 
 
@@ -160,6 +153,7 @@ class HeadPlan:
     neighbours: tuple[int, ...] = (-1,)
 
 
+# The heads of the built-in model.
 BUILT_IN = (
     HeadPlan("flake_reply", "assistant"),
     HeadPlan("repeats_instruction", "assistant"),
@@ -167,7 +161,6 @@ BUILT_IN = (
     HeadPlan("role_flip", "user"),
     HeadPlan(LOOP, None, (-2, -1, 1, 2)),
 )
-"""The heads of the built-in model."""
 
 
 class TrainingSet:
@@ -365,36 +358,28 @@ def _read_tree(tree: Any, rate: float) -> Tree:
 # Scores of conversations by models that have not seen their authors, and calibration on them.
 
 
+# Share of turns that show a behaviour in ordinary conversations, for which confidences are calibrated.
 PREVALENCE = 1 / 30
-"""Share of turns that show a behaviour in ordinary conversations, for which confidences are calibrated."""
+# Confidences from which on turns might be found. The chosen one costs no more than
 LEASTS = tuple(step / 20 for step in range(6, 17))
-"""Confidences from which on turns might be found. The chosen one costs no more than"""
-_COST = 0.02
-"""of the highest F1 on held-out turns, for a precision that is as high as this allows, up to"""
-_PRECISE = 0.9
-"""where :data:`PREVALENCE` of the turns show the behaviour."""
+_COST = 0.02  # of the highest F1 on held-out turns, for a precision that is as high as this allows, up to
+_PRECISE = 0.9  # where :data:`PREVALENCE` of the turns show the behaviour
 _FEW, _PARTS = 3, 5
-_FEW_FOUND = 30
-"""Turns that must be found, for others to be given up early."""
-_GIVEN_UP = 0.003
-"""Share of the turns that are found in the end and are below a check."""
+_FEW_FOUND = 30  # turns that must be found, for others to be given up early
+_GIVEN_UP = 0.003  # share of the turns that are found in the end and are below a check
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutScore:
     """The score of a labelled turn by a model that has not seen its group."""
 
-    conversation: str
-    """Its id."""
-    is_ordinary: bool
-    """False if the conversation was made to be hard."""
+    conversation: str  # Its id
+    is_ordinary: bool  # False if the conversation was made to be hard
     number: int
     head: str
     behaviour: str
-    sums: tuple[float, ...]
-    """Log odds at each check of the trees, and at the end."""
-    is_target: bool
-    """True if the head should have scored it high."""
+    sums: tuple[float, ...]  # Log odds at each check of the trees, and at the end
+    is_target: bool  # True if the head should have scored it high
 
     @property
     def score(self) -> float:
@@ -492,8 +477,7 @@ def _choose_threshold(values: Any, shown: Any, weights: Any, thresholds: Sequenc
 # Training of a user's own behaviour, from labelled conversations, with figures on what was left out.
 
 
-LEAST = 8
-"""Fewest turns that show a behaviour, and that do not, from which one is learned."""
+LEAST = 8  # Fewest turns that show a behaviour, and that do not, from which one is learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,8 +486,7 @@ class LearnedModel:
 
     model: DetectorModel
     conversations: int
-    groups: int
-    """Parts that were left out in turn: authors, or five parts."""
+    groups: int  # Parts that were left out in turn: authors, or five parts
     precision: Proportion
     recall: Proportion
 

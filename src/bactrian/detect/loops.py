@@ -16,25 +16,17 @@ from bactrian.detect.turn_text import ReadTurn, Spoken, compute_jaccard, read_tu
 
 LOOP = "infinite_loop"
 _REPETITION = "repeats_instruction"
-SHORTEST_LOOP = 4
-"""Turns in a row (two rounds) that make a loop."""
-_SHORT = 200
-"""Characters of a turn that may be mere courtesy."""
-_ALIKE = 0.9
-"""Least Jaccard similarity of the words of turns that say the same again."""
-_NEARLY = 0.7
-"""The same of a turn that can be asked for again."""
-_NEWS = 0.6
-"""Share of new words above which turns are not a loop."""
-_SURE = 0.9
-"""Least confidence of the mean score of turns that end a conversation."""
+SHORTEST_LOOP = 4  # turns in a row (two rounds) that make a loop
+_SHORT = 200  # characters of a turn that may be mere courtesy
+_ALIKE = 0.9  # least Jaccard similarity of the words of turns that say the same again
+_NEARLY = 0.7  # the same of a turn that can be asked for again
+_NEWS = 0.6  # share of new words above which turns are not a loop
+_SURE = 0.9  # least confidence of the mean score of turns that end a conversation
 _NUMBER = re.compile(r"\b[^\W\d]*+\d\w*")
-_DIGITS = re.compile(r"\d\w*")
-"""The same from its first digit on."""
+_DIGITS = re.compile(r"\d\w*")  # the same from its first digit on
+# Turns that are kept as read, so that each is read once though the ending is asked after every turn.
 _KEPT = 512
-"""Turns that are kept as read, so that each is read once though the ending is asked after every turn."""
-_MEMORY = 10
-"""Turns before, in which a number is looked up."""
+_MEMORY = 10  # turns before, in which a number is looked up
 
 
 def count_void_turns(detected: DetectedConversation) -> list[int]:

@@ -16,11 +16,11 @@ from typing import NamedTuple, Protocol
 
 from bactrian.protocol.markers import MARKERS, NOTHING
 
+# Vowel signs and accents that follow a letter; in Hindi, they belong to the letter.
 _MARKS = "\u0300-\u036f\u064b-\u065f\u0670\u0900-\u0903\u093a-\u094f\u0951-\u0957\u0962\u0963"
-"""Vowel signs and accents that follow a letter; in Hindi, they belong to the letter."""
 _MARKED = rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*"
+# A word of letters and digits, with the signs of its letters and with apostrophes between them.
 WORD = re.compile(rf"{_MARKED}(?:'{_MARKED})*")
-"""A word of letters and digits, with the signs of its letters and with apostrophes between them."""
 
 
 def compute_jaccard(words: Set[str], others: Set[str]) -> float:
@@ -33,17 +33,14 @@ def compute_jaccard(words: Set[str], others: Set[str]) -> float:
 # ``speech_acts.toml`` lists the words and phrases that tell, by act and language.
 
 
+# Languages whose phrases are found anywhere in a sentence.
 _UNSPACED_LANGUAGES = frozenset(("zh", "ja", "ko"))
-"""Languages whose phrases are found anywhere in a sentence."""
-_HEAD = 3
-"""Characters by which word beginnings are indexed."""
-_KEPT = 65_536
-"""Words that are kept, with what is known of them."""
+_HEAD = 3  # characters by which word beginnings are indexed
+_KEPT = 65_536  # words that are kept, with what is known of them
 
 Acts = frozenset[str]
 _NO_ACTS: Acts = frozenset()
-_GOES_ON = "goes on"
-"""What two words show that may begin a phrase of three."""
+_GOES_ON = "goes on"  # what two words show that may begin a phrase of three
 _BEGINNING: Acts = frozenset((_GOES_ON,))
 
 
@@ -75,13 +72,11 @@ class Lexicon:
     """Phrases by the acts that they show."""
 
     acts: tuple[str, ...]
-    words: Mapping[str, Acts]
-    """The acts of any word alone."""
+    words: Mapping[str, Acts]  # the acts of any word alone
+    # Phrases of two words. Those that begin longer phrases have :data:`_GOES_ON`, too.
     pairs: Mapping[tuple[str, ...], Acts]
-    """Phrases of two words. Those that begin longer phrases have :data:`_GOES_ON`, too."""
     triples: Mapping[tuple[str, ...], Acts]
-    anywhere: re.Pattern[str]
-    """Phrases of languages without spaces between words."""
+    anywhere: re.Pattern[str]  # Phrases of languages without spaces between words
     unspaced: Mapping[str, Acts]
 
     def find_acts(self, sentence: str, words: Sequence[str]) -> Acts:
@@ -154,12 +149,9 @@ def load_lexicon() -> Lexicon:
 # A turn in sentences, without the markers of the protocol.
 
 
-_STEM = 6
-"""Characters by which words are compared: endings change."""
-_FIRST, _LAST = 16, 6
-"""Sentences at either end of a long turn that are read."""
-_TAIL = 60
-"""Characters at the end that may contain the request for the next instruction."""
+_STEM = 6  # characters by which words are compared: endings change
+_FIRST, _LAST = 16, 6  # Sentences at either end of a long turn that are read
+_TAIL = 60  # characters at the end that may contain the request for the next instruction
 
 _LEAD = r"[ \t>#*_\-\[({<|\"'/]*(?:(?:next|new|first|my|your|the|nouvelle|neue|nächste)[ _])?"
 _COLON = r"[ \d\])}*_\"'>]*[ ]?[:：\-–=>]+[*_]*"
@@ -193,8 +185,7 @@ _NEXT = re.compile(
     + r")(?:[ ,]+(?:please|bitte|por favor|per favore|s'il vous plaît|пожалуйста)|を(?:お願い(?:いた)?します|ください)"
     r"|[를을]? (?:주세요|부탁드립니다)| (?:दें|दीजिए)।?)?[\s.!。！？?*_)\]>\"']*\Z"
 )
-_OPENING = '*_<[("'
-"""What may stand before the request for the next instruction."""
+_OPENING = '*_<[("'  # what may stand before the request for the next instruction
 _APOSTROPHES = str.maketrans("\u2018\u2019", "''")
 _DONE = re.compile(r"<?camel[_ ]?task[_ ]?done>?")
 _FENCED = re.compile(r"(?:```|~~~)[^\n]*\n?(.*?)(?:```|~~~|\Z)", re.DOTALL)
@@ -203,8 +194,8 @@ _COMMENT = ("#", "//", "--", "/*", "*", '"""', "'''", "%", ";", "<!--", "{-")
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 # Begins with a set of characters, which the search looks for far faster than for a choice of patterns.
 _SENTENCE_END = re.compile(r"[.!?…।؟。！？\n](?:(?<=[\n。！？])[」』）\"”\s]*|[.!?…]*[\"'”’»)\]*_]*\s+)")
+# Turns all ASCII characters but letters and digits into spaces.
 _NO_WORD = bytes(code if chr(code).isalnum() else ord(" ") for code in range(128)).ljust(256)
-"""Turns all ASCII characters but letters and digits into spaces."""
 _QUESTION = ("?", "？", "؟")
 _QUOTES = re.compile('["“”«„「『]')
 _DIGIT = re.compile(r"\d")
@@ -225,12 +216,9 @@ class Sentence(NamedTuple):
     """A sentence, in lower case."""
 
     text: str
-    stems: list[str]
-    """The beginnings of its words, in order."""
-    counted: list[str]
-    """The same, but a number is ``0``."""
-    acts: Set[str]
-    """Its speech acts."""
+    stems: list[str]  # the beginnings of its words, in order
+    counted: list[str]  # the same, but a number is ``0``
+    acts: Set[str]  # Its speech acts
     asks: bool
     has_number: bool
     has_quote: bool
@@ -241,25 +229,18 @@ class ReadTurn(NamedTuple):
 
     by_user: bool
     text: str
-    instructs: bool
-    """A line begins with the marker of an instruction, in any language."""
+    instructs: bool  # A line begins with the marker of an instruction, in any language
     gives_input: bool
     solves: bool
     asks_next: bool
-    is_done: bool
-    """Contains the done token."""
-    prose: str
-    """The text in lower case, without markers and code."""
-    code_lines: int
-    """Lines of code that are more than a comment."""
+    is_done: bool  # Contains the done token
+    prose: str  # the text in lower case, without markers and code
+    code_lines: int  # Lines of code that are more than a comment
     has_code: bool
     sentences: list[Sentence]
-    stems: list[str]
-    """Of the sentences, then of the code."""
-    asked: list[str]
-    """Stems of all but the input."""
-    given: list[str]
-    """Stems of the input."""
+    stems: list[str]  # of the sentences, then of the code
+    asked: list[str]  # Stems of all but the input
+    given: list[str]  # Stems of the input
     numbers: frozenset[str]
 
 

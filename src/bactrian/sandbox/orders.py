@@ -35,14 +35,11 @@ class ProcessOrder:
 
     tier: Tier
     limits: Limits = field(default_factory=Limits)
+    # Files to put into the scratch folder, by their relative names.
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
-    """Files to put into the scratch folder, by their relative names."""
-    packages: bool = False
-    """True to show the packages of this environment."""
-    command: tuple[str, ...] = ()
-    """A program of the system to run; empty for Python."""
-    wall: float = 0.0
-    """Seconds until the supervisor ends the process; 0 for no limit."""
+    packages: bool = False  # True to show the packages of this environment
+    command: tuple[str, ...] = ()  # A program of the system to run; empty for Python
+    wall: float = 0.0  # seconds until the supervisor ends the process; 0 for no limit
 
 
 def resolve_order(order: ProcessOrder, temporary: str) -> dict[str, object]:

@@ -58,9 +58,10 @@ class Limits:
             )
 
 
+# ``ok``: exit code 0. ``error``: another exit code. ``time``, ``memory``, ``output`` and ``disk``: that
+# limit was reached. ``killed``: ended by a signal. ``refused``: failed after calls that the sandbox
+# refused.
 OutcomeEnding = Literal["ok", "error", "time", "memory", "output", "disk", "killed", "refused"]
-"""``ok``: exit code 0. ``error``: another exit code. ``time``, ``memory``, ``output`` and ``disk``: that limit was
-reached. ``killed``: ended by a signal. ``refused``: failed after calls that the sandbox refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +100,17 @@ class Outcome:
 class Artefact:
     """A regular file in a scratch folder."""
 
-    name: str
-    """Relative to the folder, with ``/`` between its parts. Not safe as a path of this computer."""
+    name: str  # relative to the folder, with ``/`` between its parts. Not safe as a path of this computer.
     size: int
-    content: bytes | None
-    """None if it was not asked for, or is too large."""
+    content: bytes | None  # None if it was not asked for, or is too large
 
 
 @dataclass(frozen=True, slots=True)
 class ExitReport:
     """What the supervisor says of a sandbox that has ended."""
 
-    status: int
-    """As ``os.wait`` returns it."""
-    stopped: str
-    """Why the supervisor ended it; empty if it ended by itself."""
+    status: int  # As ``os.wait`` returns it
+    stopped: str  # why the supervisor ended it; empty if it ended by itself
     cpu: float
     memory: int
     wall: float

@@ -12,19 +12,19 @@ import tomllib
 import zipfile
 from importlib.resources import files
 
+# Modules of ``inside/``, each after those that it imports. They are compiled once and handed over in
+# memory: a sandboxed interpreter needs no file of this package, and so no right to read one.
 _INSIDE = ("values", "lockdown", "worker")
-"""Modules of ``inside/``, each after those that it imports. They are compiled once and handed over in memory: a
-sandboxed interpreter needs no file of this package, and so no right to read one."""
 _BOOT = (
     "import os,sys,marshal;from types import ModuleType\n"
     "b=marshal.loads(os.pread({handle},1<<24,0));os.close({handle})\n"
     "for n,c in b:\n m=sys.modules[n]=ModuleType(n);exec(c,m.__dict__)\n"
     "m.main()"
 )
+# Options of an interpreter that reads no file, variable or folder but its own library.
 ISOLATED = ("-I", "-S", "-B", "-X", "utf8")
-"""Options of an interpreter that reads no file, variable or folder but its own library."""
+# F_SEAL_SEAL, SHRINK, GROW and WRITE: a program that gets hold of the memory cannot change it.
 _SEALS = 1 | 2 | 4 | 8
-"""F_SEAL_SEAL, SHRINK, GROW and WRITE: a program that gets hold of the memory cannot change it."""
 _ADD_SEALS = 1033
 
 
@@ -71,13 +71,14 @@ def _read_source(module: str) -> str:
     return files(package).joinpath(f"{name}.py").read_text("utf-8")
 
 
+# Files for containers that have Python but not this package.
 _FAR_SIDE = (
     "_version.py", "errors.py", "sandbox/orders.py", "sandbox/outcome.py", "sandbox/payload.py",
     "sandbox/supervisor.py", "sandbox/syscalls.toml", "sandbox/tiers.py",
     *(f"sandbox/inside/{name}.py" for name in _INSIDE),
 )  # fmt: skip
-"""Files for containers that have Python but not this package."""
 _PACKAGES = ("", "sandbox/", "sandbox/inside/")
+# The program for ``python -c``: it takes the bundle from standard input.
 BOOT = (
     "import os,sys,struct\n"
     "if sys.version_info<(3,11):sys.exit('The image needs Python 3.11 or newer, not %d.%d.'%sys.version_info[:2])\n"
@@ -95,7 +96,6 @@ BOOT = (
     "from bactrian.sandbox.tiers import LandlockOnly,Unsafe\n"
     "provide_sandbox((LandlockOnly(),Unsafe()))"
 )
-"""The program for ``python -c``: it takes the bundle from standard input."""
 
 
 @functools.cache

@@ -17,8 +17,8 @@ from bactrian.sandbox.outcome import MIB, Limits, Outcome
 from bactrian.sandbox.programs import run
 from bactrian.sandbox.tiers import Tier
 
+# Small limits, so that programs that reach them do so soon.
 LIMITS = Limits(cpu=2, wall=6, memory=256 * MIB, disk=16 * MIB, disk_files=1000, output=64 << 10)
-"""Small limits, so that programs that reach them do so soon."""
 _BEGUN = "the program has begun"
 _ESCAPED = "ESCAPED"
 _PRELUDE = """\
@@ -46,19 +46,13 @@ class Probe:
     """A hostile program."""
 
     name: str
-    tries: str
-    """What it tries, as "to …"."""
+    tries: str  # what it tries, as "to …"
     code: str
-    endings: Sequence[str] = ()
-    """The required ending; empty if any ending is fine."""
-    beyond: Sequence[str] = ()
-    """Tiers that do not contain it."""
-    machine: str = ""
-    """The architecture that it is for; empty for all."""
-    wall: float = LIMITS.wall
-    """Seconds until it is ended; fewer for a program that only waits."""
-    cpu: float = LIMITS.cpu
-    """Seconds of CPU time until it is ended; fewer for a program that only computes."""
+    endings: Sequence[str] = ()  # the required ending; empty if any ending is fine
+    beyond: Sequence[str] = ()  # Tiers that do not contain it
+    machine: str = ""  # the architecture that it is for; empty for all
+    wall: float = LIMITS.wall  # seconds until it is ended; fewer for a program that only waits
+    cpu: float = LIMITS.cpu  # seconds of CPU time until it is ended; fewer for a program that only computes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +61,7 @@ class ProbeResult:
 
     probe: Probe
     held: bool
-    how: str
-    """How it ended, and in what it succeeded."""
+    how: str  # how it ended, and in what it succeeded
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,8 +137,8 @@ def run(
     )
 
 
+# A function of the trusted side that sandboxed code may call by name. Its arguments come from that code.
 Action = Callable[..., object]
-"""A function of the trusted side that sandboxed code may call by name. Its arguments come from that code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,9 @@ class Encoded:
     content: object
 
 
+# ``error``: an exception was raised. After the others except ``ok`` and some ``time``, the session has
+# ended.
 BlockEnding = Literal["ok", "error", "time", "memory", "output", "killed"]
-"""``error``: an exception was raised. After the others except ``ok`` and some ``time``, the session has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,13 +34,10 @@ from bactrian.sandbox.outcome import Artefact, ExitReport
 from bactrian.sandbox.payload import build_command, load_supervisor, load_worker
 from bactrian.sandbox.tiers import CommandTier, ContainerTier, RemoteStart, find_view
 
-_START = 60.0
-"""Longest wait for a sandbox to start, in seconds."""
-_END = 20.0
-"""Longest wait for a report after the time that a program has, in seconds."""
+_START = 60.0  # longest wait for a sandbox to start, in seconds
+_END = 20.0  # longest wait for a report after the time that a program has, in seconds
 _CHUNK = 1 << 16
-_SAID = 4096
-"""Most bytes of a far side's own messages that are kept."""
+_SAID = 4096  # most bytes of a far side's own messages that are kept
 
 
 class SandboxProcess:
@@ -53,16 +50,14 @@ class SandboxProcess:
 
     def __init__(self, order: ProcessOrder) -> None:
         self._order = order
-        self.overflow = False
-        """True if the process wrote more than it may."""
+        self.overflow = False  # True if the process wrote more than it may
         limits = order.limits
         self._received = FrameReader(2 * (limits.answer + limits.output + limits.disk) + (1 << 20))
         self._output = {"stdout": bytearray(), "stderr": bytearray()}
         self._frames: list[dict[str, object]] = []
         self._files: list[Artefact] | None = None
         self._ready = False
-        self._said = bytearray()
-        """What the far side, and not the program, wrote to standard error."""
+        self._said = bytearray()  # what the far side, and not the program, wrote to standard error
         self._report: ExitReport | None = None
         self._failure = ""
         self._closing = ExitStack()

@@ -20,24 +20,20 @@ import time
 
 from bactrian.sandbox.inside.values import FrameReader, Unsupported, pack_bytes, pack_frame, unpack_frame
 
+# Requests of a seccomp listener: SECCOMP_IOCTL_NOTIF_RECV and _SEND.
 _RECEIVE, _ANSWER = 0xC0502100, 0xC0182101
-"""Requests of a seccomp listener: SECCOMP_IOCTL_NOTIF_RECV and _SEND."""
-_CALLS = 2000
-"""Most refused calls; a program that makes more is ended."""
+_CALLS = 2000  # most refused calls; a program that makes more is ended
 _EPERM, _ENOSYS = 1, 38
-_TICK = 0.1
-"""Seconds between looks at the parent and at the size of the scratch folder."""
-_KILL, _BROKEN_PIPE = 9, 13
-"""SIGKILL and SIGPIPE."""
+_TICK = 0.1  # seconds between looks at the parent and at the size of the scratch folder
+_KILL, _BROKEN_PIPE = 9, 13  # SIGKILL and SIGPIPE
 _NEWNS, _BIND, _REC, _SLAVE = 0x20000, 0x1000, 0x4000, 0x80000
+# Bytes that are read at once: as many as a pipe holds, so that one read takes all that was written before.
 _CHUNK = 1 << 16
-"""Bytes that are read at once: as many as a pipe holds, so that one read takes all that was written before."""
+# Bytes for the side that asks from which on nothing more is read from the sandbox, which then waits, too.
 _FULL = 1 << 20
-"""Bytes for the side that asks from which on nothing more is read from the sandbox, which then waits, too."""
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DEPTH = 16
-_NAMES = 10_000
-"""Most names of a scratch folder that are looked at."""
+_NAMES = 10_000  # most names of a scratch folder that are looked at
 
 
 class _Sandbox:

@@ -33,22 +33,18 @@ class FileView:
     """What a sandboxed process sees of the file system."""
 
     interpreter: str
-    reads: tuple[str, ...]
-    """Files and folders that it may read."""
-    packages: tuple[str, ...] = ()
-    """Folders to import packages from, in addition to the standard library."""
+    reads: tuple[str, ...]  # Files and folders that it may read
+    packages: tuple[str, ...] = ()  # Folders to import packages from, in addition to the standard library
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
     """A way to contain a program."""
 
-    name: str
-    """The name that users give."""
+    name: str  # the name that users give
+    # The scratch folder, as the process sees it; empty for a temporary folder of this computer.
     scratch: str = ""
-    """The scratch folder, as the process sees it; empty for a temporary folder of this computer."""
-    limits_processes: bool = False
-    """True if a process and all its descendants can be ended with certainty."""
+    limits_processes: bool = False  # True if a process and all its descendants can be ended with certainty
 
     def wrap(self, command: Sequence[str], view: FileView) -> list[str]:  # noqa: ARG002
         """Return the command that starts ``command`` in the sandbox.
@@ -97,8 +93,8 @@ class Unsafe(Tier):
     name: str = "unsafe"
 
 
+# The tiers that contain hostile programs, the strongest first.
 TIERS: tuple[Tier, ...] = (Bubblewrap(), LandlockOnly())
-"""The tiers that contain hostile programs, the strongest first."""
 
 
 def find_view(*, packages: bool = False, programs: bool = False) -> FileView:
@@ -117,10 +113,8 @@ def find_view(*, packages: bool = False, programs: bool = False) -> FileView:
     return FileView(str(interpreter), tuple(dict.fromkeys(paths)), folders)
 
 
-IMAGE = "python:3.12-slim"
-"""The image of a container, unless another one is named."""
-_OWN_MEMORY = 128 * MIB
-"""Bytes for the processes around the program."""
+IMAGE = "python:3.12-slim"  # the image of a container, unless another one is named
+_OWN_MEMORY = 128 * MIB  # bytes for the processes around the program
 _OWN_TASKS = 8
 _SCRATCH = "/tmp"  # noqa: S108 - of the container, which nobody else uses
 
@@ -130,12 +124,9 @@ class RemoteStart:
     """How to start the far side of a sandbox, and how to end it by force."""
 
     command: tuple[str, ...]
-    greeting: bytes = b""
-    """What to send before the first message."""
-    end: tuple[str, ...] = ()
-    """A command that ends it; empty if it ends with ``command``."""
-    hint: str = "Run its command by hand to see why."
-    """What to do if it does not start."""
+    greeting: bytes = b""  # what to send before the first message
+    end: tuple[str, ...] = ()  # A command that ends it; empty if it ends with ``command``
+    hint: str = "Run its command by hand to see why."  # what to do if it does not start
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +167,7 @@ class ContainerTier(Tier):
 class CommandTier(Tier):
     """A sandbox behind a command that speaks the protocol. Its name is ``remote:ssh HOST bactrian sandbox serve``."""
 
-    limits_processes: bool = True
-    """Assumed: the far side refuses what it cannot enforce."""
+    limits_processes: bool = True  # Assumed: the far side refuses what it cannot enforce
 
     def prepare(self, limits: Limits) -> RemoteStart:  # noqa: ARG002
         """Return the command.

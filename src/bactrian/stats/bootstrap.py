@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _DRAWS = 1000
 _SEED = 20230331
+# Rows that are picked at once, so that a few hundred sessions take one step and a million little memory.
 _AT_ONCE = 1 << 16
-"""Rows that are picked at once, so that a few hundred sessions take one step and a million little memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,7 @@ class BootstrapSums:
     """Sums over sessions, and the same sums over a thousand resamples of the sessions with replacement."""
 
     sums: Mapping[str, float]
-    drawn: Mapping[str, NDArray[np.float64]]
-    """The sums of the resamples, by name."""
+    drawn: Mapping[str, NDArray[np.float64]]  # the sums of the resamples, by name
 
     def ratio(self, top: str, bottom: str) -> float:
         """Return one sum divided by another; 0 if the divisor is 0."""
@@ -91,11 +90,10 @@ def _compute_interval(values: NDArray[np.float64]) -> tuple[float, float] | None
 
 
 RESAMPLES = 2000
-SEED = 20230331
-"""Of all resamples: the same data give the same interval."""
+SEED = 20230331  # of all resamples: the same data give the same interval
 _FEW = 30
+# Clusters that are picked at once, so that a few hundred take one step and a million little memory.
 _AT_ONCE_cluster_bootstrap = 1 << 16
-"""Clusters that are picked at once, so that a few hundred take one step and a million little memory."""
 _Cluster = TypeVar("_Cluster")
 
 
@@ -103,12 +101,10 @@ _Cluster = TypeVar("_Cluster")
 class BootstrapEstimate:
     """A statistic with its 95 % interval."""
 
-    value: float | None
-    """None if it is not defined, for example a share of nothing."""
+    value: float | None  # None if it is not defined, for example a share of nothing
+    # A low percentile of the resamples; None for fewer than two clusters, or if it is rarely defined.
     low: float | None
-    """A low percentile of the resamples; None for fewer than two clusters, or if it is rarely defined."""
-    high: float | None
-    """The high percentile of the same distance to 100."""
+    high: float | None  # the high percentile of the same distance to 100
     clusters: int
 
     def to_json(self) -> dict[str, Any]:

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# How two labels differ: ``nominal`` labels are equal or not, ``interval`` labels are numbers some distance
+# apart.
 Scale = Literal["nominal", "interval"]
-"""How two labels differ: ``nominal`` labels are equal or not, ``interval`` labels are numbers some distance apart."""
 _DRAWS = 1000
 _SEED = 20230331
 _Item = TypeVar("_Item")
@@ -30,12 +31,11 @@ _Item = TypeVar("_Item")
 class Agreement:
     """A coefficient with its 95 % interval by bootstrap over items."""
 
-    value: float
-    """``nan`` if all labels are equal: agreement cannot be told from chance."""
+    value: float  # ``nan`` if all labels are equal: agreement cannot be told from chance
+    # From the 2.5th to the 97.5th percentile of the draws; None for fewer than two items or without
+    # variation.
     interval: tuple[float, float] | None
-    """From the 2.5th to the 97.5th percentile of the draws; None for fewer than two items or without variation."""
-    items: int
-    """Number of items with at least two labels."""
+    items: int  # number of items with at least two labels
 
 
 def measure_kappa(one: Sequence[Hashable], other: Sequence[Hashable]) -> Agreement:
@@ -127,8 +127,9 @@ def _square(one: Hashable, other: Hashable) -> float:
 
 _STEPS = 100
 _CLOSE = 1e-10
+# Draws that are added to each pair that was compared, so that a system that never lost has a finite
+# strength.
 _PRIOR = 0.1
-"""Draws that are added to each pair that was compared, so that a system that never lost has a finite strength."""
 
 
 def fit_bradley_terry(wins: Mapping[tuple[str, str], float]) -> dict[str, float]:
@@ -192,9 +193,9 @@ def _check_connected(names: list[str], met: NDArray[np.bool_]) -> None:
 # difference of zero.
 
 
+# Precision of the prior on the effect of length, with a standard deviation of 2.5: without it, the fit of a
+# judge that decides by length alone does not converge.
 _RIDGE = 1 / 2.5**2
-"""Precision of the prior on the effect of length, with a standard deviation of 2.5: without it, the fit of a judge that
-decides by length alone does not converge."""
 _RIDGE_LEVEL = 0.01
 _STEPS_length_control = 30
 _CLOSE_length_control = 1e-8

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_Z = 1.959964
-"""97.5 % quantile of the standard normal distribution."""
+_Z = 1.959964  # 97.5 % quantile of the standard normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +105,8 @@ class PairedProportions:
 # Student's interval of a mean, for few independent observations such as seeds.
 
 
+# 97.5 % quantiles of Student's t with 1 to 10 degrees of freedom.
 _QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""97.5 % quantiles of Student's t with 1 to 10 degrees of freedom."""
 
 
 def find_mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -167,12 +166,9 @@ _SEED = 20230331
 class Stratum:
     """A part of the items."""
 
-    items: int
-    """Number of items in it."""
-    checked: int
-    """Number of items of the random sample."""
-    held: int
-    """Checked items that show what is looked for."""
+    items: int  # number of items in it
+    checked: int  # number of items of the random sample
+    held: int  # Checked items that show what is looked for
 
     @property
     def rate(self) -> float:
@@ -193,12 +189,9 @@ class IntervalEstimate:
 class Prevalence:
     """What a checked sample says of all items, and of the detector."""
 
-    rate: IntervalEstimate
-    """Share of all items that show it."""
-    precision: IntervalEstimate
-    """Share of the found items that show it."""
-    recall: IntervalEstimate
-    """Share of the items that show it which were found."""
+    rate: IntervalEstimate  # share of all items that show it
+    precision: IntervalEstimate  # share of the found items that show it
+    recall: IntervalEstimate  # share of the items that show it which were found
 
 
 def estimate_prevalence(found: Stratum, other: Stratum, *, draws: int = _DRAWS) -> Prevalence:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import ceil, exp, floor, log, sqrt
 
-_STEP = log(1.02)
-"""Width of a bin in the logarithm: values that differ by less than 2 % may share one."""
+_STEP = log(1.02)  # width of a bin in the logarithm: values that differ by less than 2 % may share one
 _Z = 1.959964
 
 
@@ -17,8 +16,8 @@ _Z = 1.959964
 class StreamingQuantiles:
     """A histogram of non-negative values with bins of 2 %."""
 
+    # Counts by bin (the value's logarithm divided by the width); None is the bin of 0.
     counts: Counter[int | None] = field(default_factory=Counter["int | None"])
-    """Counts by bin (the value's logarithm divided by the width); None is the bin of 0."""
 
     @property
     def total(self) -> int:
@@ -148,8 +147,7 @@ class LengthCounts:
 class SurvivalCurve:
     """The distribution of a length."""
 
-    beyond: tuple[float, ...]
-    """Probability of more than so much, from 0 on; the last one is 0."""
+    beyond: tuple[float, ...]  # Probability of more than so much, from 0 on; the last one is 0
 
     def find_remaining(self, measure: Callable[[int], float]) -> tuple[Moments, ...]:
         """Return, for each length reached so far from 0 on, how much ``measure`` will still grow up to the end."""

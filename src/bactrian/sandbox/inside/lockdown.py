@@ -8,21 +8,18 @@ import resource
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 
-_CREATE, _ADD, _RESTRICT = 444, 445, 446
-"""System calls, with the same numbers on all architectures."""
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  # System calls, with the same numbers on all architectures
 
 _EXECUTE, _WRITE, _READ, _LIST = 1, 2, 4, 8
 _REMOVE_FOLDER, _REMOVE_FILE, _MAKE_FOLDER, _MAKE_FILE = 1 << 4, 1 << 5, 1 << 7, 1 << 8
 _MAKE_FIFO, _MAKE_LINK, _MOVE, _TRUNCATE = 1 << 10, 1 << 12, 1 << 13, 1 << 14
-_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
-"""Number of file rights by version; 16 from version 5."""
+_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # number of file rights by version; 16 from version 5
+# All that a scratch folder is for: no devices and no sockets.
 _USE = (
     _WRITE | _READ | _LIST | _REMOVE_FOLDER | _REMOVE_FILE | _MAKE_FOLDER | _MAKE_FILE | _MAKE_FIFO
     | _MAKE_LINK | _MOVE | _TRUNCATE
 )  # fmt: skip
-"""All that a scratch folder is for: no devices and no sockets."""
-NEEDED = 3
-"""Earlier versions do not guard truncate(2)."""
+NEEDED = 3  # Earlier versions do not guard truncate(2)
 
 
 def find_version() -> int:
@@ -83,34 +80,30 @@ def _call(libc: ctypes.CDLL, number: int, *arguments: object) -> int:
     return result
 
 
-_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""AUDIT_ARCH values."""
+_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH values
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
-_X32 = 0x40000000
-"""Calls of the x32 ABI have this bit; the filter allows none of them."""
+_X32 = 0x40000000  # calls of the x32 ABI have this bit; the filter allows none of them
 
 _ALLOW = 0x7FFF0000
 _KILL = 0x80000000
-_ASK = 0x7FC00000
-"""The supervisor receives the call, and answers it with an error."""
+_ASK = 0x7FC00000  # the supervisor receives the call, and answers it with an error
 _ENOSYS = 0x00050000 | 38
 
 _LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+# Offsets in ``struct seccomp_data``; the arguments begin at 16, each with its low word first.
 _NUMBER, _MACHINE = 0, 4
-"""Offsets in ``struct seccomp_data``; the arguments begin at 16, each with its low word first."""
 
 _THREAD = 0x00010000
-_NEW_NAMESPACES = 0x7E020080
-"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET and NEWTIME."""
-_PRCTL = (15, 16, 0x53564D41)
-"""PR_SET_NAME, PR_GET_NAME and PR_SET_VMA."""
+_NEW_NAMESPACES = 0x7E020080  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET and NEWTIME
+_PRCTL = (15, 16, 0x53564D41)  # PR_SET_NAME, PR_GET_NAME and PR_SET_VMA
+# TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX and FIOCLEX.
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX and FIOCLEX."""
+# F_DUPFD to F_SETLKW, locks of open files, F_DUPFD_CLOEXEC, F_GETPIPE_SZ and seals. Not F_SETOWN: with it
+# the kernel sends signals to other processes.
 _FCNTL = (*range(8), 36, 37, 38, 1030, 1032, 1033, 1034)
-"""F_DUPFD to F_SETLKW, locks of open files, F_DUPFD_CLOEXEC, F_GETPIPE_SZ and seals. Not F_SETOWN: with it the kernel
-sends signals to other processes."""
+# RLIMIT_CORE: a program that lowers it to 0 lets the kernel start the system's handler of core dumps again.
 _CORE = 4
-"""RLIMIT_CORE: a program that lowers it to 0 lets the kernel start the system's handler of core dumps again."""
+# Calls that tell which processes exist. The first argument is the process.
 _ABOUT_PROCESSES = (
     "getpgid",
     "getsid",
@@ -119,13 +112,12 @@ _ABOUT_PROCESSES = (
     "sched_getscheduler",
     "get_robust_list",
 )
-"""Calls that tell which processes exist. The first argument is the process."""
+# SOCK_STREAM with its flags. A datagram socket could send to any address, even if it is one of a pair.
 _STREAMS = (1, 1 | 0o2000000, 1 | 0o4000, 1 | 0o2004000)
-"""SOCK_STREAM with its flags. A datagram socket could send to any address, even if it is one of a pair."""
 
 
+# Numbers of system calls by name, of each table of ``syscalls.toml``; empty for an unknown architecture.
 Calls = Mapping[str, Mapping[str, int]]
-"""Numbers of system calls by name, of each table of ``syscalls.toml``; empty for an unknown architecture."""
 
 
 def build_filter(machine: str, pid: int, calls: Calls, *, processes: bool, attributes: bool) -> bytes:
@@ -228,8 +220,7 @@ def _check_clone(number: int, *, processes: bool) -> list[bytes]:
 
 
 _CAPABILITIES = 64
-_MOUNT_FLAGS = 0x2 | 0x4
-"""MS_NOSUID and MS_NODEV."""
+_MOUNT_FLAGS = 0x2 | 0x4  # MS_NOSUID and MS_NODEV
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 
 

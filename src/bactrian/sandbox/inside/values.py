@@ -12,10 +12,9 @@ from __future__ import annotations
 import binascii
 import struct
 
-DEPTH = 200
-"""Most levels of containers in one another."""
+DEPTH = 200  # most levels of containers in one another
+# Longer integers cross as hexadecimal digits: Python limits the conversion from decimal ones.
 _DIGITS = 4000
-"""Longer integers cross as hexadecimal digits: Python limits the conversion from decimal ones."""
 
 _LETTERS: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "f"}
 

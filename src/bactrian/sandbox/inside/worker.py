@@ -35,8 +35,7 @@ from bactrian.sandbox.inside.values import (
     unpack_frame,
 )
 
-TRACE = 20_000
-"""Most characters of a traceback."""
+TRACE = 20_000  # most characters of a traceback
 
 
 class TimeLimit(BaseException):
