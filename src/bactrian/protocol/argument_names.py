@@ -13,11 +13,11 @@ _WITH_VALUE = re.compile(r"(?<![\w-])--([a-z][a-z-]*)[ =]([A-Z][A-Z/]+|[\d'\"][^
 _SETTING = re.compile(r"(?<![\w-])--set ([a-z_]+(?:\.[a-z_]+)?)=([^\s,;)]*[^\s,;).])")
 _ALONE = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
 _COMMAND = re.compile(r"`bactrian [^`]*`|\bbactrian [a-z]+ .*")
+# Options without a value: their arguments are True.
 _SWITCHES = frozenset(
     """acknowledge-misuse equal-roles forecast keep-tasks overwrite plan retry-failed run-code thoughts
     unfinished""".split()
 )
-"""Options without a value: their arguments are True."""
 _OTHER_NAMES = {
     "set": "a setting of bactrian.recipe",
     "for": "tool",

@@ -5,10 +5,8 @@ from __future__ import annotations
 from bactrian.errors import InputError
 from bactrian.records.session import Role
 
-LONGEST_IDEA = 100_000
-"""Most characters of an idea or of a role's description."""
-LONGEST_NAME = 300
-"""Most characters of the name of a role or of a language."""
+LONGEST_IDEA = 100_000  # Most characters of an idea or of a role's description.
+LONGEST_NAME = 300  # Most characters of the name of a role or of a language.
 
 
 def check_idea(text: str, field: str = "idea") -> str:

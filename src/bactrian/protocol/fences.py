@@ -20,13 +20,10 @@ _FENCE = re.compile(r"^[ \t]*(?:```|~~~)[ \t]*([\w+-]*)[^\n]*$", re.MULTILINE)
 class FencedBlock:
     """A block between two fences."""
 
-    language: str
-    """In small letters; empty if not stated."""
+    language: str  # In small letters; empty if not stated.
     code: str
-    begin: int
-    """Where its opening fence begins in the text."""
-    end: int
-    """Where its closing fence ends."""
+    begin: int  # Where its opening fence begins in the text.
+    end: int  # Where its closing fence ends.
 
 
 def find_blocks(text: str) -> Iterator[FencedBlock]:
@@ -62,8 +59,7 @@ _TAIL = 60
 """Characters at the end that are searched for the request for the next instruction; the whole text would be slow."""
 _FENCE_body = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.MULTILINE)
 _NONE = re.compile(r"\W*(?:none|n/a)\W*(?:none|n/a)?\W*", re.IGNORECASE)
-_LONGEST = 400
-"""Characters; a longer body is blank only if it contains no letter or digit."""
+_LONGEST = 400  # Characters; a longer body is blank only if it contains no letter or digit.
 
 
 def read_body(turn: Turn) -> str:
@@ -126,8 +122,7 @@ def find_quotation(text: str, quote: str) -> tuple[int, int] | None:
 # Blocks of Python in the reply of an embodied agent, and the record of what came of them.
 
 
-PYTHON_TOOL = "python"
-"""The tool that stands for an embodied agent's code."""
+PYTHON_TOOL = "python"  # The tool that stands for an embodied agent's code.
 PYTHON_SCHEMA = {"properties": {"code": {"type": "string"}}, "required": ["code"], "type": "object"}
 """Its arguments."""
 ACTIONS = "> Embodied Actions:"

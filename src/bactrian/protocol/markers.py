@@ -23,32 +23,31 @@ Marker = Literal["Instruction", "Input", "Solution", "Next request"]
 _LANGUAGES = tomllib.loads(resources.files("bactrian.protocol").joinpath("languages.toml").read_text("utf-8"))
 MARKERS: Mapping[str, Mapping[Marker, str]] = MappingProxyType(_LANGUAGES["markers"])
 """Alternatives of a regular expression, by language name from :func:`identify_language`."""
+# Words for "no input" in all of the languages, as alternatives of a regular expression.
 NOTHING = (
     "none|n/a|nothing|لا يوجد|لا شيء|keine?|ninguno|ninguna|aucune?"
     "|कोई नहीं|nessuno|nessuna|なし|無し|없음|нет|无|無"
 )
-"""Words for "no input" in all of the languages, as alternatives of a regular expression."""
 
 
-DONE = "<CAMEL_TASK_DONE>"
-"""The done token: the AI user says it, alone, when the task is solved."""
+DONE = "<CAMEL_TASK_DONE>"  # The done token: the AI user says it, alone, when the task is solved.
 
 # A block may begin behind a marker: "Solution: ```python".
 _FENCED = re.compile(r"(?:^|(?<=[:：*]))[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _NO_INPUT = re.compile(rf"(?:{NOTHING})?[.。\s]*", re.IGNORECASE)
 _WRAPPING = " \t\r\n*_`\"'.!"
 _QUOTATION_MARKS = _WRAPPING + "“”„«»\u2018\u2019「」\u00a0\u202f"
+# The done token inside a quotation.
 _QUOTED = re.compile(
     rf"`[^`\n]*{DONE}[^`\n]*`|\"[^\"\n]*{DONE}[^\"\n]*\"|[“„«][^”“»\n]*{DONE}[^”“»\n]*[”“»]"
     rf"|(?<!\w)'[^'\n]*{DONE}[^'\n]*'(?!\w)|^[ \t]*>[^\n]*{DONE}[^\n]*",
     re.MULTILINE,
 )
-"""The done token inside a quotation."""
+# Words that show that a sentence mentions the done token instead of using it.
 _MENTION = re.compile(
     r"\b(?:say|write|reply|respond|send|use|type|will|would|when|until|unless|once|not|never|before|token)\b|n't\b",
     re.IGNORECASE,
 )
-"""Words that show that a sentence mentions the done token instead of using it."""
 _SENTENCE_END = re.compile(r"[.!?。！？]+\s|\n")
 
 
@@ -58,10 +57,8 @@ class _Patterns:
 
     hints: Mapping[Marker, tuple[str, ...]]
     """Plain substrings; a text with the marker contains at least one of them."""
-    leading: Mapping[Marker, re.Pattern[str]]
-    """The marker at the start of a line."""
-    inside: Mapping[Marker, re.Pattern[str]]
-    """The marker after the end of a sentence or phrase."""
+    leading: Mapping[Marker, re.Pattern[str]]  # The marker at the start of a line.
+    inside: Mapping[Marker, re.Pattern[str]]  # The marker after the end of a sentence or phrase.
     next_request: re.Pattern[str]
 
     def find(self, marker: Marker, text: str, start: int = 0) -> re.Match[str] | None:

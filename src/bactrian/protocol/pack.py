@@ -53,12 +53,9 @@ _ENGINE_KIND = FileKind("engine's prompts", PromptError, "docs/prompts.md", "pro
 class EnginePrompts:
     """The engine's templates, each checked when it is first rendered. :func:`load_engine_prompts` reads them."""
 
-    hash: str
-    """SHA-256, hexadecimal, of the templates as JSON with sorted keys."""
-    templates: Mapping[str, str]
-    """The templates' sources, by name."""
-    placeholders: Mapping[str, frozenset[str]]
-    """Placeholders of each template."""
+    hash: str  # SHA-256, hexadecimal, of the templates as JSON with sorted keys.
+    templates: Mapping[str, str]  # The templates' sources, by name.
+    placeholders: Mapping[str, frozenset[str]]  # Placeholders of each template.
     _compiled: dict[str, Template] = field(
         default_factory=dict[str, "Template"], repr=False, compare=False, init=False
     )
@@ -134,6 +131,7 @@ _SESSION = frozenset(
 )
 _PREPARATION = frozenset({"task", "assistant_role", "user_role", "language"})
 
+# The templates every pack has, and the placeholders each may use.
 PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "task_specifier": _PREPARATION | {"word_limit"},
@@ -144,12 +142,11 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
         "critic": _PREPARATION | {"critic_role", "criteria"},
     }
 )
-"""The templates every pack has, and the placeholders each may use."""
 
+# The placeholders each template must use, so that no prompt omits the task or a role by mistake.
 NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
     {name: frozenset[str]() if name == "opening_request" else frozenset({"task"}) for name in PLACEHOLDERS}
 )
-"""The placeholders each template must use, so that no prompt omits the task or a role by mistake."""
 
 
 _KIND = FileKind("prompt pack", PromptError, "docs/prompts.md", "packs")
@@ -169,10 +166,8 @@ class Pack:
     hash: str
     """SHA-256, hexadecimal, of the templates as JSON with sorted keys. Packs with the same hash render
     the same prompts: comments, layout, line ends, name and description are not part of it."""
-    templates: Mapping[str, str]
-    """The templates' sources, by name."""
-    axes: tuple[str, ...]
-    """Axes of a recipe that the templates may use beside their own placeholders."""
+    templates: Mapping[str, str]  # The templates' sources, by name.
+    axes: tuple[str, ...]  # Axes of a recipe that the templates may use beside their own placeholders.
     engine: EnginePrompts = field(repr=False, compare=False)
     """The engine's own prompts, some of which the pack may replace."""
     _compiled: Mapping[str, Template] = field(repr=False, compare=False)
@@ -326,12 +321,9 @@ def _compile(
 class InceptionPrompts:
     """The initial prompts of a session's two agents."""
 
-    user: str
-    """System prompt of the AI user."""
-    assistant: str
-    """System prompt of the AI assistant."""
-    opening: str
-    """First message to the AI user."""
+    user: str  # System prompt of the AI user.
+    assistant: str  # System prompt of the AI assistant.
+    opening: str  # First message to the AI user.
 
 
 def render_inception(session: Session, pack: Pack) -> InceptionPrompts:

@@ -72,8 +72,7 @@ class Ended:
     """The session stopped."""
 
     ending: Ending
-    error: Exception | None = None
-    """The cause of an ending ``failed``."""
+    error: Exception | None = None  # The cause of an ending `failed`.
 
 
 Event = Started | Proposed | Chose | Called | Returned | Spoke | Ended
@@ -83,23 +82,22 @@ Event = Started | Proposed | Chose | Called | Returned | Spoke | Ended
 
 
 Json = dict[str, Any]
-SECONDS_DIGITS: Final = 4
-"""Decimal places of durations."""
+SECONDS_DIGITS: Final = 4  # Decimal places of durations.
 
 
+# Keys that are called otherwise than the field of the record.
 _RENAMED = {
     "number": "turn",
     "prompt": "prompt_tokens",
     "completion": "completion_tokens",
     "cached": "cached_tokens",
 }
-"""Keys that are called otherwise than the field of the record."""
 _LEFT_OUT = frozenset({"uses", "wanted", "cast", "extra"})  # Of turns, tool calls and provenances.
+# Keys that are omitted if their value is empty.
 _OPTIONAL = frozenset(
     {"fingerprint", "thought", "preamble", "needs_code", "critic", "tools", "engine_hash"}
     | {"agent_descriptions", "values", "mark"}
 )
-"""Keys that are omitted if their value is empty."""
 
 
 def write_event(event: Event) -> Json:

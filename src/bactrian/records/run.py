@@ -22,15 +22,11 @@ class Call:
 
     session: str
     agent: str
-    ordinal: int
-    """0-based position among the session's calls; a repeated call has the same position."""
-    model: str
-    """The model as the endpoint named it; the user's name for it if the call failed."""
+    ordinal: int  # 0-based position among the session's calls; a repeated call has the same position.
+    model: str  # The model as the endpoint named it; the user's name for it if the call failed.
     seconds: float
-    raw: bytes = b""
-    """The raw bytes of the reply; after a failure, up to 2 KB of the response."""
-    error: str | None = None
-    """The error; None if the model answered."""
+    raw: bytes = b""  # The raw bytes of the reply; after a failure, up to 2 KB of the response.
+    error: str | None = None  # The error; None if the model answered.
     usage: Usage | None = None
     """After a failure what it is estimated to have cost; None if it was refused, or nothing is known."""
 
@@ -41,8 +37,7 @@ class ItemList:
 
     id: str
     items: tuple[str, ...]
-    complete: bool
-    """False while items are missing; generation stops early if no call returns new items."""
+    complete: bool  # False while items are missing; generation stops early if no call returns new items.
     usage: Usage
     calls: int
 
@@ -53,10 +48,8 @@ class Progress:
 
     id: str
     ending: str | None
-    turns: int | None
-    """Number of turns at its ending; None if it has not ended."""
-    prompt: int | None
-    """Total tokens; None if it has not ended."""
+    turns: int | None  # Number of turns at its ending; None if it has not ended.
+    prompt: int | None  # Total tokens; None if it has not ended.
     completion: int | None
     cached: int | None
 
@@ -66,27 +59,20 @@ class Failure:
     """A session that failed, with the response to its last failed call."""
 
     session: str
-    turns: int
-    """Number of turns so far."""
+    turns: int  # Number of turns so far.
     reason: str
-    error: str | None
-    """The error of its last failed call; None if no call failed."""
-    raw: bytes
-    """Up to 2 KB of the response to that call."""
+    error: str | None  # The error of its last failed call; None if no call failed.
+    raw: bytes  # Up to 2 KB of the response to that call.
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A name that a person gave to a session, such as ``good`` or ``look-again``."""
 
-    session: str
-    """The session's id."""
-    mark: str
-    """The name. A session has a mark once."""
-    note: str
-    """What the person wrote about it; may be empty."""
-    created: float
-    """Seconds since 1970 when the mark was set or its note changed."""
+    session: str  # The session's id.
+    mark: str  # The name. A session has a mark once.
+    note: str  # What the person wrote about it; may be empty.
+    created: float  # Seconds since 1970 when the mark was set or its note changed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +82,16 @@ class Vote:
     It keeps what was on the left and what was chosen, and not only who won: so a mistake in one can be seen.
     """
 
-    session: str
-    """Id of the task's session, which contains the solutions."""
-    pair: str
-    """The two solutions, as an item of the axis ``pair``: ``extraction | single_shot``."""
-    voter: str
-    """A pseudonym."""
-    repeated: bool
-    """True if the voter had seen the pair before, the other way round: a check of attention."""
-    left: str
-    """The solution that was shown on the left."""
-    choice: str
-    """One of :data:`PREFERENCES`."""
+    session: str  # Id of the task's session, which contains the solutions.
+    pair: str  # The two solutions, as an item of the axis `pair`: `extraction | single_shot`.
+    voter: str  # A pseudonym.
+    repeated: bool  # True if the voter had seen the pair before, the other way round: a check of attention.
+    left: str  # The solution that was shown on the left.
+    choice: str  # One of `PREFERENCES`.
     comment: str
-    texts: str
-    """SHA-256, hexadecimal, of both texts as the voter saw them, the first of the pair first."""
-    seconds: float
-    """From showing the pair to the vote."""
-    created: float = field(default_factory=time.time)
-    """Seconds since 1970."""
+    texts: str  # SHA-256, hexadecimal, of both texts as the voter saw them, the first of the pair first.
+    seconds: float  # From showing the pair to the vote.
+    created: float = field(default_factory=time.time)  # Seconds since 1970.
 
     @property
     def preferred(self) -> str | None:
@@ -133,16 +110,11 @@ class Command:
     Keys are never among the options.
     """
 
-    verb: str
-    """``play`` or ``generate``."""
-    session: str
-    """The id of the session that ``play`` made; empty for ``generate``."""
-    options: Mapping[str, Any]
-    """JSON values by name of the option."""
-    version: str
-    """The version of this program."""
-    created: float
-    """Seconds since 1970."""
+    verb: str  # `play` or `generate`.
+    session: str  # The id of the session that `play` made; empty for `generate`.
+    options: Mapping[str, Any]  # JSON values by name of the option.
+    version: str  # The version of this program.
+    created: float  # Seconds since 1970.
 
     @classmethod
     def begin(cls, verb: str, options: Mapping[str, Any], session: str = "") -> Command:
@@ -154,26 +126,19 @@ class Command:
 class Outline:
     """A session without its turns."""
 
-    row: int
-    """Its position in the run, from 1; later sessions have higher ones."""
+    row: int  # Its position in the run, from 1; later sessions have higher ones.
     id: str
-    assistant: str
-    """Names of the roles."""
+    assistant: str  # Names of the roles.
     user: str
     original_task: str
     specified_task: str | None
     language: str | None
-    models: Mapping[str, str]
-    """Model names by agent."""
+    models: Mapping[str, str]  # Model names by agent.
     kind: Kind
-    ending: str | None
-    """Code; None while the session is unfinished."""
-    turns: int
-    """Number of stored turns."""
-    created: float
-    """Seconds since 1970 when the session began."""
-    mark: str | None
-    """``red-team`` for a session made to study misuse."""
+    ending: str | None  # Code; None while the session is unfinished.
+    turns: int  # Number of stored turns.
+    created: float  # Seconds since 1970 when the session began.
+    mark: str | None  # `red-team` for a session made to study misuse.
 
     @property
     def final(self) -> bool:
@@ -184,13 +149,11 @@ class Outline:
 class SpokenText(NamedTuple):
     """The text of a turn, with its cost."""
 
-    session: str
-    """The session's id."""
+    session: str  # The session's id.
     number: int
     speaker: str
     text: str
-    prompt: int
-    """Tokens of the turn, as in :class:`~bactrian.records.turn.Usage`."""
+    prompt: int  # Tokens of the turn, as in `Usage`.
     completion: int
     cached: int
 
@@ -198,8 +161,8 @@ class SpokenText(NamedTuple):
 # Observed behaviours, and a judge's answers about them.
 
 
-Behaviour = str
-"""Name of a behaviour: one of :data:`BEHAVIOURS`, or one of the user's own."""
+Behaviour = str  # Name of a behaviour: one of `BEHAVIOURS`, or one of the user's own.
+# The built-in behaviours.
 BEHAVIOURS: tuple[Behaviour, ...] = (
     "role_flip",
     "repeats_instruction",
@@ -215,10 +178,8 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     "self_answer",
     "no_code",
 )
-"""The built-in behaviours."""
 
-LONGEST_QUOTE = 200
-"""Maximum number of characters of a turn that a finding quotes."""
+LONGEST_QUOTE = 200  # Maximum number of characters of a turn that a finding quotes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +187,12 @@ class Finding:
     """A behaviour that one turn of a session shows."""
 
     session: str
-    turn: int
-    """1-based number of the turn."""
+    turn: int  # 1-based number of the turn.
     behaviour: Behaviour
     confidence: float
     """Confidence of the detector, from 0 to 1. From 0.5 on, the turn more likely shows the behaviour than not."""
-    quote: str
-    """The words that show it; empty if no words do, as in an empty turn."""
-    reason: str = ""
-    """Why the detector found it, in words; empty if its definition says all."""
+    quote: str  # The words that show it; empty if no words do, as in an empty turn.
+    reason: str = ""  # Why the detector found it, in words; empty if its definition says all.
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,13 +202,9 @@ class Confirmation:
     session: str
     turn: int
     behaviour: Behaviour
-    judge: str
-    """The judge's model, as the user named it."""
-    holds: bool | None
-    """None if the answer cannot be parsed."""
-    text: str
-    """The unparsed answer."""
+    judge: str  # The judge's model, as the user named it.
+    holds: bool | None  # None if the answer cannot be parsed.
+    text: str  # The unparsed answer.
     usage: Usage
     seconds: float
-    model: str
-    """The model as the endpoint named it."""
+    model: str  # The model as the endpoint named it.

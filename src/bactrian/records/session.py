@@ -13,8 +13,8 @@ from bactrian.records.turn import CriticSettings, Sampling, Speaker, Toolkit, Tu
 # Endings: the reasons why sessions stop.
 
 
-EndingCode = str
-"""Name of an ending: one of :data:`ENDING_CODES`, or one of the user's own."""
+EndingCode = str  # Name of an ending: one of `ENDING_CODES`, or one of the user's own.
+# The built-in endings.
 ENDING_CODES: tuple[EndingCode, ...] = (
     "task_done",
     "user_no_instruct",
@@ -29,7 +29,6 @@ ENDING_CODES: tuple[EndingCode, ...] = (
     "translated",
     "imported",
 )
-"""The built-in endings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +39,8 @@ class Ending:
     turn: int
     """Number of the turn that shows it; 0 before the first turn. If a turn could not be obtained (``token_limit``,
     ``refused`` by the endpoint, ``failed``, ``stopped``), the number of the last turn before it."""
-    speaker: Speaker
-    """The agent of that turn, or of the turn that could not be obtained."""
-    evidence: str
-    """The text that shows the reason, or the error."""
+    speaker: Speaker  # The agent of that turn, or of the turn that could not be obtained.
+    evidence: str  # The text that shows the reason, or the error.
 
     @property
     def final(self) -> bool:
@@ -69,12 +66,9 @@ class Role:
 class Task:
     """A task, from the original idea to its specified form (paper, section 3.1)."""
 
-    original: str
-    """The idea as the user typed it or as the recipe gave it."""
-    specified: str | None = None
-    """The task specifier's version; None if the idea was used unchanged."""
-    planned: str | None = None
-    """The planner's subtasks; None without a planner."""
+    original: str  # The idea as the user typed it or as the recipe gave it.
+    specified: str | None = None  # The task specifier's version; None if the idea was used unchanged.
+    planned: str | None = None  # The planner's subtasks; None without a planner.
 
     @property
     def text(self) -> str:
@@ -83,35 +77,26 @@ class Task:
         return f"{task}\n{self.planned}" if self.planned else task
 
 
-HUMAN = "human"
-"""The model name that stands for a person."""
-SYSTEM = "system"
-"""Key of the system prompts in :attr:`Provenance.extra`."""
-IMPORTED = "imported from "
-"""Prefix of the prompt pack's name in sessions imported from another program."""
+HUMAN = "human"  # The model name that stands for a person.
+SYSTEM = "system"  # Key of the system prompts in `extra`.
+IMPORTED = "imported from "  # Prefix of the prompt pack's name in sessions imported from another program.
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """The origin of a session: everything needed to trace or reproduce it."""
 
-    prompts: str
-    """Name of the prompt pack."""
-    prompts_hash: str
-    """SHA-256 of the pack's content, hexadecimal."""
-    protocol: str
-    """``free`` or ``enforced``."""
+    prompts: str  # Name of the prompt pack.
+    prompts_hash: str  # SHA-256 of the pack's content, hexadecimal.
+    protocol: str  # `free` or `enforced`.
     models: Mapping[str, str] = field(default_factory=dict[str, str])
     """Model name as the user gave it, by agent (``task_specifier``, ``user``, ``assistant`` …)."""
     sampling: Mapping[str, Sampling] = field(default_factory=dict[str, Sampling])
     """Sampling parameters by agent."""
     language: str | None = None
-    preamble: str = ""
-    """The operator's text before both agents' system prompts."""
-    needs_code: bool = False
-    """True if a solution must contain code."""
-    critic: CriticSettings | None = None
-    """The critic that chose among candidates; None without a critic."""
+    preamble: str = ""  # The operator's text before both agents' system prompts.
+    needs_code: bool = False  # True if a solution must contain code.
+    critic: CriticSettings | None = None  # The critic that chose among candidates; None without a critic.
     cast: Mapping[str, Role] = field(default_factory=dict[str, Role])
     """Role by agent in a group chat; empty in a role-play, which has its two roles."""
     tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
@@ -216,8 +201,7 @@ def infer_kind(models: Collection[str], *, has_cast: bool) -> Kind:
 _PART: dict[str, str] = {"user": "AI user", "assistant": "AI assistant"}
 # Colours are inherited from the page, so that the text is readable on dark and light backgrounds.
 _FRAME = "border-left:3px solid currentColor;padding:0 0 0 .8em;margin:.6em 0"
-_SHOWN = 300
-"""Characters of a thought, or of a tool's arguments or result, in a transcript of plain text."""
+_SHOWN = 300  # Characters of a thought, or of a tool's arguments or result, in a transcript of plain text.
 _FAINT = "opacity:.65;font-size:90%"
 
 

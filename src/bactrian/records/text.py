@@ -56,8 +56,7 @@ class Text(str):
 
     __slots__ = ("json",)
 
-    json: bytes
-    """The quoted JSON string."""
+    json: bytes  # The quoted JSON string.
 
     def __new__(cls, text: str) -> Self:
         self = super().__new__(cls, text)
@@ -80,8 +79,7 @@ def to_printable(text: str) -> str:
 
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#|!~$])|(?<=://)|(?<=\bwww)(?=\.)|(?<=\w)(?=@)")
-_LONGEST_NAME = 200
-"""Maximum bytes of a file name; file systems allow 255, and suffixes are added."""
+_LONGEST_NAME = 200  # Maximum bytes of a file name; file systems allow 255, and suffixes are added.
 
 
 def to_line(text: str) -> str:

@@ -29,11 +29,9 @@ def record(kind: type[_Record]) -> type[_Record]:
 class Invocation:
     """A model's request to call a tool."""
 
-    id: str
-    """The model's id for this call, which the result repeats; empty if the model gives no id."""
+    id: str  # The model's id for this call, which the result repeats; empty if the model gives no id.
     name: str
-    arguments: str
-    """The arguments as the model wrote them; a JSON object if valid."""
+    arguments: str  # The arguments as the model wrote them; a JSON object if valid.
 
 
 @record
@@ -42,10 +40,8 @@ class Message:
 
     role: Literal["system", "user", "assistant", "tool"]
     text: Text
-    calls: tuple[Invocation, ...] = ()
-    """The tools that an ``assistant`` message calls."""
-    answers: str = ""
-    """Id of the call that a ``tool`` message answers."""
+    calls: tuple[Invocation, ...] = ()  # The tools that an `assistant` message calls.
+    answers: str = ""  # Id of the call that a `tool` message answers.
 
 
 # Token usage.
@@ -100,8 +96,7 @@ class Tool:
 
     name: str
     description: str
-    parameters: Mapping[str, object]
-    """JSON schema of its arguments, an object."""
+    parameters: Mapping[str, object]  # JSON schema of its arguments, an object.
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,56 +106,39 @@ class Toolkit:
     tools: tuple[Tool, ...]
     rounds: int = 8
     """Maximum number of replies per turn that may call tools; the next reply must be the answer."""
-    seconds: float = 30.0
-    """Timeout of one call."""
-    characters: int = 4000
-    """Maximum length of a result; a longer one is cut with a note to the model."""
+    seconds: float = 30.0  # Timeout of one call.
+    characters: int = 4000  # Maximum length of a result; a longer one is cut with a note to the model.
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A tool call that an agent requested during its turn."""
 
-    number: int
-    """Of the turn, from 1."""
-    round: int
-    """From 1; the calls of one reply form a round."""
-    place: int
-    """Position among the calls of its round, from 1."""
-    speaker: str
-    """The agent that takes the turn."""
+    number: int  # Of the turn, from 1.
+    round: int  # From 1; the calls of one reply form a round.
+    place: int  # Position among the calls of its round, from 1.
+    speaker: str  # The agent that takes the turn.
     wanted: Invocation
-    text: Text
-    """The agent's text beside its calls; only on the first call of a round."""
-    usage: Usage
-    """Usage of the reply; only on the first call of a round."""
-    seconds: float
-    """Duration of the reply, not of the tool; only on the first call of a round."""
-    model: str
-    """The model as the endpoint named it."""
-    thought: str = ""
-    """Thoughts of a reasoning model before its reply; only on the first call of a round."""
+    text: Text  # The agent's text beside its calls; only on the first call of a round.
+    usage: Usage  # Usage of the reply; only on the first call of a round.
+    seconds: float  # Duration of the reply, not of the tool; only on the first call of a round.
+    model: str  # The model as the endpoint named it.
+    thought: str = ""  # Thoughts of a reasoning model before its reply; only on the first call of a round.
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """The result of a tool call."""
 
-    number: int
-    """Of the turn, from 1."""
+    number: int  # Of the turn, from 1.
     round: int
     place: int
     speaker: str
-    name: str
-    """Name of the tool."""
-    text: Text
-    """The text for the model: the result or the error."""
-    problem: Problem | None
-    """None if the call succeeded."""
-    seconds: float
-    """Duration of the tool."""
-    cut: bool = False
-    """True if the result was too long and was cut."""
+    name: str  # Name of the tool.
+    text: Text  # The text for the model: the result or the error.
+    problem: Problem | None  # None if the call succeeded.
+    seconds: float  # Duration of the tool.
+    cut: bool = False  # True if the result was too long and was cut.
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +146,7 @@ class Use:
     """A tool call and its result."""
 
     call: ToolCall
-    result: ToolResult | None = None
-    """None if the program was stopped while the tool ran."""
+    result: ToolResult | None = None  # None if the program was stopped while the tool ran.
 
 
 def group_rounds(uses: Iterable[Use]) -> list[list[Use]]:
@@ -198,8 +175,7 @@ def to_messages(uses: Iterable[Use]) -> list[Message]:
     return messages
 
 
-Speaker = str
-"""Name of an agent within its session; in a role-play, ``user`` instructs and ``assistant`` solves."""
+Speaker = str  # Name of an agent within its session; in a role-play, `user` instructs and `assistant` solves.
 Finish = Literal["stop", "length", "content_filter", "tool_calls", "other"]
 
 
@@ -208,10 +184,8 @@ class Instruction:
     """An AI user's turn, with the two fields of the inception protocol (paper, figure 2)."""
 
     instruction: str
-    input: str | None = None
-    """None if the user wrote ``Input: None`` or no input."""
-    preface: str = ""
-    """Text before the instruction, normally empty."""
+    input: str | None = None  # None if the user wrote `Input: None` or no input.
+    preface: str = ""  # Text before the instruction, normally empty.
 
 
 @record
@@ -219,10 +193,8 @@ class Solution:
     """An AI assistant's turn, without the protocol's markers."""
 
     solution: str
-    asks_next: bool = False
-    """True if the turn ends with the request for the next instruction."""
-    preface: str = ""
-    """Text before the solution, normally empty."""
+    asks_next: bool = False  # True if the turn ends with the request for the next instruction.
+    preface: str = ""  # Text before the solution, normally empty.
 
 
 @record
@@ -280,23 +252,18 @@ class Turn:
 class Preference:
     """Several candidates for one turn, and the one that a critic, a person or a judge preferred."""
 
-    number: int
-    """Of the turn, from 1."""
-    speaker: Speaker
-    """The agent that takes the turn."""
+    number: int  # Of the turn, from 1.
+    speaker: Speaker  # The agent that takes the turn.
     texts: tuple[str, ...]
-    index: int
-    """0-based position of the chosen one in ``texts``."""
-    chooser: str
-    """The role of the critic, ``human``, ``judge`` or a model's name."""
+    index: int  # 0-based position of the chosen one in `texts`.
+    chooser: str  # The role of the critic, `human`, `judge` or a model's name.
     reason: str = ""
 
 
 Unreadable = Literal["first", "fail"]
 """Policy for a decision that cannot be parsed: take the first proposal, or fail the session."""
 
-CRITERIA = "it improves how well the task is done"
-"""Default criteria of a critic, from the paper."""
+CRITERIA = "it improves how well the task is done"  # Default criteria of a critic, from the paper.
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,17 +271,13 @@ class CriticSettings:
     """Settings of the critic that chooses among candidate turns (paper, section 3.2)."""
 
     role: str
-    proposals: int = 3
-    """Candidates for each turn."""
+    proposals: int = 3  # Candidates for each turn.
     rounds: int = 1
     """Maximum rounds of proposals per turn; each round after the first requires feedback on the one before."""
     criteria: str = CRITERIA
-    unreadable: Unreadable = "first"
-    """Policy for a decision that cannot be parsed twice in a row."""
-    width: int = 1
-    """Beam width of a search; width 1 and depth 1 mean no search."""
-    depth: int = 1
-    """Number of turns that a search looks ahead."""
+    unreadable: Unreadable = "first"  # Policy for a decision that cannot be parsed twice in a row.
+    width: int = 1  # Beam width of a search; width 1 and depth 1 mean no search.
+    depth: int = 1  # Number of turns that a search looks ahead.
 
     @property
     def searches(self) -> bool:
@@ -342,62 +305,45 @@ def read_search(text: str) -> tuple[int, int]:
 class Proposal:
     """A candidate for a turn."""
 
-    number: int
-    """Of the turn, from 1."""
-    round: int
-    """1 for the first candidates of a turn; feedback begins another round."""
-    place: int
-    """Position among the candidates of its round, from 1."""
+    number: int  # Of the turn, from 1.
+    round: int  # 1 for the first candidates of a turn; feedback begins another round.
+    place: int  # Position among the candidates of its round, from 1.
     speaker: Speaker
     text: Text
     usage: Usage
     """Tokens of its call; if one call returned several candidates, the first one has the full usage."""
     seconds: float
-    model: str
-    """The model as the endpoint named it."""
+    model: str  # The model as the endpoint named it.
     finish: Finish
-    lossy: bool = False
-    """True if bytes or characters that cannot be stored were replaced in ``text``."""
+    lossy: bool = False  # True if bytes or characters that cannot be stored were replaced in `text`.
     parent: int | None = None
     """In a search, the place of the proposal for the previous turn that this one continues; None if it continues the
     stored conversation."""
-    fingerprint: str | None = None
-    """The endpoint's name for the exact system that answered, if it gives one."""
-    thought: str = ""
-    """Thoughts of a reasoning model before its reply."""
+    fingerprint: str | None = None  # The endpoint's name for the exact system that answered, if it gives one.
+    thought: str = ""  # Thoughts of a reasoning model before its reply.
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The decision of a critic or a person on the proposals of a round."""
 
-    number: int
-    """Of the turn, from 1."""
+    number: int  # Of the turn, from 1.
     round: int
-    attempt: int
-    """From 1; a decision that could not be parsed is requested again."""
-    speaker: Speaker
-    """The agent that made the proposals."""
-    chooser: str
-    """Name of the role that chose."""
-    text: Text
-    """The unparsed answer."""
+    attempt: int  # From 1; a decision that could not be parsed is requested again.
+    speaker: Speaker  # The agent that made the proposals.
+    chooser: str  # Name of the role that chose.
+    text: Text  # The unparsed answer.
     place: int | None
     """Place of the chosen proposal; None if the answer could not be parsed or ``instead`` replaces the proposals."""
     reason: str = ""
-    feedback: str = ""
-    """Suggested improvement; empty if the chosen proposal is good enough."""
-    instead: Text | None = None
-    """A person's own text instead of all proposals."""
-    problem: str = ""
-    """The reason why the answer could not be parsed."""
+    feedback: str = ""  # Suggested improvement; empty if the chosen proposal is good enough.
+    instead: Text | None = None  # A person's own text instead of all proposals.
+    problem: str = ""  # The reason why the answer could not be parsed.
     usage: Usage = Usage()
     seconds: float = 0.0
     model: str = ""
-    kept: tuple[int, ...] = ()
-    """In a search, the places of the lines that continue, best first."""
-    thought: str = ""
-    """Thoughts of a reasoning model before its answer."""
+    kept: tuple[int, ...] = ()  # In a search, the places of the lines that continue, best first.
+    thought: str = ""  # Thoughts of a reasoning model before its answer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,8 +386,7 @@ class Deliberation:
         yield from reversed(searched)
 
 
-NOTHING_KNOWN = Deliberation()
-"""The deliberation of a new session."""
+NOTHING_KNOWN = Deliberation()  # The deliberation of a new session.
 
 
 def _make_preference(verdict: Decision, proposals: Sequence[Proposal]) -> Preference | None:
@@ -467,13 +412,10 @@ class Sampling:
 
     temperature: float | None = None
     top_p: float | None = None
-    max_tokens: int | None = None
-    """Maximum length of the reply, in tokens."""
+    max_tokens: int | None = None  # Maximum length of the reply, in tokens.
     seed: int | None = None
     stop: tuple[str, ...] = ()
-    repeat_penalty: float | None = None
-    """Only for the local model; endpoints have no common name for it."""
-    reasoning_effort: str | None = None
-    """Effort of a reasoning model: usually ``low``, ``medium`` or ``high``."""
+    repeat_penalty: float | None = None  # Only for the local model; endpoints have no common name for it.
+    reasoning_effort: str | None = None  # Effort of a reasoning model: usually `low`, `medium` or `high`.
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
     """Further fields of the request body, as JSON values; only for endpoints."""

@@ -34,8 +34,7 @@ EMPTY_TWICE = "with nothing, twice."
 MORE_ROOM = "Its thoughts took up the whole reply: raise --reply-length, or lower --reasoning-effort"
 _ROOM_FOR_THOUGHTS = 8
 """Times the usual length: 256 tokens are enough for a specified task, and a reasoning model thinks for longer."""
-BROKE_OFF = "broke off"
-"""What a reply did that is asked for again, because the connection failed."""
+BROKE_OFF = "broke off"  # What a reply did that is asked for again, because the connection failed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +43,15 @@ class Agent:
 
     speaker: Speaker
     role: Role
-    system: Text
-    """Its system prompt: the inception prompt of its side."""
+    system: Text  # Its system prompt: the inception prompt of its side.
     model: Model
     sampling: Sampling = Sampling()
-    opening: Text | None = None
-    """The first user message; only for the agent that speaks first."""
-    form: ResponseFormat | None = None
-    """The required form of its turns; None for free text."""
+    opening: Text | None = None  # The first user message; only for the agent that speaks first.
+    form: ResponseFormat | None = None  # The required form of its turns; None for free text.
     among: bool = False
     """True in a group chat: messages name their speakers, and those between two of its turns are merged."""
-    hears: frozenset[Speaker] | None = None
-    """The agents whose turns it hears, besides its own; None for all."""
-    toolbox: Toolbox | None = None
-    """The tools that it may call during its turn."""
+    hears: frozenset[Speaker] | None = None  # The agents whose turns it hears, besides its own; None for all.
+    toolbox: Toolbox | None = None  # The tools that it may call during its turn.
     language: str | None = None
     """The session's language; its protocol markers are recognised besides the English ones."""
 

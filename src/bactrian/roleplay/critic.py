@@ -59,13 +59,11 @@ _NO_FEEDBACK = re.compile(r"(?:none|n/a|no|no feedback|null)?[.\s]*", re.IGNOREC
 class CriticAnswer:
     """A parsed answer."""
 
-    place: int | None
-    """None if it could not be read; ``problem`` says why."""
+    place: int | None  # None if it could not be read; `problem` says why.
     reason: str = ""
     feedback: str = ""
     problem: str = ""
-    kept: tuple[int, ...] = ()
-    """All candidates that a ranking names, best first."""
+    kept: tuple[int, ...] = ()  # All candidates that a ranking names, best first.
 
 
 class _Ranking(BaseModel):
@@ -177,18 +175,12 @@ class CriticQuestion:
 
     session: str
     call_index: int
-    turns: Sequence[Turn]
-    """The conversation so far."""
-    speaker: Agent
-    """The agent whose turn it is."""
-    proposals: Sequence[Proposal]
-    """At least one; all different and not empty."""
-    answers: Sequence[Decision]
-    """Earlier answers to this question, all unreadable."""
-    feedback: bool
-    """True if the critic may ask for another round of proposals."""
-    keep: int = 1
-    """How many candidates to rank, best first; more than one only in a search."""
+    turns: Sequence[Turn]  # The conversation so far.
+    speaker: Agent  # The agent whose turn it is.
+    proposals: Sequence[Proposal]  # At least one; all different and not empty.
+    answers: Sequence[Decision]  # Earlier answers to this question, all unreadable.
+    feedback: bool  # True if the critic may ask for another round of proposals.
+    keep: int = 1  # How many candidates to rank, best first; more than one only in a search.
     ways: Mapping[int, Sequence[Turn]] | None = None
     """In a search, the turns by which each candidate continues ``turns``."""
     uses: Sequence[Use] = ()
@@ -304,8 +296,7 @@ def list_options(proposals: Sequence[Proposal]) -> list[Proposal]:
     return list(texts.values())
 
 
-CRITIC = "critic"
-"""The critic's name among a session's agents."""
+CRITIC = "critic"  # The critic's name among a session's agents.
 _ATTEMPTS = 2
 
 
@@ -321,8 +312,7 @@ class CriticAgent:
     system: Text
     model: Model
     sampling: Sampling = Sampling()
-    constrained: bool = False
-    """True if the model's output can be constrained."""
+    constrained: bool = False  # True if the model's output can be constrained.
     prompts: EnginePrompts = field(default_factory=load_engine_prompts)
 
     async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:

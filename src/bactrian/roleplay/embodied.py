@@ -37,12 +37,9 @@ from bactrian.store.locations import name_files_folder
 # The sandboxed Python process in which an embodied agent acts, as a tool.
 
 
-_CPU = 3600.0
-"""Seconds of CPU time of all blocks of a session; a block has its own limit."""
-_CALLS = 200
-"""Actions of one block."""
-_SHOWN = 200
-"""Characters of an action's arguments and result in the record."""
+_CPU = 3600.0  # Seconds of CPU time of all blocks of a session; a block has its own limit.
+_CALLS = 200  # Actions of one block.
+_SHOWN = 200  # Characters of an action's arguments and result in the record.
 
 
 class Workbench:
@@ -56,8 +53,7 @@ class Workbench:
         self._lock = asyncio.Lock()
         self._blocks = 0
         self._acted: list[str] = []
-        self.lost = False
-        """True if names of earlier blocks are gone, and the agent has not been told."""
+        self.lost = False  # True if names of earlier blocks are gone, and the agent has not been told.
         self.tool = Tool(PYTHON_TOOL, describe_actions([one.tool for one in actions]), PYTHON_SCHEMA)
 
     async def run(self, arguments: str) -> str:
@@ -178,10 +174,8 @@ def _describe(outcome: BlockOutcome, acted: Sequence[str], files: Sequence[Artef
     return lines or [render_prompt("embodied_no_output")]
 
 
-_BLOCKS = 8
-"""Blocks of one reply that run separately."""
-_START = 30.0
-"""Seconds for the start of a sandbox."""
+_BLOCKS = 8  # Blocks of one reply that run separately.
+_START = 30.0  # Seconds for the start of a sandbox.
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +251,7 @@ async def open_body(tools: Toolbox | None, limits: Toolkit) -> AsyncGenerator[Bo
 # The files that an embodied agent makes, copied from its sandbox to a folder beside the run.
 
 
-MOST_BYTES = 16 << 20
-"""Bytes of all files together that are copied."""
+MOST_BYTES = 16 << 20  # Bytes of all files together that are copied.
 MOST_FILES = 200
 
 

@@ -32,8 +32,7 @@ class Rule(Protocol):
 class TaskDone:
     """Ends the session if the AI user says the done token. Checked first: later endings may match the same turn."""
 
-    by: frozenset[Speaker] = frozenset(("user",))
-    """The agent whose done token counts."""
+    by: frozenset[Speaker] = frozenset(("user",))  # The agent whose done token counts.
     language: str | None = None
     """The session's language; its protocol markers are recognised besides the English ones."""
 
@@ -58,8 +57,7 @@ class AssistantInstructs:
 
     language: str | None = None
     """The session's language; its protocol markers are recognised besides the English ones."""
-    limit: int = 1
-    """Number of turns in a row."""
+    limit: int = 1  # Number of turns in a row.
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         flip = None
@@ -263,6 +261,7 @@ class ChosenEndings:
 # User-defined endings: a function, an object, a code, or an entry point of another package.
 
 
+# The built-in endings by code.
 BUILT_IN: dict[str, type[Rule]] = {
     "task_done": TaskDone,
     "refused": EndpointRefused,
@@ -271,21 +270,18 @@ BUILT_IN: dict[str, type[Rule]] = {
     "repeat_loop": RepeatLoop,
     "max_messages": MaxMessages,
 }
-"""The built-in endings by code."""
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 EndingFunction = Callable[[Sequence[Turn]], bool | str | Ending | None]
 """Checks the turns so far. True or a text, the evidence, ends the session; False or None continues it."""
-EndingLike = str | Rule | EndingFunction
-"""A code, a rule, or a function of the turns."""
+EndingLike = str | Rule | EndingFunction  # A code, a rule, or a function of the turns.
 
 
 @dataclass(frozen=True, slots=True)
 class OwnEnding:
     """An ending decided by a function. Calling it calls the function."""
 
-    code: str
-    """The ending's code in records, reports, filters and exports."""
+    code: str  # The ending's code in records, reports, filters and exports.
     function: EndingFunction
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:

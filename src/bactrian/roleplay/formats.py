@@ -145,8 +145,7 @@ def _read_assistant(text: str) -> str:
 # docs/performance.md.
 
 
-_ATTEMPTS = 3
-"""Requests for a turn; the last reply is spoken whatever it says."""
+_ATTEMPTS = 3  # Requests for a turn; the last reply is spoken whatever it says.
 
 
 class Fresh:

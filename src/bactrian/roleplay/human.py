@@ -21,8 +21,7 @@ from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Decision, Speaker, Usage
 from bactrian.roleplay.critic import CriticQuestion
 
-STOP = "stop"
-"""The word that ends the session."""
+STOP = "stop"  # The word that ends the session.
 _DONE = "done"
 
 

@@ -18,10 +18,8 @@ from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Message, Sampling, Usage
 from bactrian.roleplay.formats import make_object_schema
 
-_FRUITLESS = 3
-"""Consecutive answers without a new role before the search gives up."""
-_ROLES_PER_ANSWER = 20
-"""Most roles requested in one answer."""
+_FRUITLESS = 3  # Consecutive answers without a new role before the search gives up.
+_ROLES_PER_ANSWER = 20  # Most roles requested in one answer.
 _SMALL_ROLES_PER_ANSWER = 1
 """The same for the built-in model, which loses the task before it writes a second role."""
 _TOKENS_EACH = 200

@@ -25,10 +25,8 @@ from bactrian.roleplay.endings import MaxMessages, Rule, combine_endings, find_c
 # Default sampling parameters of a session's agents.
 
 
-MAX_MESSAGES = 40
-"""The paper's limit on the messages of a session."""
-SMALL_MAX_MESSAGES = 8
-"""The built-in model's: it has nothing new to say after that."""
+MAX_MESSAGES = 40  # The paper's limit on the messages of a session.
+SMALL_MAX_MESSAGES = 8  # The built-in model's: it has nothing new to say after that.
 
 _PAPER = {
     "task_specifier": Sampling(temperature=1.4, max_tokens=256),
@@ -66,8 +64,7 @@ def default_sampling(agent: str, model: str, seed: int | None = None, *, varied:
     return Sampling(_VARIED if warm else chosen.temperature, chosen.top_p, chosen.max_tokens, seed)
 
 
-WORD_LIMIT = 50
-"""Default word limit of a specified task, from the paper."""
+WORD_LIMIT = 50  # Default word limit of a specified task, from the paper.
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +82,23 @@ class RolePlaySetup:
     plan: bool = False
     protocol: str | None = None
     """``free`` or ``enforced``; None means ``enforced`` if only the built-in model plays, else ``free``."""
-    paper_endings: bool = False
-    """True for the paper's endings, without the one for repeat loops."""
+    paper_endings: bool = False  # True for the paper's endings, without the one for repeat loops.
     endings: tuple[Rule, ...] = ()
     """User-defined endings besides the default ones; or a list that replaces the default ones."""
-    max_messages: int | None = None
-    """None for the paper's 40, or 8 if the built-in model plays."""
+    max_messages: int | None = None  # None for the paper's 40, or 8 if the built-in model plays.
     seed: int | None = None
     language: str | None = None
-    preamble: str = ""
-    """Text before both agents' system prompts."""
+    preamble: str = ""  # Text before both agents' system prompts.
     needs_code: bool = False
     critic: CriticSettings | None = None
     tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
     """Tools of ``user`` and ``assistant``."""
     temperatures: Mapping[str, float] = field(default_factory=dict[str, float])
     """By agent; replaces the agent's default sampling."""
+    # Changes to an agent's sampling, applied in order.
     parameters: Mapping[str, tuple[SamplingSpec, ...]] = field(
         default_factory=dict[str, tuple[SamplingSpec, ...]]
     )
-    """Changes to an agent's sampling, applied in order."""
 
     @property
     def small(self) -> bool:
@@ -247,12 +241,10 @@ def _identify(setup: RolePlaySetup, pack: Pack) -> str:
 
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
 """The paper's example: idea, assistant role, user role."""
-EXAMPLE_SEED = 8
-"""The seed with which the built-in model plays the conversation in the README."""
+EXAMPLE_SEED = 8  # The seed with which the built-in model plays the conversation in the README.
 ROLES = ("Expert", "Beginner")
 """Assistant and user role for any other idea: they fit every subject, and no model is asked for them."""
-SMALL_PACK = "plain-small"
-"""Prompt pack of the built-in model for any other idea."""
+SMALL_PACK = "plain-small"  # Prompt pack of the built-in model for any other idea.
 
 
 def choose_role_names(idea: str) -> tuple[str, str]:

@@ -76,8 +76,7 @@ class Moderated:
     """
 
     moderator: Speaker
-    roles: Mapping[Speaker, str]
-    """Role by agent, the moderator's too, in the default order of speakers."""
+    roles: Mapping[Speaker, str]  # Role by agent, the moderator's too, in the default order of speakers.
 
     def next_speaker(self, turns: Sequence[Turn]) -> Speaker:
         """Return the moderator, or the agent that it named."""
@@ -151,13 +150,11 @@ _SMALL_TOKENS = 120
 class ChatOptions:
     """The options of a group chat besides its society."""
 
-    models: Mapping[str, str]
-    """Model name by agent."""
+    models: Mapping[str, str]  # Model name by agent.
     language: str | None = None
     seed: int | None = None
     max_messages: int | None = None
-    protocol: str | None = None
-    """``enforced`` or ``free``; None means ``enforced`` for models in this process."""
+    protocol: str | None = None  # `enforced` or `free`; None means `enforced` for models in this process.
 
 
 def new_group_chat(
@@ -327,17 +324,13 @@ class SocietyRun:
     prompts: SocietyPrompts
     task: str
     given: ChatOptions
-    pack: str | None = None
-    """Prompt pack of the role-plays; None for the default of these models."""
+    pack: str | None = None  # Prompt pack of the role-plays; None for the default of these models.
     paper_endings: bool = False
-    endings: tuple[Rule, ...] = ()
-    """Endings of its role-plays, as in :attr:`~bactrian.roleplay.setup.RolePlaySetup.endings`."""
-    tools: Mapping[str, Toolbox] = field(default_factory=dict[str, Toolbox])
-    """By agent."""
+    endings: tuple[Rule, ...] = ()  # Endings of its role-plays, as in `endings`.
+    tools: Mapping[str, Toolbox] = field(default_factory=dict[str, Toolbox])  # By agent.
     name: str | None = None
     """Id of the last stage's session, for a job of a run; None for a hash of these options."""
-    values: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Its job in a recipe."""
+    values: Mapping[str, str] = field(default_factory=dict[str, str])  # Its job in a recipe.
     mark: str | None = None
     command: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The options as JSON values, without keys, to store with the sessions."""

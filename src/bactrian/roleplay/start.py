@@ -41,8 +41,7 @@ class PlayOrder:
     tools: Mapping[str, ToolsSpec] = field(default_factory=dict[str, ToolsSpec])
     functions: Functions = field(default_factory=dict[str, Sequence[Callable[..., object] | Runnable]])
     """More tools by agent: Python functions and other objects."""
-    run: Path | None = None
-    """The file that stores the session; None stores nothing."""
+    run: Path | None = None  # The file that stores the session; None stores nothing.
     name: str | None = None
     """The id of the stored session to continue; None for the id that the options give."""
     embodied: bool = False

@@ -237,13 +237,13 @@ def _problems(error: ValidationError) -> str:
     return "; ".join(said)
 
 
+# A model writes a JSON object, so messages for it name fields instead of arguments.
 _AS_A_FIELD = {
     "missing_argument": "Field required",
     "missing_keyword_only_argument": "Field required",
     "unexpected_keyword_argument": "Extra inputs are not permitted",
     "arguments_type": "Input should be an object",
 }
-"""A model writes a JSON object, so messages for it name fields instead of arguments."""
 
 
 def _first_line(error: Exception) -> str:
@@ -280,8 +280,7 @@ async def run_in_thread(work: Callable[[], _Result]) -> _Result:
     return await done
 
 
-DEFAULT_LIMITS = Toolkit(())
-"""Default limits on an agent's tools."""
+DEFAULT_LIMITS = Toolkit(())  # Default limits on an agent's tools.
 
 
 @asynccontextmanager
@@ -370,8 +369,7 @@ class ServerTool:
 
     tool: Tool
     client: Client
-    name: str
-    """The server's name for it; endpoints allow fewer characters."""
+    name: str  # The server's name for it; endpoints allow fewer characters.
 
     async def run(self, arguments: str) -> str:
         """Call the tool. Return the text of its result, with a note instead of images and sound.

@@ -50,8 +50,7 @@ class Toolbox:
     """The tools of an agent, with their descriptions and limits."""
 
     kit: Toolkit
-    tools: Mapping[str, Runnable]
-    """By name."""
+    tools: Mapping[str, Runnable]  # By name.
 
     @property
     def offered(self) -> tuple[Tool, ...]:
@@ -141,8 +140,7 @@ def _forget(work: asyncio.Future[str]) -> None:
         work.exception()
 
 
-NO_TOOLS: Mapping[str, Toolbox] = MappingProxyType({})
-"""The toolbox of agents without tools."""
+NO_TOOLS: Mapping[str, Toolbox] = MappingProxyType({})  # The toolbox of agents without tools.
 
 
 # Redirects what tools print to standard error, because standard output is for data.
