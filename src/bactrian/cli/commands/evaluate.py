@@ -7,11 +7,12 @@ import json
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Unpack
+from typing import Annotated, Any, NoReturn, TypeVar, Unpack, cast
 from urllib.parse import urlsplit
 
 import click
@@ -30,6 +31,7 @@ from bactrian.api.knowledge import (
     prepare_studies,
 )
 from bactrian.api.solution_comparison import (
+    ForecastFunction,
     RunSeries,
     compare_answers,
     compare_role_plays,
@@ -39,13 +41,18 @@ from bactrian.api.solution_comparison import (
 from bactrian.cli.flags import Argument
 from bactrian.cli.model_options import read_model_options, show_model_progress
 from bactrian.cli.run_async import SOME_FAILED, StopControl, run_async
-from bactrian.cli.terminal.console import open_output, say
-from bactrian.cli.view.comparison_view import show_comparison, show_paper
-from bactrian.cli.view.emergence import show_matrix, show_stages
+from bactrian.cli.terminal.bar import show_bar
+from bactrian.cli.terminal.console import say
+from bactrian.cli.view.evaluation import (
+    show_comparison,
+    show_matrix,
+    show_paper,
+    show_score,
+    show_stages,
+    show_tally,
+)
 from bactrian.cli.view.progress_view import choose_progress_view, forecast_order, watch_run
-from bactrian.cli.view.scores import JudgingView, show_score
 from bactrian.cli.view.training_progress import TrainingView
-from bactrian.cli.view.votes_view import show_tally
 from bactrian.errors import InputError
 from bactrian.evaluate.comparison import write_dilemma, write_page
 from bactrian.evaluate.invitations import (
@@ -111,35 +118,45 @@ class ScoreFlags(ScoreOptions, total=False):
     as_json: Annotated[bool, JSON]
 
 
-async def _run_order(order: RunOrder, stop_control: StopControl, *, quiet: bool, noun: str = "task") -> int:
-    """Run the jobs of an order, show the progress, and return the exit code."""
-    order = replace(order, access=show_model_progress(order.access))
-    code = await watch_run(order, choose_progress_view(json=False, quiet=quiet, noun=noun), stop_control)
-    stop_control.stop = None
-    return code
+class _Evaluation:
+    """An evaluation on the terminal: shows the progress of its runs or what they will cost, and then the report."""
 
+    def __init__(self, flags: Mapping[str, Any]) -> None:
+        self.stop_control = StopControl()
+        self.flags = flags
+        self.as_json: bool = flags.get("as_json", False)
+        self.forecast: ForecastFunction | None = self._forecast if flags.get("forecast") else None
 
-async def _forecast(order: RunOrder, title: str = "", *, as_json: bool) -> None:
-    order = replace(order, access=show_model_progress(order.access))
-    await forecast_order(order, json=as_json, title=title)
+    def make_series(self, only: Path | None = None) -> RunSeries:
+        """Return the series of its runs."""
+        return RunSeries(cast("SpendingOptions", self.flags), self.run, self.forecast, only)
 
+    async def run(self, order: RunOrder) -> int:
+        """Run the jobs of an order, show the progress, and return the exit code."""
+        order = replace(order, access=show_model_progress(order.access))
+        ledger = choose_progress_view(json=False, quiet=self.as_json, noun="task")
+        code = await watch_run(order, ledger, self.stop_control)
+        self.stop_control.stop = None
+        return code
 
-def _make_series(flags: ExtractionFlags, stop_control: StopControl, only: Path | None = None) -> RunSeries:
-    quiet = flags.get("as_json", False)
-    run = partial(_run_order, stop_control=stop_control, quiet=quiet)
-    forecast = partial(_forecast, as_json=quiet) if flags.get("forecast") else None
-    return RunSeries(flags, run, forecast, only)
+    async def _forecast(self, order: RunOrder, title: str = "") -> None:
+        order = replace(order, access=show_model_progress(order.access))
+        await forecast_order(order, json=self.as_json, title=title)
 
+    def end(self, work: Coroutine[object, object, int], resume: str = _RESUME) -> NoReturn:
+        """Do the work, and exit with the code that it returns."""
+        run_async(work, resume=resume, stop_control=self.stop_control)
 
-def _write_report(
-    report: dict[str, Any], flags: ComparisonFlags, template: str, show: Callable[[dict[str, Any]], None]
-) -> None:
-    if (page := flags.get("report")) is not None:
-        write_page(page, template, report)
-    if flags.get("as_json"):
-        print(to_json(report))
-    else:
-        show(report)
+    def write(self, report: dict[str, Any] | None, template: str, show: Callable[[Any], None]) -> None:
+        """Write the report if there is one: as a page if that is wanted, and as JSON or as text."""
+        if report is None:
+            return
+        if (page := self.flags.get("report")) is not None:
+            write_page(page, template, report)
+        if self.as_json:
+            print(to_json(report))
+        else:
+            show(report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +202,11 @@ def agents(
     """Compare the solutions of role-plays with single answers, by judges (tables 1, 8 and 9 of the paper)."""
     if paper:
         show_paper(as_json=flags.get("as_json", False))
-        raise SystemExit(0)
+        return
     if run_file is None:
         raise InputError("There is no run to evaluate.", where="RUN", next="bactrian evaluate agents RUN")
-    stop_control = StopControl()
-    series = _make_series(flags, stop_control, draw.only)
+    evaluation = _Evaluation(flags)
+    series = evaluation.make_series(draw.only)
 
     async def compare() -> int:
         compared = await compare_role_plays(
@@ -203,8 +220,7 @@ def agents(
             against=against,
             out=out,
         )
-        if compared.report is not None:
-            _write_report(compared.report, flags, "comparison.html.j2", show_comparison)
+        evaluation.write(compared.report, "comparison.html.j2", show_comparison)
         if flags.get("forecast"):
             return series.code
         if dilemma is not None:
@@ -217,7 +233,7 @@ def agents(
         )
         return series.code
 
-    run_async(compare(), resume=_RESUME, stop_control=stop_control)
+    evaluation.end(compare())
 
 
 def extract(
@@ -228,8 +244,8 @@ def extract(
     **flags: Unpack[ExtractionFlags],
 ) -> None:
     """Write the solution of each conversation as one text, in the solver's own voice."""
-    stop_control = StopControl()
-    series = _make_series(flags, stop_control, draw.only)
+    evaluation = _Evaluation(flags)
+    series = evaluation.make_series(draw.only)
 
     async def write() -> int:
         solutions = await extract_role_plays(run_file, series, tasks=draw.tasks, model=model, out=out)
@@ -243,7 +259,7 @@ def extract(
         )
         return series.code
 
-    run_async(write(), resume=_RESUME, stop_control=stop_control)
+    evaluation.end(write())
 
 
 def pairwise(
@@ -257,17 +273,16 @@ def pairwise(
     **flags: Unpack[ComparisonFlags],
 ) -> None:
     """Compare two models on a set of questions, by judges (table 2 of the paper)."""
-    stop_control = StopControl()
-    series = _make_series(flags, stop_control)
+    evaluation = _Evaluation(flags)
+    series = evaluation.make_series()
 
     async def compare() -> int:
         models, judges = (first, second), flags.get("judge", ())
         compared = await compare_answers(models, questions, judges, series, limit=limit, out=out)
-        if compared.report is not None:
-            _write_report(compared.report, flags, "comparison.html.j2", show_comparison)
+        evaluation.write(compared.report, "comparison.html.j2", show_comparison)
         return series.code
 
-    run_async(compare(), resume=_RESUME, stop_control=stop_control)
+    evaluation.end(compare())
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,16 +359,16 @@ def emergence(
         raise InputError(
             "Questions to stages have no pairs of roles.", where="--by-roles", next="Leave it out."
         )
-    stop_control = StopControl()
+    evaluation = _Evaluation(flags)
     if known.known_answers:
         order = _order_known_answers(stages or (), known, flags, out)
         if known.write_only:
             for study in prepare_studies(order):
                 click.echo(shlex.quote(str(out / f"seed-{study.seed}")))
             return
-        run_async(_measure(order, flags, stop_control), resume=_RESUME, stop_control=stop_control)
+        evaluation.end(_measure(order, evaluation))
     models = find_stages(stages or (), ModelOptions(base_url=flags.get("base_url")))
-    series = _make_series(flags, stop_control)
+    series = evaluation.make_series()
 
     async def compare() -> int:
         compared = await compare_stages(
@@ -366,11 +381,10 @@ def emergence(
             longest=asked.longest,
             tell=lambda name: print(f"Questions: {name}", file=sys.stderr),
         )
-        if compared.report is not None:
-            _write_report(compared.report, flags, "stages.html.j2", show_stages)
+        evaluation.write(compared.report, "stages.html.j2", show_stages)
         return series.code
 
-    run_async(compare(), resume=_RESUME, stop_control=stop_control)
+    evaluation.end(compare())
 
 
 def _order_known_answers(
@@ -400,14 +414,14 @@ def _order_known_answers(
     )
 
 
-async def _measure(order: KnownAnswerOrder, flags: ComparisonFlags, stop_control: StopControl) -> int:
+async def _measure(order: KnownAnswerOrder, evaluation: _Evaluation) -> int:
     async def ask(asked: RunOrder) -> int:
         print(f"Asking {asked.run.stem}, {asked.run.parent.parent.name}.", file=sys.stderr)
-        return await watch_run(asked, choose_progress_view(json=False, quiet=True), stop_control)
+        return await watch_run(asked, choose_progress_view(json=False, quiet=True), evaluation.stop_control)
 
     result = await measure_known_answers(order, ask)
-    stop_control.stop = None
-    _write_report(result.to_json(), flags, "matrix.html.j2", show_matrix)
+    evaluation.stop_control.stop = None
+    evaluation.write(result.to_json(), "matrix.html.j2", show_matrix)
     return SOME_FAILED if result.unanswered else 0
 
 
@@ -468,39 +482,40 @@ def humaneval(
         raise InputError(
             "With --solutions no model is asked.", where="--model", next="Leave out one of them."
         )
-    stop_control, quiet = StopControl(), flags.get("as_json", False)
+    evaluation = _Evaluation(flags)
+    source = solutions or run_file
+
+    @contextmanager
+    def watch(total: int) -> Generator[Callable[[object], None]]:
+        # Several threads count.
+        counter = count(1)
+        with show_bar("Judging", "solutions", quiet=evaluation.as_json) as tell:
+            yield lambda _: tell(next(counter), total)
 
     async def score() -> int:
-        source = solutions or run_file
-        if solutions is not None:
-            found, code = read_file(solutions, flags), 0
-        else:
-            run = partial(_run_order, stop_control=stop_control, quiet=quiet)
-            forecast = partial(_forecast, as_json=quiet) if flags.get("forecast") else None
-            found, code = await ask_samples(
-                model, run_file, samples, temperatures, flags, run=run, forecast=forecast
+        judged, code = (read_file(solutions, flags), 0) if solutions is not None else (None, 0)
+        if solutions is None:
+            judged, code = await ask_samples(
+                model,
+                run_file,
+                samples,
+                temperatures,
+                flags,
+                run=evaluation.run,
+                forecast=evaluation.forecast,
             )
-        if found is None:
+        if judged is None:
             return code
-        result = await asyncio.to_thread(
-            judge_samples, found, source, wanted, flags, partial(JudgingView, quiet=quiet)
-        )
+        result = await asyncio.to_thread(judge_samples, judged, source, wanted, flags, watch)
         verdicts = find_verdict_file(source, flags)
-        if quiet:
+        if evaluation.as_json:
             print(json.dumps({**result.to_json(), "verdicts": str(verdicts)}))
         else:
             show_score(result, verdicts)
         return code
 
-    run_async(
-        score(),
-        resume="The same command resumes."
-        if solutions
-        else "Nothing was spent."
-        if flags.get("forecast")
-        else _RESUME,
-        stop_control=stop_control,
-    )
+    spent = "Nothing was spent." if flags.get("forecast") else _RESUME
+    evaluation.end(score(), "The same command resumes." if solutions else spent)
 
 
 def _read_list(option: str, text: str, kind: type[Number], least: Number) -> list[Number]:
@@ -534,7 +549,7 @@ def vote(
     if as_json:
         print(json.dumps(tally, ensure_ascii=False))
         return
-    show_tally(open_output(), tally)
+    show_tally(tally)
     run = shlex.quote(str(run_file))
     say(f"To vote: bactrian explore {run} --edit; to invite others: bactrian evaluate invite {run}")
 
