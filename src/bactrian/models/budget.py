@@ -12,12 +12,11 @@ from bactrian.models.limits import estimate_request
 from bactrian.models.model import Model, Reply, Request, Wrapper
 from bactrian.records.turn import Usage
 
-_FORGETTING = 0.02
-"""Share by which one count that was odd loses its weight with each call."""
+_FORGETTING = 0.02  # Share by which one count that was odd loses its weight with each call
+# Minimum prompt tokens for learning how the endpoint counts: in shorter prompts its fixed overhead dominates.
 _LEAST_PROMPT = 100
-"""Minimum prompt tokens for learning how the endpoint counts: in shorter prompts its fixed overhead dominates."""
+# The next action after a limit was reached.
 RAISE_LIMIT = "Raise the limit and run the same command again to continue."
-"""The next action after a limit was reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +25,8 @@ class Price:
 
     prompt: float
     completion: float
+    # Prompt tokens from the server's prefix cache; None if they have no special price.
     cached: float | None = None
-    """Prompt tokens from the server's prefix cache; None if they have no special price."""
 
     def cost(self, usage: Usage) -> float:
         """Return the price of ``usage`` in US dollars."""
@@ -40,21 +39,16 @@ class Price:
 class UsageMeter:
     """Sums the usage of several models and enforces their common limits."""
 
-    max_tokens: int | None = None
-    """Prompt and completion tokens together."""
+    max_tokens: int | None = None  # Prompt and completion tokens together
     max_usd: float | None = None
+    # By model name, as the user gives it.
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
-    """By model name, as the user gives it."""
     used: Usage = Usage()
     usd: float = 0.0
-    calls: int = 0
-    """Number of answered calls."""
-    unknown: int = 0
-    """Number of failed calls, whose cost is unknown."""
-    largest_tokens: int = 0
-    """The most tokens that were reserved for one call."""
-    largest_usd: float = 0.0
-    """The most US dollars that were reserved for one call."""
+    calls: int = 0  # Number of answered calls
+    unknown: int = 0  # Number of failed calls, whose cost is unknown
+    largest_tokens: int = 0  # The most tokens that were reserved for one call
+    largest_usd: float = 0.0  # The most US dollars that were reserved for one call
     _held_tokens: int = 0
     _held_usd: float = 0.0
     _in_flight: int = 0
@@ -148,14 +142,10 @@ class Budget(Wrapper):
     def __init__(self, model: Model, meter: UsageMeter) -> None:
         super().__init__(model)
         self._meter = meter
-        self._prompt_ratio = 1.0
-        """The most prompt tokens that were counted for each one that was estimated."""
-        self._reply_ratio = 1.0
-        """The same for tokens of replies, for each one that was allowed."""
-        self._longest = 0
-        """Tokens of the longest reply."""
-        self._knows = False
-        """True once a call has shown what it used."""
+        self._prompt_ratio = 1.0  # The most prompt tokens that were counted for each one that was estimated
+        self._reply_ratio = 1.0  # The same for tokens of replies, for each one that was allowed
+        self._longest = 0  # Tokens of the longest reply
+        self._knows = False  # True once a call has shown what it used
         self._asking = False
 
     async def reply(self, request: Request) -> Reply:

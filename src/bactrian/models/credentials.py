@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from bactrian.errors import InputError
 
+# Environment variable that lists the variables read from `.env`, separated by spaces.
 DOTENV = "BACTRIAN_FROM_DOTENV"
-"""Environment variable that lists the variables read from ``.env``, separated by spaces."""
 _ADDRESSES = ("_BASE_URL", "_ENDPOINT")
 
 

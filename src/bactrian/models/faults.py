@@ -95,15 +95,15 @@ _NO_SUCH_MODEL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+# Parameters that contain what is said: an error about them is about this request alone.
 _CONTENT = re.compile(r"messages?\b|prompt|input|contents?\b", re.IGNORECASE)
-"""Parameters that contain what is said: an error about them is about this request alone."""
+# Names of parameters in messages of endpoints that have no field for them.
 _PARAMETER = re.compile(
     r"\b(max_(completion_)?tokens|top_[pk]|min_p|(presence|frequency|repetition)_penalty|logit_bias|response_format"
     r"|tool_choice|reasoning_effort|guided_\w+|structured_outputs|json_schema|stream_options)\b"
     r"|[\"'`](temperature|seed|stop|n|stream|tools|logprobs)[\"'`]|\btemperature\W+(must|should|has to|is)\b",
     re.IGNORECASE,
 )
-"""Names of parameters in messages of endpoints that have no field for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,8 @@ class ErrorBody:
     """The content of an error body."""
 
     message: str
-    code: str = ""
-    """Code and type, in lower case."""
-    param: str = ""
-    """The parameter at fault, if the endpoint names it."""
+    code: str = ""  # Code and type, in lower case
+    param: str = ""  # The parameter at fault, if the endpoint names it
 
 
 def read_error_body(value: Any, sample: bytes) -> ErrorBody:
@@ -350,8 +348,8 @@ def _describe_cause(fault: TransportFault) -> str:
 # Takes the key out of what an endpoint complains of: some servers send back what they were sent.
 
 
+# Characters from which a password in an address is taken out of errors. A shorter one may be a word of them.
 _LONG = 16
-"""Characters from which a password in an address is taken out of errors. A shorter one may be a word of them."""
 
 
 class KeyMask:

@@ -61,10 +61,8 @@ class Connection(asyncio.BufferedProtocol):
         self._taker: Generator[None, bytes, bool] | None = None
         self._tunnel = False
         self.transport: asyncio.Transport | None = None
-        self.begun = 0.0
-        """Start of the last call, by the loop's clock."""
-        self.heard = 0.0
-        """Time of the last received bytes of its answer; 0 before the first."""
+        self.begun = 0.0  # Start of the last call, by the loop's clock
+        self.heard = 0.0  # Time of the last received bytes of its answer; 0 before the first
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's class does not inherit from it.
@@ -158,26 +156,24 @@ class Connection(asyncio.BufferedProtocol):
 class Timeouts:
     """Limits of a request; times are in seconds."""
 
-    connect: float = 5.0
-    """Maximum time for opening a connection: name lookup, TCP and TLS together."""
+    connect: float = 5.0  # Maximum time for opening a connection: name lookup, TCP and TLS together
+    # Maximum wait for the first byte of a reply, and between two bytes. An unstreamed reply arrives when it
+    # is complete, so this is also the maximum time for generating it.
     silence: float = 300.0
-    """Maximum wait for the first byte of a reply, and between two bytes. An unstreamed reply arrives when it is
-    complete, so this is also the maximum time for generating it."""
-    total: float = 600.0
-    """Maximum time for one request."""
+    total: float = 600.0  # Maximum time for one request
+    # A larger reply is aborted. A stream may have sixteen times as many bytes, because its framing is much
+    # larger than its text.
     max_reply_bytes: int = 1 << 20
-    """A larger reply is aborted. A stream may have sixteen times as many bytes, because its framing is much larger than
-    its text."""
+    # The model's context window in tokens, if known: requests that do not fit are not sent.
     window: int | None = None
-    """The model's context window in tokens, if known: requests that do not fit are not sent."""
 
 
 # HTTP addresses and proxies.
 
 
 _PORTS = {"http": 80, "https": 443}
+# A host name or an IP address, without characters that could end a header or a line.
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?")
-"""A host name or an IP address, without characters that could end a header or a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +181,10 @@ class Address:
     """A parsed HTTP address."""
 
     scheme: str
-    host: str
-    """Host name or IP address, without brackets."""
+    host: str  # Host name or IP address, without brackets
     port: int
-    path: str
-    """Without a trailing slash."""
-    credentials: str = ""
-    """``Basic`` credentials for a header; empty if not given."""
+    path: str  # Without a trailing slash
+    credentials: str = ""  # `Basic` credentials for a header; empty if not given
 
     @property
     def place(self) -> str:
@@ -266,15 +259,12 @@ def _encode_credentials(parts: SplitResult) -> str:
 
 
 _PROXY_ANSWER = 1 << 16
-_ROOM = 1 << 16
-"""Maximum bytes received in one step."""
+_ROOM = 1 << 16  # Maximum bytes received in one step
+# Maximum connections being opened at once: a thousand would exceed their own timeout on handshakes and name
+# lookups, and overflow a server's queue.
 _DOORS = 128
-"""Maximum connections being opened at once: a thousand would exceed their own timeout on handshakes and name lookups,
-and overflow a server's queue."""
-_LOST = 1.0
-"""Seconds by which a check is late from which the process counts as stopped, or blocked."""
-_SPARE = 60.0
-"""Seconds that an idle connection is kept: networks drop connections that are idle for minutes."""
+_LOST = 1.0  # Seconds by which a check is late from which the process counts as stopped, or blocked
+_SPARE = 60.0  # Seconds that an idle connection is kept: networks drop connections that are idle for minutes
 
 
 class NoConnection(TransportFault):
@@ -304,12 +294,11 @@ class Pool:
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._closed = False
+        # Awaited before a request is sent once more.
         self.before_again: Callable[[], Awaitable[object]] = _at_once
-        """Awaited before a request is sent once more."""
         self._watch: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
-        self._due = 0.0
-        """Time of the next check."""
+        self._due = 0.0  # Time of the next check
         self._tick = min(1.0, limits.total / 5, limits.silence / 5)
         # A proxy for plain HTTP needs absolute addresses; a tunnel does not.
         self._target = str(address) if self._forwarded else address.path

@@ -6,10 +6,8 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import Literal
 
-_LARGEST_HEAD = 1 << 16
-"""Maximum bytes of the head, and of a line of a chunked body."""
-_ERROR_BYTES = 1 << 16
-"""Maximum bytes read from the body of an error."""
+_LARGEST_HEAD = 1 << 16  # Maximum bytes of the head, and of a line of a chunked body
+_ERROR_BYTES = 1 << 16  # Maximum bytes read from the body of an error
 _HEX = b"0123456789abcdefABCDEF"
 _LONGEST_NUMBER = 16
 
@@ -19,17 +17,15 @@ _TRANSFER = b"\r\ntransfer-encoding:"
 _ENCODING = b"\r\ncontent-encoding:"
 
 
+# How much of a response: its head, an unread piece of its body, or all of it.
 Part = Literal["head", "piece", "whole"]
-"""How much of a response: its head, an unread piece of its body, or all of it."""
 
 
 class TransportFault(Exception):
     """A call without a complete response."""
 
-    spent: tuple[int, int] = (0, 0)
-    """Prompt and completion tokens that it is reckoned to have cost."""
-    received = 0
-    """Bytes of the body that came."""
+    spent: tuple[int, int] = (0, 0)  # Prompt and completion tokens that it is reckoned to have cost
+    received = 0  # Bytes of the body that came
 
 
 class Dropped(TransportFault):
@@ -85,17 +81,13 @@ class Response:
     def __init__(self, most: int, drop: Callable[[], None]) -> None:
         self._most = most
         self._drop = drop
-        self.received = 0
-        """Bytes of the body so far."""
+        self.received = 0  # Bytes of the body so far
         self._pieces: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
         self._awaited: Part = "head"
-        self.status = 0
-        """0 until the head has arrived."""
-        self.head = b""
-        """Status line and headers."""
-        self.to_the_end = False
-        """True if the body ends when the connection is closed."""
+        self.status = 0  # 0 until the head has arrived
+        self.head = b""  # Status line and headers
+        self.to_the_end = False  # True if the body ends when the connection is closed
         self.whole = False
         self.fault: TransportFault | None = None
 

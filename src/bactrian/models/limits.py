@@ -29,32 +29,28 @@ from bactrian.models.retry import MAX_WAIT, PATIENCE
 from bactrian.records.turn import Usage
 
 _SMOOTHING = 0.05
-_SLOW = 4.0
-"""Times its best smoothed latency from which an endpoint counts as overloaded."""
+_SLOW = 4.0  # Times its best smoothed latency from which an endpoint counts as overloaded
 
 _NEAR = 0.8
+# From `_NEAR` times the limit at which it was last too much, up to that limit, it rises so many times slower.
 _CAREFUL = 16
-"""From ``_NEAR`` times the limit at which it was last too much, up to that limit, it rises so many times slower."""
 
-_SILENT = 10
-"""Faults in a row, without an answer between them, from which the endpoint counts as down."""
+_SILENT = 10  # Faults in a row, without an answer between them, from which the endpoint counts as down
+# Seconds that the others wait for the first answer: a refusal is there by then, a long reply need not be.
 _PROBE = 2.0
-"""Seconds that the others wait for the first answer: a refusal is there by then, a long reply need not be."""
 _TOGETHER = 20
+# Waiting requests are released in groups of this size, so many seconds apart: a thousand that begin together
+# stay in step, and wait for each other at every turn.
 _APART = 0.004
-"""Waiting requests are released in groups of this size, so many seconds apart: a thousand that begin together
-stay in step, and wait for each other at every turn."""
 _FIRST_PAUSE = 1.0
-_LONGEST_SILENCE = 60.0
-"""Seconds between two tries of an endpoint that is down; the pauses double up to it."""
+_LONGEST_SILENCE = 60.0  # Seconds between two tries of an endpoint that is down; the pauses double up to it
 
 
 @dataclass(slots=True)
 class Latency:
     """How fast a model answers, in seconds: a large one is slower than a small one of the same endpoint."""
 
-    now: float = 0.0
-    """Smoothed."""
+    now: float = 0.0  # Smoothed
     best: float = float("inf")
 
 
@@ -97,11 +93,9 @@ class ConcurrencyLimit(Wrapper):
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed_until = 0.0
         self._last_cut = 0.0
-        self._too_much = float("inf")
-        """The limit at the last cut: the next one is likely there."""
+        self._too_much = float("inf")  # The limit at the last cut: the next one is likely there
         self._faults = 0
-        self._faults_since = 0.0
-        """When the first of them began."""
+        self._faults_since = 0.0  # When the first of them began
         self._pause = _FIRST_PAUSE
         self._latency = Latency()
 
@@ -281,11 +275,12 @@ def estimate_request(request: Request) -> Usage:
 # Rate limits in requests and tokens per minute.
 
 
+# Seconds after which the next request checks its wait again: a reply may have used fewer tokens than
+# expected.
 _LOOK_AGAIN = 0.25
-"""Seconds after which the next request checks its wait again: a reply may have used fewer tokens than expected."""
 _SMOOTHING_rate_limit = 0.1
+# Share of the tokens kept in reserve, because the usage of a request is known only after its reply.
 _SPARED = 0.02
-"""Share of the tokens kept in reserve, because the usage of a request is known only after its reply."""
 
 
 class Pace:
@@ -314,8 +309,7 @@ class TokenEstimator:
     """Estimates the tokens of a request: the maximum at first, then from the usage of earlier replies."""
 
     def __init__(self) -> None:
-        self._prompt = 1.0
-        """Tokens for each one that is estimated."""
+        self._prompt = 1.0  # Tokens for each one that is estimated
         self._completion: float | None = None
 
     def estimate(self, most: Usage) -> float:

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 # Models of installed packages: the entry-point group ``bactrian.models``.
 
 
+# Entry-point group of packages that provide models. An entry point's name is the part before the colon; its
+# function receives the part after the colon and the `ModelOptions`.
 PLUGINS = "bactrian.models"
-"""Entry-point group of packages that provide models. An entry point's name is the part before the colon; its function
-receives the part after the colon and the :class:`ModelOptions`."""
 
 
 @cache
@@ -119,6 +119,7 @@ class _PluginAtEndpoint(PluginModel):
         self._model.before_again = callback
 
 
+# Every kind of model name, with its meaning.
 MODEL_NAMES = {
     "local": "the built-in model, SmolLM2-135M-Instruct, in this process",
     "local:PATH": "a GGUF file of your own, in this process",
@@ -128,7 +129,6 @@ MODEL_NAMES = {
     "scripted:FILE": "replies from a JSON file",
     "recorded:RUN": "the replies of a stored run",
 }
-"""Every kind of model name, with its meaning."""
 _KINDS = {
     "local": OWN_WEIGHTS,
     "scripted": Traits(priced=False),
@@ -141,34 +141,27 @@ _KINDS = {
 class ModelOptions:
     """Options for opening models: addresses, keys, limits and callbacks."""
 
-    base_url: str | None = None
-    """Address of ``openai:NAME``; None for ``OPENAI_BASE_URL`` or the official one."""
+    base_url: str | None = None  # Address of `openai:NAME`; None for `OPENAI_BASE_URL` or the official one
+    # Key of `openai:NAME`; empty for `OPENAI_API_KEY`. Other providers have their own variables.
     key: str = ""
-    """Key of ``openai:NAME``; empty for ``OPENAI_API_KEY``. Other providers have their own variables."""
+    # Model names from files of untrusted origin: no key is sent to an address in one of them.
     distrusted: frozenset[str] = frozenset()
-    """Model names from files of untrusted origin: no key is sent to an address in one of them."""
-    window: int | None = None
-    """Context window in tokens, if the endpoint does not enforce one."""
-    timeout: float = 600.0
-    """Maximum time for one request, in seconds."""
-    max_wait: float = MAX_WAIT
-    """Maximum wait that an endpoint may request, in seconds."""
-    slots: int = 4
-    """Number of conversations that a model in this process keeps in its cache."""
+    window: int | None = None  # Context window in tokens, if the endpoint does not enforce one
+    timeout: float = 600.0  # Maximum time for one request, in seconds
+    max_wait: float = MAX_WAIT  # Maximum wait that an endpoint may request, in seconds
+    slots: int = 4  # Number of conversations that a model in this process keeps in its cache
+    # Receives the downloaded and the total bytes while weights are downloaded.
     progress: Callable[[int, int], None] | None = None
-    """Receives the downloaded and the total bytes while weights are downloaded."""
-    notice: Callable[[str], None] | None = None
-    """Receives a message about each fault that is retried."""
+    notice: Callable[[str], None] | None = None  # Receives a message about each fault that is retried
+    # Receives a message, once, about each deviation from the request.
     report: Callable[[str], None] | None = None
-    """Receives a message, once, about each deviation from the request."""
+    # Opens a stored run; passed in because this layer does not depend on the store.
     recorded: Callable[[str], Model] | None = None
-    """Opens a stored run; passed in because this layer does not depend on the store."""
+    # The user's own model objects, by name.
     objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
-    """The user's own model objects, by name."""
-    meter: UsageMeter | None = None
-    """Counts what a session uses, and limits it; None counts nothing."""
+    meter: UsageMeter | None = None  # Counts what a session uses, and limits it; None counts nothing
+    # Opens the model `human`, a person who takes part; None if not possible.
     person: Callable[[], Model] | None = None
-    """Opens the model ``human``, a person who takes part; None if not possible."""
 
 
 def open_model(name: str, access: ModelOptions) -> Model:
@@ -288,8 +281,7 @@ def _suggest_model(kind: str, rest: str, providers: Mapping[str, Provider]) -> s
 # Clients from the rows of ``providers.toml``.
 
 
-_OPENAI = "openai"
-"""The provider to which ``base_url`` and ``key`` of the options apply."""
+_OPENAI = "openai"  # The provider to which `base_url` and `key` of the options apply
 
 
 def open_endpoint(name: str, parts: ProviderModel, row: Provider, access: ModelOptions) -> OpenAIModel:
@@ -301,10 +293,10 @@ def open_endpoint(name: str, parts: ProviderModel, row: Provider, access: ModelO
     from bactrian.models.credentials import find_key
     from bactrian.models.http import Timeouts
     from bactrian.models.openai import OpenAIModel
-    from bactrian.models.wire import Dialect
 
     address = find_address(parts, row, access.base_url)
     own = row.is_at(address)
+    is_known = own or row.address is None
     distrusted = parts.address is not None and name in access.distrusted and not own
     if distrusted:
         key = ""
@@ -317,18 +309,9 @@ def open_endpoint(name: str, parts: ProviderModel, row: Provider, access: ModelO
         base_url=address,
         key=key,
         limits=Timeouts(total=access.timeout, window=access.window or row.window),
-        dialect=Dialect(
-            path=row.path,
-            models_path=row.models_path,
-            query=row.query,
-            auth=row.auth,
-            # For another server under this name, only the older parameter is known to be supported everywhere.
-            length=row.length if own or row.address is None else "max_tokens",
-            renamed=row.renamed,
-            constrained_by=row.constrained_by,
-            key_variable=row.key or "the provider's key",
-            needs_key=row.key is not None and not row.local and (own or row.address is None),
-        ),
+        # For another server under this name, only the older parameter is known to be supported everywhere.
+        dialect=row if is_known else row.model_copy(update={"length": "max_tokens"}),
+        needs_key=row.key is not None and not row.local and is_known,
         name=name,
         report=access.report,
     )
@@ -354,22 +337,19 @@ def find_address(parts: ProviderModel, row: Provider, base_url: str | None = Non
 # Finds model servers on this computer: asks each self-hosted provider's usual port for its list of models.
 
 
+# Seconds to wait for all servers together; one on this computer lists its models in a few milliseconds.
 LONGEST_WAIT = 0.2
-"""Seconds to wait for all servers together; one on this computer lists its models in a few milliseconds."""
-_NO_CHAT = ("embed", "rerank", "bge-", "whisper")
-"""Parts of the names of models that cannot chat."""
+_NO_CHAT = ("embed", "rerank", "bge-", "whisper")  # Parts of the names of models that cannot chat
 
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
     """A server that answered."""
 
-    provider: str
-    """Name of its row in ``providers.toml``."""
+    provider: str  # Name of its row in `providers.toml`
     title: str
     address: str
-    models: tuple[str, ...]
-    """Its chat models, as ``--model`` takes them; empty if it has none."""
+    models: tuple[str, ...]  # Its chat models, as `--model` takes them; empty if it has none
 
 
 async def find_servers(wait: float = LONGEST_WAIT) -> tuple[FoundServer, ...]:
@@ -380,11 +360,10 @@ async def find_servers(wait: float = LONGEST_WAIT) -> tuple[FoundServer, ...]:
     from bactrian.models.http import is_loopback, read_address
     from bactrian.models.openai import OpenAIModel
     from bactrian.models.providers import load_providers
-    from bactrian.models.wire import Dialect
 
     async def ask(row: Provider, address: str) -> FoundServer | None:
         """Return the server of ``row``; None if nothing answers there, or something else does."""
-        client = OpenAIModel("", base_url=address, dialect=Dialect(models_path=row.models_path))
+        client = OpenAIModel("", base_url=address, dialect=row)
         try:
             names = await client.models()
         except BactrianError:

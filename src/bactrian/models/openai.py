@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
+from time import perf_counter
 
 from bactrian.errors import (
     BadReply,
@@ -28,7 +30,7 @@ from bactrian.models.faults import (
     read_retry_after,
     read_window,
 )
-from bactrian.models.http import Address, NoConnection, Pool, ProxyRefused, Timeouts, read_address
+from bactrian.models.http import NoConnection, Pool, ProxyRefused, Timeouts, read_address
 from bactrian.models.http_response import Response, TransportFault
 from bactrian.models.model import LEAST_REPLY, Reply, Request, Traits, find_reply_length
 from bactrian.models.replies import (
@@ -59,8 +61,8 @@ _UNSUPPORTED = re.compile(
     r"|cannot both|no endpoints found",
     re.IGNORECASE,
 )
+# Wordings that mean `reasoning_effort` and do not name it, such as Ollama's.
 _THINKING = re.compile(r"(not support|unsupported) (thinking|reasoning)\b", re.IGNORECASE)
-"""Wordings that mean ``reasoning_effort`` and do not name it, such as Ollama's."""
 
 
 def find_refused_parameter(fault: Refused, sent: Collection[str]) -> str | None:
@@ -81,14 +83,15 @@ def find_refused_parameter(fault: Refused, sent: Collection[str]) -> str | None:
 OFFICIAL_HOST = "api.openai.com"
 DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"
 # OpenAI's newer models refuse ``max_tokens``; other servers know only that parameter.
-OFFICIAL = Dialect(length="max_completion_tokens", needs_key=True)
+OFFICIAL = Dialect(length="max_completion_tokens", key="OPENAI_API_KEY")
 
 _STREAM_ROOM = 16
+# Safety factor on token counts estimated from bytes, because a request that does not fit by a few tokens
+# fails.
 _SLACK = 1.02
-"""Safety factor on token counts estimated from bytes, because a request that does not fit by a few tokens fails."""
 _LARGEST_LIST = 1 << 20
+# Seconds to wait for the end of a stream whose reply is complete, so that its connection can be reused.
 _LAST_BYTES = 1.0
-"""Seconds to wait for the end of a stream whose reply is complete, so that its connection can be reused."""
 
 
 class OpenAIModel:
@@ -115,6 +118,7 @@ class OpenAIModel:
         key: str = "",
         limits: Timeouts | None = None,
         dialect: Dialect | None = None,
+        needs_key: bool = False,
         name: str | None = None,
         report: Callable[[str], object] | None = None,
     ) -> None:
@@ -123,15 +127,16 @@ class OpenAIModel:
         self._key = key.strip()
         self._mask = KeyMask(self._key, self._url.credentials)
         self._limits = limits or Timeouts()
-        self._dialect = dialect or (OFFICIAL if self._url.host == OFFICIAL_HOST else USUAL)
-        self._report = report or _ignore_report
+        is_official = dialect is None and self._url.host == OFFICIAL_HOST
+        self._dialect = dialect or (OFFICIAL if is_official else USUAL)
+        self._needs_key = needs_key or is_official
+        self._report = report
         self._pool: Pool | None = None
         self.before_again: Callable[[], Awaitable[object]] | None = None
         self._usage = UsageReader()
         self._window = self._limits.window
         self._path = ""
-        self._without: frozenset[str] = frozenset()
-        """Parameters that the endpoint refused by name."""
+        self._without: frozenset[str] = frozenset()  # Parameters that the endpoint refused by name
         self._options = OptionEncoder()
         self.name = name or f"openai:{model}"
         self.traits = Traits(self._dialect.constrained_by, remote=True)
@@ -177,7 +182,9 @@ class OpenAIModel:
 
         Return the adapted request, the parts of its body and their total bytes. Raises ContextFull.
         """
-        adapted = _set_length(request, most)
+        adapted = request
+        if most != request.sampling.max_tokens:
+            adapted = replace(request, sampling=replace(request.sampling, max_tokens=most))
         options = self._options.encode(adapted, stream=stream, dialect=self._dialect, without=self._without)
         parts, sent = build_request_parts(self._model, adapted, options=options)
         longest = request.sampling.max_tokens
@@ -220,7 +227,7 @@ class OpenAIModel:
 
     async def _ask(self, request: Request, parts: Sequence[bytes], sent: int, *, stream: bool) -> Reply:
         most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
-        started = asyncio.get_running_loop().time() if stream else 0.0
+        started = perf_counter() if stream else 0.0
         pool = self._pool or self._open_pool()
         response: Response | None = None
         try:
@@ -270,12 +277,13 @@ class OpenAIModel:
         if name in self._without:  # learnt from a request that was sent at the same time
             return True
         if name == self._dialect.length and self._without.isdisjoint(OTHER_WORD):
-            self._dialect = replace(self._dialect, length=OTHER_WORD[name])
+            self._dialect = self._dialect.model_copy(update={"length": OTHER_WORD[name]})
             instead = f"{self._dialect.length} is sent instead"
         else:
             instead = "it is left out from now on"
         self._without |= {name}
-        self._report(f"{self.name}: {self._url.place} does not accept {name!r}; {instead}.")
+        if self._report is not None:
+            self._report(f"{self.name}: {self._url.place} does not accept {name!r}; {instead}.")
         return True
 
     @property
@@ -297,7 +305,14 @@ class OpenAIModel:
             self._pool = None
 
     def _open_pool(self) -> Pool:
-        _check_key(self._url, self._key, self._dialect)
+        variable = self._dialect.key_variable
+        if self._needs_key and not self._key:
+            raise Denied(
+                f"{self._url.host} needs a key.",
+                next=f"Set {variable}, or use another endpoint; `bactrian models` lists them.",
+            )
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise Denied("The key contains invalid characters.", next=f"Check {variable}.")
         header = self._dialect.write_header(self._key, self._url.credentials)
         self._path = self._dialect.write_path(self._model)
         self._pool = Pool(self._url, header, self._limits)
@@ -329,7 +344,11 @@ class OpenAIModel:
             return reply
         if not gathered.ended:
             raise TryAgain("The stream ended before its reply did.", sample=raw)
-        await _drain(response)
+        with suppress(
+            TransportFault, TimeoutError
+        ):  # The reply is complete; only the connection may be lost.
+            async with asyncio.timeout(_LAST_BYTES):
+                await response.read_all()
         reply = build_reply(gathered.value(), raw=raw, sent=sent, usage=self._usage, lossy=gathered.lossy)
         return replace(reply, first_token=gathered.first_text and gathered.first_text - started)
 
@@ -384,13 +403,6 @@ class OpenAIModel:
         return error
 
 
-def _set_length(request: Request, most: int | None) -> Request:
-    """Return ``request`` with a limit of ``most`` tokens for the reply."""
-    if most == request.sampling.max_tokens:
-        return request
-    return replace(request, sampling=replace(request.sampling, max_tokens=most))
-
-
 def _may_have_cost(fault: TransportFault | ModelError, response: Response | None) -> bool:
     """Tell whether the model is likely to have worked on a request that failed: what was refused costs nothing."""
     if response is not None and response.status >= 300:
@@ -400,28 +412,5 @@ def _may_have_cost(fault: TransportFault | ModelError, response: Response | None
     return isinstance(fault, (BadReply, Oversize)) or (isinstance(fault, TryAgain) and not fault.overload)
 
 
-def _ignore_report(_text: str) -> None:
-    """Ignore the message."""
-
-
-def _check_key(url: Address, key: str, dialect: Dialect) -> None:
-    """Check that the key can be sent, and that it is present where it is known to be required."""
-    if not key and dialect.needs_key:
-        raise Denied(
-            f"{url.host} needs a key.",
-            next=f"Set {dialect.key_variable}, or use another endpoint; `bactrian models` lists them.",
-        )
-    if not (key.isascii() and key.isprintable()):
-        raise Denied("The key contains invalid characters.", next=f"Check {dialect.key_variable}.")
-
-
 def _is_json(response: Response) -> bool:
     return (response.header("content-type") or "").partition(";")[0].strip().lower() == "application/json"
-
-
-async def _drain(response: Response) -> None:
-    try:
-        async with asyncio.timeout(_LAST_BYTES):
-            await response.read_all()
-    except (TransportFault, TimeoutError):
-        return  # The reply is complete; only the connection is lost.

@@ -16,8 +16,8 @@ from bactrian.models.providers import load_providers, split_name
 
 FREE = Price(0.0, 0.0, 0.0)
 NO_MODELS: Mapping[str, Model] = MappingProxyType({})
+# Number of tokens used for a price query: more could fall into the higher price tier of a long context.
 _THOUSAND = 1000
-"""Number of tokens used for a price query: more could fall into the higher price tier of a long context."""
 
 
 def read_price(text: str) -> Price:

@@ -17,43 +17,26 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from bactrian.errors import InputError
 from bactrian.files.toml import LARGEST, FileKind, TomlSource, decode, explain_validation_error
 from bactrian.models.http import is_loopback, read_address
-from bactrian.models.model import Constraint, Traits
+from bactrian.models.model import Traits
+from bactrian.models.wire import VARIABLE, Dialect
 
 FILE = "providers.toml"
-_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _OTHER_KINDS = ("local", "scripted", "recorded", "human", "python")
-"""Words before the colon of a model's name that stand for something else."""
 _KIND = FileKind("providers file", InputError, "docs/models.md", "providers")
 _NAME = re.compile(r"(?P<provider>[\w-]+):(?P<model>.+?)(?:@(?P<address>https?://.*))?", re.DOTALL)
 
-LengthWord = Literal["max_tokens", "max_completion_tokens"]
 
-
-class Provider(BaseModel):
+class Provider(Dialect):
     """An endpoint: its address, its variant of the wire format and its capabilities."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", description="Stands before the colon.")]
     title: str = ""
     address: Annotated[str | None, Field(description="Base URL; None if each user has an own one.")] = None
     address_variable: Annotated[
         str | None,
-        Field(pattern=_VARIABLE, description="Environment variable of an address that takes its place."),
+        Field(pattern=VARIABLE, description="Environment variable of an address that takes its place."),
     ] = None
-    key: Annotated[str | None, Field(pattern=_VARIABLE, description="Environment variable of the key.")] = (
-        None
-    )
-    auth: Literal["bearer", "api-key"] = "bearer"
     dialect: Literal["chat-completions"] = "chat-completions"
-    path: Annotated[str, Field(description="Below the address; {model} stands for the model's name.")] = (
-        "/chat/completions"
-    )
-    models_path: str = "/models"
-    query: Annotated[dict[str, str], Field(description="Goes with every request.")] = {}
-    length: LengthWord = "max_tokens"
-    renamed: Annotated[dict[str, str], Field(description="Parameters that have another name here.")] = {}
-    constrained_by: Constraint = "schema"
     local: Annotated[bool, Field(strict=True, description="A server of one's own, which needs no key.")] = (
         False
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from asyncio import get_running_loop
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from time import perf_counter
+from typing import Any, TypeGuard
 
 from bactrian.errors import BadReply, CutShort, ModelError, NotAnEndpoint
 from bactrian.models.faults import decode_json, explain_body, is_array, is_object
@@ -19,16 +19,14 @@ from bactrian.records.turn import Finish, Invocation, Usage
 # Usage that an endpoint reports, and estimates instead of counts that cannot be right.
 
 
-BYTES_PER_TOKEN = 4.0
-"""For estimates, until the endpoint has reported its own count."""
+BYTES_PER_TOKEN = 4.0  # For estimates, until the endpoint has reported its own count
+# Bytes for each token from which a count is too small to be true: no tokenizer does so well.
 _LONGEST_TOKEN = 8
-"""Bytes for each token from which a count is too small to be true: no tokenizer does so well."""
 _PROMPT_SLACK = 16_384
+# Bytes that may be missing beyond that, in all requests to a model together: a response format or a tool may
+# be sent in more bytes than an endpoint counts.
 _REPLY_SLACK = 2_048
-"""Bytes that may be missing beyond that, in all requests to a model together: a response format or a tool may be sent
-in more bytes than an endpoint counts."""
-_MOST_TOKENS = 10_000_000
-"""Larger token counts are errors, because no window is that large."""
+_MOST_TOKENS = 10_000_000  # Larger token counts are errors, because no window is that large
 
 
 @dataclass(slots=True)
@@ -79,18 +77,17 @@ def read_usage(usage: Any) -> Usage | None:
     """Return the usage as it is reported, or None if it is not usable."""
     if not is_object(usage):
         return None
-    prompt = _read_count(usage.get("prompt_tokens"))
-    completion = _read_count(usage.get("completion_tokens"))
-    if prompt is None or completion is None:
-        return None
     details = usage.get("prompt_tokens_details")
-    cached = _read_count(details.get("cached_tokens")) if is_object(details) else None
-    return Usage(prompt, completion, cached if cached is not None and cached <= prompt else 0)
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    cached = details.get("cached_tokens") if is_object(details) else 0
+    if not (_is_count(prompt) and _is_count(completion)):
+        return None
+    return Usage(prompt, completion, cached if _is_count(cached) and cached <= prompt else 0)
 
 
-def _read_count(value: Any) -> int | None:
+def _is_count(value: Any) -> TypeGuard[int]:
     # ``type``: True and False are integers, too.
-    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
+    return type(value) is int and 0 <= value <= _MOST_TOKENS
 
 
 def _count_bytes(choices: Sequence[ReplyChoice]) -> int:
@@ -117,23 +114,25 @@ def read_reply(body: bytes, *, sent: int, usage: UsageReader) -> Reply:
     Raises:
         BadReply: ``body`` is not a valid reply.
     """
-    try:
-        value, lossy = decode_json(body)
-    except ValueError:
-        raise _make_read_error(body) from None
+    value, lossy = _decode(body)
     return build_reply(value, raw=body, sent=sent, usage=usage, lossy=lossy)
 
 
-def _make_read_error(body: bytes) -> BadReply:
+def _decode(body: bytes) -> tuple[Any, bool]:
+    """Return what :func:`decode_json` returns; raise BadReply if it is not JSON."""
+    try:
+        return decode_json(body)
+    except ValueError:
+        pass
     if not body.strip():
-        return BadReply("The endpoint sent an empty reply.")
+        raise BadReply("The endpoint sent an empty reply.")
     if body.lstrip()[:1] == b"<":
-        return NotAnEndpoint(
+        raise NotAnEndpoint(
             "The endpoint sent a web page: it does not look like an OpenAI-compatible API.",
             next="Check the base URL; did you omit /v1?",
             sample=body,
         )
-    return BadReply("The endpoint's reply is not JSON, or was truncated.", sample=body)
+    raise BadReply("The endpoint's reply is not JSON, or was truncated.", sample=body)
 
 
 def build_reply(value: Any, *, raw: bytes, sent: int, usage: UsageReader, lossy: bool = False) -> Reply:
@@ -141,20 +140,16 @@ def build_reply(value: Any, *, raw: bytes, sent: int, usage: UsageReader, lossy:
     if not is_object(value):
         raise BadReply("The endpoint's reply is not a JSON object.", sample=raw)
     try:
-        return _read_object(value, raw, sent, usage, lossy)
+        if value.get("error"):
+            raise explain_body(value, raw)
+        listed = value.get("choices")
+        if not is_array(listed) or not listed:
+            raise BadReply("The endpoint's reply contains no choices.", sample=raw)
+        choices = tuple([_read_choice(choice, raw, lossy) for choice in listed])
     except ModelError as fault:
         if reported := read_usage(value.get("usage")):
             fault.spent = reported.prompt, reported.completion
         raise
-
-
-def _read_object(value: dict[str, Any], raw: bytes, sent: int, usage: UsageReader, lossy: bool) -> Reply:
-    if value.get("error"):
-        raise explain_body(value, raw)
-    found = value.get("choices")
-    if not is_array(found) or not found:
-        raise BadReply("The endpoint's reply contains no choices.", sample=raw)
-    choices = tuple([_read_choice(choice, raw, lossy) for choice in found])
     model = value.get("model")
     fingerprint = value.get("system_fingerprint")
     return Reply(
@@ -169,37 +164,42 @@ def _read_object(value: dict[str, Any], raw: bytes, sent: int, usage: UsageReade
 
 def _read_choice(choice: Any, raw: bytes, lossy: bool) -> ReplyChoice:
     message: Any = choice.get("message") if is_object(choice) else None
-    if not is_object(choice) or not is_object(message):
+    if not is_object(message):
         raise BadReply("A choice in the endpoint's reply contains no message.", sample=raw)
-    if message.get("role", "assistant") in ("user", "system"):
+    if message.get("role") in ("user", "system"):
         raise BadReply(f"The endpoint answered in the role of the {message['role']}.", sample=raw)
     refusal = message.get("refusal")
     refusal = refusal if isinstance(refusal, str) else ""
-    thought, said = split_thought(_read_content(message.get("content"), raw))
-    found = said or refusal
-    text = clean_text(found)
-    if text is not found:
+    content = message.get("content")
+    thought, answer = split_thought(content if isinstance(content, str) else _read_content(content, raw))
+    answer = answer or refusal
+    text = clean_text(answer)
+    if text is not answer:
         # ``clean_text`` joins a surrogate pair that was sent as two halves, which loses nothing.
-        lossy = lossy or "\0" in found or text.count("\ufffd") > found.count("\ufffd")
+        lossy = lossy or "\0" in answer or text.count("\ufffd") > answer.count("\ufffd")
     reason = choice.get("finish_reason")
     finish = _FINISHES.get(reason, "other") if isinstance(reason, str) else "other"
-    calls = read_calls(message.get("tool_calls"), raw)
-    thought = _read_thought(message) or thought
+    calls = message.get("tool_calls")
+    thought = _read_thought(message, content) or thought
     return ReplyChoice(
-        Text(text), finish, lossy, refusal != "", calls, clean_text(thought) if thought else ""
+        Text(text),
+        finish,
+        lossy,
+        refusal != "",
+        () if calls is None else read_calls(calls, raw),
+        clean_text(thought) if thought else "",
     )
 
 
-def _read_thought(message: dict[str, Any]) -> str:
+def _read_thought(message: dict[str, Any], content: Any) -> str:
     """Return the thoughts of a reasoning model, from the field that its server uses.
 
     DeepSeek, vLLM, SGLang and llama.cpp use ``reasoning_content``; OpenRouter, Groq, Cerebras, Ollama and Together use
     ``reasoning``; Mistral puts thoughts among the parts of the content.
     """
     for name in ("reasoning_content", "reasoning"):
-        if name in message and isinstance(found := message.get(name), str) and found.strip():
-            return found.strip()
-    content = message.get("content")
+        if name in message and isinstance(thought := message[name], str) and thought.strip():
+            return thought.strip()
     if not is_array(content):
         return ""
     parts = [part for part in content if is_object(part)]
@@ -220,10 +220,7 @@ def _read_content(content: Any, raw: bytes) -> str:
 
 def read_models(body: bytes) -> tuple[str, ...]:
     """Parse the reply to ``GET /models``. Raises :class:`BadReply` if it is invalid."""
-    try:
-        value, _ = decode_json(body)
-    except ValueError:
-        raise _make_read_error(body) from None
+    value, _ = _decode(body)
     entries = value.get("data") if is_object(value) else None
     if not is_array(entries):
         raise BadReply("The endpoint's list of models is invalid.", sample=body)
@@ -264,17 +261,15 @@ def apply_response_format(choice: ReplyChoice, form: ResponseFormat) -> ReplyCho
 # Tool calls.
 
 
-def read_calls(found: Any, raw: bytes) -> tuple[Invocation, ...]:
+def read_calls(listed: Any, raw: bytes) -> tuple[Invocation, ...]:
     """Parse ``tool_calls`` of a reply's message. Arguments are not checked.
 
     Raises:
         BadReply: the value is not a list, or a call has no name.
     """
-    if found is None:
-        return ()
-    if not is_array(found):
+    if not is_array(listed):
         raise BadReply("The tool calls in the endpoint's reply are not a list.", sample=raw)
-    return tuple(_read_call(call, raw) for call in found)
+    return tuple(_read_call(call, raw) for call in listed)
 
 
 def merge_call_deltas(calls: dict[int, dict[str, Any]], parts: Any) -> None:
@@ -340,55 +335,48 @@ async def read_stream(
         BadReply: an event of the stream is not a chunk of a reply.
         ModelError: the stream contains an error object or is too long.
     """
-    events = EventReader()
-    gathering = StreamedReply()
-    speech = _Speech(on_text, on_restart)
-    while piece := await response.read():
-        gathering.raw += piece
-        if _take(events.feed(piece), gathering, speech):
-            break
-    else:
-        _take(events.end(), gathering, speech)
+    events, gathered, speech = EventReader(), StreamedReply(), Speech(on_text, on_restart)
+    done = False
+    while not done:
+        piece = await response.read()
+        done = not piece
+        gathered.raw += piece
+        for data in events.feed(piece) if piece else events.end():
+            if data == _DONE:
+                gathered.ended = done = True
+                break
+            if text := gathered.add(data):
+                speech.add(text)
     speech.end()
-    gathering.first_text = speech.begun
-    return gathering
+    gathered.first_text = speech.begun
+    return gathered
 
 
-class _Speech:
+class Speech:
     """Forwards a streamed reply without its thoughts."""
 
-    def __init__(self, on_text: Callable[[str], None], on_restart: Callable[[], None] | None) -> None:
+    def __init__(self, on_text: Callable[[str], None] | None, on_restart: Callable[[], None] | None) -> None:
         self._on_text = on_text
         self._on_restart = on_restart
         self._filter = ThoughtFilter()
-        self.begun: float | None = None
-        """Arrival of the first piece, by the event loop's clock."""
+        self.begun: float | None = None  # Arrival of the first piece, by `perf_counter`
 
     def add(self, piece: str) -> None:
+        """Forward the next piece; if an earlier one turns out to be a thought, the receiver discards it."""
         had_taken_back = self._filter.has_taken_back
-        said = self._filter.feed(piece)
+        text = self._filter.feed(piece)
         if self._filter.has_taken_back and not had_taken_back and self._on_restart is not None:
             self._on_restart()
-        self._pass_on(said)
+        self._pass_on(text)
 
     def end(self) -> None:
+        """Forward what was held back and is not a thought."""
         self._pass_on(self._filter.end())
 
-    def _pass_on(self, said: str) -> None:
-        if said:
-            self.begun = self.begun or get_running_loop().time()
-            self._on_text(clean_text(said))
-
-
-def _take(events: Iterable[bytes], gathering: StreamedReply, speech: _Speech) -> bool:
-    """Add ``events`` to ``gathering``; return True at the end of the stream."""
-    for data in events:
-        if data == _DONE:
-            gathering.ended = True
-            return True
-        if text := gathering.add(data):
-            speech.add(text)
-    return False
+    def _pass_on(self, text: str) -> None:
+        if text and self._on_text is not None:
+            self.begun = self.begun or perf_counter()
+            self._on_text(clean_text(text))
 
 
 class StreamedReply:
@@ -396,10 +384,8 @@ class StreamedReply:
 
     def __init__(self) -> None:
         self.raw = bytearray()
-        self.ended = False
-        """True once a choice has a finish reason or the stream has sent ``[DONE]``."""
-        self.first_text: float | None = None
-        """Arrival of the first piece of text, by the event loop's clock."""
+        self.ended = False  # True once a choice has a finish reason or the stream has sent `[DONE]`
+        self.first_text: float | None = None  # Arrival of the first piece of text, by `perf_counter`
         self.lossy = False
         self._model: Any = None
         self._fingerprint: Any = None

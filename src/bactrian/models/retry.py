@@ -28,10 +28,8 @@ from bactrian.records.run import Call
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Message, Usage
 
-MAX_WAIT = 600.0
-"""Seconds that an endpoint may ask to wait, unless the user says otherwise."""
-PATIENCE = 3
-"""Times the longest wait that a request may take, all waits and attempts together."""
+MAX_WAIT = 600.0  # Seconds that an endpoint may ask to wait, unless the user says otherwise
+PATIENCE = 3  # Times the longest wait that a request may take, all waits and attempts together
 _RESUME = "All data so far is saved: run the same command again to continue."
 
 
@@ -39,18 +37,14 @@ _RESUME = "All data so far is saved: run the same command again to continue."
 class RetryPolicy:
     """Limits on retries. Times are in seconds."""
 
-    attempts: int = 8
-    """Maximum attempts per request, not counting waits that the endpoint requested."""
-    bad_replies: int = 3
-    """Maximum number of invalid replies per request."""
-    first_wait: float = 0.5
-    """Maximum first wait; it doubles with each attempt."""
-    longest_wait: float = 60.0
-    """Maximum wait of the exponential back-off."""
+    attempts: int = 8  # Maximum attempts per request, not counting waits that the endpoint requested
+    bad_replies: int = 3  # Maximum number of invalid replies per request
+    first_wait: float = 0.5  # Maximum first wait; it doubles with each attempt
+    longest_wait: float = 60.0  # Maximum wait of the exponential back-off
+    # Maximum wait that the endpoint may request. If it requests more, there is one more attempt after this
+    # time.
     max_wait: float = MAX_WAIT
-    """Maximum wait that the endpoint may request. If it requests more, there is one more attempt after this time."""
-    budget: float = 1800.0
-    """Maximum time for one request, all waits and attempts together."""
+    budget: float = 1800.0  # Maximum time for one request, all waits and attempts together
 
     def with_max_wait(self, longest: float) -> RetryPolicy:
         """Return the same, with ``longest`` for a wait that the endpoint may ask for, and three times that for all."""
@@ -160,8 +154,8 @@ def _make_final_error(error: ModelError, asked: int, spent: float) -> ModelError
 # Finds out whether an endpoint refuses one prompt or every one.
 
 
+# Prompts that a model refuses in one command before it answers any, from which every one counts as refused.
 _MOST = 30
-"""Prompts that a model refuses in one command before it answers any, from which every one counts as refused."""
 
 
 class RefusalCheck(Wrapper):

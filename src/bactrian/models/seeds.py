@@ -11,8 +11,9 @@ from hashlib import blake2b
 
 from bactrian.records.turn import Sampling
 
+# The highest bit of a derived seed: 53 bits are exact in every JSON parser, and users do not type such
+# numbers.
 _DERIVED = 1 << 52
-"""The highest bit of a derived seed: 53 bits are exact in every JSON parser, and users do not type such numbers."""
 _SENT = 1 << 31
 
 

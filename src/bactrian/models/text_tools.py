@@ -48,8 +48,7 @@ _SIMPLE = {
 }
 _MOST_CALLS = 4
 _DEFINITIONS = "#/$defs/"
-_MAX_DEPTH = 6
-"""Maximum depth of a schema, which may refer to itself."""
+_MAX_DEPTH = 6  # Maximum depth of a schema, which may refer to itself
 
 
 def extend_grammar(form: ResponseFormat, tools: Sequence[Tool]) -> ResponseFormat:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import quote, urlencode
 
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from bactrian.models.faults import is_object
@@ -19,27 +19,29 @@ OTHER_WORD: Mapping[str, LengthWord] = {
     "max_tokens": "max_completion_tokens",
     "max_completion_tokens": "max_tokens",
 }
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """The variant of the wire format that a server expects."""
+class Dialect(BaseModel):
+    """The variant of the wire format that a server expects: a part of its row among the providers."""
 
-    path: str = "/chat/completions"
-    """Path below the address; ``{model}`` is replaced by the model's name."""
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: Annotated[str | None, Field(pattern=VARIABLE, description="Environment variable of the key.")] = None
+    auth: Literal["bearer", "api-key"] = "bearer"  # `Authorization: Bearer KEY` or `api-key: KEY`
+    path: Annotated[str, Field(description="Below the address; {model} stands for the model's name.")] = (
+        "/chat/completions"
+    )
     models_path: str = "/models"
-    query: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Query parameters of every request."""
-    auth: Literal["bearer", "api-key"] = "bearer"
-    """The header of the key: ``Authorization: Bearer KEY`` or ``api-key: KEY``."""
-    length: LengthWord = "max_tokens"
-    """The parameter for the maximum length of a reply."""
-    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Parameters with a different name on this server."""
+    query: Annotated[dict[str, str], Field(description="Goes with every request.")] = {}
+    length: LengthWord = "max_tokens"  # The parameter for the maximum length of a reply
+    renamed: Annotated[dict[str, str], Field(description="Parameters that have another name here.")] = {}
     constrained_by: Constraint = "schema"
-    key_variable: str = "OPENAI_API_KEY"
-    """Environment variable of the key, for error messages."""
-    needs_key: bool = False
+
+    @property
+    def key_variable(self) -> str:
+        """The environment variable of the key, for error messages."""
+        return self.key or "the provider's key"
 
     def write_path(self, model: str) -> str:
         """Return the path of a request to ``model``, with its query."""
@@ -59,8 +61,7 @@ class Dialect:
         return f"{path}?{urlencode(self.query)}" if self.query else path
 
 
-USUAL = Dialect()
-"""The variant that all servers understand."""
+USUAL = Dialect(key="OPENAI_API_KEY")  # The variant that all servers understand
 
 
 # The body: model and messages, whose JSON is kept with their texts.
@@ -106,8 +107,7 @@ class OptionEncoder:
     """Encodes the options of an endpoint's requests; a session without a seed repeats the same ones at each turn."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[tuple[object, ...], bytes]] = {}
-        """By agent."""
+        self._last: dict[str, tuple[tuple[object, ...], bytes]] = {}  # By agent
 
     def encode(self, request: Request, *, stream: bool, dialect: Dialect, without: frozenset[str]) -> bytes:
         """Return what :func:`encode_options` returns, from memory if the agent's last request had the same options."""

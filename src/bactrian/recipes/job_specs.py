@@ -7,7 +7,6 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, create_model
-from pydantic.config import JsonDict
 
 from bactrian.errors import InputError
 from bactrian.files.plugins import list_plugins, load_plugin
@@ -31,13 +30,13 @@ def _check_endings(text: str) -> str:
     return text
 
 
+# `default`, `paper`, `camel`, or a list of endings with their thresholds.
 EndingText = Annotated[
     str,
     BeforeValidator(_join),
     AfterValidator(_check_endings),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
-"""``default``, ``paper``, ``camel``, or a list of endings with their thresholds."""
 
 
 class RolePlay(JobSpec):
@@ -52,15 +51,6 @@ class RolePlay(JobSpec):
         "user_description",
     )
     takes: ClassVar[frozenset[str]] = frozenset({"critic", "tools"})
-    recipe_rules: ClassVar[tuple[JsonDict, ...]] = (
-        {
-            "anyOf": [
-                {"properties": {"red_team": {"const": True}}, "required": ["red_team"]},
-                {"properties": {"role_play": {"properties": {"preamble": {"const": ""}}}}},
-            ]
-        },
-    )
-
     assistant: Annotated[Filled, Field(description="Template of the assistant role.")]
     user: Annotated[Filled, Field(description="Template of the user role.")]
     idea: Annotated[Filled, Field(description="Template of the idea.")]
@@ -200,8 +190,8 @@ class SocietyJob(JobSpec):
 # The kinds of jobs that a recipe can have: the built-in ones, and those of installed packages.
 
 
+# Entry-point group: a kind of job by the name of its table, an object whose `spec` is a `JobSpec` class.
 JOBS = "bactrian.jobs"
-"""Entry-point group: a kind of job by the name of its table, an object whose ``spec`` is a :class:`JobSpec` class."""
 BUILT_IN: tuple[type[JobSpec], ...] = (RolePlay, Answer, Translate, SocietyJob)
 
 

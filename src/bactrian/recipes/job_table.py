@@ -17,8 +17,7 @@ from bactrian.files.toml import suggest_name
 from bactrian.recipes.schema import Axis, Recipe
 from bactrian.records.text import clean_text
 
-AXIS = "job"
-"""The one axis of a recipe with a table; its items are rows as JSON arrays."""
+AXIS = "job"  # The one axis of a recipe with a table; its items are rows as JSON arrays
 _LARGEST = 64 * 1024 * 1024
 _MOST = 1_000_000
 _LINES = (".jsonl", ".ndjson")
@@ -30,10 +29,8 @@ class JobTable:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    where: str
-    """The file, for messages."""
-    places: tuple[str, ...] = ()
-    """Where each row stands, for messages."""
+    where: str  # The file, for messages
+    places: tuple[str, ...] = ()  # Where each row stands, for messages
 
 
 def read_job_table(path: Path) -> JobTable:

@@ -35,8 +35,8 @@ from bactrian.recipes.schema import LIST_FILE, Axis, CriticSpec, Recipe, RolePla
 # Changes to a recipe, given as ``key=value``.
 
 
+# Tables that a setting may add.
 _ADDED: dict[str, type[BaseModel]] = {"critic": CriticSpec, "tools": RolePlayTools, "models": RecipeModels}
-"""Tables that a setting may add."""
 
 
 def apply_overrides(
@@ -111,8 +111,7 @@ class _Part:
 
     place: Place
     table: dict[str, Any]
-    keys: tuple[str, ...] | None
-    """None if any key is allowed."""
+    keys: tuple[str, ...] | None  # None if any key is allowed
 
 
 def _parts(data: dict[str, Any], model: type[Recipe]) -> dict[str, _Part]:

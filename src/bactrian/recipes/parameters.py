@@ -20,6 +20,7 @@ _Text = Annotated[str, Field(min_length=1)]
 _OMITTABLE = frozenset(
     name for name, field in SamplingSpec.model_fields.items() if Nothing in get_args(field.annotation)
 )
+# Agents that can have parameters of their own, and the agents of a session that each name covers.
 AGENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "user": ("user",),
     "assistant": ("assistant", "translator"),
@@ -27,9 +28,9 @@ AGENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "critic": ("critic",),
     "lister": ("lister",),
 }
-"""Agents that can have parameters of their own, and the agents of a session that each name covers."""
+# Parameters of all agents that do not apply to the lister: they describe a turn, and an axis describes a
+# list.
 _OF_TURNS = ("max_tokens", "stop", "seed")
-"""Parameters of all agents that do not apply to the lister: they describe a turn, and an axis describes a list."""
 
 
 class Parameters(SamplingSpec):
@@ -140,14 +141,15 @@ class RecipeModels(BaseModel):
 # Which endings a session may have, as text: ``paper``, or ``task_done,user_no_instruct=3,max_messages=40``.
 
 
-GROUP = "bactrian.endings"
-"""Entry points of other packages: an ending by its code."""
+GROUP = "bactrian.endings"  # Entry points of other packages: an ending by its code
+# The sets that have a name, with their endings in the order in which they are asked.
 SETS: dict[str, tuple[str, ...]] = {
     "paper": ("task_done", "assistant_instruct", "user_no_instruct", "max_messages"),
     "default": ("task_done", "assistant_instruct", "user_no_instruct", "repeat_loop", "max_messages"),
     "camel": ("user_no_instruct", "assistant_instruct", "repeat_words", "task_done", "max_messages"),
 }
-"""The sets that have a name, with their endings in the order in which they are asked."""
+# The endings of this program by code, and how often in a row each has to show; None for one that counts
+# nothing.
 THRESHOLDS: dict[str, int | None] = {
     "task_done": None,
     "refused": None,
@@ -157,7 +159,6 @@ THRESHOLDS: dict[str, int | None] = {
     "repeat_words": 4,
     "max_messages": 40,
 }
-"""The endings of this program by code, and how often in a row each has to show; None for one that counts nothing."""
 _MOST = 1_000_000
 _ITEM = re.compile(r"(-?)([a-z][a-z0-9_]{0,63})(?:=(\d{1,7}))?")
 
@@ -166,12 +167,9 @@ _ITEM = re.compile(r"(-?)([a-z][a-z0-9_]{0,63})(?:=(\d{1,7}))?")
 class EndingList:
     """A list of endings, read and checked."""
 
-    codes: tuple[str, ...]
-    """In the order in which they are asked; those of other packages too."""
-    thresholds: tuple[tuple[str, int], ...] = ()
-    """Those that were given, by code."""
-    substrings: bool = False
-    """True for CAMEL's rules, which look for substrings."""
+    codes: tuple[str, ...]  # In the order in which they are asked; those of other packages too
+    thresholds: tuple[tuple[str, int], ...] = ()  # Those that were given, by code
+    substrings: bool = False  # True for CAMEL's rules, which look for substrings
 
     @property
     def text(self) -> str:

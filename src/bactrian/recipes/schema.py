@@ -18,7 +18,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.config import JsonDict, JsonValue
 from pydantic_core import PydanticCustomError
 
 from bactrian.recipes.parameters import Parameters, RecipeModels, merge_parameters
@@ -28,13 +27,11 @@ from bactrian.records.turn import CRITERIA, CriticSettings, Unreadable, read_sea
 
 
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
-_MOST = 1_000_000
-"""Maximum number of items of an axis."""
+_MOST = 1_000_000  # Maximum number of items of an axis
 Temperature = Annotated[float, Field(ge=0, le=5, strict=True)]
-Filled = Annotated[str, Field(pattern=r"\S")]
-"""A text that is not blank."""
+Filled = Annotated[str, Field(pattern=r"\S")]  # A text that is not blank
+# A text that is not blank and contains no NUL.
 _Item = Annotated[str, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
-"""A text that is not blank and contains no NUL."""
 
 
 _ROW: TypeAdapter[list[str]] = TypeAdapter(list[str])
@@ -51,33 +48,11 @@ def make_fault(what: LiteralString, *place: str | int, **values: object) -> Pyda
     return PydanticCustomError("placed", what, {"place": place, **values})
 
 
-_NEEDS_ASK: JsonDict = {"required": ["ask"]}
-_AXIS_RULES: JsonDict = {
-    "anyOf": [{"required": [key]} for key in ("given", "file", "ask", "source")],
-    "not": {"required": ["given", "file"]},
-    "allOf": [
-        {"if": {"properties": {"fresh": {"const": True}}, "required": ["fresh"]}, "then": _NEEDS_ASK},
-        {
-            "if": {"properties": {"per": {"minItems": 1}}, "required": ["per"]},
-            "then": {"anyOf": [_NEEDS_ASK, {"required": ["source"]}, {"required": ["file"]}]},
-        },
-        {
-            "if": {"required": ["source"]},
-            "then": {"not": {"anyOf": [{"required": [key]} for key in ("given", "file", "ask")]}},
-        },
-    ],
-}
-"""The rules between keys that JSON schema can express; the validators below check all rules."""
-
-
-LIST_FILE = "file:"
-"""Prefix of a source that is a file; the template of its path follows."""
+LIST_FILE = "file:"  # Prefix of a source that is a file; the template of its path follows
 
 
 class Axis(Part):
     """One dimension of the grid: a given list, a list requested from a model, or given items that a model extends."""
-
-    model_config = ConfigDict(json_schema_extra=_AXIS_RULES)
 
     name: Annotated[str, Field(pattern=_NAME, description="Placeholder of an item in templates.")]
     count: Annotated[int, Field(gt=0, le=_MOST, strict=True, description="Number of items.")]
@@ -218,19 +193,8 @@ class Axis(Part):
         return self
 
 
-_CRITIC_RULES: JsonDict = {
-    "if": {
-        "properties": {"search": {"type": "string", "not": {"const": "beam:1x1"}}},
-        "required": ["search"],
-    },
-    "then": {"properties": {"rounds": {"maximum": 1}}},
-}
-
-
 class CriticSpec(Part):
     """Who chooses each turn of a role-play among several proposals (paper, section 3.2)."""
-
-    model_config = ConfigDict(json_schema_extra=_CRITIC_RULES)
 
     role: Annotated[str, Field(min_length=1, description="Template of the critic's role.")]
     proposals: Annotated[int, Field(gt=0, le=100, strict=True, description="Proposals for each turn.")] = 3
@@ -308,18 +272,13 @@ class RolePlayTools(ToolsSpec):
 class JobSpec(Part):
     """What each job of a recipe does: one table of the recipe. A kind of job has a subclass of it."""
 
-    key: ClassVar[str]
-    """Name of the table."""
-    templates: ClassVar[tuple[str, ...]] = ()
-    """Keys whose texts are templates over the axes."""
-    placeholders: ClassVar[frozenset[str]] = frozenset()
-    """Placeholders of the templates, beside the axes."""
+    key: ClassVar[str]  # Name of the table
+    templates: ClassVar[tuple[str, ...]] = ()  # Keys whose texts are templates over the axes
+    placeholders: ClassVar[frozenset[str]] = frozenset()  # Placeholders of the templates, beside the axes
+    # Tables that a recipe may have beside it: `critic` and `tools`.
     takes: ClassVar[frozenset[str]] = frozenset()
-    """Tables that a recipe may have beside it: ``critic`` and ``tools``."""
+    # Axes beside the recipe's own, whose items are known when a run is prepared.
     later_axes: ClassVar[tuple[str, ...]] = ()
-    """Axes beside the recipe's own, whose items are known when a run is prepared."""
-    recipe_rules: ClassVar[tuple[JsonDict, ...]] = ()
-    """What the JSON schema can say of :meth:`check`."""
 
     def check(self, recipe: Recipe) -> None:
         """Check what lies between this table and the rest of the recipe.
@@ -329,24 +288,11 @@ class JobSpec(Part):
         """
 
 
-_TAKEN = ("count", "language_name")
-"""Placeholders that are not axes."""
+_TAKEN = ("count", "language_name")  # Placeholders that are not axes
 
 
-def _add_rules(schema: JsonDict, model: type[Recipe]) -> None:
-    """Add the rules for combining tables to the JSON schema."""
-    specs = model.specs.values()
-    rules: list[JsonDict] = [rule for spec in specs for rule in spec.recipe_rules]
-    for table in _BESIDE:
-        owners: list[JsonValue] = [{"required": [spec.key]} for spec in specs if table in spec.takes]
-        rules.append({"if": {"required": [table]}, "then": {"anyOf": owners}})
-    schema["oneOf"] = [{"required": [key]} for key in model.specs]
-    schema["not"] = {"required": list(_BESIDE), "properties": {"critic": _CRITIC_RULES["if"]}}
-    schema["allOf"] = list(rules)
-
-
+# Tables that a recipe may have beside that of its jobs; a searching critic excludes tools.
 _BESIDE = ("critic", "tools")
-"""Tables that a recipe may have beside that of its jobs; a searching critic excludes tools."""
 
 
 class Recipe(Part):
@@ -355,10 +301,8 @@ class Recipe(Part):
     A recipe that was read has a field more for each kind of job (``recipes/job_specs.py``), one of which is given.
     """
 
-    model_config = ConfigDict(json_schema_extra=_add_rules)
-
+    # The kinds of jobs that it may have, by the name of their table.
     specs: ClassVar[Mapping[str, type[JobSpec]]] = {}
-    """The kinds of jobs that it may have, by the name of their table."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     description: str = ""

@@ -187,10 +187,8 @@ class Society(Part):
 class SocietyPrompts:
     """The checked templates of a society."""
 
-    tasks: Mapping[str, Template]
-    """By stage."""
-    agents: Mapping[str, Template]
-    """System prompts by agent."""
+    tasks: Mapping[str, Template]  # By stage
+    agents: Mapping[str, Template]  # System prompts by agent
 
     def task(self, stage: str, task: str, outputs: Mapping[str, str]) -> str:
         """Return the task of a stage, from the whole task and the outputs of earlier stages."""

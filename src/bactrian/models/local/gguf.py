@@ -32,6 +32,7 @@ _NUMBERS = {
     12: "<d",
 }
 # fmt: off
+# Values per block and bytes per block, by tensor type. Unknown, newer types count as 0 bytes.
 _BLOCKS = {
     0: (1, 4), 1: (1, 2), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2),
     2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 36), 20: (32, 18),
@@ -40,26 +41,20 @@ _BLOCKS = {
     23: (256, 136), 29: (256, 56),
 }
 # fmt: on
-"""Values per block and bytes per block, by tensor type. Unknown, newer types count as 0 bytes."""
-LEAST_WINDOW = 1024
-"""Minimum window: tokens of short prompts, an instruction and its answer together."""
+LEAST_WINDOW = 1024  # Minimum window: tokens of short prompts, an instruction and its answer together
 _LONGEST_KEY = 1 << 16
-_UNKNOWN, _CONTROL = 2, 3
-"""Token types that are parsed only where control tokens are allowed."""
+_UNKNOWN, _CONTROL = 2, 3  # Token types that are parsed only where control tokens are allowed
+# llama.cpp treats some of these as control tokens regardless of their type.
 _NAMED_LIKE_CONTROL = re.compile(rb"<(?:\||\xef\xbd\x9c).+(?:\||\xef\xbd\x9c)>")
-"""llama.cpp treats some of these as control tokens regardless of their type."""
 
 
 @dataclass(frozen=True, slots=True)
 class GgufInfo:
     """Metadata of a GGUF file."""
 
-    window: int
-    """Tokens of context that the model was trained with."""
-    controls: tuple[str, ...]
-    """Names of the control tokens, such as ``<|im_end|>``."""
-    size: int
-    """Minimum size of the complete file, in bytes."""
+    window: int  # Tokens of context that the model was trained with
+    controls: tuple[str, ...]  # Names of the control tokens, such as `<|im_end|>`
+    size: int  # Minimum size of the complete file, in bytes
 
 
 def check_gguf(path: Path) -> None:

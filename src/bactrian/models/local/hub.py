@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _HUB = "https://huggingface.co"
 _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+?)(?::(?P<file>[^:]+))?")
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+# Preferred quantisations in order: four bits lose little quality and need a quarter of the memory.
 _PREFERRED = (
     *("Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "IQ4_XS", "IQ4_NL", "Q5_K_M", "Q5_K_S", "Q5_0", "Q3_K_M"),
     *("Q6_K", "Q8_0", "Q2_K", "BF16", "F16", "F32"),
 )
-"""Preferred quantisations in order: four bits lose little quality and need a quarter of the memory."""
 
 
 @dataclass(frozen=True, slots=True)

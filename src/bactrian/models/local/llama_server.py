@@ -33,10 +33,8 @@ from bactrian.records.turn import Message
 # priority receives some, and a reply of a large model may take an hour.
 
 
-PATIENCE = 120.0
-"""Seconds between two looks at the processor's time."""
-_LEAST = 0.05
-"""Seconds of the processor's time in between that show that a process works."""
+PATIENCE = 120.0  # Seconds between two looks at the processor's time
+_LEAST = 0.05  # Seconds of the processor's time in between that show that a process works
 
 
 @asynccontextmanager
@@ -72,14 +70,13 @@ def read_processor_seconds(pid: int) -> float | None:
     return None
 
 
+# Stand-in for the name of a control token inside a message. Unicode reserves these two characters for
+# internal use.
 _STAND_IN = re.compile("\ufdd0([0-9]+)\ufdd1")
-"""Stand-in for the name of a control token inside a message. Unicode reserves these two characters for internal use."""
-_CERTAIN = 1e4
-"""Added to a token's logit, so that no other token is chosen."""
+_CERTAIN = 1e4  # Added to a token's logit, so that no other token is chosen
 _FOREVER = 1e9
 _LARGEST = 1 << 30
-_END = 5.0
-"""Seconds to wait for the process to exit."""
+_END = 5.0  # Seconds to wait for the process to exit
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +85,9 @@ class Generated:
 
     text: str
     tokens: array[int]
-    stop: str
-    """llama.cpp's reason for the end: ``eos``, ``word`` or ``limit``."""
-    cached: int
-    """Prompt tokens from the slot's cache."""
-    completion: int
-    """Tokens generated."""
+    stop: str  # llama.cpp's reason for the end: `eos`, `word` or `limit`
+    cached: int  # Prompt tokens from the slot's cache
+    completion: int  # Tokens generated
 
 
 class LlamaServer:

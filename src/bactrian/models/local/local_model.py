@@ -29,20 +29,20 @@ from bactrian.models.model import (
     ResponseFormat,
     find_reply_length,
 )
+from bactrian.models.replies import Speech
 from bactrian.models.text_tools import add_tools_as_text
-from bactrian.protocol.thoughts import ThoughtFilter, split_thought
+from bactrian.protocol.thoughts import split_thought
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish, Sampling, Usage
 
 # The key-value cache of the local model: assignment of slots, and the exact tokens of each conversation.
 
 
-Key = tuple[str, str]
-"""Session and agent."""
+Key = tuple[str, str]  # Session and agent
 
 
+# Agents that do not continue a conversation: their slots are reused first.
 _ONE_CALL = ("task_specifier", "task_planner", "lister", "translator")
-"""Agents that do not continue a conversation: their slots are reused first."""
 
 
 class Slots:
@@ -50,8 +50,8 @@ class Slots:
 
     def __init__(self, count: int) -> None:
         self._free = asyncio.Semaphore(count)
+        # Idle slots with their last user, least recently used first.
         self._idle: dict[int, Key | None] = dict.fromkeys(range(count))
-        """Idle slots with their last user, least recently used first."""
 
     @asynccontextmanager
     async def lend(self, key: Key) -> AsyncGenerator[int]:
@@ -100,21 +100,19 @@ class PrefixCache:
             del self._computed[next(iter(self._computed))]
 
 
-WINDOW = 4096
-"""Tokens of one agent's conversation, unless the model was trained with fewer."""
+WINDOW = 4096  # Tokens of one agent's conversation, unless the model was trained with fewer
 
 _MOST_FALLS = 3
 _REMEMBERED = 1024
-_SEEDS = 2**31
-"""llama.cpp accepts seeds below this number."""
+_SEEDS = 2**31  # llama.cpp accepts seeds below this number
 """Agents whose exact tokens are remembered, at four bytes a token."""
 
 _FINISH: dict[str, Finish] = {"eos": "stop", "word": "stop", "limit": "length"}
 
 _BUILT_IN_SAMPLING: dict[str, object] = {"temperature": 0.3, "top_p": 0.9}
+# The built-in model needs the DRY sampler against repetition, because DRY penalizes only verbatim repetition.
+# A repeat penalty would suppress the topic's own words, and a model this small then loses the topic.
 _NO_ECHO: dict[str, object] = {"dry_multiplier": 0.8, "dry_allowed_length": 3, "dry_penalty_last_n": WINDOW}
-"""The built-in model needs the DRY sampler against repetition, because DRY penalizes only verbatim repetition. A repeat
-penalty would suppress the topic's own words, and a model this small then loses the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +178,15 @@ class LocalModel:
         room = find_reply_length(request.sampling.max_tokens or 1, len(prompt), ready.window, self.name)
         if request.sampling.max_tokens is not None:
             request = replace(request, sampling=replace(request.sampling, max_tokens=room))
-        watch = _TextStream(request)
+        speech, begun = Speech(request.on_text, request.on_restart), perf_counter()
         async with ready.slots.lend(key) as slot:
             results = [
                 await ready.llama.generate(
-                    prompt, slot, self._build_settings(request, number), watch if number == 0 else None
+                    prompt, slot, self._build_settings(request, number), speech.add if number == 0 else None
                 )
                 for number in range(request.n)
             ]
-        watch.end()
+        speech.end()
         self._falls = 0
         ready.prefixes.store(
             key, [await _make_computed_text(ready.llama, text, prompt, one) for one in results]
@@ -202,7 +200,7 @@ class LocalModel:
             ),
             model=ready.name,
             raw="\n".join(one.text for one in results).encode(),
-            first_token=watch.seconds,
+            first_token=speech.begun and speech.begun - begun,
         )
 
     async def load(self) -> None:
@@ -281,34 +279,6 @@ class LocalModel:
 
 def _fetch_built_in(progress: Progress) -> Path:
     return fetch_weights(BUILT_IN, find_cache_folder(), progress=progress)
-
-
-class _TextStream:
-    """Forwards streamed text and measures the time of its first piece."""
-
-    def __init__(self, request: Request) -> None:
-        self._on_text = request.on_text
-        self._on_restart = request.on_restart
-        self._begun = perf_counter()
-        self._speech = ThoughtFilter()
-        self.seconds: float | None = None
-
-    def __call__(self, piece: str) -> None:
-        had_taken_back = self._speech.has_taken_back
-        said = self._speech.feed(piece)
-        if self._speech.has_taken_back and not had_taken_back and self._on_restart is not None:
-            self._on_restart()
-        self._pass_on(said)
-
-    def end(self) -> None:
-        """Forward buffered text that turned out not to be a thought."""
-        self._pass_on(self._speech.end())
-
-    def _pass_on(self, said: str) -> None:
-        if self._on_text is not None and said:
-            if self.seconds is None:
-                self.seconds = perf_counter() - self._begun
-            self._on_text(said)
 
 
 def _to_llama_parameters(sampling: Sampling) -> dict[str, object]:

@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any
 
 _SILENT = -1
+# Memory for the cached state of agents without a slot; llama.cpp restores their state from it.
 _STATE_CACHE_MIB = 2048
-"""Memory for the cached state of agents without a slot; llama.cpp restores their state from it."""
 
 
 def main() -> None:

