@@ -6,17 +6,17 @@ guess them.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, cast
 
 from bactrian.errors import BactrianError, InputError, SandboxError
 from bactrian.evaluate.problems import CodeSample, Problem
@@ -29,21 +29,7 @@ from bactrian.sandbox.tiers import Tier
 # What the judge says of a solution.
 
 
-VerdictKind = Literal[
-    "passed",
-    "wrong",
-    "error",
-    "syntax",
-    "missing",
-    "empty",
-    "timeout",
-    "memory",
-    "output",
-    "crashed",
-    "unsupported",
-    "judge_error",
-]
-KINDS: dict[VerdictKind, str] = {
+KINDS: dict[str, str] = {
     "passed": "every check passes",
     "wrong": "a check fails",
     "error": "the solution raised an exception",
@@ -64,7 +50,7 @@ KINDS: dict[VerdictKind, str] = {
 class Verdict:
     """What the judge says of a solution."""
 
-    kind: VerdictKind
+    kind: str
     detail: str = ""
     """The check that fails, or the exception."""
     calls: int = 0
@@ -87,7 +73,7 @@ _CHECK_CPU = 3600.0
 """Seconds of CPU time of one process of checks, for many solutions."""
 _ATTEMPTS = 3
 """Starts of a sandbox before the judge gives up."""
-_STOPS: dict[str, VerdictKind] = {"time": "timeout", "memory": "memory", "output": "output"}
+_STOPS: dict[str, str] = {"time": "timeout", "memory": "memory", "output": "output"}
 
 
 @dataclass(slots=True)
@@ -117,7 +103,7 @@ class _Solution:
         return {"stop": _STOPS.get(outcome.ending, "crashed"), "text": outcome.text}
 
 
-class Judge:
+class Judge(AbstractContextManager["Judge"]):
     """Judges one solution after another. A thread needs a judge of its own."""
 
     def __init__(
@@ -130,12 +116,7 @@ class Judge:
         self._checks: SandboxSession | None = None
         self._solution: _Solution | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -190,7 +171,9 @@ class Judge:
         if self._checks is None or self._checks.ended:
             limits = replace(self._limits, cpu=_CHECK_CPU)
             self._checks = SandboxSession(limits, {"ask": self._ask}, tier=self._tier)
-            self._checks.run(_read_checker(), "checker.py")
+            # The judge of the checks runs as text: in its sandbox, the package is not there.
+            checker = files("bactrian.evaluate").joinpath("checker.py").read_text("utf-8")
+            self._checks.run(checker, "checker.py")
         return self._checks
 
     def _ask(self, name: str, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
@@ -207,13 +190,6 @@ def _explain_definition(outcome: BlockOutcome) -> Verdict | None:
         return Verdict(_STOPS.get(outcome.ending, "crashed"), detail)
     syntax = outcome.error in ("SyntaxError", "IndentationError", "TabError")
     return Verdict("syntax" if syntax else "error", detail)
-
-
-def _read_checker() -> str:
-    spec = importlib.util.find_spec("bactrian.evaluate.checker")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).read_text("utf-8")
 
 
 # Judges several solutions at once, and writes down each verdict before the next.
@@ -364,5 +340,5 @@ def judge_solutions(
         return list(pool.map(judge, solutions))
     finally:
         pool.shutdown(cancel_futures=True)
-        for each in judges:
-            each.close()
+        for opened in judges:
+            opened.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from jinja2 import Environment
 from pydantic import TypeAdapter
 
 from bactrian.errors import InputError
@@ -68,12 +69,10 @@ class DomainSet:
 @cache
 def load_domains() -> DomainSet:
     """Return the domains of this package."""
-    text = files("bactrian.evaluate").joinpath("domains.toml").read_text("utf-8")
-    content = tomllib.loads(text)
-    system, reply = content.pop("system"), content.pop("reply")
-    adapter = TypeAdapter(Domain)
-    domains = (adapter.validate_python({"key": key, **table}) for key, table in content.items())
-    return DomainSet(system, reply, tuple(domains))
+    content = tomllib.loads(files("bactrian.evaluate").joinpath("domains.toml").read_text("utf-8"))
+    common = {key: content.pop(key) for key in ("system", "reply")}
+    domains = [{"key": key, **table} for key, table in content.items()]
+    return TypeAdapter(DomainSet).validate_python({**common, "domains": domains})
 
 
 # Invents the facts of a known-answer experiment, with the conversations that teach them and the questions
@@ -161,13 +160,13 @@ class KnownAnswers:
 
     def list_rows(self) -> Iterator[dict[str, Any]]:
         """Yield the questions as rows of a JSON-lines file."""
-        for one in self.list_questions():
+        for question in self.list_questions():
             yield {
-                "question_id": one.id,
-                "text": one.text,
-                "category": one.fact.domain,
-                "answer": one.fact.value,
-                "taught": one.fact.taught,
+                "question_id": question.id,
+                "text": question.text,
+                "category": question.fact.domain,
+                "answer": question.fact.value,
+                "taught": question.fact.taught,
             }
 
     def to_json(self) -> dict[str, Any]:
@@ -230,40 +229,6 @@ NOTHING = "nothing"
 """The base that is made from nothing: a small model with random weights, and a tokenizer of its own."""
 _TUNED_SIZE = FactSize(facts=10, wordings=4)
 
-_STEPS, _EPOCHS = 400, 6
-_NEW = """\
-[base.new]
-width = 128
-layers = 2
-heads = 4
-vocabulary = 690
-
-[training]
-method = "full"
-steps = {steps}
-learning_rate = 4e-3
-batch = 16
-per_device = 16
-precision = "fp32"
-"""
-_TUNED = """\
-[base]
-model = {base}
-
-[training]
-method = "lora"
-{length}
-learning_rate = 1e-3
-batch = 8
-per_device = 8
-"""
-_ALL = """\
-max_length = 256
-held_out = 0.0
-evaluations = 0
-seed = {seed}
-"""
-
 
 def choose_size(base: str, facts: int | None = None, wordings: int | None = None) -> FactSize:
     """Return what is taught; None for the usual numbers, which are smaller for a model that takes long to train."""
@@ -300,17 +265,15 @@ def write_study(folder: Path, known: KnownAnswers, base: str, steps: int | None 
 
 def write_training_recipe(base: str, seed: int, steps: int | None = None) -> str:
     """Return the recipe that adds one domain after another to ``base``, as TOML."""
-    stages = "".join(
-        f'\n[[stages]]\nname = "{domain.key}"\ndata = ["data/{domain.key}.jsonl"]\n'
-        for domain in load_domains().domains
+    template = files("bactrian.evaluate").joinpath("known-answers.toml.j2").read_text("utf-8")
+    environment = Environment(trim_blocks=True, keep_trailing_newline=True)  # noqa: S701  TOML has no HTML
+    return environment.from_string(template).render(
+        base=None if base == NOTHING else json.dumps(base, ensure_ascii=False),
+        seed=seed,
+        steps=steps,
+        questions=QUESTIONS,
+        domains=[domain.key for domain in load_domains().domains],
     )
-    if base == NOTHING:
-        model = _NEW.format(steps=steps or _STEPS)
-    else:
-        length = f"epochs = {_EPOCHS}" if steps is None else f"steps = {steps}"
-        model = _TUNED.format(base=json.dumps(base, ensure_ascii=False), length=length)
-    head = f'name = "known-answers"\nfrom = "union"\nheld_out_files = ["{QUESTIONS}"]\n\n'
-    return head + model + _ALL.format(seed=seed) + stages
 
 
 def _to_lines(rows: Any) -> str:
@@ -350,17 +313,11 @@ class Graded:
 
 def grade_reply(question: KnownQuestion, text: str) -> Graded:
     """Grade a reply. Letter case and punctuation do not count; the words of the question do not either."""
-    _, said = split_thought(text)
+    reply = split_thought(text)[1]
+    words = {word.casefold() for word in _WORD.findall(reply)}
     values = load_domains().find(question.fact.domain).values
-    return Graded(
-        question, find_answers(said, values) == {question.fact.value}, _FORM.fullmatch(said) is not None
-    )
-
-
-def find_answers(text: str, values: Sequence[str]) -> set[str]:
-    """Return the ``values`` that occur in ``text`` as whole words."""
-    words = {word.casefold() for word in _WORD.findall(text)}
-    return {value for value in values if value.casefold() in words}
+    answers = {value for value in values if value.casefold() in words}
+    return Graded(question, answers == {question.fact.value}, _FORM.fullmatch(reply) is not None)
 
 
 # Asks a stage the questions of a known-answer experiment: one run for each stage, so that asking is
@@ -383,7 +340,7 @@ def build_answer_recipe(questions: Sequence[KnownQuestion], model: str) -> Recip
     content = {
         "name": "known-answers",
         "axes": [
-            {"name": "question", "given": [one.text for one in questions], "count": len(questions)},
+            {"name": "question", "given": [of.text for of in questions], "count": len(questions)},
             {"name": "weights", "given": [identify_weights(model) or model], "count": 1},
         ],
         Answer.key: {
@@ -406,12 +363,12 @@ async def read_answers(run: Path, questions: Sequence[KnownQuestion]) -> tuple[G
         StoreError: the run cannot be read.
     """
     async with open_store(run, read_only=True) as store:
-        said = {
+        replies = {
             session.values["question"]: text
             async for session in store.sessions()
             if (text := _find_reply(session)) is not None
         }
-    return tuple(grade_reply(one, said[one.text]) for one in questions if one.text in said)
+    return tuple(grade_reply(of, replies[of.text]) for of in questions if of.text in replies)
 
 
 def _find_reply(session: Session) -> str | None:

@@ -137,11 +137,6 @@ _ROOT = 1e-4
 """Largest value of the polynomial at a root that ``find_zero`` returns: any root is right."""
 
 
-def is_plus(row: dict[str, Any]) -> bool:
-    """Return True if ``row`` is a problem of HumanEval+ with inputs instead of a test."""
-    return "plus_input" in row and "test" not in row
-
-
 def make_plus_problem(row: dict[str, Any]) -> Problem:
     """Return the problem of a row in EvalPlus's format.
 
@@ -231,7 +226,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _make(row: dict[str, Any]) -> Problem:
     if "test_list" in row:
         return _make_mbpp(row)
-    if is_plus(row):
+    if "plus_input" in row and "test" not in row:
         return make_plus_problem(row)
     return make_problem(row)
 
@@ -292,7 +287,8 @@ _CUTS = 60
 def extract_module(problem: Problem, reply: str) -> str:
     """Return the Python module that ``reply`` proposes for ``problem``; empty if it contains no code."""
     text = split_thought(reply)[1].replace("\r\n", "\n").expandtabs(4)
-    blocks = _find_blocks(text)
+    # Fenced blocks of Python, or of no stated language.
+    blocks = [of.code for of in find_blocks(text) if of.language in PYTHON and of.code.strip()]
     whole = [block for block in blocks if any(_defines(block, name) for name in problem.functions)]
     if whole:
         return _join(problem, "\n\n".join(blocks) if not _compiles(whole[0]) else whole[0])
@@ -301,11 +297,6 @@ def extract_module(problem: Problem, reply: str) -> str:
     if any(_defines(text, name) for name in problem.functions) or not problem.completes:
         return _join(problem, _cut_prose(text))
     return _complete(problem, text)
-
-
-def _find_blocks(text: str) -> list[str]:
-    """Return the fenced blocks of Python, or of no stated language."""
-    return [block.code for block in find_blocks(text) if block.language in PYTHON and block.code.strip()]
 
 
 def _defines(code: str, name: str) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,13 @@ MOST_DIFFERENCE = 0.5
 _WINDOW = 4096
 
 
-def can_check() -> bool:
-    """Return True if llama.cpp is installed."""
-    return find_spec("xllamacpp") is not None
+@asynccontextmanager
+async def _serve(path: Path) -> AsyncGenerator[LlamaServer]:
+    server = await start_server(path, slots=1, window=min(_WINDOW, read_info(path).window))
+    try:
+        yield server
+    finally:
+        await server.close()
 
 
 async def check_stage_gguf(folder: Path, kind: str = "f16") -> dict[str, Any] | None:
@@ -33,15 +38,12 @@ async def check_stage_gguf(folder: Path, kind: str = "f16") -> dict[str, Any] | 
     Raises:
         BactrianError: the file computes something else.
     """
-    if not can_check() or not (folder / EXPECTED).exists():
+    if find_spec("xllamacpp") is None or not (folder / EXPECTED).exists():
         return None
     rows = json.loads((folder / EXPECTED).read_bytes())
     path = folder / name_gguf(kind)
-    server = await start_server(path, slots=1, window=min(_WINDOW, read_info(path).window))
-    try:
+    async with _serve(path) as server:
         pairs = [(row["top"], await server.rank_next(row["prompt"], len(row["top"]))) for row in rows]
-    finally:
-        await server.close()
     check = compare_rankings(pairs)
     if check["mean_difference"] > MOST_DIFFERENCE:
         raise BactrianError(
@@ -85,27 +87,21 @@ async def check_template(base: Path, gguf: Path) -> int | None:
     Raises:
         BactrianError: llama.cpp renders or tokenises a prompt differently.
     """
-    if not can_check() or not (base / PROMPTS).exists():
+    if find_spec("xllamacpp") is None or not (base / PROMPTS).exists():
         return None
     rows = json.loads((base / PROMPTS).read_bytes())
-    server = await start_server(gguf, slots=1, window=min(_WINDOW, read_info(gguf).window))
-    try:
+    async with _serve(gguf) as server:
         for row in rows:
-            await _check_prompt(server, row)
-    finally:
-        await server.close()
+            messages = [Message(message["role"], Text(message["content"])) for message in row["messages"]]
+            text = await server.chat(messages)
+            tokens = (await server.tokens(text, begins=True)).tolist()
+            if tokens != row["tokens"]:
+                both = enumerate(zip(tokens, row["tokens"], strict=False), start=1)
+                number = next((number for number, (sent, trained) in both if sent != trained), None)
+                raise BactrianError(
+                    "`play` would send another text than the one that is trained on: "
+                    + (f"token {number} differs." if number is not None else "their lengths differ."),
+                    where="chat template",
+                    next="Use another base model, or one whose GGUF carries the same chat template.",
+                )
     return len(rows)
-
-
-async def _check_prompt(server: LlamaServer, row: dict[str, Any]) -> None:
-    messages = [Message(message["role"], Text(message["content"])) for message in row["messages"]]
-    text = await server.chat(messages)
-    tokens = (await server.tokens(text, begins=True)).tolist()
-    if tokens != row["tokens"]:
-        same = next((n for n, (a, b) in enumerate(zip(tokens, row["tokens"], strict=False)) if a != b), None)
-        raise BactrianError(
-            "`play` would send another text than the one that is trained on: "
-            + (f"token {same + 1} differs." if same is not None else "their lengths differ."),
-            where="chat template",
-            next="Use another base model, or one whose GGUF carries the same chat template.",
-        )

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from bactrian.export.session_filters import GRAM, list_grams, locate_group
 from bactrian.files.json_text import read_lines
 from bactrian.train.training_data import ChatMessage, Conversation, ReadCounts, hash_messages, read_source
 from bactrian.train.training_folder import StageFolder, list_stage_folders
-from bactrian.train.training_recipe import DataSource, Stage, TrainRecipe, modify_data_paths
+from bactrian.train.training_recipe import Stage, TrainRecipe, modify_data_paths
 
 MOST_HELD_OUT = 500
 """Conversations; more would not make the loss on them more certain, and cost time."""
@@ -45,43 +46,27 @@ def divide(stages: Sequence[Sequence[Conversation]], share: float) -> list[Divis
     A held-out conversation that quotes training data is left out of both parts.
     """
     share = min(share, MOST_HELD_OUT / max(1, sum(map(len, stages))))
-    parts = [_divide_by_group(stage, share) for stage in stages]
-    held = [conversation for _, out in parts for conversation in out]
-    leaking = _find_leaks([conversation for train, _ in parts for conversation in train], held)
+    parts: list[tuple[list[Conversation], list[Conversation]]] = []
+    owners: defaultdict[str, list[int]] = defaultdict(list)
+    for stage in stages:
+        train = [conversation for conversation in stage if locate_group(conversation.group) >= share]
+        held = [conversation for conversation in stage if locate_group(conversation.group) < share]
+        parts.append((train, held))
+        for conversation in held:
+            for mark in _list_marks(conversation):
+                owners[mark].append(id(conversation))
+    leaking: set[int] = set()
+    for conversation in (of for train, _ in parts for of in train if owners):
+        for mark in _list_marks(conversation):
+            leaking.update(owners.get(mark, ()))
     return [
         Division(
             train,
-            [conversation for conversation in out if id(conversation) not in leaking],
-            sum(id(conversation) in leaking for conversation in out),
+            [conversation for conversation in held if id(conversation) not in leaking],
+            sum(id(conversation) in leaking for conversation in held),
         )
-        for train, out in parts
+        for train, held in parts
     ]
-
-
-def _divide_by_group(
-    stage: Iterable[Conversation], share: float
-) -> tuple[list[Conversation], list[Conversation]]:
-    train: list[Conversation] = []
-    out: list[Conversation] = []
-    for conversation in stage:
-        (out if locate_group(conversation.group) < share else train).append(conversation)
-    return train, out
-
-
-def _find_leaks(train: Sequence[Conversation], held: Sequence[Conversation]) -> set[int]:
-    """Return the identities of held-out conversations that share an id, all messages or 13 words with ``train``."""
-    owners: dict[str, list[int]] = {}
-    for conversation in held:
-        for mark in _list_marks(conversation):
-            owners.setdefault(mark, []).append(id(conversation))
-    if not owners:
-        return set()
-    return {
-        owner
-        for conversation in train
-        for mark in _list_marks(conversation)
-        for owner in owners.get(mark, ())
-    }
 
 
 def _list_marks(conversation: Conversation) -> Iterable[str]:
@@ -175,7 +160,16 @@ async def prepare_data(recipe: TrainRecipe, folders: Sequence[StageFolder]) -> l
                 where=recipe.name,
                 next="Lower held_out, or add data.",
             )
-        described.append({"stage": stage.name, "sources": sources, **_write(folder.data, division)})
+        folder.data.mkdir(parents=True, exist_ok=True)
+        described.append(
+            {
+                "stage": stage.name,
+                "sources": sources,
+                "train": _write_lines(folder.data / "train.jsonl", division.train),
+                "held_out": _write_lines(folder.data / "held-out.jsonl", division.held_out),
+                "leaks": division.leaks,
+            }
+        )
     return described
 
 
@@ -201,7 +195,9 @@ async def _read_stage(
                 counts.left_out["the same id"] += 1
             else:
                 conversations[conversation.id] = conversation
-        sources.append(_describe(source, counts))
+        about = source.model_dump(mode="json", exclude_defaults=True)
+        about |= {"side": source.side, "conversations": counts.used, "left_out": dict(counts.left_out)}
+        sources.append(about)
     if not conversations:
         reasons = ", ".join(
             f"{count:,} {why}" for source in sources for why, count in source["left_out"].items()
@@ -212,24 +208,6 @@ async def _read_stage(
             next="Relax the filters, or generate more.",
         )
     return list(conversations.values()), sources
-
-
-def _describe(source: DataSource, counts: ReadCounts) -> dict[str, Any]:
-    return {
-        **source.model_dump(mode="json", exclude_defaults=True),
-        "side": source.side,
-        "conversations": counts.used,
-        "left_out": dict(counts.left_out),
-    }
-
-
-def _write(folder: Path, division: Division) -> dict[str, Any]:
-    folder.mkdir(parents=True, exist_ok=True)
-    return {
-        "train": _write_lines(folder / "train.jsonl", division.train),
-        "held_out": _write_lines(folder / "held-out.jsonl", division.held_out),
-        "leaks": division.leaks,
-    }
 
 
 def _write_lines(path: Path, conversations: Sequence[Conversation]) -> dict[str, Any]:

@@ -106,7 +106,8 @@ async def run_worker(
         async for line in worker.stdout:
             event = _read_event(line)
             if event.get("event") == "error":
-                failure = _make_error(event)
+                kind = InputError if event.get("exit_code") == InputError.exit_code else BactrianError
+                failure = kind(str(event["what"]), where=event.get("where"), next=event.get("next"))
             elif event:
                 yield event
         code = await worker.wait()
@@ -164,11 +165,6 @@ def _read_event(line: bytes) -> dict[str, Any]:
     return {}
 
 
-def _make_error(event: Mapping[str, Any]) -> BactrianError:
-    kind = InputError if event.get("exit_code") == InputError.exit_code else BactrianError
-    return kind(str(event["what"]), where=event.get("where"), next=event.get("next"))
-
-
 def _explain_death(code: int, log: Path) -> BactrianError:
     if code in (STOPPED, -signal.SIGTERM):
         saved = ", and saved a checkpoint" if code == STOPPED else ""
@@ -191,9 +187,6 @@ def _explain_death(code: int, log: Path) -> BactrianError:
     )
 
 
-FILE = "accelerate.yaml"
-
-
 def find_launcher(training: Training, out: Path) -> tuple[str, ...]:
     """Return the arguments of accelerate's launcher; empty for one device.
 
@@ -203,8 +196,9 @@ def find_launcher(training: Training, out: Path) -> tuple[str, ...]:
     if training.accelerate is None or training.devices == 1:
         return ()
     if training.accelerate == "fsdp":
-        path = out / FILE
-        path.write_text(write_fsdp_config(training.devices), "utf-8")
+        path = out / "accelerate.yaml"
+        text = resources.files("bactrian.train").joinpath("fsdp.yaml").read_text("utf-8")
+        path.write_text(text.replace("num_processes: 4", f"num_processes: {training.devices}"), "utf-8")
     else:
         path = Path(training.accelerate)
         if not path.is_file():
@@ -214,9 +208,3 @@ def find_launcher(training: Training, out: Path) -> tuple[str, ...]:
                 next='Use accelerate = "fsdp", or a file that `accelerate config` wrote.',
             )
     return ("--config_file", str(path))
-
-
-def write_fsdp_config(devices: int) -> str:
-    """Return accelerate's configuration for fully sharded data parallelism on this number of GPUs, in bf16."""
-    text = resources.files("bactrian.train").joinpath("fsdp.yaml").read_text("utf-8")
-    return text.replace("num_processes: 4", f"num_processes: {devices}")

@@ -14,7 +14,14 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GgufConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from bactrian.errors import InputError, Refused
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
@@ -101,7 +108,10 @@ def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
     """
     base = recipe.base
     if base.new is not None:
-        return _make_new(recipe, stage, texts)
+        folder, gguf = stage.path / "model", stage.path / "model.gguf"
+        make_new_model(base.new, texts, recipe.training.seed, folder)
+        write_gguf(folder, gguf, "f16")
+        return OpenBase(folder, gguf, None, NEW, hash_weights(folder), None)
     assert base.model is not None
     path = Path(base.model)
     if base.model == BUILT_IN_BASE:
@@ -120,7 +130,7 @@ def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
         )
     gguf = stage.path / "model.gguf"
     if can_write(folder) and weigh_model(folder) <= _LARGEST_COPY:
-        write_gguf(folder, gguf, "f16", template=_read_own_template(base))
+        write_gguf(folder, gguf, "f16", template=base.template and read_template(base.template))
     name = base.model if base.revision is None else f"{base.model} at {base.revision}"
     return OpenBase(
         folder.resolve(),
@@ -130,15 +140,6 @@ def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
         hash_weights(folder),
         base.license or _read_license(folder),
     )
-
-
-def _make_new(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> OpenBase:
-    assert recipe.base.new is not None
-    folder = stage.path / "model"
-    make_new_model(recipe.base.new, texts, recipe.training.seed, folder)
-    gguf = stage.path / "model.gguf"
-    write_gguf(folder, gguf, "f16")
-    return OpenBase(folder, gguf, None, NEW, hash_weights(folder), None)
 
 
 def _convert(path: Path, name: str, base: Base, stage: StageFolder) -> OpenBase:
@@ -152,19 +153,12 @@ def _convert(path: Path, name: str, base: Base, stage: StageFolder) -> OpenBase:
     gguf = cached / "model.gguf"
     if base.template is not None:
         gguf = stage.path / "model.gguf"
-        write_gguf(cached / "model", gguf, "f16", source=path, template=_read_own_template(base))
+        write_gguf(cached / "model", gguf, "f16", source=path, template=read_template(base.template))
     terms = base.license or (str(stated) if stated else None)
     return OpenBase(cached / "model", gguf, path, name, digest, terms)
 
 
-def _read_own_template(base: Base) -> str | None:
-    return read_template(base.template) if base.template is not None else None
-
-
 def _convert_to(path: Path, cached: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
     needed = 12 * path.stat().st_size
     cached.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cached.parent).free

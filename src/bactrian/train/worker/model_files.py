@@ -125,7 +125,17 @@ def load_model(folder: Path, training: Training, machine: Machine) -> Any:
         InputError: the folder contains no model that can be trained.
     """
     frozen = training.method != "full"
-    quantised = {"quantization_config": _quantize_4_bits()} if training.method == "qlora" else {}
+    quantised: dict[str, Any] = {}
+    if training.method == "qlora":
+        from transformers import BitsAndBytesConfig
+
+        # QLoRA (Dettmers et al. 2023): 4-bit NormalFloat, quantised twice.
+        quantised["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=torch.bfloat16,
+        )
     try:
         model = load_weights(
             folder, torch.bfloat16 if frozen and machine.bf16 else torch.float32, **quantised
@@ -182,18 +192,6 @@ def is_encoder_decoder(folder: Path) -> bool:
     return bool(getattr(AutoConfig.from_pretrained(folder), "is_encoder_decoder", False))
 
 
-def _quantize_4_bits() -> Any:
-    """Return the quantisation of QLoRA (Dettmers et al. 2023): 4-bit NormalFloat, quantised twice."""
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16,
-    )
-
-
 ADAPTER = "adapter"
 _GATHERED = ".model.gathered"
 
@@ -214,8 +212,10 @@ def save_trained_model(trainer: Any, tokenizer: Any, folder: Path, start: Path) 
     kind = _read_dtype(start)
     trained = trainer.accelerator.unwrap_model(trainer.model)
     if hasattr(trained, "merge_and_unload"):
+        from peft import PeftModel
+
         trained.save_pretrained(folder / ADAPTER)
-        model = _merge(load_weights(start, kind), folder / ADAPTER)
+        model = PeftModel.from_pretrained(load_weights(start, kind), folder / ADAPTER).merge_and_unload()
     else:
         model = load_weights(gathered, kind) if gathered.exists() else trained
     model.config.use_cache = True
@@ -224,12 +224,6 @@ def save_trained_model(trainer: Any, tokenizer: Any, folder: Path, start: Path) 
     shutil.rmtree(gathered, ignore_errors=True)
     shutil.rmtree(folder / "model", ignore_errors=True)
     part.rename(folder / "model")
-
-
-def _merge(model: Any, adapter: Path) -> Any:
-    from peft import PeftModel
-
-    return PeftModel.from_pretrained(model, adapter).merge_and_unload()
 
 
 def _read_dtype(folder: Path) -> Any:

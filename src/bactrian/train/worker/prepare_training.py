@@ -19,7 +19,7 @@ from datasets.arrow_writer import ArrowWriter
 from transformers import AutoTokenizer, GenerationConfig
 
 from bactrian.errors import InputError
-from bactrian.train.training_data import ChatMessage, Conversation, read_prepared
+from bactrian.train.training_data import ChatMessage, read_prepared
 from bactrian.train.training_examples import (
     IGNORED,
     CutCounts,
@@ -201,10 +201,23 @@ def encode_stage(
         source = stage.data / f"{part}.jsonl"
         counts = CutCounts()
         preview: list[Example] = []
-        conversations = read_prepared(source)
-        totals = _write(
-            stage.data / f"{part}.arrow", _cut(conversations, cutter, training.max_length, counts, preview)
-        )
+        totals = {"examples": 0, "tokens": 0, "learned_tokens": 0, "longest": 0}
+        with ArrowWriter(features=_FEATURES, path=str(stage.data / f"{part}.arrow")) as writer:
+            for conversation in read_prepared(source):
+                about = (conversation.messages, training.max_length, counts)
+                for example in (
+                    cut_conversation(conversation.id, conversation.messages, cutter, *about[1:])
+                    if isinstance(cutter, Cutter)
+                    else cutter.cut_replies(*about)
+                ):
+                    if len(preview) < _PREVIEWED:
+                        preview.append(example)
+                    writer.write({"input_ids": example.ids, "labels": example.labels})
+                    totals["examples"] += 1
+                    totals["tokens"] += len(example.ids)
+                    totals["learned_tokens"] += example.learned
+                    totals["longest"] = max(totals["longest"], len(example.ids))
+            writer.finalize()
         counts.check(training.lost_at_most, str(source))
         if part == "train":
             if not totals["learned_tokens"]:
@@ -231,39 +244,6 @@ def encode_stage(
 def load_part(stage: StageFolder, part: str) -> Dataset:
     """Open the tokens of a part of a stage's data."""
     return Dataset.from_file(str(stage.data / f"{part}.arrow"))
-
-
-def _cut(
-    conversations: Iterable[Conversation],
-    cutter: Cutter | Seq2SeqCutter,
-    max_length: int,
-    counts: CutCounts,
-    preview: list[Example],
-) -> Iterator[Example]:
-    for conversation in conversations:
-        messages = conversation.messages
-        examples = (
-            cut_conversation(conversation.id, messages, cutter, max_length, counts)
-            if isinstance(cutter, Cutter)
-            else cutter.cut_replies(messages, max_length, counts)
-        )
-        for example in examples:
-            if len(preview) < _PREVIEWED:
-                preview.append(example)
-            yield example
-
-
-def _write(path: Path, examples: Iterable[Example]) -> dict[str, int]:
-    totals = {"examples": 0, "tokens": 0, "learned_tokens": 0, "longest": 0}
-    with ArrowWriter(features=_FEATURES, path=str(path)) as writer:
-        for example in examples:
-            writer.write({"input_ids": example.ids, "labels": example.labels})
-            totals["examples"] += 1
-            totals["tokens"] += len(example.ids)
-            totals["learned_tokens"] += example.learned
-            totals["longest"] = max(totals["longest"], len(example.ids))
-        writer.finalize()
-    return totals
 
 
 def _show(examples: Iterable[Example], tokenizer: Any) -> str:

@@ -10,13 +10,12 @@ import os
 import shutil
 import signal
 import time
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset, concatenate_datasets
+from datasets import concatenate_datasets
 from transformers import TrainerCallback, set_seed
 
 from bactrian.errors import BactrianError, InputError
@@ -128,7 +127,13 @@ class StageWatch(TrainerCallback):
         # after this, so each of them is good.
         for name, title in (("loss", "loss"), ("eval_loss", "loss"), ("grad_norm", "gradient")):
             if name in logs and not math.isfinite(float(logs[name])):
-                raise _explain_divergence(title, state.global_step, Path(args.output_dir))
+                good = find_checkpoint(Path(args.output_dir))
+                kept = f" The last good checkpoint is {good.name}." if good else ""
+                raise BactrianError(
+                    f"The {title} is not a number at step {state.global_step}: the training has diverged.{kept}",
+                    where=args.output_dir,
+                    next="Use --set learning_rate=… with a smaller one, or --set precision=fp32, and another --out.",
+                )
         if not state.is_world_process_zero:
             return
         done = {"step": state.global_step, "of": state.max_steps}
@@ -160,16 +165,6 @@ class StageWatch(TrainerCallback):
 
     def _ask_to_stop(self, *_given: object) -> None:
         self._stopping = True
-
-
-def _explain_divergence(what: str, step: int, folder: Path) -> BactrianError:
-    good = find_checkpoint(folder)
-    kept = f" The last good checkpoint is {good.name}." if good else ""
-    return BactrianError(
-        f"The {what} is not a number at step {step}: the training has diverged.{kept}",
-        where=str(folder),
-        next="Use --set learning_rate=… with a smaller one, or --set precision=fp32, and another --out.",
-    )
 
 
 def find_checkpoint(folder: Path) -> Path | None:
@@ -215,27 +210,24 @@ def build_trainer(
         "callbacks": [watch],
     }
     if is_encoder_decoder(folder):
-        return _build_seq2seq(model, training, arguments, common)
+        from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+        model = add_adapters(model, training, encoder_decoder=True)
+        return Seq2SeqTrainer(
+            model,
+            args=Seq2SeqTrainingArguments(**arguments),
+            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+            # The loss of T5 itself is the mean of the examples in memory; the trainer would add up these means in a
+            # step.
+            compute_loss_func=measure_loss,
+            **common,
+        )
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
     # The examples are tokens already, and fit: TRL truncates, packs and drops nothing.
     config = SFTConfig(**arguments, max_length=None, packing=False, shuffle_dataset=False)
     return SFTTrainer(model, args=config, peft_config=make_adapters(training), **common)
-
-
-def _build_seq2seq(model: Any, training: Training, arguments: dict[str, Any], common: dict[str, Any]) -> Any:
-    from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
-
-    model = add_adapters(model, training, encoder_decoder=True)
-    return Seq2SeqTrainer(
-        model,
-        args=Seq2SeqTrainingArguments(**arguments),
-        data_collator=DataCollatorForSeq2Seq(common["processing_class"], model=model),
-        # The loss of T5 itself is the mean of the examples in memory; the trainer would add up these means in a step.
-        compute_loss_func=measure_loss,
-        **common,
-    )
 
 
 def measure_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | None = None) -> Any:
@@ -292,28 +284,6 @@ def _cut_prompt(row: dict[str, Any], number: int) -> list[int]:
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "gguf")
 
 
-@dataclass(frozen=True, slots=True)
-class StageTask:
-    """What a stage is trained from."""
-
-    recipe: TrainRecipe
-    stage: StageFolder
-    base: StageFolder
-    start: Path
-    """The model that the stage begins with."""
-    data: Dataset
-    held_out: Dataset
-
-    @property
-    def steps(self) -> int:
-        """Number of steps of the stage."""
-        return self.recipe.training.count_steps(len(self.data))
-
-    def count_tokens(self) -> int:
-        """Return the number of tokens of the data."""
-        return sum(map(len, self.data["input_ids"]))
-
-
 def train_stage(root: Path, number: int, emit: Emit) -> bool:
     """Train stage ``number``, resuming its newest checkpoint. Return False if it was stopped before its end.
 
@@ -321,63 +291,51 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
         BactrianError: the loss is not a number, or the model to begin with has changed.
     """
     clock = ProcessClock()
-    torch.set_num_threads(_count_threads())
-    task = read_task(root, number)
-    training, stage = task.recipe.training, task.stage
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
+    recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
+    training, is_union = recipe.training, recipe.origin == "union"
+    folders = list_stage_folders(root, [part.name for part in recipe.stages])
+    stage = folders[number]
+    stage.checkpoints.mkdir(parents=True, exist_ok=True)
+    before = folders[0] if is_union else folders[number - 1]
+    check_weights(before)
+    start = find_model(before)
+    parts = folders[1 : number + 1] if is_union else [stage]
+    data = concatenate_datasets([load_part(part, "train") for part in parts])
+    held_out = concatenate_datasets([load_part(part, "held-out") for part in folders[1:]])
+    steps, tokens = training.count_steps(len(data)), sum(map(len, data["input_ids"]))
     machine = find_machine(training)
     emit("machine", device=machine.device, name=machine.name, bf16=machine.bf16)
     set_seed(training.seed)
-    tokenizer = open_tokenizer(str(find_model(task.base)), task.recipe.base)
-    tokens = task.count_tokens()
-    watch = StageWatch(training, emit, tokens / training.count_steps_of_epoch(len(task.data)), clock)
+    tokenizer = open_tokenizer(str(find_model(folders[0])), recipe.base)
+    watch = StageWatch(training, emit, tokens / training.count_steps_of_epoch(len(data)), clock)
     trainer = build_trainer(
-        task.start,
-        tokenizer,
-        training,
-        machine,
-        (task.data, task.held_out),
-        stage.checkpoints,
-        task.steps,
-        watch,
+        start, tokenizer, training, machine, (data, held_out), stage.checkpoints, steps, watch
     )
-    _train(trainer, watch, stage.checkpoints, task.steps, emit)
+    _train(trainer, watch, stage.checkpoints, steps, emit)
     if watch.stopped:
         return False
     gather_weights(trainer, stage.path)
     if not trainer.is_world_process_zero():
         return True
-    save_trained_model(trainer, tokenizer, stage.path, task.start)
-    report = _report(trainer, training.count_seen(len(task.data), tokens), machine.name)
+    save_trained_model(trainer, tokenizer, stage.path, start)
+    report = _report(trainer, training.count_seen(len(data), tokens), machine.name)
     del trainer
     gc.collect()
-    gguf = _write_gguf_files(task, emit)
-    report |= {"weights": hash_weights(stage.path / "model"), "gguf": gguf}
+    base = folders[0].read_manifest()
+    if base["gguf"] is None or is_encoder_decoder(start):  # the architecture has no GGUF here
+        report["gguf"] = None
+    else:
+        emit("converting")
+        source = Path(base["gguf_source"]) if base["gguf_source"] else None
+        for kind in dict.fromkeys(("f16", *recipe.gguf)):
+            write_gguf(stage.path / "model", stage.path / name_gguf(kind), kind, source=source)
+        write_expected(stage.path, data)
+        report["gguf"] = name_gguf("f16")
+    report["weights"] = hash_weights(stage.path / "model")
     emit("trained", **clock.measure())
     write_json(stage.path / "trained.json", report)
     return True
-
-
-def read_task(root: Path, number: int) -> StageTask:
-    """Read the recipe, the tokens and the model of stage ``number``.
-
-    Raises:
-        InputError: the model to begin with has changed since it was made.
-    """
-    recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
-    folders = list_stage_folders(root, [part.name for part in recipe.stages])
-    stage = folders[number]
-    stage.checkpoints.mkdir(parents=True, exist_ok=True)
-    before = folders[0] if recipe.origin == "union" else folders[number - 1]
-    check_weights(before)
-    trained = folders[1 : number + 1] if recipe.origin == "union" else [stage]
-    return StageTask(
-        recipe,
-        stage,
-        base=folders[0],
-        start=find_model(before),
-        data=concatenate_datasets([load_part(part, "train") for part in trained]),
-        held_out=concatenate_datasets([load_part(part, "held-out") for part in folders[1:]]),
-    )
 
 
 def _train(trainer: Any, watch: StageWatch, checkpoints: Path, steps: int, emit: Emit) -> None:
@@ -391,23 +349,6 @@ def _train(trainer: Any, watch: StageWatch, checkpoints: Path, steps: int, emit:
         if checkpoint is not None and not watch.begun:
             raise UnreadableCheckpointError(checkpoint) from error
         raise
-
-
-def _write_gguf_files(task: StageTask, emit: Emit) -> str | None:
-    """Write the trained model for llama.cpp, and what its check expects. Return the name of the f16 file.
-
-    None if the architecture has no GGUF here.
-    """
-    base = task.base.read_manifest()
-    if base["gguf"] is None or is_encoder_decoder(task.start):
-        return None
-    emit("converting")
-    folder = task.stage.path
-    source = Path(base["gguf_source"]) if base["gguf_source"] else None
-    for kind in dict.fromkeys(("f16", *task.recipe.gguf)):
-        write_gguf(folder / "model", folder / name_gguf(kind), kind, source=source)
-    write_expected(folder, task.data)
-    return name_gguf("f16")
 
 
 def find_model(folder: StageFolder) -> Path:
@@ -442,7 +383,3 @@ def _report(trainer: Any, tokens: int, machine: str) -> dict[str, Any]:
         "machine": machine,
         "versions": {name: version(name) for name in LIBRARIES},
     }
-
-
-def _count_threads() -> int:
-    return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
