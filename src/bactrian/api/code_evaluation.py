@@ -13,7 +13,7 @@ from bactrian.api.model_arguments import ModelLike
 from bactrian.api.solution_comparison import ForecastFunction, RunFunction, order_questions, run_quietly
 from bactrian.errors import InputError
 from bactrian.evaluate.code_judge import Verdict, VerdictFile, check_verdicts, judge_solutions
-from bactrian.evaluate.code_scoring import Score, build_recipe, compute_score
+from bactrian.evaluate.code_scoring import Score, build_sample_recipe, compute_score
 from bactrian.evaluate.problems import (
     Problem,
     SolutionSet,
@@ -148,7 +148,7 @@ async def ask_samples(
         BudgetReached: a limit is reached; what was paid for is stored.
     """
     problems = choose_problems(options)
-    recipe = build_recipe("humaneval", problems, temperatures, samples)
+    recipe = build_sample_recipe("humaneval", problems, temperatures, samples)
     limits: ScoreOptions = options if forecast is None else {**options, "budget": None}
     order = order_questions(recipe, path, {"": model}, limits)
     if forecast is not None:

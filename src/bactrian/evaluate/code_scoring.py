@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from bactrian.evaluate.code_judge import KINDS, Verdict
 from bactrian.evaluate.problems import Problem, SolutionSet
 from bactrian.protocol.pack import render_prompt
-from bactrian.recipes.job_specs import Answer, find_recipe_model
+from bactrian.recipes.job_specs import Answer, build_recipe
 from bactrian.recipes.schema import Recipe
 from bactrian.records.session import Session
 from bactrian.runs.jobs import JobContext
@@ -151,26 +151,21 @@ class CompletionPlayer(AnswerPlayer):
         return replace(session, provenance=replace(session.provenance, sampling=asked))
 
 
-def build_recipe(
+def build_sample_recipe(
     name: str, problems: Sequence[Problem], temperatures: Sequence[float], samples: int
 ) -> Recipe:
     """Return the recipe that asks for ``samples`` solutions of each problem at each temperature."""
     completes = all(problem.completes for problem in problems)
+    template = "completion_question" if completes else "solution_question"
     axes = {
         "problem": [problem.prompt for problem in problems],
         "temperature": [f"{temperature:g}" for temperature in temperatures],
         "sample": [str(number) for number in range(1, samples + 1)],
     }
-    template = "completion_question" if completes else "solution_question"
-    content = {
-        "name": name,
-        "description": name,
-        "axes": [{"name": key, "given": items, "count": len(items)} for key, items in axes.items()],
-        Completion.key: {
-            "role": "Programmer",
-            "system": render_prompt("completion_system"),
-            "question": render_prompt(template, problem="{{ problem }}").strip(),
-            "max_tokens": 1024,
-        },
+    job = {
+        "role": "Programmer",
+        "system": render_prompt("completion_system"),
+        "question": render_prompt(template, problem="{{ problem }}").strip(),
+        "max_tokens": 1024,
     }
-    return find_recipe_model([Completion.key]).model_validate(content)
+    return build_recipe(name, axes, {Completion.key: job}, name)

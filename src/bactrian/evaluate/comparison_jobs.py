@@ -24,7 +24,7 @@ from bactrian.models.model import Model, Request, ResponseFormat, get_traits
 from bactrian.models.seeds import derive_sampling
 from bactrian.protocol.fences import read_body
 from bactrian.protocol.pack import load_engine_prompts, render_prompt
-from bactrian.recipes.job_specs import find_recipe_model
+from bactrian.recipes.job_specs import build_recipe
 from bactrian.recipes.parameters import apply_parameters
 from bactrian.recipes.schema import Filled, JobSpec, Recipe
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
@@ -400,37 +400,18 @@ def shorten_solution(text: str, longest: int | None) -> str:
 
 def build_solution_recipe(tasks: Sequence[str], spec: Solutions) -> Recipe:
     """Return the recipe that writes the solutions of ``tasks``: session ids, or questions."""
-    return _build_recipe(
-        "solutions",
-        "Solutions that are compared with each other.",
-        {"task": tasks},
-        {Solutions.key: spec.model_dump(mode="json")},
-    )
+    job = {Solutions.key: spec.model_dump(mode="json")}
+    return build_recipe("solutions", {"task": tasks}, job, "Solutions that are compared with each other.")
 
 
 def build_verdict_recipe(
     solutions: Path, pairs: Sequence[tuple[Way, Way]], tasks: int, style: Style, repeats: int
 ) -> Recipe:
     """Return the recipe in which a judge compares ``pairs`` of solutions of each of so many tasks."""
-    return _build_recipe(
-        "verdicts",
-        "Verdicts of a judge on pairs of solutions.",
-        {"pair": [join_pair(*pair) for pair in pairs], "task": list_solution_ids(tasks)},
-        {Verdicts.key: {"source": str(solutions), "style": style, "repeats": repeats}},
-    )
-
-
-def list_solution_ids(tasks: int) -> list[str]:
-    """Return the session ids of a run of solutions with so many tasks."""
-    width = max(3, len(str(tasks)))
-    return [f"{number:0{width}}" for number in range(1, tasks + 1)]
-
-
-def _build_recipe(name: str, description: str, axes: dict[str, Sequence[str]], job: dict[str, Any]) -> Recipe:
-    content: dict[str, Any] = {
-        "name": name,
-        "description": description,
-        "axes": [{"name": key, "given": list(items), "count": len(items)} for key, items in axes.items()],
-        **job,
+    width = max(3, len(str(tasks)))  # as a run names its sessions
+    axes = {
+        "pair": [join_pair(*pair) for pair in pairs],
+        "task": [f"{number:0{width}}" for number in range(1, tasks + 1)],
     }
-    return find_recipe_model(list(job)).model_validate(content)
+    job = {Verdicts.key: {"source": str(solutions), "style": style, "repeats": repeats}}
+    return build_recipe("verdicts", axes, job, "Verdicts of a judge on pairs of solutions.")

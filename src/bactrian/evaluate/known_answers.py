@@ -21,7 +21,7 @@ from bactrian.files.atomic import write_atomically
 from bactrian.models.local.local_model import identify_weights
 from bactrian.models.seeds import derive_seed
 from bactrian.protocol.thoughts import split_thought
-from bactrian.recipes.job_specs import Answer, find_recipe_model
+from bactrian.recipes.job_specs import Answer, build_recipe
 from bactrian.recipes.schema import Recipe
 from bactrian.records.session import Session
 from bactrian.roleplay.agent import EMPTY_TWICE
@@ -337,21 +337,18 @@ def build_answer_recipe(questions: Sequence[KnownQuestion], model: str) -> Recip
     Raises:
         InputError: the file of a local model cannot be read.
     """
-    content = {
-        "name": "known-answers",
-        "axes": [
-            {"name": "question", "given": [of.text for of in questions], "count": len(questions)},
-            {"name": "weights", "given": [identify_weights(model) or model], "count": 1},
-        ],
-        Answer.key: {
-            "role": "Assistant",
-            "system": load_domains().system,
-            "question": "{{ question }}",
-            "temperature": 0.0,
-            "max_tokens": _LONGEST,
-        },
+    axes = {
+        "question": [question.text for question in questions],
+        "weights": [identify_weights(model) or model],
     }
-    return find_recipe_model([Answer.key]).model_validate(content)
+    job = {
+        "role": "Assistant",
+        "system": load_domains().system,
+        "question": "{{ question }}",
+        "temperature": 0.0,
+        "max_tokens": _LONGEST,
+    }
+    return build_recipe("known-answers", axes, {Answer.key: job})
 
 
 async def read_answers(run: Path, questions: Sequence[KnownQuestion]) -> tuple[Graded, ...]:

@@ -6,7 +6,6 @@ A reply that cannot be read, or that gives two different pairs of scores, has no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -44,21 +43,16 @@ def read_scores(text: str) -> Scores | None:
     Two forms are read: two numbers at the start of the reply, and lines such as ``Assistant 1: 8``. Of several lines
     for one assistant the last one counts, because a judge that solves first may revise its scores.
     """
-    pairs = {scores for scores in (_read_leading(text), _read_labels(text)) if scores is not None}
+    pairs: set[Scores] = set()
+    if (leading := _LEADING.match(text)) is not None:
+        pairs.add((float(leading[1]), float(leading[2])))
+    labels = {label["who"]: float(label[2]) for label in _LABEL.finditer(text)}
+    if len(labels) == 2:
+        pairs.add((labels["1"], labels["2"]))
     if len(pairs) != 1:
         return None
     scores = pairs.pop()
     return scores if all(_LOWEST <= score <= _HIGHEST for score in scores) else None
-
-
-def _read_leading(text: str) -> Scores | None:
-    match = _LEADING.match(text)
-    return None if match is None else (float(match[1]), float(match[2]))
-
-
-def _read_labels(text: str) -> Scores | None:
-    scores = {label["who"]: float(label[2]) for label in _LABEL.finditer(text)}
-    return (scores["1"], scores["2"]) if len(scores) == 2 else None
 
 
 class _Fields(BaseModel):
@@ -88,6 +82,18 @@ def build_score_format(style: Style) -> ResponseFormat:
         }
         for number in (1, 2)
     }
+
+    def write(text: str) -> str:
+        try:
+            fields = _Fields.model_validate_json(text)
+        except ValidationError:  # A reply that does not follow the schema is kept as it is.
+            return text
+        if style == "math":
+            return (
+                f"{fields.solution}\nAssistant 1: {fields.assistant_1:g}\nAssistant 2: {fields.assistant_2:g}"
+            )
+        return f"{fields.assistant_1:g} {fields.assistant_2:g}\n{fields.reason}"
+
     return ResponseFormat(
         name="scores",
         # What comes first is written first: the reasons, and then the scores that follow from them.
@@ -101,28 +107,8 @@ def build_score_format(style: Style) -> ResponseFormat:
             "additionalProperties": False,
         },
         grammar=_GRAMMARS[style],
-        read=_write_math if style == "math" else _write_general,
+        read=write,
     )
-
-
-def _write_general(text: str) -> str:
-    fields = _read_fields(text)
-    return text if fields is None else f"{fields.assistant_1:g} {fields.assistant_2:g}\n{fields.reason}"
-
-
-def _write_math(text: str) -> str:
-    fields = _read_fields(text)
-    if fields is None:
-        return text
-    return f"{fields.solution}\nAssistant 1: {fields.assistant_1:g}\nAssistant 2: {fields.assistant_2:g}"
-
-
-def _read_fields(text: str) -> _Fields | None:
-    """Return the fields of a reply, or None for a reply that does not follow the schema, which is kept as it is."""
-    try:
-        return _Fields.model_validate_json(text)
-    except ValidationError:
-        return None
 
 
 _PROMPTS: dict[Style, tuple[str, str, str]] = {
@@ -254,37 +240,22 @@ async def read_judged_tasks(
         source = solved.get(session.values["task"])
         pair = split_pair(session.values["pair"])
         texts = {} if source is None else read_solutions(source)
-        if source is not None and texts.keys() >= set(pair):
-            lengths = len(texts[pair[0]]), len(texts[pair[1]])
-            tasks.setdefault(pair, []).append(
-                JudgedTask(
-                    source.id,
-                    _name_cluster(source, by_roles=by_roles),
-                    tuple(_read_judgements(session)),
-                    lengths,
-                    _count_cut(session, lengths),
-                )
-            )
+        if source is None or not texts.keys() >= set(pair):
+            continue
+        judgements: list[Judgement] = []
+        for turn in session.turns:
+            scores, swapped = read_scores(turn.text), turn.number % 2 == 0
+            if scores is not None and swapped:
+                scores = scores[1], scores[0]
+            judgements.append(Judgement(swapped, scores))
+        roles = source.values.get("assistant_role"), source.values.get("user_role")
+        cluster = f"{roles[0]} × {roles[1]}" if by_roles and all(roles) else source.id
+        lengths = len(texts[pair[0]]), len(texts[pair[1]])
+        # The built-in model was shown only the beginning of long solutions.
+        small = any(find_traits(name).small for name in session.provenance.models.values())
+        cut = sum(length > SMALL_LONGEST for length in lengths) if small else 0
+        tasks.setdefault(pair, []).append(JudgedTask(source.id, cluster, tuple(judgements), lengths, cut))
     return tasks
-
-
-def _name_cluster(solved: Session, *, by_roles: bool) -> str:
-    roles = solved.values.get("assistant_role"), solved.values.get("user_role")
-    return f"{roles[0]} × {roles[1]}" if by_roles and all(roles) else solved.id
-
-
-def _read_judgements(session: Session) -> Iterable[Judgement]:
-    for turn in session.turns:
-        swapped = turn.number % 2 == 0
-        scores = read_scores(turn.text)
-        if scores is not None and swapped:
-            scores = scores[1], scores[0]
-        yield Judgement(swapped, scores)
-
-
-def _count_cut(session: Session, lengths: tuple[int, int]) -> int:
-    small = any(find_traits(name).small for name in session.provenance.models.values())
-    return sum(length > SMALL_LONGEST for length in lengths) if small else 0
 
 
 def _compare(first: float, second: float) -> int:

@@ -245,6 +245,12 @@ def count_votes(
     majority: dict[str, Outcome] = {
         session: _find_majority(list(cast.values())) for session, cast in by_task.items()
     }
+    kappa: dict[str, Any] = {}
+    for judge, outcomes in (judged or {}).items():
+        both = [(majority[session], outcomes[session]) for session in majority if session in outcomes]
+        same = Proportion(sum(people == verdict for people, verdict in both), len(both))
+        agreement = measure_kappa([people for people, _ in both], [verdict for _, verdict in both])
+        kappa[judge] = {**_write_agreement(agreement), "same": _write_proportion(same)}
     left = sum(vote.choice == "left" for vote in counted)
     sided = sum(vote.choice in ("left", "right") for vote in counted)
     return {
@@ -259,7 +265,7 @@ def count_votes(
         "left": _write_proportion(Proportion(left, sided)),
         "attention": _write_proportion(_check_attention(valid)),
         "alpha": _write_agreement(measure_alpha([list(cast.values()) for cast in by_task.values()])),
-        "kappa": {judge: _compare_judge(majority, outcomes) for judge, outcomes in (judged or {}).items()},
+        "kappa": kappa,
         "seconds": fmean([vote.seconds for vote in counted]) if counted else None,
         "comments": [
             {"session": vote.session, "voter": vote.voter, "comment": vote.comment}
@@ -335,16 +341,6 @@ def _check_attention(votes: Sequence[Vote]) -> Proportion:
     return Proportion(sum(find_outcome(first) == find_outcome(again) for first, again in pairs), len(pairs))
 
 
-def _compare_judge(majority: Mapping[str, Outcome], outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    common = [session for session in majority if session in outcomes]
-    people, judge = [majority[session] for session in common], [outcomes[session] for session in common]
-    same = sum(majority[session] == outcomes[session] for session in common)
-    return {
-        **_write_agreement(measure_kappa(people, judge)),
-        "same": _write_proportion(Proportion(same, len(common))),
-    }
-
-
 def _write_agreement(agreement: Agreement) -> dict[str, Any]:
     known = agreement.value == agreement.value
     low, high = agreement.interval or (None, None)
@@ -402,16 +398,10 @@ async def read_tally(folder: Path) -> dict[str, Any]:
     solutions = name_solutions(folder)
     pairs, votes = await read_pairs(solutions), await read_votes(folder)
     state = await describe_solutions(solutions)
-    return count_votes(pairs, votes, await _read_judges(folder, pairs), recipe=state["recipe"])
-
-
-async def _read_judges(folder: Path, pairs: Sequence[SolutionPair]) -> dict[str, dict[str, Outcome]]:
-    """Return the outcomes of the judges whose verdicts are in the folder, by session."""
     judges: dict[str, dict[str, Outcome]] = {}
     for path in await asyncio.to_thread(lambda: sorted(folder.glob("verdicts.*.db"))):
-        judged = await read_judged_tasks(name_solutions(folder), path)
-        for pair, tasks in judged.items():
+        for pair, tasks in (await read_judged_tasks(solutions, path)).items():
             if join_pair(*pair) == pairs[0].pair:
                 name = path.name.removeprefix("verdicts.").removesuffix(".db")
                 judges[name] = {task.task: task.outcome for task in tasks if task.outcome}
-    return judges
+    return count_votes(pairs, votes, judges, recipe=state["recipe"])

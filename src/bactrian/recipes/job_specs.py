@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -206,6 +206,15 @@ def find_recipe_model(keys: Collection[str] | None = None) -> type[Recipe]:
     built_in = {spec.key for spec in BUILT_IN}
     others = [name for name in list_plugins(JOBS) if name not in built_in and (keys is None or name in keys)]
     return _build_recipe_model((*BUILT_IN, *map(_load_spec, others)))
+
+
+def build_recipe(
+    name: str, axes: Mapping[str, Sequence[str]], job: Mapping[str, Mapping[str, Any]], description: str = ""
+) -> Recipe:
+    """Return a recipe whose axes have these items, with the table of its job."""
+    rows = [{"name": key, "given": list(items), "count": len(items)} for key, items in axes.items()]
+    content = {"name": name, "description": description, "axes": rows, **job}
+    return find_recipe_model(list(job)).model_validate(content)
 
 
 def _load_spec(name: str) -> type[JobSpec]:
