@@ -167,12 +167,9 @@ class RolePlayPlayer:
         self._setup = replace(
             setup, tools={**{agent: box.kit for agent, box in context.tools.items()}, **kits}
         )
-        self._tools = context.tools
+        self._context = context
         self._embodiment = embodiment
         self._pack = pack
-        self._models = context.models
-        self._seeds = context.seeds
-        self._has_tasks = context.has_tasks
         self._mark = plan.mark
         self._rules = setup.rules()
         self._last: tuple[int | None, CriticSettings | None, Provenance | None] = (None, None, None)
@@ -180,14 +177,17 @@ class RolePlayPlayer:
 
     def _session(self, job: Job) -> Session:
         """Return the session of ``job``, before its first turn."""
-        fill, values = self._fill, job.values
+        fill, values, critic = self._fill, job.values, self._setup.critic
+        if critic is not None:
+            role, criteria = (self._fill_critic(key, values).strip() for key in ("role", "criteria"))
+            critic = replace(critic, role=role, criteria=criteria)
         setup = replace(
             self._setup,
             idea=fill("idea", values),
             assistant=Role(fill("assistant", values), fill("assistant_description", values).strip()),
             user=Role(fill("user", values), fill("user_description", values).strip()),
-            seed=self._seeds.find_job(job.number),
-            critic=self._critic(values),
+            seed=self._context.seeds.find_job(job.number),
+            critic=critic,
         )
         # Sessions with the same seed and critic share one provenance object, to save memory.
         last = self._last if self._last[:2] == (setup.seed, setup.critic) else (None, None, None)
@@ -198,11 +198,11 @@ class RolePlayPlayer:
     async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
         """Specify the task, then play."""
         session = self._session(job)
-        if self._has_tasks:
+        if self._context.has_tasks:
             session = replace(session, task=await find_task(store, job.id, session.task.original))
         session = await begin_session(session, store)
         async with AsyncExitStack() as stack:
-            tools = self._tools
+            tools = self._context.tools
             if self._embodiment is not None:
                 body = await stack.enter_async_context(self._embodiment())
                 body.resume(session, store.path)
@@ -210,7 +210,7 @@ class RolePlayPlayer:
             events = await run_role_play(
                 session,
                 self._pack,
-                self._models,
+                self._context.models,
                 rules=self._rules,
                 word_limit=self._setup.word_limit,
                 store=store,
@@ -219,12 +219,6 @@ class RolePlayPlayer:
             async with aclosing(events):
                 async for event in events:
                     yield event
-
-    def _critic(self, values: Mapping[str, str]) -> CriticSettings | None:
-        critic, fill = self._setup.critic, self._fill_critic
-        if critic is None:
-            return None
-        return replace(critic, role=fill("role", values).strip(), criteria=fill("criteria", values).strip())
 
 
 # Jobs of a society: several agents, or several conversations one after another.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -85,9 +85,13 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
         )
     if changed := find_differences(stored, wanted):
         listed = "; ".join(changed[:8]) + (f"; and {len(changed) - 8} more" if len(changed) > 8 else "")
-        raise InputError(
-            f"The run was begun with another plan: {listed}.", where=where, next=_explain_next(changed)
-        )
+        next = "Use the plan it was begun with, or --fork NEW to begin another run from it."
+        if all(".max_messages: " in line for line in changed):
+            next = (
+                "A run continues with a larger limit of messages, never with a smaller one. Use --fork NEW to make "
+                "its conversations again."
+            )
+        raise InputError(f"The run was begun with another plan: {listed}.", where=where, next=next)
 
 
 def is_other_limit(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
@@ -108,26 +112,6 @@ def _drop_limit(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, "recipe": recipe}
 
 
-def _explain_next(changed: Sequence[str]) -> str:
-    if all(".max_messages: " in line for line in changed):
-        return (
-            "A run continues with a larger limit of messages, never with a smaller one. Use --fork NEW to make its "
-            "conversations again."
-        )
-    return "Use the plan it was begun with, or --fork NEW to begin another run from it."
-
-
-def find_same_lists(stored: Mapping[str, Any], wanted: Recipe) -> frozenset[str]:
-    """Return the axes that are identical in the stored run, as are all axes that they depend on."""
-    before = {axis["name"]: axis for axis in stored["recipe"]["axes"]}
-    same: set[str] = set()
-    for axis in wanted.axes:
-        unchanged = before.get(axis.name) == axis.model_dump(mode="json", exclude_none=True)
-        if unchanged and same.issuperset(axis.per):
-            same.add(axis.name)
-    return frozenset(same)
-
-
 # A fork: a new run under another plan takes over the unchanged lists of another run.
 
 
@@ -146,29 +130,31 @@ async def open_origin(origin: Path) -> AsyncGenerator[RunStore]:
         yield store
 
 
-async def copy_lists(origin: RunStore, fork: RunStore, recipe: Recipe) -> None:
-    """Copy the finished lists of ``origin`` whose axes are unchanged in ``recipe``, unless ``fork`` has its own."""
-    stored = await origin.recipe()
-    assert stored is not None
-    same = find_same_lists(stored, recipe)
-    async for items in origin.item_lists():
-        if items.complete and items.id.partition("@")[0] in same and await fork.item_list(items.id) is None:
-            await fork.save_list(items)
-
-
 _TASKS = "specified-task@"
 """Begins the id under which a fork stores a task of its origin, as a list; no axis has such a name."""
 
 
-async def copy_tasks(origin: RunStore, fork: RunStore, recipe: Recipe) -> None:
-    """Copy the specified and planned tasks of ``origin``, so that the jobs of ``fork`` work on the very same ones.
+async def copy_lists(origin: RunStore, fork: RunStore, recipe: Recipe, *, keep_tasks: bool) -> None:
+    """Copy the finished lists of ``origin`` whose axes are unchanged in ``recipe``, unless ``fork`` has its own.
+
+    With ``keep_tasks``, copy its specified and planned tasks, too, so that the jobs work on the very same ones.
 
     Raises:
-        InputError: the lists differ, so the jobs are not the same.
+        InputError: the lists differ, so the jobs whose tasks are to be kept are not the same.
     """
     stored = await origin.recipe()
     assert stored is not None
-    same = find_same_lists(stored, recipe)
+    before = {axis["name"]: axis for axis in stored["recipe"]["axes"]}
+    same: set[str] = set()
+    for axis in recipe.axes:  # identical, as are all axes that it depends on
+        unchanged = before.get(axis.name) == axis.model_dump(mode="json", exclude_none=True)
+        if unchanged and same.issuperset(axis.per):
+            same.add(axis.name)
+    async for items in origin.item_lists():
+        if items.complete and items.id.partition("@")[0] in same and await fork.item_list(items.id) is None:
+            await fork.save_list(items)
+    if not keep_tasks:
+        return
     if other := [axis.name for axis in recipe.axes if axis.name not in same]:
         raise InputError(
             f"The tasks cannot be kept: the list {other[0]!r} of the new run is another one.",
@@ -178,10 +164,9 @@ async def copy_tasks(origin: RunStore, fork: RunStore, recipe: Recipe) -> None:
     imported = await origin.list_imported()
     async for session in origin.sessions():
         task = session.task
-        if session.id in imported or (task.specified is None and task.planned is None):
-            continue
-        items = (task.specified or "", task.planned or "")
-        await fork.save_list(ItemList(f"{_TASKS}{session.id}", items, True, Usage(), 0))
+        if session.id not in imported and (task.specified, task.planned) != (None, None):
+            texts = (task.specified or "", task.planned or "")
+            await fork.save_list(ItemList(f"{_TASKS}{session.id}", texts, True, Usage(), 0))
     # Last, so that a fork that was killed before has to be named again.
     await fork.save_list(ItemList(_TASKS, (origin.path.name,), True, Usage(), 0))
 

@@ -37,7 +37,6 @@ from bactrian.runs.plan import (
     Plan,
     check_same,
     copy_lists,
-    copy_tasks,
     has_tasks,
     is_other_limit,
     open_origin,
@@ -99,9 +98,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         check_same(frozen, content, str(order.run))
         await store.add_command(Command.begin("generate", order.command))
         if origin is not None:
-            await copy_lists(origin, store, plan.recipe)
-            if order.keep_tasks:
-                await copy_tasks(origin, store, plan.recipe)
+            await copy_lists(origin, store, plan.recipe, keep_tasks=order.keep_tasks)
         access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
         run_models = await stack.enter_async_context(
             open_run_models(plan.models, access, order.limits, meter, store.add_call)

@@ -178,7 +178,19 @@ def connect(path: Path) -> sqlite3.Connection:
     Raises:
         StoreError: the run is damaged, or has another schema.
     """
-    _warn_of_data_loss(path)
+    problems: list[str] = []
+    if kind := find_network_file_system(path):
+        problems.append(
+            f"{path} is on a network file system ({kind}), where a run is damaged if two computers open it: "
+            "keep it on a disk of this one."
+        )
+    if path.exists() and log_is_missing(path):
+        problems.append(
+            f"{path} was not closed, and its log {find_log(path).name} is not beside it: the latest data is "
+            "missing. `bactrian verify` shows details."
+        )
+    for problem in problems:
+        warn(problem, BactrianWarning, stacklevel=2)
     with explain_errors(path):
         if not path.exists():
             create_run(path)
@@ -193,23 +205,6 @@ def connect(path: Path) -> sqlite3.Connection:
             connection.close()
             raise
         return connection
-
-
-def _warn_of_data_loss(path: Path) -> None:
-    if kind := find_network_file_system(path):
-        warn(
-            f"{path} is on a network file system ({kind}), where a run is damaged if two computers open it: "
-            "keep it on a disk of this one.",
-            BactrianWarning,
-            stacklevel=2,
-        )
-    if path.exists() and log_is_missing(path):
-        warn(
-            f"{path} was not closed, and its log {find_log(path).name} is not beside it: the latest data is "
-            "missing. `bactrian verify` shows details.",
-            BactrianWarning,
-            stacklevel=2,
-        )
 
 
 def open_for_writing(path: Path, *, wait: float = _BUSY_SECONDS, journal: str = "WAL") -> sqlite3.Connection:
@@ -363,7 +358,22 @@ def explain_error(error: BaseException, path: Path, *, needed: int = 0) -> Bactr
     kept = "Data written before is safe."
     match code:
         case sqlite3.SQLITE_FULL:
-            return _make_disk_full_error(path, needed, kept)
+            free = count_free_bytes(path)
+            temporary = Path(tempfile.gettempdir())
+            if count_free_bytes(temporary / "any") < _PAGE and needed + _PAGE < free:
+                return StoreError(
+                    "The disk of temporary files is full.",
+                    where=str(temporary),
+                    next=f"{kept} Free some space there, or set TMPDIR to another folder, and run the same command.",
+                )
+            pages = max(
+                2 * (needed // _PAGE + 1), free // _PAGE + 1
+            )  # once in the log, and later in the file
+            return StoreError(
+                f"The disk is full: {pages * _PAGE:,} bytes or more are needed, {free:,} are free.",
+                where=where,
+                next=f"{kept} Free some space and run the same command.",
+            )
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreError(
                 f"The run is locked by {find_holder(path) or 'another process'}, and was not released in time.",
@@ -382,20 +392,3 @@ def explain_error(error: BaseException, path: Path, *, needed: int = 0) -> Bactr
             )
         case _:
             return StoreError(f"The run cannot be used: {error}.", where=where, next=kept)
-
-
-def _make_disk_full_error(path: Path, needed: int, kept: str) -> StoreError:
-    free = count_free_bytes(path)
-    temporary = Path(tempfile.gettempdir())
-    if count_free_bytes(temporary / "any") < _PAGE and needed + _PAGE < free:
-        return StoreError(
-            "The disk of temporary files is full.",
-            where=str(temporary),
-            next=f"{kept} Free some space there, or set TMPDIR to another folder, and run the same command.",
-        )
-    pages = max(2 * (needed // _PAGE + 1), free // _PAGE + 1)  # once in the log, and later in the file
-    return StoreError(
-        f"The disk is full: {pages * _PAGE:,} bytes or more are needed, {free:,} are free.",
-        where=str(path),
-        next=f"{kept} Free some space and run the same command.",
-    )
