@@ -345,8 +345,8 @@ class Outlook:
         most += left * remaining.find_most(0)
         if not self.ended:
             return Estimate(spent + total.mean, spent + total.mean / 3, spent + max(most, total.mean))
-        one = remaining.find(0)
-        spread = sqrt(one.variance) / one.mean if one.mean else 0.0
+        session = remaining.find(0)
+        spread = sqrt(session.variance) / session.mean if session.mean else 0.0
         doubt = max(spread, 0.1) * total.mean / sqrt(self.ended)
         half = _WIDE * sqrt(total.variance + doubt * doubt)
         return Estimate(

@@ -357,10 +357,10 @@ def choose_models(recipe: Recipe, default: str | None, by_agent: Mapping[str, st
     ``default`` is the model of all agents, instead of those in the recipe; None if not given.
     """
     models = recipe.models if default is None else None
-    own = models.by_agent() if models else {}
+    by_recipe = models.by_agent() if models else {}
     usual = default or (models.default if models else None)
-    named = frozenset(filter(None, (*own.values(), usual if default is None else None)))
-    chosen = {**own, **by_agent}
+    named = frozenset(filter(None, (*by_recipe.values(), usual if default is None else None)))
+    chosen = {**by_recipe, **by_agent}
     # A small model must not prepare the work of two large ones.
     follows = usual is None and {"user", "assistant"} <= chosen.keys()
     default = chosen["assistant"] if follows else usual or LOCAL

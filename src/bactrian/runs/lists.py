@@ -88,13 +88,13 @@ class FunctionSource:
         yield ListProgress(items[: request.count], finished=True, usage=Usage(), calls=0, why=why)
 
 
-def find_list_source(name: str, own: Mapping[str, ListSource | ListFunction]) -> ListSource:
-    """Return the source called ``name``: one of ``own``, or one that an installed package registers.
+def find_list_source(name: str, sources: Mapping[str, ListSource | ListFunction]) -> ListSource:
+    """Return the source called ``name``: one of ``sources``, or one that an installed package registers.
 
     Raises:
         InputError: there is no such source, or it cannot be loaded.
     """
-    source: object = own.get(name)
+    source: object = sources.get(name)
     if source is None:
         if name not in list_plugins(GROUP):
             raise InputError(
@@ -189,10 +189,10 @@ def _words(item: str) -> _Words:
     )
 
 
-def _are_near(one: _Words, other: _Words) -> bool:
-    if len(one.bag & other.bag) < _NEAR * len(one.bag | other.bag):
+def _are_near(words: _Words, other: _Words) -> bool:
+    if len(words.bag & other.bag) < _NEAR * len(words.bag | other.bag):
         return False
-    less, more = sorted((one.content, other.content), key=len)
+    less, more = sorted((words.content, other.content), key=len)
     following = iter(more)
     return all(word in following for word in less)
 

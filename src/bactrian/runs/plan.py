@@ -54,8 +54,8 @@ class Plan:
         """The mark of each session, or None for ordinary sessions."""
         return RED_TEAM if self.recipe.red_team else None
 
-    def content(self, own: Mapping[str, Any], tools: Mapping[str, Toolbox] = NO_TOOLS) -> dict[str, Any]:
-        """Return the content that is frozen in the run, with the job kind's ``own`` content and the tools found."""
+    def content(self, of_kind: Mapping[str, Any], tools: Mapping[str, Toolbox] = NO_TOOLS) -> dict[str, Any]:
+        """Return the content that is frozen in the run, with the content of the job kind and the tools."""
         offered = {
             agent: {tool.name: to_compact_json(asdict(tool)) for tool in box.kit.tools}
             for agent, box in tools.items()
@@ -63,7 +63,7 @@ class Plan:
         return {
             **({"tools": offered} if offered else {}),
             "recipe": self.recipe.content(),
-            **own,
+            **of_kind,
             **({"endings": [find_code(rule) for rule in self.endings]} if self.endings else {}),
             "models": dict(self.models),
             "seed": self.seed,

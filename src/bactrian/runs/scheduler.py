@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, product
 from math import prod
 from typing import Any
 
@@ -220,7 +220,7 @@ class JobSequence:
     def count_needed(self, number: int, depth: int, position: int) -> int:
         """Return how many items of the list of an axis its jobs need, if the job with this number is the first of them.
 
-        ``depth`` is the place of the axis, and ``position`` that of the job's item.
+        ``depth`` is the position of the axis, and ``position`` that of the job's item.
         """
         axis = self.axes[depth]
         if not self.spread.depth:
@@ -254,29 +254,31 @@ class JobSequence:
         return order
 
     @cached_property
-    def _equal(self) -> tuple[int, int, tuple[str, ...], tuple[str, ...]] | None:
-        """Depth and items of the axes of the two roles; None if equal roles stay, or are not known before."""
+    def _equal(self) -> tuple[tuple[int, int], frozenset[tuple[int, int]]] | None:
+        """Depths of the axes of the roles, and positions there of equal roles; None if they stay, or are unknown."""
         if self.spread.equal_roles or self.roles is None:
             return None
-        one, two = ([axis.name for axis in self.axes].index(name) for name in self.roles)
-        first, second = self.axes[one].items, self.axes[two].items
-        if first is None or second is None:
+        names = [axis.name for axis in self.axes]
+        depths = names.index(self.roles[0]), names.index(self.roles[1])
+        axes = [self.axes[depth] for depth in depths]
+        if any(axis.items is None for axis in axes):
             return None
-        return one, two, tuple(item.casefold() for item in first), tuple(item.casefold() for item in second)
+        first, second = ([item.casefold() for item in (axis.items or ())[: axis.count]] for axis in axes)
+        pairs = product(enumerate(first, 1), enumerate(second, 1))
+        return depths, frozenset((left, right) for (left, role), (right, other) in pairs if role == other)
 
     def _is_equal(self, positions: Sequence[int]) -> bool:
         if self._equal is None:
             return False
-        one, two, first, second = self._equal
-        return first[positions[one] - 1] == second[positions[two] - 1]
+        (first, second), pairs = self._equal
+        return (positions[first], positions[second]) in pairs
 
     def count_equal(self) -> int:
         """Return the number of jobs that are left out, as far as the lists of roles are known."""
         if self._equal is None:
             return 0
-        one, two, first, second = self._equal
-        pairs = sum(a == b for a in first[: self.axes[one].count] for b in second[: self.axes[two].count])
-        return pairs * self.whole // (self.axes[one].count * self.axes[two].count)
+        (first, second), pairs = self._equal
+        return len(pairs) * self.whole // (self.axes[first].count * self.axes[second].count)
 
 
 def find_roles(recipe: Recipe) -> tuple[str, str] | None:
@@ -308,11 +310,11 @@ class Scheduler:
         self._waiting: dict[str, list[tuple[int, int]]] = {}
         """Ranges of jobs whose list is in flight, by the list's id."""
         self._waiting_count = 0
-        self._given = [axis.items for axis in order.axes]
+        self._known_items = [axis.items for axis in order.axes]
         self._depends = [
-            [place for place, other in enumerate(order.axes) if other.name in axis.per] for axis in order.axes
+            [depth for depth, other in enumerate(order.axes) if other.name in axis.per] for axis in order.axes
         ]
-        """Places of the axes that the list of each axis depends on."""
+        """Depths of the axes that the list of each axis depends on."""
         self._lists: dict[str, tuple[str, ...]] = {}
         """The lists used last."""
         self._short: dict[str, tuple[str, ...]] = {}
@@ -366,7 +368,7 @@ class Scheduler:
         positions = order.find_positions(number)
         values: dict[str, str] = {}
         for depth, (axis, position) in enumerate(zip(order.axes, positions, strict=True)):
-            items = self._given[depth]
+            items = self._known_items[depth]
             if items is None:
                 list_id = self._name_list(depth, positions)
                 needed = order.count_needed(number, depth, position)
@@ -400,7 +402,7 @@ class Scheduler:
 
     def _name_list(self, depth: int, positions: Sequence[int]) -> str:
         axes, depends = self._order.axes, self._depends[depth]
-        below = write_positions([axes[place] for place in depends], [positions[place] for place in depends])
+        below = write_positions([axes[each] for each in depends], [positions[each] for each in depends])
         return f"{axes[depth].name}@{below}"
 
     async def _find_list(self, list_id: str, needed: int) -> tuple[str, ...] | None:

@@ -213,13 +213,13 @@ async def _find_known(
 
 def _find_source(axis: Axis, lister: ListSource, order: RunOrder) -> ListSource:
     """Return the list source of an axis. Raises InputError if it is not found."""
-    name, own = axis.source, order.list_sources
+    name, sources = axis.source, order.list_sources
     if name is None:
         return lister
-    if name.startswith(LIST_FILE) and name not in own:
+    if name.startswith(LIST_FILE) and name not in sources:
         folder = order.plan.recipe.folder
         return ListFiles(name.removeprefix(LIST_FILE), folder, None if axis.ask is None else lister)
-    return find_list_source(name, own)
+    return find_list_source(name, sources)
 
 
 async def _find_done(
