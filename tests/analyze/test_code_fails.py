@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bactrian.analyze.code_runs import check_runs, run_solutions
+from bactrian.analyze.code_runs import LIMITS, check_runs, run_solutions
 from bactrian.records.session import Session
 from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session
 from tests.helpers.sandbox import needs_sandbox
 
-pytestmark = needs_sandbox
+pytestmark = [needs_sandbox, pytest.mark.system]
 
 ASK = "Instruction: Write it.\nInput: None"
 
@@ -27,32 +28,26 @@ def fence(code: str, language: str = "python") -> str:
     return f"```{language}\n{code}\n```"
 
 
-@pytest.mark.parametrize(
-    ("code", "ending"),
-    [
-        (fence("print(1 + 1)"), "runs"),
-        (fence("import sys\nsys.exit(0)"), "runs"),
-        (fence("x = [1]\nx[3]"), "fails"),
-        (fence("def f(:"), "fails"),
-        (fence("assert 1 == 2, 'sums'"), "fails"),
-        (fence("import pandas_of_nobody"), "unknown"),
-        (fence("name = input('Who? ')"), "unknown"),
-        (fence("open('prices.csv')"), "unknown"),
-        (fence("import urllib.request as r\nr.urlopen('http://127.0.0.1:1')"), "unknown"),
-        (fence("import time\ntime.sleep(99)"), "unknown"),
-        (fence("import argparse\np = argparse.ArgumentParser()\np.add_argument('f')\np.parse_args()"), "unknown"),
-        (fence("import os\nos.kill(os.getpid(), 9)"), "unknown"),
-    ],
-)  # fmt: skip
-def test_a_solution_runs_or_fails_or_needs_more_than_a_sandbox(
-    code: str, ending: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from dataclasses import replace
+ENDINGS = {
+    "print(1 + 1)": "runs",
+    "import sys\nsys.exit(0)": "runs",
+    "x = [1]\nx[3]": "fails",
+    "def f(:": "fails",
+    "assert 1 == 2, 'sums'": "fails",
+    "import pandas_of_nobody": "unknown",
+    "name = input('Who? ')": "unknown",
+    "open('prices.csv')": "unknown",
+    "import urllib.request as r\nr.urlopen('http://127.0.0.1:1')": "unknown",
+    "import argparse\np = argparse.ArgumentParser()\np.add_argument('f')\np.parse_args()": "unknown",
+    "import time\ntime.sleep(99)": "unknown",
+    "import os\nos.kill(os.getpid(), 9)": "unknown",
+}
 
-    from bactrian.analyze import code_runs as programs
 
-    monkeypatch.setattr(programs, "LIMITS", replace(programs.LIMITS, wall=2))
-    assert [one.ending for one in run_solutions(solve(code))] == [ending]
+def test_a_solution_runs_or_fails_or_needs_more_than_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bactrian.analyze.code_runs.LIMITS", replace(LIMITS, wall=2))
+    runs = run_solutions(solve(*map(fence, ENDINGS)))
+    assert [run.ending for run in runs] == list(ENDINGS.values())
 
 
 def test_text_that_is_no_program_is_not_run() -> None:

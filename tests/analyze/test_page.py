@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,20 @@ async def save_page(folder: Path, *runs: Sequence[Session]) -> Path:
     return folder / "page.html"
 
 
-async def test_a_behaviour_unfolds_to_its_definition_and_three_quotations_with_links(tmp_path: Path) -> None:
-    text = (await save_page(tmp_path, list_sessions())).read_text("utf-8")
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A report and a comparison."""
+    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    return [
+        asyncio.run(asyncio.to_thread(lambda: asyncio.run(save_page(one, list_sessions())))),
+        asyncio.run(
+            asyncio.to_thread(lambda: asyncio.run(save_page(two, list_sessions(), list_sessions(flaky=2))))
+        ),
+    ]
+
+
+def test_a_behaviour_unfolds_to_its_definition_and_three_quotations_with_links(pages: list[Path]) -> None:
+    text = pages[0].read_text("utf-8")
     start = text.index('<span class="name">flake reply')
     shown = text[start : text.index("</details>", start)]
     assert "the AI assistant promises" in shown
@@ -61,27 +74,25 @@ async def test_a_behaviour_unfolds_to_its_definition_and_three_quotations_with_l
     assert [one for one in targets if f'id="{one}"' not in text] == []
 
 
-async def test_behaviours_that_were_not_seen_are_folded_and_have_an_interval(tmp_path: Path) -> None:
-    page = await save_page(tmp_path, list_sessions())
-    text = page.read_text("utf-8")
+def test_behaviours_that_were_not_seen_are_folded_and_have_an_interval(pages: list[Path]) -> None:
+    text = pages[0].read_text("utf-8")
     assert re.search(r'<span class="name">\d+ not seen</span><span class="n">0%</span>', text)
     assert "0% – 0%" not in text
     assert "(0% – 0%)" not in text
-    unseen = bt.open_run(tmp_path / "a.db").report()["behaviours"]["infinite_loop"]
+    unseen = bt.open_run(pages[0].parent / "a.db").report()["behaviours"]["infinite_loop"]
     assert unseen["turns"]["user"]["low"] == 0.0
     assert unseen["turns"]["user"]["high"] == pytest.approx(0.1135, abs=0.001)  # Wilson's for 0 of 30
 
 
-async def test_what_a_run_does_not_know_is_unknown_and_never_free(tmp_path: Path) -> None:
-    page = await save_page(tmp_path, list_sessions())
-    text = page.read_text("utf-8")
+def test_what_a_run_does_not_know_is_unknown_and_never_free(pages: list[Path]) -> None:
+    text = pages[0].read_text("utf-8")
     assert "cost of the conversations<b>unknown</b>" in text
     assert "cost of a finished conversation<b>unknown</b>" in text
     assert "$0" not in text
 
 
-async def test_hostile_words_in_quotations_and_conversations_stay_words(tmp_path: Path) -> None:
-    text = (await save_page(tmp_path, list_sessions())).read_text("utf-8")
+def test_hostile_words_in_quotations_and_conversations_stay_words(pages: list[Path]) -> None:
+    text = pages[0].read_text("utf-8")
     assert text.count("&lt;script&gt;document") >= 2
     assert "<script" not in text
     assert "<img" not in text
@@ -91,12 +102,12 @@ async def test_hostile_words_in_quotations_and_conversations_stay_words(tmp_path
 async def test_the_page_stays_small_however_long_the_conversations_are(tmp_path: Path) -> None:
     long = [
         session(
-            f"s{number:03}", texts=["Instruction: <&> x.\nInput: None", "Solution: " + "<word> " * 3000] * 4
+            f"s{number:03}", texts=["Instruction: <&> x.\nInput: None", "Solution: " + "<word> " * 1500] * 4
         )
-        for number in range(16)
+        for number in range(4)
     ]
     page = await save_page(tmp_path, long)
-    assert page.stat().st_size < 1_500_000
+    assert page.stat().st_size < 400_000
     assert "characters are left out" in page.read_text("utf-8")
 
 
@@ -111,17 +122,13 @@ async def test_a_comparison_shows_the_same_job_side_by_side_and_repeats_no_repor
     assert text.count("<h1>") == 1
 
 
-@pytest.mark.parametrize(("each", "shown"), [(2, False), (3, True)])
-async def test_a_heat_map_needs_pairs_that_have_more_than_one_or_two_conversations(
-    tmp_path: Path, each: int, shown: bool
+def test_a_heat_map_needs_pairs_that_have_more_than_one_or_two_conversations(
+    pages: list[Path],
 ) -> None:
-    some = [
-        session(f"{role}{number}", assistant=role, user="Nurse")
-        for role in ("Cook", "Poet")
-        for number in range(each)
-    ]
-    page = await save_page(tmp_path, some)
-    assert ('<table class="map">' in page.read_text("utf-8")) == shown
+    report = bt.open_run(pages[0].parent / "a.db").report()
+    few = {**report.runs[0], "pairs": [{**pair, "sessions": 2} for pair in report["pairs"]]}
+    assert '<table class="map">' in pages[0].read_text("utf-8")
+    assert '<table class="map">' not in replace(report, runs=(few,)).render_page()
 
 
 def test_a_cap_uses_all_room_and_no_more() -> None:
@@ -137,18 +144,7 @@ def test_a_histogram_counts_every_value_once() -> None:
     assert all(bar.y + bar.height == pytest.approx(220) for bar in bars)
 
 
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A report and a comparison."""
-    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
-    return [
-        asyncio.run(asyncio.to_thread(lambda: asyncio.run(save_page(one, list_sessions())))),
-        asyncio.run(
-            asyncio.to_thread(lambda: asyncio.run(save_page(two, list_sessions(), list_sessions(flaky=2))))
-        ),
-    ]
-
-
+@pytest.mark.system
 @needs_chromium
 @pytest.mark.parametrize(
     ("theme", "width", "rules"),
@@ -177,6 +173,7 @@ def test_no_page_has_a_barrier_that_axe_finds(
     assert found == []
 
 
+@pytest.mark.system
 @needs_chromium
 def test_a_quotation_leads_to_its_turn_without_any_script(pages: list[Path], chromium: Browser) -> None:
     context = chromium.new_context(java_script_enabled=False)
@@ -190,6 +187,7 @@ def test_a_quotation_leads_to_its_turn_without_any_script(pages: list[Path], chr
     context.close()
 
 
+@pytest.mark.system
 @needs_chromium
 def test_on_paper_every_behaviour_is_unfolded_and_only_open_conversations_are_printed(
     pages: list[Path], chromium: Browser
@@ -204,6 +202,7 @@ def test_on_paper_every_behaviour_is_unfolded_and_only_open_conversations_are_pr
     view.close()
 
 
+@pytest.mark.system
 @needs_chromium
 @pytest.mark.parametrize("number", [0, 1])
 def test_on_paper_no_heading_stands_over_conversations_that_are_not_printed(

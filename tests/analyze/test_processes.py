@@ -11,6 +11,8 @@ from bactrian.analyze.measure import map_parts
 from bactrian.errors import BactrianError
 from tests.helpers.parts import tell_process, work_and_tell_process
 
+pytestmark = pytest.mark.system
+
 
 def die(part: int) -> int:
     os.kill(os.getpid(), signal.SIGKILL)

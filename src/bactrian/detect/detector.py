@@ -11,7 +11,7 @@ import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from importlib import resources
 from math import exp
@@ -269,9 +269,14 @@ def write_model(model: DetectorModel) -> str:
         "about": model.about,
         "features": [*list_names(), *OF_NEIGHBOURS],
         "vocabulary": [write_gram(gram) for gram in model.vocabulary],
-        "heads": [asdict(head) for head in model.heads],
+        "heads": model.heads,
     }
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(content, default=_list_fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def _list_fields(record: Head | Forest) -> dict[str, Any]:
+    # Not by ``asdict``, which would copy each of the 200,000 numbers.
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 # A conversation as a model sees it: a row of numbers for each turn, its scores, and what they come from.
