@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bactrian.protocol.markers import (
@@ -32,6 +32,7 @@ plain = (
 )
 
 
+@settings(max_examples=30)
 @given(plain, plain.filter(lambda text: text.lower().strip(". ") not in ("none", "n/a")))
 def test_an_instruction_is_read_as_it_was_written(instruction: str, given_input: str) -> None:
     assert read_instruction(write_instruction(instruction, given_input)) == Instruction(

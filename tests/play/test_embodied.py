@@ -15,7 +15,7 @@ from bactrian.protocol.fences import RESULTS, find_blocks, insert_record, split_
 from tests.helpers.command import Command, bactrian, clean_environment, events
 from tests.helpers.sandbox import needs_sandbox
 
-pytestmark = needs_sandbox
+pytestmark = [needs_sandbox, pytest.mark.system]
 
 SHOP = '''
 from pathlib import Path

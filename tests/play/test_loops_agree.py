@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from random import Random
 
 import pytest
@@ -41,31 +42,29 @@ WORK = [
 def test_a_session_that_is_ended_for_its_loop_is_reported_for_it_too() -> None:
     draw = Random(11)
     ended = 0
-    for _ in range(200):
+    for _ in range(60):
         pool = draw.choice([COURTESIES, [*COURTESIES, *WORK], draw.sample(WORK, 2)])
         heard = conversation(*(draw.choice(pool) for _ in range(draw.choice((8, 14, 26)))))
         if RepeatLoop()(heard.turns) is None:
             continue
         ended += 1
         assert heard.turns[-1].number in {one.turn for one in find_behaviours(heard, ["infinite_loop"])}
-    assert ended > 10
+    assert ended > 3
 
 
 def test_the_ending_sees_the_same_whether_it_reads_all_turns_or_the_last_ones() -> None:
     model = load_model()
     head = model.get_head("infinite_loop")
     compared = 0
-    for one in read_corpus():
-        turns = one.session.turns
-        window = REMEMBERED + 4
-        if len(turns) <= window:
-            continue
+    window = REMEMBERED + 4
+    conversations = (labelled.session.turns for labelled in read_corpus())
+    for turns in islice((turns for turns in conversations if len(turns) > window), 8):
         whole = DetectedConversation(model, read_turns(turns))
         part = DetectedConversation(model, read_turns(turns[-window:]))
         for offset in (2, 1):
             assert part.score(head, window - offset) == whole.score(head, len(turns) - offset)
         compared += 1
-    assert compared > 20
+    assert compared == 8
 
 
 @pytest.mark.parametrize(

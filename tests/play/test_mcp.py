@@ -25,6 +25,7 @@ from tests.play.test_tools import ANSWER, ASK, PACK
 SERVER = f"{sys.executable} {Path(__file__).parents[1] / 'helpers/mcp_server.py'}"
 
 
+@pytest.mark.system
 async def test_a_server_says_which_tools_it_has_and_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     async with open_server(SERVER) as tools:
@@ -62,6 +63,7 @@ async def said(*lines: str) -> tuple[Sequence[ToolResult], str]:
     return sorted(results, key=lambda one: (one.round, one.place)), last.ending.code
 
 
+@pytest.mark.system
 async def test_an_agent_calls_them_in_its_turn_and_the_session_goes_on_when_the_server_has_ended() -> None:
     results, code = await said(
         'Call: price {"item": "tea"}\nCall: price {"item": "milk"}\nCall: broken {}\nCall: price {}',
@@ -89,7 +91,9 @@ async def test_what_is_no_server_is_wrong_usage(command: str, problem: str) -> N
 
 
 async def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text('def price(item: str) -> str:\n    "Own."\n    return item\n')
+    files = tmp_path / "own.py", tmp_path / "shop.py"
+    for file in files:
+        file.write_text('def price(item: str) -> str:\n    "Own."\n    return item\n')
     with pytest.raises(InputError, match="two tools named 'price'"):
-        async with open_tools({"assistant": ToolsSpec(mcp=(SERVER,), python=(str(tmp_path / "own.py"),))}):
+        async with open_tools({"assistant": ToolsSpec(python=tuple(map(str, files)))}):
             pass

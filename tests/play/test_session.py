@@ -123,7 +123,7 @@ turns_of_any_kind = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(turns_of_any_kind, st.integers(1, 12))
 async def test_whatever_is_said_a_session_ends_with_evidence(lines: list[str], limit: int) -> None:
     model = script(*lines)

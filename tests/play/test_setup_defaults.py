@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bactrian.records.session import Role
 from bactrian.roleplay.formats import build_user_format
 from bactrian.roleplay.setup import (
@@ -60,6 +62,7 @@ def test_the_example_and_larger_models_keep_their_prompts_and_the_specifier() ->
     assert (pack.name, larger.specify) == ("ai-society", True)
 
 
+@pytest.mark.system
 def test_the_command_says_which_roles_it_chose(tmp_path: Path) -> None:
     words = ("--max-messages", "1", "--reply-length", "1", "--no-keep", "--json")
     done = bactrian("play", IDEA, *words, cwd=tmp_path)

@@ -1,7 +1,7 @@
 """What a person or a model said comes out of a template as it went in."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bactrian.errors import InputError, PromptError
@@ -44,6 +44,7 @@ hostile = st.sampled_from(
 )
 
 
+@settings(max_examples=20)
 @given(parts=st.lists(texts | hostile).map("".join), name=texts | hostile)
 @pytest.mark.parametrize(
     "template", ["task_specifier", "task_planner", "assistant_system", "user_system", "critic"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bactrian.errors import ModelError
@@ -149,6 +149,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 )
 
 
+@settings(max_examples=30)
 @given(events)
 def test_an_event_is_read_back_as_it_was(event: Event) -> None:
     line = json.loads(json.dumps(write_event(event)))

@@ -223,7 +223,7 @@ def build_role_play(
         traits = get_traits(model)
         more = [toolbox.describe()] if toolbox is not None else []
         if enforced and traits.constrained_by == "schema" and model.name != HUMAN:
-            more.insert(0, render_prompt(f"fields_{side}"))
+            more.insert(0, render_prompt("fields_user" if side == "user" else "fields_assistant"))
         form = None
         if enforced and side == "user":
             form = build_user_format(small=traits.small, plain=plain)
