@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import json
+import json as jsonlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from json import dumps
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, TextIO
 
-from rich.console import Console
+from rich.status import Status
 
 from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.behaviours import OwnBehaviour
 from bactrian.analyze.code_runs import CODE_FAILS
-from bactrian.analyze.judge import JudgeSample, Key, correct_rates, list_judged, list_questions, sample_turns
+from bactrian.analyze.judge import (
+    ANSWER_TOKENS,
+    QUESTION_TOKENS,
+    SAMPLING,
+    TURNS_SHOWN,
+    Key,
+    confirm_findings,
+    correct_rates,
+    list_judged,
+    list_questions,
+    list_unasked,
+    sample_turns,
+)
 from bactrian.analyze.measure import measure
-from bactrian.analyze.report import check_installed
+from bactrian.analyze.report import Prices, check_installed
 from bactrian.analyze.report_tables import WIDE
 from bactrian.api.run_report import add_judgements, read_report
 from bactrian.api.selection import merge_installed
@@ -27,12 +39,15 @@ from bactrian.cli.flags import Argument, RunArgument, SamplingFlags, find_run_fi
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.bar import show_bar
-from bactrian.cli.terminal.console import open_output
-from bactrian.cli.view.judging import JudgeOptions, ask_judge
+from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.errors import InputError
 from bactrian.files.atomic import is_same_file, write_atomically
-from bactrian.models.budget import Price, UsageMeter
+from bactrian.models.budget import Budget as BudgetedModel
+from bactrian.models.budget import UsageMeter
+from bactrian.models.limits import ConcurrencyLimit
+from bactrian.models.open import ModelOptions, open_model
 from bactrian.models.pricing import make_pricing
+from bactrian.models.retry import RefusalCheck, Retry
 from bactrian.options import (
     JSON,
     JUDGE,
@@ -52,7 +67,8 @@ from bactrian.options import (
 )
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.run import Confirmation, Finding
-from bactrian.records.text import to_printable
+from bactrian.records.text import to_printable, write_count, write_dollars
+from bactrian.records.turn import Usage
 from bactrian.sandbox.programs import choose_tier
 from bactrian.store import list_run_files, open_store
 
@@ -78,21 +94,6 @@ class JudgeFlags:
     max_tokens: Annotated[MaxTokens, "Maximum number of tokens for the judge."] = None
     price: TokenPrice = None
     seed: Annotated[Seed, "Seed of the judge's sampling."] = None
-
-    def read_parameters(self, sampling: Mapping[str, Any]) -> SamplingSpec:
-        """Return the judge's sampling parameters.
-
-        Raises:
-            InputError: a value cannot be used, or there is no judge for a flag.
-        """
-        given = {**sampling, **({} if self.seed is None else {"seed": self.seed})}
-        if self.judge is None and self.sample is not None:
-            raise InputError(
-                "A sample is for a judge.", where="--sample", next="Name the judge with --judge."
-            )
-        if self.judge is None and given:
-            raise InputError("Sampling parameters are for a judge.", where="--judge", next="Name the judge.")
-        return read_parameters(given)
 
 
 def analyze(
@@ -120,106 +121,65 @@ def analyze(
     quiet: Annotated[bool, QUIET] = False,
 ) -> None:
     """Report endings, behaviours and costs of a run, or compare several runs."""
-
     if findings is not None and page is not None and is_same_file(findings, page):
         raise InputError("This file is named twice.", where=str(page), next="Name another one.")
     if judging.judge is not None and others:
         raise InputError("A judge works on one run only.", where="--judge", next="Leave the other runs out.")
-    parameters = judging.read_parameters(sampling)
+    if judging.judge is None and judging.sample is not None:
+        raise InputError("A sample is for a judge.", where="--sample", next="Name the judge with --judge.")
+    chosen = {**sampling, **({} if judging.seed is None else {"seed": judging.seed})}
+    if judging.judge is None and chosen:
+        raise InputError("Sampling parameters are for a judge.", where="--judge", next="Name the judge.")
+    parameters = read_parameters(chosen)
     check_installed()
     if run_code:
         choose_tier()
     own = merge_installed((CODE_FAILS,) if run_code else ())
-    work = _analyze(
-        run_file,
-        others or [],
-        AnalyzeOutputs(findings, page, overwrite=overwrite, json=json, quiet=quiet),
-        judging,
-        parameters,
-        own,
-    )
-    run_async(
-        work,
-        resume="The judge's answers are stored; the same command resumes."
-        if judging.judge
-        else "Nothing was written.",
-    )
+    access = read_model_options(judging.base_url, judging.judge) if judging.judge else None
+
+    async def work() -> int:
+        runs = (run_file, *(others or ()))
+        prices = make_pricing(judging.price or await read_common_price(*runs), judging.base_url)
+        protected = [name for run in runs for name in list_run_files(run)]
+        with ExitStack() as stack:
+            # Opened before the work, which may be long and expensive; moved to their places after it.
+            findings_file, page_file = (
+                path
+                and (
+                    stack.enter_context(write_atomically(path, overwrite=overwrite, protect=protected))
+                    / path.name
+                )
+                for path in (findings, page)
+            )
+            file = stack.enter_context(findings_file.open("w", encoding="utf-8")) if findings_file else None
+            kept: list[Finding] = []
+            # Findings stay in memory only for a judge; there may be more of them than sessions.
+            keep = kept.extend if judging.judge else file and partial(_write_findings, file)
+            parts = [(run_file, await _measure(run_file, keep, own, quiet=quiet))]
+            parts += [(run, await _measure(run, None, own, quiet=quiet)) for run in runs[1:]]
+            report = await read_report(parts, prices, own, conversations=page is not None)
+            if access is not None:
+                judged, answers = await _judge(
+                    run_file, kept, parts[0][1], judging, access, prices, parameters
+                )
+                report = add_judgements(report, judged)
+                if file is not None:
+                    _write_findings(file, kept, answers)
+            if page_file is not None:
+                page_file.write_text(report.render_page(), "utf-8")
+        if json:
+            print(jsonlib.dumps(dict(report.data)))
+        else:
+            console = open_output()
+            console.width = console.width if console.is_terminal else max(console.width, WIDE)
+            report.write(console)
+        return 0
+
+    stored = "The judge's answers are stored; the same command resumes."
+    run_async(work(), resume=stored if judging.judge else "Nothing was written.")
 
 
-@dataclass(frozen=True, slots=True)
-class AnalyzeOutputs:
-    """The outputs besides the tables."""
-
-    findings: Path | None
-    page: Path | None
-    overwrite: bool
-    json: bool
-    quiet: bool
-
-
-async def _analyze(
-    run_file: Path,
-    others: Sequence[Path],
-    outputs: AnalyzeOutputs,
-    judging: JudgeFlags,
-    parameters: SamplingSpec,
-    own: Sequence[OwnBehaviour],
-) -> int:
-    price = judging.price or await read_common_price(run_file, *others)
-    prices = make_pricing(price, judging.base_url)
-    judge = None if judging.judge is None else _judge(judging.judge, judging, prices, parameters)
-    runs = [name for run in (run_file, *others) for name in list_run_files(run)]
-    with ExitStack() as stack:
-        places = [
-            None
-            if path is None
-            else stack.enter_context(write_atomically(path, overwrite=outputs.overwrite, protect=runs))
-            / path.name
-            for path in (outputs.findings, outputs.page)
-        ]
-        write_findings = None if places[0] is None else _open_findings(stack, places[0])
-        found: list[Finding] = []
-        quiet = outputs.quiet
-        parts = [
-            (run_file, await _read(run_file, found.extend if judge else write_findings, own, quiet=quiet))
-        ]
-        parts += [(other, await _read(other, None, own, quiet=quiet)) for other in others]
-        report = await read_report(parts, prices, own, conversations=outputs.page is not None)
-        if judge is not None:
-            facts = parts[0][1].facts
-            said = sum(one.usage.completion for one in facts) / max(sum(one.messages for one in facts), 1)
-            chosen = None if judging.sample is None else await _choose(run_file, found, judging.sample)
-            questions = found if chosen is None else list_questions(chosen)
-            answers = await ask_judge(run_file, questions, judge, said)
-            judged = list_judged(judge.title, found, answers, len(facts))
-            if chosen is not None:
-                judged["corrected"] = correct_rates(chosen, answers)
-            report = add_judgements(report, judged)
-            if write_findings is not None:
-                write_findings(found, answers)
-        if places[1] is not None:
-            places[1].write_text(report.render_page(), "utf-8")
-    if outputs.json:
-        print(dumps(dict(report.data)))
-    else:
-        report.write(_open_wide())
-    return 0
-
-
-async def _choose(run_file: Path, found: Sequence[Finding], size: int) -> dict[str, JudgeSample]:
-    async with open_store(run_file, read_only=True) as store:
-        return await sample_turns(store, found, size)
-
-
-def _open_wide() -> Console:
-    """Return the console for data, wide enough for tables if there is no terminal."""
-    console = open_output()
-    if not console.is_terminal:
-        console.width = max(console.width, WIDE)
-    return console
-
-
-async def _read(
+async def _measure(
     run_file: Path,
     keep: Callable[[list[Finding]], None] | None,
     own: Sequence[OwnBehaviour],
@@ -227,40 +187,87 @@ async def _read(
     quiet: bool,
 ) -> Aggregate:
     """Measure a run, and show the progress."""
-
     async with open_store(run_file, read_only=True) as store:
         with show_bar(f"Reading {to_printable(run_file.name)}", "sessions", quiet=quiet) as tell:
             return await measure(store, keep, tell, own)
 
 
-class _WriteFindings(Protocol):
-    def __call__(
-        self, findings: list[Finding], answers: Mapping[Key, Confirmation] | None = None
-    ) -> None: ...
+def _write_findings(
+    file: TextIO, findings: Sequence[Finding], answers: Mapping[Key, Confirmation] | None = None
+) -> None:
+    """Write findings as JSON lines, with the judge's answers if there is a judge."""
+    for finding in findings:
+        line = asdict(finding)
+        if answers is not None:
+            answer = answers.get((finding.session, finding.turn, finding.behaviour))
+            line["confirmed"] = answer and answer.holds
+        file.write(jsonlib.dumps(line, ensure_ascii=False) + "\n")
 
 
-def _open_findings(stack: ExitStack, place: Path) -> _WriteFindings:
-    """Return a function that writes findings to ``place`` as JSON lines, with the judge's answers if given."""
+async def _judge(
+    run_file: Path,
+    findings: Sequence[Finding],
+    measured: Aggregate,
+    flags: JudgeFlags,
+    access: ModelOptions,
+    prices: Prices,
+    parameters: SamplingSpec,
+) -> tuple[dict[str, Any], dict[Key, Confirmation]]:
+    """Ask the judge about findings that it has not answered before. Return its decisions, and all its answers.
 
-    file = stack.enter_context(place.open("w", encoding="utf-8"))
+    Raises:
+        BudgetReached: the next answer could exceed the limit. All answers so far are stored.
+        ModelError: the judge does not answer.
+        StoreError: another process writes the run.
+    """
+    assert flags.judge is not None
+    price, at_once, facts = prices(flags.judge), flags.concurrency or 16, measured.facts
+    # Its answers are stored under this name: other parameters make another judge.
+    values = parameters.model_dump(mode="json", exclude_none=True).items()
+    title = " ".join([flags.judge, *(f"{name}={jsonlib.dumps(value)}" for name, value in values)])
+    sample = None
+    if flags.sample is not None:
+        async with open_store(run_file, read_only=True) as store:
+            sample = await sample_turns(store, findings, flags.sample)
+    questions = findings if sample is None else list_questions(sample)
+    meter = UsageMeter(flags.max_tokens, flags.budget, {} if price is None else {flags.judge: price})
+    opened = BudgetedModel(open_model(flags.judge, access), meter)
+    model = Retry(ConcurrencyLimit(RefusalCheck(opened), at_once))
+    try:
+        async with open_store(run_file) as store:
+            before = await store.confirmations(title)
+            meter.used = sum((answer.usage for answer in before), Usage())
+            meter.usd = price.cost(meter.used) if price else 0.0
+            left = list_unasked(questions, before)
+            # A question shows a few turns, of the mean length of this run's.
+            turn = sum(fact.usage.completion for fact in facts) / max(sum(fact.messages for fact in facts), 1)
+            expected = Usage(round(left * (QUESTION_TOKENS + TURNS_SHOWN * turn)), left * ANSWER_TOKENS)
+            cost = "" if price is None else f", {write_dollars(price.cost(expected))}"
+            console = open_progress()
+            console.say(
+                f"{flags.judge} is asked {write_count(left, 'question')} (about {expected.total:,} tokens{cost});"
+                f" {len(before):,} answers are stored already."
+            )
+            with Status("Asking", console=console) as shown:
+                done = 0
 
-    def write(findings: list[Finding], answers: Mapping[Key, Confirmation] | None = None) -> None:
-        for finding in findings:
-            line = asdict(finding)
-            if answers is not None:
-                answer = answers.get((finding.session, finding.turn, finding.behaviour))
-                line["confirmed"] = answer and answer.holds
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                def tell(_: Confirmation) -> None:
+                    nonlocal done
+                    done += 1
+                    shown.update(f"{done:,} of {left:,} answered, {meter.used.total:,} tokens")
 
-    return write
-
-
-def _judge(
-    name: str, flags: JudgeFlags, prices: Callable[[str], Price | None], parameters: SamplingSpec
-) -> JudgeOptions:
-
-    price = prices(name)
-    meter = UsageMeter(flags.max_tokens, flags.budget, {} if price is None else {name: price})
-    return JudgeOptions(
-        name, read_model_options(flags.base_url, name), meter, flags.concurrency or 16, parameters
-    )
+                answers = await confirm_findings(
+                    store,
+                    questions,
+                    model,
+                    title,
+                    sampling=parameters.apply(SAMPLING),
+                    at_once=at_once,
+                    on_answer=tell,
+                )
+    finally:
+        await model.close()
+    judged = list_judged(title, findings, answers, len(facts))
+    if sample is not None:
+        judged["corrected"] = correct_rates(sample, answers)
+    return judged, answers
