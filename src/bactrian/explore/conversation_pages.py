@@ -54,51 +54,40 @@ WINDOW = 100
 
 async def show_conversation(request: Request) -> Response:
     """Show a conversation, a hundred messages at a time."""
-    one, session = await find_session(request)
+    data_set, session = await find_session(request)
     listing = read_listing(request)
     first = min(max(_read_number(request, "from", 1), 1), max(len(session.turns), 1))
     turns = session.turns[first - 1 : first - 1 + WINDOW]
-    known = await one.store.deliberation(session.id) if session.provenance.critic else NOTHING_KNOWN
-    facts = await asyncio.to_thread(read_known, one.side, session)
+    known = await data_set.store.deliberation(session.id) if session.provenance.critic else NOTHING_KNOWN
+    facts = await asyncio.to_thread(read_known, data_set.side, session)
     before, after = None, None
-    if facts.row is not None and one.name in listing.sides:
-        before, after = await asyncio.to_thread(listing.find_neighbours, one.name, facts.row)
+    if facts.row is not None and data_set.name in listing.sides:
+        before, after = await asyncio.to_thread(listing.find_neighbours, data_set.name, facts.row)
     stage = get_explorer(request).stage
+    terms, whole = read_search(listing.filter.q), _read_number(request, "whole", 0)
     costs = [find_cost(session, turn, facts.prices.get) for turn in session.turns]
-    recipe = await one.store.recipe() or {}
+    recipe = await data_set.store.recipe() or {}
     return render_page(
         request,
         "conversation.html",
-        data=one.name,
+        data=data_set.name,
         session=session,
         roles=name_roles(session),
         kind=find_kind(session),
-        turns=list(
-            show_turns(
-                session,
-                turns,
-                facts.findings,
-                known,
-                facts.prices.get,
-                read_search(listing.filter.q),
-                _read_number(request, "whole", 0),
-            )
-        ),
-        findings=len(facts.findings),
+        turns=list(show_turns(session, turns, facts.findings, known, facts.prices.get, terms, whole=whole)),
+        facts=facts,
         first=first,
         last=first - 1 + len(turns),
         size=WINDOW,
         before=before,
         after=after,
-        back=listing.filter.write(),
         filter=listing.filter,
-        created=facts.created,
         # Also after it was stopped; None if no page began it.
-        stage=stage if stage and (stage.data, stage.session) == (one.name, session.id) else None,
-        hearing=await read_hearing(one.store, session, recipe),
-        files=await asyncio.to_thread(list_kept_files, one.run, session.id),
-        related=await find_related(get_explorer(request).library, one, session, recipe),
-        marks=await one.store.marks(session.id),
+        stage=stage if stage and (stage.data, stage.session) == (data_set.name, session.id) else None,
+        hearing=await read_hearing(data_set.store, session, recipe),
+        files=await asyncio.to_thread(list_kept_files, data_set.run, session.id),
+        related=await find_related(get_explorer(request).library, data_set, session, recipe),
+        marks=await data_set.store.marks(session.id),
         cost=None if None in costs else sum(filter(None, costs)),
     )
 
@@ -116,14 +105,14 @@ async def find_session(request: Request) -> tuple[DataSet, Session]:
 
 async def find_named_session(request: Request, name: str, session_id: str) -> tuple[DataSet, Session]:
     """Return a data set and a session by their names. Raises what :func:`find_session` raises."""
-    one = get_explorer(request).library.sets.get(name)
-    if one is None:
+    data_set = get_explorer(request).library.sets.get(name)
+    if data_set is None:
         raise HTTPException(404, f"There is no data set {name!r}.")
-    session = await one.store.session(session_id)
+    session = await data_set.store.session(session_id)
     if session is None:
         raise HTTPException(404, f"The data set {name} has no conversation {session_id!r}.")
     check_agreed(request, session)
-    return one, session
+    return data_set, session
 
 
 def name_roles(session: Session) -> list[str]:
@@ -139,8 +128,8 @@ def _read_number(request: Request, name: str, default: int) -> int:
 
 async def show_prompts(request: Request) -> Response:
     """Show the inception prompts, made again from the pack that the session names."""
-    one, session = await find_session(request)
-    packs = await asyncio.to_thread(SystemPrompts, await one.store.recipe())
+    data_set, session = await find_session(request)
+    packs = await asyncio.to_thread(SystemPrompts, await data_set.store.recipe())
     prompts: list[tuple[str, str]] = []
     if packs.is_known(session):
         made = packs.render(session)
@@ -153,7 +142,7 @@ async def show_prompts(request: Request) -> Response:
     return render_page(
         request,
         "prompts.html",
-        data=one.name,
+        data=data_set.name,
         session=session,
         prompts=[(agent, text) for agent, text in prompts if text],
         why=why,
@@ -198,16 +187,16 @@ _AT_ONCE = 500
 async def save_mark(request: Request) -> Response:
     """Add or remove a mark, or change its note, unless somebody else changed it since the page was loaded."""
     form = await read_form(request)
-    one, session = await find_session(request)
+    data_set, session = await find_session(request)
     name, note = _read_name(form.get("mark", "")), clean_text(form.get("note", "")).strip()[:_LONGEST_NOTE]
     seen = form.get("seen", "")
-    async with one.writing:
-        stored = next((mark for mark in await one.store.marks(session.id) if mark.mark == name), None)
+    async with data_set.writing:
+        stored = next((mark for mark in await data_set.store.marks(session.id) if mark.mark == name), None)
         if stored is not None and f"{stored.created}" != seen and (stored.note != note or "remove" in form):
             return render_page(
-                request, "conflict.html", 409, data=one.name, session=session, stored=stored, note=note
+                request, "conflict.html", 409, data=data_set.name, session=session, stored=stored, note=note
             )
-        async with open_store(one.run) as store:
+        async with open_store(data_set.run) as store:
             if "remove" in form:
                 await store.remove_mark(session.id, name)
             else:
@@ -221,14 +210,14 @@ async def mark_all(request: Request) -> Response:
     """Give a mark to every conversation of a filter."""
     name = _read_name((await read_form(request)).get("mark", ""))
     list_filter = ListFilter.read(request.query_params)
-    for one in get_explorer(request).library.choose(list_filter.data).values():
-        ids = await asyncio.to_thread(list_ids, one.side, list_filter)
-        async with one.writing:
-            have = {mark.session for mark in await one.store.marks() if mark.mark == name}
+    for data_set in get_explorer(request).library.choose(list_filter.data).values():
+        ids = await asyncio.to_thread(list_ids, data_set.side, list_filter)
+        async with data_set.writing:
+            have = {mark.session for mark in await data_set.store.marks() if mark.mark == name}
             missing = [session for session in ids if session not in have]
             if not missing:
                 continue
-            async with open_store(one.run) as store:
+            async with open_store(data_set.run) as store:
                 for begin in range(0, len(missing), _AT_ONCE):
                     some = missing[begin : begin + _AT_ONCE]
                     marks = [Mark(session, name, "", time.time()) for session in some]
@@ -256,17 +245,21 @@ _ALIVE = 15.0
 
 async def stream_conversation(request: Request) -> Response:
     """Stream the turns after the one that the browser has."""
-    one, session = await find_session(request)
+    data_set, session = await find_session(request)
     last = request.headers.get("last-event-id") or request.query_params.get("after", "0")
     after = int(last) if last.isdecimal() else 0
     stage = get_explorer(request).stage
-    if stage is not None and (not stage.is_running or (stage.data, stage.session) != (one.name, session.id)):
+    if stage is not None and (
+        not stage.is_running or (stage.data, stage.session) != (data_set.name, session.id)
+    ):
         stage = None
-    return StreamingResponse(_follow(request, one, session.id, after, stage), media_type="text/event-stream")
+    return StreamingResponse(
+        _follow(request, data_set, session.id, after, stage), media_type="text/event-stream"
+    )
 
 
 async def _follow(
-    request: Request, one: DataSet, session_id: str, after: int, stage: LiveStage | None
+    request: Request, data_set: DataSet, session_id: str, after: int, stage: LiveStage | None
 ) -> AsyncIterator[bytes]:
     queue = stage.subscribe() if stage is not None else None
     seen, silent = -1, 0.0
@@ -275,14 +268,17 @@ async def _follow(
             yield _write("state", stage.describe())
         while True:
             playing = stage is not None and stage.is_running
-            last, _ = await one.store.find_touched(1 << 62)
+            last, _ = await data_set.store.find_touched(1 << 62)
             if last != seen or silent >= 1 or (stage is not None and not playing):
                 seen = last
-                session = await one.store.session(session_id)
+                session = await data_set.store.session(session_id)
                 assert session is not None
-                async for number, html in _render_new(request, session, after):
-                    yield _write("turn", {"number": number, "html": html}, number)
-                    after, silent = number, 0.0
+                new = [turn for turn in session.turns if turn.number > after]
+                findings = await asyncio.to_thread(find_behaviours, session) if new else ()
+                for shown in show_turns(session, new, findings, NOTHING_KNOWN):
+                    after, silent = shown.turn.number, 0.0
+                    html = render_text(request, "live_turn.html", shown=shown)
+                    yield _write("turn", {"number": after, "html": html}, after)
                 # A play that failed is not over as soon as its ending is stored.
                 if not playing and (session.ending is not None or stage is not None):
                     yield _write("ended", {})
@@ -308,16 +304,6 @@ async def _follow(
             stage.unsubscribe(queue)
 
 
-async def _render_new(request: Request, session: Session, after: int) -> AsyncIterator[tuple[int, str]]:
-    """Yield the turns after ``after`` as they are shown, with the findings so far."""
-    new = [turn for turn in session.turns if turn.number > after]
-    if not new:
-        return
-    findings = await asyncio.to_thread(find_behaviours, session)
-    for shown in show_turns(session, new, findings, NOTHING_KNOWN):
-        yield shown.turn.number, render_text(request, "live_turn.html", shown=shown)
-
-
 def _write(event: str, data: object, number: int | None = None) -> bytes:
     mark = "" if number is None else f"id: {number}\n"
     return f"{mark}event: {event}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
@@ -328,9 +314,9 @@ def _write(event: str, data: object, number: int | None = None) -> bytes:
 
 async def send_file(request: Request) -> Response:
     """Send one file of a session. Its name is looked up in the folder, so that no path leads out of it."""
-    one, session = await find_session(request)
+    data_set, session = await find_session(request)
     name = request.path_params["name"]
-    files = await asyncio.to_thread(list_kept_files, one.run, session.id)
+    files = await asyncio.to_thread(list_kept_files, data_set.run, session.id)
     file = next((file for file in files if file.name == name), None)
     if file is None:
         raise HTTPException(404, f"The conversation has no file {name!r}.")

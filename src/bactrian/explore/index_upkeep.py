@@ -10,9 +10,9 @@ import asyncio
 import os
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 # Bytes of a run that are indexed in less time than a process takes to start.
@@ -52,8 +52,8 @@ class IndexUpkeep:
     async def _keep_up(self) -> None:
         if self.source is None and self._is_small():
             # Imported in a thread: the first page does not wait for it.
-            follow_run = await asyncio.to_thread(_import_follower)
-            if not await follow_run(self.run, self.side, self._is_small):
+            builder = await asyncio.to_thread(import_module, "bactrian.explore.index_builder")
+            if not await builder.follow_run(self.run, self.side, self._is_small):
                 return
         source = [] if self.source is None else [str(self.source)]
         self._process = await start_process(__name__, str(self.run), str(self.side), *source)
@@ -89,12 +89,6 @@ def _count_bytes(run: Path, files: int) -> int:
     with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as connection:
         return connection.execute(query).fetchone()[0]
     return files
-
-
-def _import_follower() -> Callable[[Path, Path, Callable[[], bool]], Awaitable[bool]]:
-    from bactrian.explore.index_builder import follow_run
-
-    return follow_run
 
 
 def main() -> None:

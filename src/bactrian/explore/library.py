@@ -192,11 +192,8 @@ def _find_name(path: Path, taken: Collection[str]) -> str:
 
 # Types of pictures that are shown, by the ending of a name. In a picture, a browser runs no script.
 PICTURES: Mapping[str, str] = {
-    ".png": "image/png",
+    **{f".{kind}": f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")},
     ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
     ".svg": "image/svg+xml",
 }
 

@@ -43,7 +43,7 @@ def arrange_points(vectors: Points, report: Callable[[float], None] = lambda _: 
     """
     count = len(vectors)
     if count < 2 * _NEIGHBOURS or vectors.shape[1] < 2:
-        return _pad(vectors[:, :2])
+        return np.pad(vectors[:, :2], ((0, 0), (0, max(0, 2 - vectors.shape[1]))))
     draw = np.random.default_rng(_SEED)
     near = find_neighbours(vectors, _NEIGHBOURS)
     report(0.2)
@@ -65,13 +65,6 @@ def arrange_points(vectors: Points, report: Callable[[float], None] = lambda _: 
         if step % 10 == 9:
             report(0.2 + 0.8 * (step + 1) / steps)
     return places
-
-
-def _pad(vectors: Points) -> Points:
-    """Return two numbers for each vector, with zeros for those that are missing."""
-    padded = np.zeros((len(vectors), 2), np.float32)
-    padded[:, : vectors.shape[1]] = vectors
-    return padded
 
 
 def _weigh(step: int) -> tuple[float, float, float]:

@@ -47,7 +47,7 @@ def show_map(request: Request) -> Response:
         request,
         "map.html",
         sets=list(get_explorer(request).library.sets),
-        one=choice.data_set,
+        data=choice.data_set.name,
         what=choice.what,
         whats=WHAT,
         by=choice.by,
@@ -65,17 +65,22 @@ async def draw_map(request: Request) -> Response:
     form = await read_form(request, writes=False)
     if find_spec("numpy") is None:
         raise MissingExtra("analysis", "A map")
-    one = _find_set(request, form.get("data", ""))
+    data_set = _find_set(request, form.get("data", ""))
     what = form.get("what", "")
     if what not in WHAT:
         raise InputError("There is no such map.", where="what", next=f"Maps: {', '.join(WHAT)}.")
-    if one.drawing is None or one.drawing.returncode is not None:
-        one.drawing = await start_process("bactrian.explore.map_drawing", str(one.run), str(one.side), what)
+    if data_set.drawing is None or data_set.drawing.returncode is not None:
+        data_set.drawing = await start_process(
+            "bactrian.explore.map_drawing", str(data_set.run), str(data_set.side), what
+        )
         for _ in range(_FIRST_WORDS):  # The page that follows shows how far it is.
-            if one.drawing.returncode is not None or _read_map(one, what)[0] not in ("", "it begins"):
+            if data_set.drawing.returncode is not None or _read_map(data_set, what)[0] not in (
+                "",
+                "it begins",
+            ):
                 break
             await asyncio.sleep(0.1)
-    return RedirectResponse(f"/map?{urlencode({'data': one.name, 'what': what})}", 303)
+    return RedirectResponse(f"/map?{urlencode({'data': data_set.name, 'what': what})}", 303)
 
 
 def send_points(request: Request) -> Response:
@@ -151,11 +156,11 @@ def _find_set(request: Request, name: str) -> DataSet:
     return sets[name] if name else next(iter(sets.values()))
 
 
-def _read_map(one: DataSet, what: str) -> tuple[str, list[str]]:
+def _read_map(data_set: DataSet, what: str) -> tuple[str, list[str]]:
     """Return how far the map is, and its topics; empty if it is not being drawn, or was not."""
-    running = one.drawing is not None and one.drawing.returncode is None
+    running = data_set.drawing is not None and data_set.drawing.returncode is None
     try:
-        with read_side_file(one.side) as side:
+        with read_side_file(data_set.side) as side:
             found = side.execute("SELECT progress, topics FROM maps WHERE what = ?", (what,)).fetchone()
     except sqlite3.OperationalError:
         found = None

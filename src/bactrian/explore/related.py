@@ -32,15 +32,15 @@ class RelatedSession:
 
 
 async def find_related(
-    library: Library, one: DataSet, session: Session, recipe: Mapping[str, Any]
+    library: Library, data_set: DataSet, session: Session, recipe: Mapping[str, Any]
 ) -> list[RelatedSession]:
     """Return the original of a translation, or the translations of an original, as far as their runs are open here."""
     related: list[RelatedSession] = []
     is_translation = find_kind(session) == "translation"
     for other in library.sets.values():
         content = recipe if is_translation else await other.store.recipe() or {}
-        run = other.run if is_translation else one.run
-        if (other is one and not is_translation) or not _is_run(_find_source(content), run):
+        run = other.run if is_translation else data_set.run
+        if (other is data_set and not is_translation) or not _is_run(_find_source(content), run):
             continue
         names = {session.values.get("source", ""): "Original"}
         if not is_translation:

@@ -188,7 +188,7 @@ class VisitLimit:
         """Count an action and return 0, or return the seconds until one is allowed again."""
         now = time.monotonic()
         if len(self._seen) > _MOST_NAMES:
-            self._seen = {one: times for one, times in self._seen.items() if now - times[-1] < self.seconds}
+            self._seen = {who: times for who, times in self._seen.items() if now - times[-1] < self.seconds}
         times = self._seen.setdefault(name, deque(maxlen=self.count))
         if len(times) == self.count and now - times[0] < self.seconds:
             return self.seconds - (now - times[0])

@@ -108,13 +108,8 @@ def _list_lengths(listing: Listing, total: int) -> Iterator[StatisticsBar]:
     for first, last in _LENGTHS:
         if count := counts[first, last]:
             query = listing.filter.write(least=first, most=last)
-            yield _name_span(first, last), Proportion(count, total), query
-
-
-def _name_span(first: int, last: int | None) -> str:
-    if last is None:
-        return f"{first} or more"
-    return f"{first} to {last}" if last > first else str(first)
+            label = str(first) if first == last else f"{first} to {last}" if last else f"{first} or more"
+            yield label, Proportion(count, total), query
 
 
 def _build_map(listing: Listing, by: str) -> HeatMap | None:

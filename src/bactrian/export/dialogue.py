@@ -160,7 +160,15 @@ def build_dialogue(
 
 def to_plain_text(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages in the form that most tools read."""
-    return [_plain(message) for message in messages]
+    return [
+        {
+            "role": message.role,
+            "content": str(message.text),
+            **({"tool_calls": to_wire_calls(message.calls)} if message.calls else {}),
+            **({"tool_call_id": message.answers} if message.answers else {}),
+        }
+        for message in messages
+    ]
 
 
 def add_thoughts(rows: Sequence[dict[str, Any]], session: Session, side: Speaker) -> None:
@@ -185,13 +193,4 @@ def add_message_extra(rows: list[dict[str, Any]], session: Session, side: Speake
             spoken = opens = False
         turn = next(turns, None) if spoken else None
         made.append(row if turn is None else add_extra(row, session, turn.number))
-    return made
-
-
-def _plain(message: Message) -> dict[str, Any]:
-    made: dict[str, Any] = {"role": message.role, "content": str(message.text)}
-    if message.calls:
-        made["tool_calls"] = to_wire_calls(message.calls)
-    if message.answers:
-        made["tool_call_id"] = message.answers
     return made

@@ -39,7 +39,7 @@ from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.files.toml import suggest_name
 from bactrian.models.wire import to_wire_tools
 from bactrian.records.session import Kind, Session, find_kind
-from bactrian.records.turn import Instruction, Preference, Solution
+from bactrian.records.turn import Instruction, Solution
 from bactrian.tables.tables import (
     COLUMNS,
     FINDINGS,
@@ -153,34 +153,31 @@ ALPACA = Format("alpaca", open_rows(_list_alpaca_rows, array=True), ".json", _CH
 
 
 def _list_pairs(sample: Sample, context: ExportContext) -> Iterator[dict[str, Any]]:
-    for choice in sample.choices:
-        yield from _build_pairs(sample.session, choice, context)
-
-
-def _build_pairs(session: Session, choice: Preference, context: ExportContext) -> Iterator[dict[str, Any]]:
-    """Yield the chosen candidate paired with each of the others, after the conversation from the speaker's side.
+    """Yield each chosen candidate paired with each of the others, after the conversation from the speaker's side.
 
     Candidates equal to the chosen one are left out, and so are choices that do not follow a strictly alternating
     conversation.
     """
-    before = make_alternating(session)[: choice.number - 1]
-    speaker = "assistant" if len(before) % 2 else "user"
-    if len(before) != choice.number - 1 or choice.speaker != speaker:
-        return
-    prompt = to_plain_text(view_from_side(session, choice.speaker, before, context.prompts))
-    chosen = choice.texts[choice.index]
-    for text in dict.fromkeys(choice.texts):
-        if text.strip() != chosen.strip():
-            yield {
-                "prompt": prompt,
-                "chosen": [{"role": "assistant", "content": chosen}],
-                "rejected": [{"role": "assistant", "content": text}],
-                "turn": choice.number,
-                "side": choice.speaker,
-                "chooser": choice.chooser,
-                "reason": choice.reason,
-                **trace_source(session, context.run),
-            }
+    session = sample.session
+    for choice in sample.choices:
+        before = make_alternating(session)[: choice.number - 1]
+        speaker = "assistant" if len(before) % 2 else "user"
+        if len(before) != choice.number - 1 or choice.speaker != speaker:
+            continue
+        prompt = to_plain_text(view_from_side(session, choice.speaker, before, context.prompts))
+        chosen = choice.texts[choice.index]
+        for text in dict.fromkeys(choice.texts):
+            if text.strip() != chosen.strip():
+                yield {
+                    "prompt": prompt,
+                    "chosen": [{"role": "assistant", "content": chosen}],
+                    "rejected": [{"role": "assistant", "content": text}],
+                    "turn": choice.number,
+                    "side": choice.speaker,
+                    "chooser": choice.chooser,
+                    "reason": choice.reason,
+                    **trace_source(session, context.run),
+                }
 
 
 PREFERENCE = Format("preference", open_rows(_list_pairs), needs=frozenset(("choices",)))

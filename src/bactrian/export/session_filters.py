@@ -209,17 +209,14 @@ class Split:
         pairs = f"{len(places):,} role pair" + ("" if len(places) == 1 else "s")
         likely = ""
         if empty in self.shares:
-            likely = f"; {_count_needed(self.shares[empty]):,} pairs make a part of that size likely"
+            # Of so many pairs, one falls into a part of this size with a probability of 95 %.
+            needed = ceil(log(0.05) / log(1 - self.shares[empty]))
+            likely = f"; {needed:,} pairs make a part of that size likely"
         raise InputError(
             f"The part {empty!r} would be empty: the sessions are of {pairs}, and none falls into it{likely}.",
             where="split",
             next=hint,
         )
-
-
-def _count_needed(share: float) -> int:
-    """Return the number of pairs of which one falls into a part of this size with a probability of 95 %."""
-    return ceil(log(0.05) / log(1 - share))
 
 
 def read_split(texts: list[str]) -> Split:

@@ -61,6 +61,8 @@ def read_chat(row: Row, origin: Origin) -> Session:
     messages = list(_list_messages(chat, roles))
     turns = build_turns(messages, origin.model)
     values = _find_code_axes(messages, roles)
+    others = {key: value for key, value in row.content.items() if not _MESSAGE.fullmatch(key.lower())}
+    extra = pick_extra(others, _KNOWN)
     if values:
         roles = {message.speaker: message.role for message in messages[:2]}
     return Session(
@@ -68,7 +70,7 @@ def read_chat(row: Row, origin: Origin) -> Session:
         assistant=Role(roles["assistant"]),
         user=Role(roles["user"]),
         task=task,
-        provenance=origin.provenance(FORM, collect_extra(_pick_unknown(row), messages)),
+        provenance=origin.provenance(FORM, collect_extra(extra, messages)),
         turns=turns,
         ending=build_ending(read_text(chat, "termination_reason"), turns),
         values=values,
@@ -140,12 +142,6 @@ def _find_code_axes(messages: list[ParsedMessage], roles: Mapping[Speaker, str])
     if names.get("assistant") != f"{language} Programmer" or field not in names.get("user", ""):
         return {}
     return dict(zip(CODE_AXES, (language, field), strict=True))
-
-
-def _pick_unknown(row: Row) -> dict[str, Any]:
-    """Return the keys of a chat that have no other place."""
-    content = {key: value for key, value in row.content.items() if not _MESSAGE.fullmatch(key.lower())}
-    return pick_extra(content, _KNOWN)
 
 
 def _list_messages(chat: Mapping[str, Any], roles: Mapping[Speaker, str]) -> Iterator[ParsedMessage]:

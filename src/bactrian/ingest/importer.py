@@ -106,9 +106,8 @@ def find_form(name: str) -> Form:
     Raises:
         InputError: there is no such format.
     """
-    for form in FORMS:
-        if form == name:
-            return form
+    if name in FORMS:
+        return name
     raise InputError(
         f"There is no format {name!r} to import.{suggest_name(name, FORMS)}",
         where="format",

@@ -36,16 +36,12 @@ def read_rows(path: Path, *, plain: bool = False) -> Rows:
     Raises:
         InputError: it is of another type, or cannot be read.
     """
-    if path.is_dir() or is_archive_name(path.name) or (path.is_file() and not (plain or _holds_text(path))):
+    is_text = plain or path.name.lower().removesuffix(".gz").endswith((".json", ".jsonl", ".ndjson"))
+    if path.is_dir() or is_archive_name(path.name) or (path.is_file() and not is_text):
         for member in list_members(path):
             yield from _read_member(member, path.name) if isinstance(member, Member) else (member,)
     else:
         yield from _read_file(path, path.name, (path.name,))
-
-
-def _holds_text(path: Path) -> bool:
-    name = path.name.lower().removesuffix(".gz")
-    return name.endswith((".json", ".jsonl", ".ndjson"))
 
 
 def _read_member(member: Member, pack: str) -> Rows:
