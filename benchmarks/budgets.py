@@ -125,7 +125,7 @@ async def spend(url: str, budget: float | None, limit: int, folder: Path, window
     order = RunOrder(plan, run, ModelOptions(url), meter, RunLimits(concurrency=window), limit)
     try:
         async with prepare_run(order) as work:
-            await work.runner.run()
+            await work.run()
     except BudgetReached:
         pass
     in_ended, ended, left_open = 0.0, 0, 0

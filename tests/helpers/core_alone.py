@@ -53,7 +53,7 @@ async def run_recipe(folder: Path) -> list[int]:
     meter = UsageMeter(None, None, {})
     order = RunOrder(plan, folder / "run.db", ModelOptions(), meter, RunLimits(), limit=2)
     async with prepare_run(order) as work:
-        await work.runner.run()
+        await work.run()
     async with open_store(folder / "run.db", read_only=True) as store:
         return [len(session.turns) async for session in store.sessions()]
 

@@ -364,14 +364,11 @@ class Outlook:
         in_flight = sum(self.open)
         pace = self._find_pace()
         lengths = self.find_lengths()
-        remaining = lengths.find_remaining(float)
         if not left:
             return pace * self._longest_open(lengths)
-        whole = remaining[0]
-        work = sum(
-            count * remaining[min(turns, len(remaining) - 1)].mean for turns, count in enumerate(self.open)
-        )
-        work += left * whole.mean
+        remaining = _count_turns(lengths)
+        whole = remaining.find(0)
+        work = self.sum_open(remaining)[0].mean + left * whole.mean
         window = max(1, min(window, in_flight + left))
         # What a session that is met at a random moment still has before it.
         rest = (whole.variance / whole.mean + whole.mean) / 2 if whole.mean else 0.0
@@ -380,9 +377,9 @@ class Outlook:
 
     def count_done(self, lengths: SurvivalCurve) -> float:
         """Return the work that is done in the sessions in flight, in sessions."""
-        remaining = lengths.find_remaining(float)
+        remaining = _count_turns(lengths)
         return sum(
-            count * turns / (turns + remaining[min(turns, len(remaining) - 1)].mean)
+            count * turns / (turns + remaining.find(turns).mean)
             for turns, count in enumerate(self.open)
             if count and turns
         )
@@ -392,8 +389,7 @@ class Outlook:
         turns = max((turns for turns, count in enumerate(self.open) if count), default=0)
         if not self.made or not turns:
             return None
-        remaining = lengths.find_remaining(float)
-        return self._find_pace() * remaining[min(turns, len(remaining) - 1)].mean
+        return self._find_pace() * _count_turns(lengths).find(turns).mean
 
     def _find_pace(self) -> float:
         """Return the seconds of a turn; half of each turn in flight is done, on average."""
@@ -459,6 +455,11 @@ class Outlook:
         self._session_seconds += self._in_flight * (now - self._since)
         self._since = now
         self._in_flight += more
+
+
+def _count_turns(lengths: SurvivalCurve) -> RemainingUsage:
+    """Return the turns that sessions still have."""
+    return _find_remaining(lengths, [float(turns) for turns in range(len(lengths.beyond))])
 
 
 def _find_remaining(lengths: SurvivalCurve, totals: list[float]) -> RemainingUsage:
