@@ -10,8 +10,17 @@ import pytest
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.export.session_filters import locate_group
-from bactrian.train.held_out import divide, make_forbidden, prepare_data, read_forbidden
-from bactrian.train.training_data import Conversation, ReadCounts, read_json_lines, read_prepared, read_source
+from bactrian.train.training_data import (
+    Conversation,
+    ReadCounts,
+    divide,
+    make_forbidden,
+    prepare_data,
+    read_forbidden,
+    read_json_lines,
+    read_prepared,
+    read_source,
+)
 from bactrian.train.training_folder import list_stage_folders
 from bactrian.train.training_recipe import DataSource, add_data, load_train_recipe
 from tests.helpers.runs import make_run, session

@@ -6,18 +6,17 @@ The file ``invitations.json`` beside the solutions keeps a hash of each token: a
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
+from pydantic import TypeAdapter
 
 from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
-from bactrian.files.json_text import parse_json
 from bactrian.records.text import clean_text
 
 _FILE = "invitations.json"
@@ -38,6 +37,9 @@ class Invitation:
     """Seconds since 1970."""
 
 
+_ADAPTER = TypeAdapter(dict[str, list[Invitation]])
+
+
 def read_invitations(folder: Path) -> list[Invitation]:
     """Return the invitations of an evaluation, oldest first.
 
@@ -46,14 +48,10 @@ def read_invitations(folder: Path) -> list[Invitation]:
     """
     path = folder / _FILE
     try:
-        content = parse_json(path.read_text("utf-8"))
-        return [
-            Invitation(str(row["voter"]), str(row["digest"]), float(row["created"]))
-            for row in content["invitations"]
-        ]
+        return _ADAPTER.validate_json(path.read_bytes())["invitations"]
     except FileNotFoundError:
         return []
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError) as error:
         raise InputError(
             "The file of invitations cannot be read.",
             where=str(path),
@@ -121,6 +119,6 @@ def _hash_token(token: str) -> str:
 
 
 def _write(folder: Path, invitations: Iterable[Invitation]) -> None:
-    content = {"invitations": [asdict(entry) for entry in invitations]}
+    content = _ADAPTER.dump_json({"invitations": list(invitations)}, indent=1)
     with write_atomically(folder / _FILE, overwrite=True) as stage:
-        (stage / _FILE).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", "utf-8")
+        (stage / _FILE).write_bytes(content + b"\n")

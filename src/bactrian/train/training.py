@@ -21,7 +21,7 @@ from bactrian.recipes.load import find_differences
 from bactrian.records.text import to_code_span, to_json, to_markdown
 from bactrian.train.curves import draw_losses
 from bactrian.train.gguf_check import check_stage_gguf, check_template
-from bactrian.train.held_out import (
+from bactrian.train.training_data import (
     check_moved_data,
     find_base_place,
     find_data_places,
