@@ -22,7 +22,6 @@ from bactrian.protocol.markers import DONE, is_done
 from bactrian.protocol.pack import Pack, load_engine_prompts, load_pack, render_prompt
 from bactrian.recipes.schema import to_critic_settings
 from bactrian.recipes.society_file import Society, SocietyModels, SocietyPrompts, SocietyStage
-from bactrian.recipes.society_file import SocietyAgent as Wanted
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.run import Command
 from bactrian.records.session import HUMAN, Ending, Provenance, Role, Session, Task
@@ -43,7 +42,7 @@ from bactrian.roleplay.start import (
 )
 from bactrian.roleplay.tool_sources import open_tools
 from bactrian.roleplay.tool_turns import use_tools
-from bactrian.roleplay.tools import NO_TOOLS, Toolbox
+from bactrian.roleplay.tools import Toolbox
 from bactrian.roleplay.turns import Scene, SpeakerOrder
 from bactrian.store import RunStore, open_store
 
@@ -84,7 +83,7 @@ class Moderated:
             return self.moderator
         named = [match["name"] for match in _NEXT.finditer(turns[-1].text)]
         others = [name for name in self.roles if name != self.moderator]
-        return (_found(named[-1], self.roles, others) if named else None) or _longest_silent(others, turns)
+        return (_find_agent(named[-1], self.roles, others) if named else None) or _find_silent(others, turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,9 @@ class ReplyTo:
         others = [name for name in names if name != last.speaker]
         lines = [match["name"] for match in _TO.finditer(last.text)]
         addressed = (
-            _found(lines[-1], self.roles, others) if lines else _mentioned(last.text, self.roles, others)
+            _find_agent(lines[-1], self.roles, others)
+            if lines
+            else _find_mention(last.text, self.roles, others)
         )
         if addressed is not None:
             return addressed
@@ -113,13 +114,13 @@ class ReplyTo:
         return before or names[(names.index(last.speaker) + 1) % len(names)]
 
 
-def _found(written: str, roles: Mapping[Speaker, str], among: Sequence[Speaker]) -> Speaker | None:
+def _find_agent(written: str, roles: Mapping[Speaker, str], among: Sequence[Speaker]) -> Speaker | None:
     """Return the agent with this role or name; None if not found."""
     wanted = written.strip(_EDGES).casefold()
     return next((name for name in among if wanted in (roles[name].casefold(), name.casefold())), None)
 
 
-def _mentioned(text: str, roles: Mapping[Speaker, str], among: Sequence[Speaker]) -> Speaker | None:
+def _find_mention(text: str, roles: Mapping[Speaker, str], among: Sequence[Speaker]) -> Speaker | None:
     """Return the agent that is mentioned first with an ``@``; None if not found."""
     lower = text.casefold()
     places = {
@@ -133,7 +134,7 @@ def _mentioned(text: str, roles: Mapping[Speaker, str], among: Sequence[Speaker]
     return first if places[first] < len(lower) else None
 
 
-def _longest_silent(among: Sequence[Speaker], turns: Sequence[Turn]) -> Speaker:
+def _find_silent(among: Sequence[Speaker], turns: Sequence[Turn]) -> Speaker:
     last = {turn.speaker: turn.number for turn in turns}
     return min(among, key=lambda name: last.get(name, 0))
 
@@ -155,102 +156,6 @@ class ChatOptions:
     seed: int | None = None
     max_messages: int | None = None
     protocol: str | None = None  # `enforced` or `free`; None means `enforced` for models in this process.
-
-
-def new_group_chat(
-    society: Society,
-    stage: SocietyStage,
-    task: str,
-    given: ChatOptions,
-    name: str,
-    tools: Mapping[str, Toolbox] = NO_TOOLS,
-) -> Session:
-    """Make the new session of a stage with ``agents``.
-
-    Raises:
-        InputError: the task, a role or the language cannot be used.
-    """
-    check_idea(task, "task")
-    if given.language is not None:
-        check_name(given.language, "language")
-    agents = [society.agent(one) for one in stage.agents]
-    for agent in agents:
-        check_name(agent.role, "role")
-        check_value(agent.description, "description")
-    models = {agent.name: given.models[agent.name] for agent in agents}
-    check_tools(tools.keys() & models.keys(), models)
-    local = all(find_traits(model).in_process for model in models.values() if model != HUMAN)
-    cast = {agent.name: Role(agent.role, agent.description) for agent in agents}
-    first, second, *_ = cast.values()
-    return Session(
-        id=name,
-        assistant=second,
-        user=first,
-        task=Task(task),
-        provenance=Provenance(
-            prompts=f"society {society.name}",
-            prompts_hash=society.hash,
-            engine_hash=load_engine_prompts().hash,
-            protocol=given.protocol or ("enforced" if local else "free"),
-            models=models,
-            sampling={
-                agent.name: _sampling(agent, models[agent.name], given.seed)
-                for agent in agents
-                if models[agent.name] != HUMAN
-            },
-            language=given.language,
-            cast=cast,
-            tools={agent: box.kit for agent, box in tools.items() if agent in models},
-        ),
-    )
-
-
-def build_group_chat(
-    session: Session,
-    society: Society,
-    prompts: SocietyPrompts,
-    stage: SocietyStage,
-    models: Mapping[str, Model],
-    *,
-    max_messages: int | None = None,
-    tools: Mapping[str, Toolbox] = NO_TOOLS,
-    listener: Listener | None = None,
-) -> Scene:
-    """Build the scene of a stage with ``agents``."""
-    roles = {name: society.agent(name).role for name in stage.agents}
-    order = _order(stage, roles)
-    origin = session.provenance
-    agents: dict[str, Agent] = {}
-    for name in stage.agents:
-        wanted = society.agent(name)
-        others = [roles[other] for other in stage.agents if other != name]
-        enforced = origin.protocol == "enforced" and name == stage.moderator
-        agents[name] = Agent(
-            speaker=name,
-            role=Role(wanted.role, wanted.description),
-            system=Text(
-                prompts.system(
-                    wanted, task=session.task.text, others=others, language=origin.language or ""
-                ).strip()
-            ),
-            model=models[name],
-            sampling=origin.sampling.get(name, Sampling()),
-            opening=Text(render_prompt("group_opening")) if name == order.next_speaker(()) else None,
-            form=build_moderator_format(others, small=get_traits(models[name]).small) if enforced else None,
-            among=True,
-            hears=None if wanted.hears is None else frozenset(wanted.hears),
-            toolbox=find_toolbox(session, name, tools),
-        )
-    done_by = stage.done_by or ((stage.moderator,) if stage.moderator else stage.agents)
-    limit = max_messages or stage.max_messages or MAX_MESSAGES
-    return Scene(
-        session=session,
-        agents=agents,
-        order=order,
-        rules=(TaskDone(frozenset(done_by)), EndpointRefused(), MaxMessages(limit)),
-        strategies=use_tools(agents),
-        listener=listener,
-    )
 
 
 class _ModeratorFields(BaseModel):
@@ -286,30 +191,6 @@ def _read_moderator(text: str) -> str:
     fields = _ModeratorFields.model_validate_json(text)
     last = DONE if fields.done or fields.next is None else f"Next: {fields.next}"
     return f"{fields.message.strip()}\n{last}"
-
-
-def _order(stage: SocietyStage, roles: Mapping[str, str]) -> SpeakerOrder:
-    match stage.order:
-        case "moderator":
-            if stage.moderator is None:
-                raise InputError("A moderated talk needs a moderator.", where=stage.name)
-            return Moderated(stage.moderator, roles)
-        case "reply_to":
-            return ReplyTo(roles)
-        case "round_robin":
-            return RoundRobin(stage.agents)
-
-
-def _sampling(agent: Wanted, model: str, seed: int | None) -> Sampling:
-    small = find_traits(model).small
-    temperature = agent.temperature if agent.temperature is not None else 0.4 if small else 0.7
-    usual = Sampling(
-        temperature,
-        0.9 if small else None,
-        agent.max_tokens or (_SMALL_TOKENS if small else _TOKENS),
-        seed,
-    )
-    return agent.parameters.apply(usual) if agent.parameters else usual
 
 
 _T = TypeVar("_T")
@@ -355,6 +236,97 @@ class SocietyRun:
             {agent: asdict(box.kit) for agent, box in self.tools.items()},
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def new_group_chat(settings: SocietyRun, stage: SocietyStage, task: str, seed: int | None) -> Session:
+    """Make the new session of a stage with ``agents``.
+
+    Raises:
+        InputError: the task, a role or the language cannot be used.
+    """
+    society, options, tools = settings.society, settings.given, settings.tools
+    check_idea(task, "task")
+    if options.language is not None:
+        check_name(options.language, "language")
+    models: dict[str, str] = {}
+    cast: dict[str, Role] = {}
+    sampling: dict[str, Sampling] = {}
+    for name in stage.agents:
+        agent, model = society.agent(name), options.models[name]
+        check_name(agent.role, "role")
+        check_value(agent.description, "description")
+        models[name], cast[name] = model, Role(agent.role, agent.description)
+        if model == HUMAN:
+            continue
+        small = find_traits(model).small
+        usual = Sampling(
+            agent.temperature if agent.temperature is not None else 0.4 if small else 0.7,
+            0.9 if small else None,
+            agent.max_tokens or (_SMALL_TOKENS if small else _TOKENS),
+            seed,
+        )
+        sampling[name] = agent.parameters.apply(usual) if agent.parameters else usual
+    check_tools(tools.keys() & models.keys(), models)
+    local = all(find_traits(models[name]).in_process for name in sampling)
+    first, second, *_ = cast.values()
+    return Session(
+        id=settings.session_id(stage),
+        assistant=second,
+        user=first,
+        task=Task(task),
+        provenance=Provenance(
+            prompts=f"society {society.name}",
+            prompts_hash=society.hash,
+            engine_hash=load_engine_prompts().hash,
+            protocol=options.protocol or ("enforced" if local else "free"),
+            models=models,
+            sampling=sampling,
+            language=options.language,
+            cast=cast,
+            tools={agent: box.kit for agent, box in tools.items() if agent in models},
+        ),
+    )
+
+
+def build_group_chat(
+    settings: SocietyRun,
+    stage: SocietyStage,
+    session: Session,
+    models: Mapping[str, Model],
+    listener: Listener | None,
+) -> Scene:
+    """Build the scene of a stage with ``agents``."""
+    society, origin = settings.society, session.provenance
+    roles = {name: society.agent(name).role for name in stage.agents}
+    order: SpeakerOrder = RoundRobin(stage.agents)
+    if stage.order == "moderator" and stage.moderator is not None:
+        order = Moderated(stage.moderator, roles)
+    elif stage.order == "reply_to":
+        order = ReplyTo(roles)
+    agents: dict[str, Agent] = {}
+    for name in stage.agents:
+        agent = society.agent(name)
+        others = [roles[other] for other in stage.agents if other != name]
+        system = settings.prompts.system(
+            agent, task=session.task.text, others=others, language=origin.language or ""
+        )
+        enforced = origin.protocol == "enforced" and name == stage.moderator
+        agents[name] = Agent(
+            speaker=name,
+            role=Role(agent.role, agent.description),
+            system=Text(system.strip()),
+            model=models[name],
+            sampling=origin.sampling.get(name, Sampling()),
+            opening=Text(render_prompt("group_opening")) if name == order.next_speaker(()) else None,
+            form=build_moderator_format(others, small=get_traits(models[name]).small) if enforced else None,
+            among=True,
+            hears=None if agent.hears is None else frozenset(agent.hears),
+            toolbox=find_toolbox(session, name, settings.tools),
+        )
+    done_by = stage.done_by or ((stage.moderator,) if stage.moderator else stage.agents)
+    limit = settings.given.max_messages or stage.max_messages or MAX_MESSAGES
+    rules = (TaskDone(frozenset(done_by)), EndpointRefused(), MaxMessages(limit))
+    return Scene(session, agents, order, rules, use_tools(agents), listener)
 
 
 def name_models(
@@ -504,27 +476,16 @@ async def _run_stage(
     listener: Listener | None,
 ) -> AsyncGenerator[Event]:
     """Play or resume the session of a stage."""
-    name = settings.session_id(stage)
-    given = replace(settings.given, seed=derive_stage_seed(settings.given.seed, stage.name))
-    society, settings = settings.society, replace(settings, given=given)
+    seed = derive_stage_seed(settings.given.seed, stage.name)
     if stage.agents:
-        session = new_group_chat(society, stage, task, given, name, settings.tools)
+        session = new_group_chat(settings, stage, task, seed)
         session = await begin_session(replace(session, values=settings.values, mark=settings.mark), store)
         session = await _continue_stopped(session, settings, stage, store)
-        scene = build_group_chat(
-            session,
-            society,
-            settings.prompts,
-            stage,
-            models,
-            max_messages=given.max_messages,
-            tools=settings.tools,
-            listener=listener,
-        )
-        events = run_scene(scene, store)
+        events = run_scene(build_group_chat(settings, stage, session, models, listener), store)
     else:
-        setup, pack = _make_setup(settings, stage, task)
-        session = replace(new_session(setup, pack, name=name), values=settings.values, mark=settings.mark)
+        setup, pack = _make_setup(settings, stage, task, seed)
+        session = new_session(setup, pack, name=settings.session_id(stage))
+        session = replace(session, values=settings.values, mark=settings.mark)
         session = await begin_session(session, store)
         session = await _continue_stopped(session, settings, stage, store)
         by_side, tools = _choose_by_side(stage, models), _choose_tools(stage, settings.tools)
@@ -536,7 +497,9 @@ async def _run_stage(
             yield event
 
 
-def _make_setup(settings: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySetup, Pack]:
+def _make_setup(
+    settings: SocietyRun, stage: SocietyStage, task: str, seed: int | None
+) -> tuple[RolePlaySetup, Pack]:
     """Return the set-up and the prompt pack of a stage that is a role-play."""
     society, given = settings.society, settings.given
     assert stage.user is not None
@@ -553,7 +516,7 @@ def _make_setup(settings: SocietyRun, stage: SocietyStage, task: str) -> tuple[R
         paper_endings=settings.paper_endings,
         endings=settings.endings,
         max_messages=given.max_messages or stage.max_messages,
-        seed=given.seed,
+        seed=seed,
         language=given.language,
         critic=stage.critic and to_critic_settings(stage.critic),
         tools={side: box.kit for side, box in _choose_tools(stage, settings.tools).items()},
