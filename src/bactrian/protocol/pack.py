@@ -5,28 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
-from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-from bactrian.errors import PromptError
-from bactrian.files.toml import FileKind, TomlSource, suggest_name
-
-if TYPE_CHECKING:
-    from jinja2 import Template
-from collections.abc import Collection
-from functools import lru_cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from jinja2 import Template
 
+from bactrian.errors import PromptError
 from bactrian.files.template import TemplateFault, compile_template
-from bactrian.files.toml import find_file, list_built_in
+from bactrian.files.toml import FileKind, TomlSource, find_file, list_built_in, suggest_name
 from bactrian.protocol.checks import check_value
 from bactrian.records.session import Session
 
@@ -57,7 +49,7 @@ class EnginePrompts:
     templates: Mapping[str, str]  # The templates' sources, by name.
     placeholders: Mapping[str, frozenset[str]]  # Placeholders of each template.
     _compiled: dict[str, Template] = field(
-        default_factory=dict[str, "Template"], repr=False, compare=False, init=False
+        default_factory=dict[str, Template], repr=False, compare=False, init=False
     )
 
     def render(self, name: str, /, **values: str | int) -> str:
@@ -69,12 +61,7 @@ class EnginePrompts:
             PromptError: there is no such template, or the values do not match its placeholders.
         """
         template = self._compiled.get(name) or self._compile(name)
-        if values.keys() != self.placeholders[name]:
-            raise PromptError(
-                f"Template {name!r} was given {', '.join(sorted(values)) or 'nothing'}.",
-                where="engine.toml",
-                next=f"It takes {', '.join(sorted(self.placeholders[name])) or 'nothing'}.",
-            )
+        _check_names(name, values, self.placeholders[name], "engine.toml")
         return template.render({key: str(value) for key, value in values.items()})
 
     def with_templates(self, templates: Mapping[str, str]) -> EnginePrompts:
@@ -83,8 +70,6 @@ class EnginePrompts:
         return EnginePrompts(_hash(merged), MappingProxyType(merged), self.placeholders)
 
     def _compile(self, name: str) -> Template:
-        from bactrian.files.template import compile_template
-
         if name not in self.templates:
             raise PromptError(
                 f"There is no template {name!r}.{suggest_name(name, self.templates)}", where="engine.toml"
@@ -109,7 +94,16 @@ def render_prompt(name: str, /, **values: str | int) -> str:
     return load_engine_prompts().render(name, **values)
 
 
-def _hash(templates: Mapping[str, str]) -> str:
+def _check_names(template: str, values: Mapping[str, object], expected: Set[str], where: str) -> None:
+    if values.keys() != expected:
+        raise PromptError(
+            f"Template {template!r} was given {', '.join(sorted(values)) or 'nothing'}.",
+            where=where,
+            next=f"It takes {', '.join(sorted(expected)) or 'nothing'}.",
+        )
+
+
+def _hash(templates: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(dict(templates), sort_keys=True).encode()).hexdigest()
 
 
@@ -203,12 +197,7 @@ class Pack:
                 where=self.name,
                 next=f"Templates: {', '.join(PLACEHOLDERS)}.",
             )
-        if values.keys() != PLACEHOLDERS[template]:
-            raise PromptError(
-                f"Template {template!r} was given {', '.join(sorted(values)) or 'nothing'}.",
-                where=self.name,
-                next=f"It takes {', '.join(sorted(PLACEHOLDERS[template]))}.",
-            )
+        _check_names(template, values, PLACEHOLDERS[template], self.name)
         self.check_axes(axes)
         values |= {axis: axes[axis] for axis in self.axes}
         for placeholder, value in values.items():
@@ -256,15 +245,14 @@ def _pack(source: TomlSource) -> Pack:
     source.check_keys(given, known=PLACEHOLDERS, needed=PLACEHOLDERS, kind="template")
     templates = {key: source.string(given, key) for key in PLACEHOLDERS}
     axes = _read_axes(source, data)
-    own = _engine_templates(source, data)
-    said: dict[str, object] = {**templates, "engine": own} if own else dict(templates)
+    engine = _read_engine_templates(source, data)
     return Pack(
         name=name,
         description=source.string(data, "description") if "description" in data else "",
-        hash=hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest(),
+        hash=_hash({**templates, "engine": engine} if engine else templates),
         templates=MappingProxyType(templates),
         axes=axes,
-        engine=load_engine_prompts().with_templates(own) if own else load_engine_prompts(),
+        engine=load_engine_prompts().with_templates(engine) if engine else load_engine_prompts(),
         _compiled=MappingProxyType(
             {
                 key: _compile(source, key, text, may=PLACEHOLDERS[key].union(axes), must=NEEDED[key])
@@ -292,7 +280,7 @@ def _read_axes(source: TomlSource, data: Mapping[str, object]) -> tuple[str, ...
     return tuple(names)
 
 
-def _engine_templates(source: TomlSource, data: Mapping[str, object]) -> dict[str, str]:
+def _read_engine_templates(source: TomlSource, data: Mapping[str, object]) -> dict[str, str]:
     """Return the checked templates of the table ``engine``, which replace the engine's own."""
     if "engine" not in data:
         return {}
@@ -333,16 +321,12 @@ def render_inception(session: Session, pack: Pack) -> InceptionPrompts:
         PromptError: the pack cannot be rendered with them.
         InputError: a role or the task contains characters that cannot be sent.
     """
-    origin = session.provenance
     values = {
-        "task": session.task.text,
-        "assistant_role": session.assistant.name,
-        "user_role": session.user.name,
+        **_list_values(session),
         "assistant_description": session.assistant.description,
         "user_description": session.user.description,
-        "language": origin.language or "",
     }
-    before = f"{origin.preamble}\n\n" if origin.preamble else ""
+    before = _write_preamble(session)
     return InceptionPrompts(
         user=before + pack.render("user_system", session.values, **values),
         assistant=before + pack.render("assistant_system", session.values, **values),
@@ -357,14 +341,27 @@ def render_criticism(session: Session, pack: Pack, *, role: str, criteria: str) 
         PromptError: the pack cannot be rendered with them.
         InputError: a role or the task contains characters that cannot be sent.
     """
-    before = f"{session.provenance.preamble}\n\n" if session.provenance.preamble else ""
-    return before + pack.render(
-        "critic",
-        session.values,
-        task=session.task.text,
-        assistant_role=session.assistant.name,
-        user_role=session.user.name,
-        language=session.provenance.language or "",
-        critic_role=role,
-        criteria=criteria,
-    )
+    values = {**_list_values(session), "critic_role": role, "criteria": criteria}
+    return _write_preamble(session) + pack.render("critic", session.values, **values)
+
+
+def render_preparation(agent: str, session: Session, pack: Pack, **more: int) -> str:
+    """Return the prompt of the task specifier or the task planner.
+
+    Raises:
+        PromptError: the pack cannot be rendered with the session's roles and task.
+    """
+    return _write_preamble(session) + pack.render(agent, session.values, **_list_values(session), **more)
+
+
+def _list_values(session: Session) -> dict[str, str]:
+    return {
+        "task": session.task.text,
+        "assistant_role": session.assistant.name,
+        "user_role": session.user.name,
+        "language": session.provenance.language or "",
+    }
+
+
+def _write_preamble(session: Session) -> str:
+    return f"{session.provenance.preamble}\n\n" if session.provenance.preamble else ""

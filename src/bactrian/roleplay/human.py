@@ -95,7 +95,7 @@ def write_as_said(line: str, speaker: Speaker | str) -> str:
 # A human critic.
 
 
-_OWN = "Your own message (a backslash at its end continues it):"
+_OWN_MESSAGE = "Your own message (a backslash at its end continues it):"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +141,12 @@ class HumanCritic:
         word, _, rest = line.partition(" ")
         match word.lower():
             case "write":
-                text = write_as_said(
-                    rest or await self.source.ask("Your own message (a backslash at its end continues it):"),
-                    first.speaker,
-                )
+                text = write_as_said(rest or await self.source.ask(_OWN_MESSAGE), first.speaker)
                 return (None, text, "", "") if text else None
             case "edit" if rest.strip() in proposals:
                 proposal = proposals[rest.strip()]
-                text = write_as_said(
-                    await self.source.edit(f"Proposal {proposal.place} as you want it:", proposal.text),
-                    first.speaker,
-                )
+                edited = await self.source.edit(f"Proposal {proposal.place} as you want it:", proposal.text)
+                text = write_as_said(edited, first.speaker)
                 if text == proposal.text.strip():
                     return proposal.place, None, "", ""
                 return (None, text, "", f"An edit of {proposal.place}") if text else None

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from bactrian.errors import BadReply, InputError, ModelError
 from bactrian.models.model import Model, Request, get_traits
 from bactrian.models.seeds import derive_sampling
-from bactrian.protocol.pack import Pack, list_packs, load_pack, render_inception, render_prompt
+from bactrian.protocol.pack import (
+    Pack,
+    list_packs,
+    load_pack,
+    render_inception,
+    render_preparation,
+    render_prompt,
+)
 from bactrian.records.events import Event
 from bactrian.records.session import HUMAN, Session
 from bactrian.records.text import Text
@@ -155,19 +162,10 @@ async def _ask(
 ) -> tuple[str, Usage]:
     """Return the agent's answer to its prompt; an empty one is requested once more."""
     origin, model = session.provenance, models[agent]
-    prompt = pack.render(
-        agent,
-        session.values,
-        task=session.task.text,
-        assistant_role=session.assistant.name,
-        user_role=session.user.name,
-        language=origin.language or "",
-        **values,
-    )
     sampling = origin.sampling.get(agent, Sampling())
     small = agent == "task_specifier" and origin.protocol == "enforced" and get_traits(model).small
     request = Request(
-        messages=(Message("user", Text(f"{origin.preamble}\n\n{prompt}" if origin.preamble else prompt)),),
+        messages=(Message("user", Text(render_preparation(agent, session, pack, **values))),),
         sampling=derive_sampling(sampling, agent, 0),
         session=session.id,
         agent=agent,
