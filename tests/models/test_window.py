@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bactrian.errors import ContextFull
-from bactrian.models.faults import FullWindow, read_window
+from bactrian.models.faults import read_window
 from bactrian.models.http import Timeouts
 from bactrian.models.model import LEAST_REPLY, Request, find_reply_length
 from bactrian.models.openai import OpenAIModel
@@ -141,4 +141,4 @@ async def test_a_small_window_carries_a_list() -> None:
 
 
 def test_words_without_a_number_tell_nothing() -> None:
-    assert read_window(b"too long") == FullWindow()
+    assert read_window(b"too long") == (None, None)

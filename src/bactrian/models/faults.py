@@ -191,14 +191,6 @@ def _make_refusal(status: int, complaint: ErrorBody, summary: str, sample: bytes
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FullWindow:
-    """Token counts in an endpoint's error about a full window; None if not given."""
-
-    window: int | None = None
-    prompt: int | None = None
-
-
 # Wordings of OpenAI and vLLM, llama.cpp, Anthropic, Mistral, and others.
 _WINDOW = re.compile(
     r"(?:maximum context length (?:is|of)|context (?:size|length|window)(?: is| of)? ?\(?|\"n_ctx\": ?"
@@ -214,14 +206,14 @@ _PROMPT = re.compile(
 )
 
 
-def read_window(sample: bytes) -> FullWindow:
-    """Parse the sizes of the window and of the prompt from the endpoint's error."""
+def read_window(sample: bytes) -> tuple[int | None, int | None]:
+    """Parse the tokens of the window and of the prompt from the endpoint's error; None if not given."""
     text = sample.decode(errors="replace")
-    return FullWindow(_parse_number(_WINDOW.search(text)), _parse_number(_PROMPT.search(text)))
-
-
-def _parse_number(found: re.Match[str] | None) -> int | None:
-    return None if found is None else next(int(group[:9]) for group in found.groups() if group)
+    window, prompt = (
+        next((int(number[:9]) for number in match.groups() if number), None) if match else None
+        for match in (_WINDOW.search(text), _PROMPT.search(text))
+    )
+    return window, prompt
 
 
 def _make_proxy_refusal(status: int, message: str) -> ModelError:
@@ -274,7 +266,7 @@ def read_retry_after(value: str | None, now: datetime | None = None) -> float | 
 
 def explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
     """Return the error for a request without a complete answer."""
-    error = _explain_transport(fault, host, limits)
+    error = _find_error(fault, host, limits)
     if isinstance(error, TryAgain):
         error.crowded = isinstance(fault, (NoConnection, NoAnswer))
     return error
@@ -291,7 +283,7 @@ def _advise(host: str) -> str:
     return f"Check {check}; is the server running?"
 
 
-def _explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
+def _find_error(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
     match fault, fault.__cause__:
         case NoConnection(), ssl.SSLCertVerificationError() as cause:
             return Refused(

