@@ -105,6 +105,12 @@ class Artefact:
     content: bytes | None  # None if it was not asked for, or is too large
 
 
+# How a program ended that the supervisor ended, by its reason.
+_STOPPED: dict[str, OutcomeEnding] = {
+    "wall": "time", "cpu": "time", "disk": "disk", "calls": "refused", "asked": "killed",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class ExitReport:
     """What the supervisor says of a sandbox that has ended."""
@@ -130,17 +136,8 @@ class ExitReport:
         code, name = self.decide_exit()
         if overflow:
             return "output"
-        match self.stopped:
-            case "wall" | "cpu":
-                return "time"
-            case "disk":
-                return "disk"
-            case "calls":
-                return "refused"
-            case "asked":
-                return "killed"
-            case _:
-                pass
+        if self.stopped in _STOPPED:
+            return _STOPPED[self.stopped]
         if name in ("SIGKILL", "SIGXCPU") and self.cpu >= limits.cpu:
             return "time"
         if name:

@@ -21,24 +21,6 @@ from bactrian.sandbox.tiers import Tier
 LIMITS = Limits(cpu=2, wall=6, memory=256 * MIB, disk=16 * MIB, disk_files=1000, output=64 << 10)
 _BEGUN = "the program has begun"
 _ESCAPED = "ESCAPED"
-_PRELUDE = """\
-import ctypes
-print({begun!r}, flush=True)
-SECRET, PORT, PARENT = {secret!r}, {port}, {parent}
-libc = ctypes.CDLL(None, use_errno=True)
-def attempt(what, action):
-    try: result = action()
-    except BaseException as error: print('held:', what, type(error).__name__)
-    else: print('{escaped}:', what, repr(result)[:60], flush=True)
-def attempt_quietly(action):
-    try: return action()
-    except BaseException: return None
-def check(result):
-    if result < 0: raise OSError(ctypes.get_errno(), 'refused')
-    return result
-def call(*arguments): return check(libc.syscall(*arguments))
-def libc_call(name, *arguments): return check(getattr(libc, name)(*arguments))
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +86,8 @@ def provide_bait() -> Generator[Bait]:
 def load_probes() -> list[Probe]:
     """Return the probes for this machine."""
     rows = tomllib.loads(files("bactrian.sandbox").joinpath("hostile.toml").read_text("utf-8"))
-    probes = [Probe(name, **row) for name, row in rows.items()]
+    prelude = rows.pop("prelude")
+    probes = [Probe(name, **{**row, "code": prelude + row["code"]}) for name, row in rows.items()]
     return [probe for probe in probes if probe.machine in ("", os.uname().machine)]
 
 
@@ -114,11 +97,9 @@ def run_probe(probe: Probe, tier: Tier, bait: Bait) -> ProbeResult:
     Raises:
         SandboxError: the sandbox does not start.
     """
-    prelude = _PRELUDE.format(
-        begun=_BEGUN, secret=str(bait.secret), port=bait.port, parent=os.getpid(), escaped=_ESCAPED
-    )
+    given = f"SECRET, PORT, PARENT = {str(bait.secret)!r}, {bait.port}, {os.getpid()}\n"
     limits = replace(LIMITS, wall=probe.wall, cpu=probe.cpu)
-    outcome = run(prelude + probe.code, limits=limits, tier=tier, name=f"{probe.name}.py")
+    outcome = run(given + probe.code, limits=limits, tier=tier, name=f"{probe.name}.py")
     if _BEGUN not in outcome.stdout:
         raise SandboxError(f"The program {probe.name} did not begin.", where=f"tier {tier.name}")
     return ProbeResult(probe, *_judge(probe, outcome, bait))

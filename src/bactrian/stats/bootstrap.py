@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from math import sqrt
 from random import Random
 from statistics import NormalDist
@@ -60,19 +61,28 @@ def resample(rows: Sequence[Sequence[float]], names: Sequence[str]) -> Bootstrap
     generator = np.random.default_rng(_SEED)
     drawn = np.full((_DRAWS, len(names)), np.nan)
     if len(rows) > 1:
-        step = max(1, _AT_ONCE // len(rows))
-        for first in range(0, _DRAWS, step):
-            part = drawn[first : first + step]
-            picked = generator.integers(0, len(rows), (len(part), len(rows)))
-            # Numbered through all resamples of the part, they are counted in one call.
-            picked += len(rows) * np.arange(len(part))[:, np.newaxis]
-            weights = np.bincount(picked.ravel(), minlength=picked.size).reshape(picked.shape)
+        pick = partial(generator.integers, 0, len(rows))
+        for part, weights in _draw_weights(drawn, len(rows), pick):
             part[:] = weights @ table
     sums = table.sum(axis=0)
     return BootstrapSums(
         {name: float(sums[column]) for column, name in enumerate(names)},
         {name: drawn[:, column] for column, name in enumerate(names)},
     )
+
+
+def _draw_weights(
+    drawn: NDArray[np.float64], count: int, pick: Callable[[tuple[int, int]], NDArray[np.intp]]
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.intp]]]:
+    """Yield some rows of ``drawn`` at a time, with how often each of ``count`` items is in each of these resamples."""
+    import numpy as np
+
+    step = max(1, _AT_ONCE // count)
+    for first in range(0, len(drawn), step):
+        part = drawn[first : first + step]
+        # Numbered through all resamples of the part, they are counted in one call.
+        picked = pick((len(part), count)) + count * np.arange(len(part))[:, np.newaxis]
+        yield part, np.bincount(picked.ravel(), minlength=picked.size).reshape(picked.shape)
 
 
 def _compute_interval(values: NDArray[np.float64]) -> tuple[float, float] | None:
@@ -92,8 +102,6 @@ def _compute_interval(values: NDArray[np.float64]) -> tuple[float, float] | None
 RESAMPLES = 2000
 SEED = 20230331  # of all resamples: the same data give the same interval
 _FEW = 30
-# Clusters that are picked at once, so that a few hundred take one step and a million little memory.
-_AT_ONCE_cluster_bootstrap = 1 << 16
 _Cluster = TypeVar("_Cluster")
 
 
@@ -109,7 +117,7 @@ class BootstrapEstimate:
 
     def to_json(self) -> dict[str, Any]:
         """Return the estimate as JSON content."""
-        return {"value": self.value, "low": self.low, "high": self.high, "clusters": self.clusters}
+        return asdict(self)
 
 
 def bootstrap_clusters(
@@ -149,13 +157,11 @@ def bootstrap_ratios(
     tops, bottoms = np.moveaxis(np.asarray(rows, dtype=np.float64).reshape(count, len(values), 2), 2, 0)
     draw = np.random.RandomState([SEED])  # gives the numbers of Random(SEED)
     drawn = np.full((resamples if count > 1 else 0, len(values)), np.nan)
-    step = max(1, _AT_ONCE_cluster_bootstrap // max(count, 1))
-    for first in range(0, len(drawn), step):
-        part = drawn[first : first + step]
-        picked = (draw.random_sample((len(part), count)) * count).astype(np.intp)
-        # Numbered through all resamples of the part, they are counted in one call.
-        picked += count * np.arange(len(part))[:, np.newaxis]
-        weights = np.bincount(picked.ravel(), minlength=picked.size).reshape(picked.shape)
+
+    def pick(shape: tuple[int, int]) -> NDArray[np.intp]:
+        return (draw.random_sample(shape) * count).astype(np.intp)
+
+    for part, weights in _draw_weights(drawn, max(count, 1), pick):
         divisor = weights @ bottoms
         np.divide(weights @ tops, divisor, out=part, where=divisor != 0)
     return [

@@ -221,30 +221,21 @@ def fit_length_controlled_rate(wins: Sequence[float], scaled: Sequence[float]) -
         return None
     if not any(scaled):
         return sum(wins) / len(wins)
-    level = effect = 0.0
+    import numpy as np
+
+    table = np.column_stack((np.ones(len(scaled)), scaled))
+    ridge, effects = np.array((_RIDGE_LEVEL, _RIDGE)), np.zeros(2)
     for _ in range(_STEPS_length_control):
-        # Newton's method on the penalized likelihood: gradient and curvature in both parameters.
-        down_level, down_effect = -_RIDGE_LEVEL * level, -_RIDGE * effect
-        a, b, c = _RIDGE_LEVEL, 0.0, _RIDGE
-        for win, length in zip(wins, scaled, strict=True):
-            odds = level + effect * length
-            rate = 1 / (1 + exp(-odds)) if odds > -700 else 0.0
-            weight = rate * (1 - rate)
-            down_level += win - rate
-            down_effect += (win - rate) * length
-            a += weight
-            b += weight * length
-            c += weight * length * length
-        determinant = a * c - b * b
-        step_level = (c * down_level - b * down_effect) / determinant
-        step_effect = (a * down_effect - b * down_level) / determinant
-        size = max(abs(step_level), abs(step_effect))
-        damping = 1.0 if size < 2 else 2 / size
-        level += damping * step_level
-        effect += damping * step_effect
-        if size < _CLOSE_length_control:
+        # Newton's method on the penalized likelihood, in the level and in the effect of length.
+        rates = 1 / (1 + np.exp(-np.clip(table @ effects, -700, 700)))
+        slope = table.T @ (np.asarray(wins) - rates) - ridge * effects
+        curve = (table.T * (rates * (1 - rates))) @ table + np.diag(ridge)
+        step = cast("NDArray[np.float64]", np.linalg.solve(curve, slope))
+        largest = float(np.abs(step).max())
+        effects += step / max(1.0, largest / 2)
+        if largest < _CLOSE_length_control:
             break
-    return 1 / (1 + exp(-level))
+    return 1 / (1 + exp(-float(effects[0])))
 
 
 # The sign test for pairs, and the number of pairs that it needs.
