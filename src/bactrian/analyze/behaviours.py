@@ -24,17 +24,7 @@ from bactrian.analyze.learned import (
     load_learned,
     read_session,
 )
-from bactrian.analyze.rule_checks import (
-    detect_early_done,
-    detect_empty_turns,
-    detect_missing_code,
-    detect_missing_markers,
-    detect_near_duplicates,
-    detect_refusals,
-    detect_self_answers,
-    detect_truncated_turns,
-    detect_wrong_language,
-)
+from bactrian.analyze.rule_checks import RULES
 from bactrian.detect.detector import LIKELY
 from bactrian.errors import BactrianError, InputError
 from bactrian.files.plugins import list_plugins, load_plugin
@@ -43,22 +33,9 @@ from bactrian.records.run import BEHAVIOURS, LONGEST_QUOTE, Behaviour, Finding
 from bactrian.records.session import Session, find_kind
 from bactrian.records.turn import Turn
 
-Detector = Callable[[SessionReading], Iterator[Finding]]  # Detects one behaviour in a session
-
-# The detector of each behaviour.
-DETECTORS: Mapping[Behaviour, Detector] = MappingProxyType(
-    {
-        **{behaviour: detect_failure(behaviour) for behaviour in PAPER},
-        "missing_marker": detect_missing_markers,
-        "empty_turn": detect_empty_turns,
-        "truncated_turn": detect_truncated_turns,
-        "wrong_language": detect_wrong_language,
-        "refusal": detect_refusals,
-        "near_duplicate": detect_near_duplicates,
-        "early_done": detect_early_done,
-        "self_answer": detect_self_answers,
-        "no_code": detect_missing_code,
-    }
+# The detector of each behaviour, which yields its findings in a session.
+DETECTORS: Mapping[Behaviour, Callable[[SessionReading], Iterator[Finding]]] = MappingProxyType(
+    {**{behaviour: detect_failure(behaviour) for behaviour in PAPER}, **RULES}
 )
 
 # Behaviours that do not depend on the inception protocol: the only ones detected in group chats.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 from functools import cache
 from importlib import resources
@@ -15,7 +15,7 @@ from bactrian.analyze.learned import SessionReading, TurnView, is_failure
 from bactrian.detect.detector import LIKELY
 from bactrian.protocol.fences import is_blank
 from bactrian.protocol.markers import DONE, find_instruction, identify_language, strip_code
-from bactrian.records.run import Finding
+from bactrian.records.run import Behaviour, Finding
 from bactrian.records.turn import Instruction
 
 
@@ -32,11 +32,12 @@ def _load_pattern(name: str) -> re.Pattern[str]:
 # Empty turn.
 
 
-def detect_empty_turns(reading: SessionReading) -> Iterator[Finding]:
-    """Yield turns that say nothing."""
-    for view in reading.views:
-        if _is_empty(view):
-            yield reading.make_finding(view, "empty_turn", 1.0, view.turn.text)
+Evidence = tuple[float, str]  # the confidence that a turn shows a behaviour, and the words that show it
+
+
+def find_emptiness(_reading: SessionReading, view: TurnView) -> Evidence | None:
+    """Find that a turn says nothing."""
+    return (1.0, view.turn.text) if _is_empty(view) else None
 
 
 def _is_empty(view: TurnView) -> bool:
@@ -46,15 +47,12 @@ def _is_empty(view: TurnView) -> bool:
 # Missing marker.
 
 
-def detect_missing_markers(reading: SessionReading) -> Iterator[Finding]:
-    """Yield turns of a role-play that the protocol cannot read."""
-    if not reading.role_play:
-        return
-    for view in reading.views:
-        if view.turn.said is None and not view.is_done and not _is_empty(view):
-            form = _load_pattern("instruction_form" if view.by_user else "solution_form")
-            confidence = 0.4 if form.search(view.plain) else 1.0
-            yield reading.make_finding(view, "missing_marker", confidence, view.turn.text)
+def find_missing_marker(reading: SessionReading, view: TurnView) -> Evidence | None:
+    """Find that the protocol cannot read a turn of a role-play."""
+    if not reading.role_play or view.turn.said is not None or view.is_done or _is_empty(view):
+        return None
+    form = _load_pattern("instruction_form" if view.by_user else "solution_form")
+    return 0.4 if form.search(view.plain) else 1.0, view.turn.text
 
 
 # Refusal.
@@ -66,15 +64,8 @@ _LONGEST_REST = 500  # characters after which the rest is taken for work
 _PRAISES = re.compile(r"\b(?:enough|stress|overstate|ignore|forget|help (?:but|\w+ing))\b")
 
 
-def detect_refusals(reading: SessionReading) -> Iterator[Finding]:
-    """Yield turns that decline."""
-    for view in reading.views:
-        if refusal := _find_refusal(view):
-            yield reading.make_finding(view, "refusal", *refusal)
-
-
-def _find_refusal(view: TurnView) -> tuple[float, str] | None:
-    """Return the confidence that a turn declines, and the words that show it."""
+def find_refusal(_reading: SessionReading, view: TurnView) -> Evidence | None:
+    """Find that a turn declines."""
     if view.turn.finish == "content_filter":
         return 1.0, view.turn.text
     if isinstance(view.turn.said, Instruction):
@@ -106,11 +97,10 @@ _LIST_ITEM = re.compile(r"\s*(?:[-*•#>|]|\d+[.)])")
 _FEWEST_WORDS = 4
 
 
-def detect_truncated_turns(reading: SessionReading) -> Iterator[Finding]:
-    """Yield turns that are cut off."""
-    for view in reading.views:
-        if confidence := _measure_truncation(view):
-            yield reading.make_finding(view, "truncated_turn", confidence, view.turn.text.rstrip()[-60:])
+def find_truncation(_reading: SessionReading, view: TurnView) -> Evidence | None:
+    """Find that a turn is cut off."""
+    confidence = _measure_truncation(view)
+    return (confidence, view.turn.text.rstrip()[-60:]) if confidence else None
 
 
 def _measure_truncation(view: TurnView) -> float:
@@ -218,19 +208,18 @@ def _measure_likeness(turn: _TurnWords, other: _TurnWords) -> float:
 # Done too early.
 
 
-def detect_early_done(reading: SessionReading) -> Iterator[Finding]:
-    """Yield done tokens before which nothing was solved."""
-    for place, view in enumerate(reading.views):
-        if view.by_user and DONE in view.turn.text:
-            answers = (earlier for earlier in reading.views[:place] if not earlier.by_user)
-            if view.is_done and not any(_is_work(reading, answer) for answer in answers):
-                yield reading.make_finding(view, "early_done", 0.9, view.turn.text)
-            elif _goes_on(view):
-                yield reading.make_finding(view, "early_done", 0.7, view.turn.text)
+def find_early_done(reading: SessionReading, view: TurnView) -> Evidence | None:
+    """Find that a turn has the done token before anything was solved, or goes on after it."""
+    if not view.by_user or DONE not in view.turn.text:
+        return None
+    answers = (earlier for earlier in reading.views[: view.turn.number - 1] if not earlier.by_user)
+    if view.is_done and not any(_is_work(reading, answer) for answer in answers):
+        return 0.9, view.turn.text
+    return (0.7, view.turn.text) if _goes_on(view) else None
 
 
 def _is_work(reading: SessionReading, view: TurnView) -> bool:
-    refusal = _find_refusal(view)
+    refusal = find_refusal(reading, view)
     return not (
         _is_empty(view)
         or find_instruction(view.turn.text)
@@ -260,17 +249,14 @@ _ASKS_FOR_CODE = re.compile(
 )
 
 
-def detect_missing_code(reading: SessionReading) -> Iterator[Finding]:
-    """Yield solutions without code."""
-    if not reading.session.provenance.needs_code:
-        return
-    patterns = (_FENCED, _load_pattern("code_line"), _CODE_IN_LINE)
-    for view in reading.views:
-        if view.by_user or _is_empty(view) or any(pattern.search(view.body) for pattern in patterns):
-            continue
-        asked = view.asked.lower()
-        confidence = 0.6 if _EXPLAINS.search(asked) and not _ASKS_FOR_CODE.search(asked) else 0.9
-        yield reading.make_finding(view, "no_code", confidence, view.body)
+def find_missing_code(reading: SessionReading, view: TurnView) -> Evidence | None:
+    """Find that a solution contains no code, where code is needed."""
+    if not reading.session.provenance.needs_code or view.by_user or _is_empty(view):
+        return None
+    if any(pattern.search(view.body) for pattern in (_FENCED, _load_pattern("code_line"), _CODE_IN_LINE)):
+        return None
+    asked = view.asked.lower()
+    return 0.6 if _EXPLAINS.search(asked) and not _ASKS_FOR_CODE.search(asked) else 0.9, view.body
 
 
 # Self-answer.
@@ -284,16 +270,14 @@ _INPUT = re.compile(r"^[ \t>#*_]*input[*_]*:[*_ \t]*(\S+)?", re.IGNORECASE | re.
 _ANSWER_HINTS = ("solution", "answer", "response", "next request", "assistant")
 
 
-def detect_self_answers(reading: SessionReading) -> Iterator[Finding]:
-    """Yield turns of the AI user that answer themselves."""
+def find_self_answer(reading: SessionReading, view: TurnView) -> Evidence | None:
+    """Find that the AI user answers itself."""
     name = reading.session.assistant.name.lower()
-    for view in reading.views:
-        hinted = any(hint in view.lower for hint in _ANSWER_HINTS)
-        if not view.by_user or not (hinted or (len(name) > 2 and f"{name}:" in view.lower)):
-            continue
-        instruction = find_instruction(view.turn.text)
-        if instruction and (answer := _find_answer(view.plain[instruction.end() :], name)):
-            yield reading.make_finding(view, "self_answer", *answer)
+    hinted = any(hint in view.lower for hint in _ANSWER_HINTS)
+    if not view.by_user or not (hinted or (len(name) > 2 and f"{name}:" in view.lower)):
+        return None
+    instruction = find_instruction(view.turn.text)
+    return _find_answer(view.plain[instruction.end() :], name) if instruction else None
 
 
 def _find_answer(rest: str, name: str) -> tuple[float, str] | None:
@@ -316,14 +300,13 @@ def _find_answer(rest: str, name: str) -> tuple[float, str] | None:
 # Wrong language.
 
 
-def detect_wrong_language(reading: SessionReading) -> Iterator[Finding]:
-    """Yield turns in another language."""
+def find_wrong_language(reading: SessionReading, view: TurnView) -> Evidence | None:
+    """Find that a turn is in another language."""
     language = identify_language(reading.session.provenance.language)
-    for view in reading.views:
-        if detect_other_language(view.lower, language):
-            asked = view.lower if view.by_user else view.asked.lower()
-            if not _load_pattern("about_language").search(asked):
-                yield reading.make_finding(view, "wrong_language", 0.9, view.turn.text)
+    if not detect_other_language(view.lower, language):
+        return None
+    asked = view.lower if view.by_user else view.asked.lower()
+    return None if _load_pattern("about_language").search(asked) else (0.9, view.turn.text)
 
 
 # Language identification by script and by common words: a coarse check of whole turns that takes microseconds.
@@ -412,3 +395,30 @@ def strip_quotations(text: str) -> str:
     if '"' not in text and text.isascii():
         return text
     return _QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
+
+
+# All rules.
+
+
+def _detect_turns(
+    behaviour: Behaviour, find: Callable[[SessionReading, TurnView], Evidence | None]
+) -> Callable[[SessionReading], Iterator[Finding]]:
+    def detect(reading: SessionReading) -> Iterator[Finding]:
+        for view in reading.views:
+            if evidence := find(reading, view):
+                yield reading.make_finding(view, behaviour, *evidence)
+
+    return detect
+
+
+RULES: Mapping[Behaviour, Callable[[SessionReading], Iterator[Finding]]] = {
+    "missing_marker": _detect_turns("missing_marker", find_missing_marker),
+    "empty_turn": _detect_turns("empty_turn", find_emptiness),
+    "truncated_turn": _detect_turns("truncated_turn", find_truncation),
+    "wrong_language": _detect_turns("wrong_language", find_wrong_language),
+    "refusal": _detect_turns("refusal", find_refusal),
+    "near_duplicate": detect_near_duplicates,
+    "early_done": _detect_turns("early_done", find_early_done),
+    "self_answer": _detect_turns("self_answer", find_self_answer),
+    "no_code": _detect_turns("no_code", find_missing_code),
+}
