@@ -206,6 +206,7 @@ async def test_the_hub_s_key_goes_nowhere_else(tmp_path: Path, monkeypatch: pyte
     assert hub.keys == set()
 
 
+@pytest.mark.system
 async def test_an_interrupt_ends_a_download_that_makes_no_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +240,7 @@ async def test_a_download_that_nobody_waits_for_ends_at_its_next_progress() -> N
     await asyncio.wait_for(ended.wait(), 10)
 
 
+@pytest.mark.system
 async def test_weights_of_the_hub_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = await asyncio.to_thread(fetch_weights, BUILT_IN, find_cache_folder())
     monkeypatch.setenv("BACTRIAN_CACHE", str(tmp_path))
@@ -256,6 +258,7 @@ async def test_weights_of_the_hub_answer(tmp_path: Path, monkeypatch: pytest.Mon
     assert [at for at, _ in done] == sorted(at for at, _ in done)
 
 
+@pytest.mark.system
 def test_a_command_keeps_the_hub_s_client_from_messages_and_requests_of_its_own() -> None:
     program = (
         "from bactrian.cli.main import main\ntry:\n main()\nexcept SystemExit:\n pass\n"

@@ -26,7 +26,7 @@ from bactrian.models.retry import Retry
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Sampling
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 
 SYSTEM = Message("system", Text("You are a gardener. You answer in one short sentence."))
 QUESTION = Message("user", Text("What grows well in the shade?"))

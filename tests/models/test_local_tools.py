@@ -18,7 +18,7 @@ from bactrian.records.turn import Message, Sampling
 from bactrian.roleplay.formats import build_assistant_format
 from bactrian.roleplay.tool_sources import FunctionTool
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 
 
 class Size(BaseModel):

