@@ -64,29 +64,39 @@ def test_the_page_is_one_file(tmp_path: Path, run: Path) -> None:
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_three_runs_are_compared_side_by_side(tmp_path: Path, run: Path) -> None:
+def test_three_runs_are_compared(tmp_path: Path, run: Path) -> None:
     asyncio.run(make_run(tmp_path / "good.db", [session(str(n), rounds=3) for n in range(5)]))
-    asyncio.run(make_run(tmp_path / "best.db", [session(str(n), rounds=2) for n in range(40)]))
+    asyncio.run(make_run(tmp_path / "best.db", [session(str(n), rounds=1) for n in range(12)]))
     names = ("tea.db", "good.db", "best.db")
-    found = json.loads(bactrian("analyze", *names, "--json", cwd=tmp_path).stdout)
-    assert [one["run"] for one in found["runs"]] == ["tea", "good", "best"]
-    assert [one["endings"]["task_done"]["after"] for one in found["differences"]] == [1.0, 1.0]
-    shown = bactrian("analyze", *names, "--report", "all.html", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
+    written = bactrian("analyze", *names, "--json", "--report", "all.html", cwd=tmp_path)
+    assert written.returncode == 0, written.stderr
+    report = json.loads(written.stdout)
+    assert [run["run"] for run in report["runs"]] == ["tea", "good", "best"]
+    assert [run["endings"]["task_done"]["after"] for run in report["differences"]] == [1.0, 1.0]
+    assert "flake replies" in (tmp_path / "all.html").read_text("utf-8")
+
+
+def test_three_runs_stand_side_by_side(tmp_path: Path, run: Path) -> None:
+    asyncio.run(make_run(tmp_path / "good.db", [session(str(n), rounds=3) for n in range(5)]))
+    asyncio.run(make_run(tmp_path / "best.db", [session(str(n), rounds=1) for n in range(12)]))
+    shown = bactrian("analyze", "tea.db", "good.db", "best.db", cwd=tmp_path)
     (flakes,) = (line for line in shown.stdout.splitlines() if "flake replies" in line)
     assert flakes.split()[-3:] == ["0.33", "0.00", "0.00"]
     (done,) = (line for line in shown.stdout.splitlines() if line.split()[:1] == ["task_done"])
     assert done.split()[-2:] == ["100.0%", "*"]
-    assert "flake replies" in (tmp_path / "all.html").read_text("utf-8")
 
 
 def test_two_runs_are_compared(tmp_path: Path, run: Path) -> None:
     asyncio.run(make_run(tmp_path / "good.db", [session(str(n), rounds=3) for n in range(5)]))
     done = bactrian("analyze", "tea.db", "good.db", "--json", "--report", "both.html", cwd=tmp_path)
     found = json.loads(done.stdout)
-    assert [one["run"] for one in found["runs"]] == ["tea", "good"]
+    assert [run["run"] for run in found["runs"]] == ["tea", "good"]
     assert found["differences"]["endings"]["task_done"]["difference"] == pytest.approx(2 / 3)
     assert "Differences are good minus tea" in (tmp_path / "both.html").read_text("utf-8")
+
+
+def test_the_differences_of_two_runs_are_shown(tmp_path: Path, run: Path) -> None:
+    asyncio.run(make_run(tmp_path / "good.db", [session(str(n), rounds=3) for n in range(5)]))
     shown = bactrian("analyze", "tea.db", "good.db", cwd=tmp_path)
     assert "tea and good: 3 and 5 sessions. Differences are good minus tea." in shown.stdout
     assert "+66.7%" in shown.stdout

@@ -9,13 +9,13 @@ from dataclasses import dataclass, is_dataclass, replace
 from enum import EnumType
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Unpack, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Unpack, cast, get_args, get_origin
 
 import click
 
 from bactrian.cli.help_form import HELP_NAMES, HelpArgument, HelpOption, VerbCommand, VerbGroup
 from bactrian.errors import InputError
-from bactrian.options import Option, SamplingSpec, list_options, read_fields, read_option
+from bactrian.options import Option, SamplingSpec, list_options, read_option
 
 SHORT_NAMES = {"--model": "-m", "--run": "-r", "--out": "-o", "--quiet": "-q", "--count": "-n"}
 """Short names of options, the same in every command."""
@@ -143,15 +143,12 @@ def build_command(function: Callable[..., None], name: str, *, hidden: bool = Fa
     )
 
 
-class _Flags:
+class _Flags(NamedTuple):
     """The flags of one parameter of a function, and the value that they make."""
 
-    def __init__(
-        self, name: str, params: list[click.Parameter], collect: Callable[[dict[str, Any]], Any]
-    ) -> None:
-        self.name = name
-        self.params = params
-        self.collect = collect
+    name: str
+    params: list[click.Parameter]
+    collect: Callable[[dict[str, Any]], Any]
 
 
 def _read_signature(
@@ -183,12 +180,12 @@ def _read_signature(
 
 def _read_parameter(name: str, kind: Any, default: Any) -> _Flags:
     if isinstance(kind, type) and is_dataclass(kind):
-        make: Callable[..., Any] = kind
-        group = _read_group(kind)
-        params = [param for part in group for param in part.params]
-        return _Flags(
-            name, params, lambda values: make(**{part.name: part.collect(values) for part in group})
-        )
+        fields, make = _read_group(kind), cast("Callable[..., object]", kind)
+
+        def build(values: dict[str, Any]) -> object:
+            return make(**{field.name: field.collect(values) for field in fields})
+
+        return _Flags(name, [param for field in fields for param in field.params], build)
     declared = next((part for part in get_args(kind) if isinstance(part, _DECLARATIONS)), None)
     if isinstance(declared, SamplingFlags):
         return _read_sampling(name, declared.agents)
@@ -198,15 +195,17 @@ def _read_parameter(name: str, kind: Any, default: Any) -> _Flags:
                 each.name,
                 each.kind,
                 None,
-                replace(each.option, shown=_show(each.option)),
+                replace(
+                    each.option, shown=each.option.shown or _write_default(each.option.default, each.option)
+                ),
                 f"{name}_{each.name}",
             )
             for each in list_options(declared.declaration)
         ]
 
         def collect(values: dict[str, Any]) -> dict[str, Any]:
-            given = {part.name: part.collect(values) for part in group}
-            return {key: value for key, value in given.items() if value is not None}
+            collected = {part.name: part.collect(values) for part in group}
+            return {key: value for key, value in collected.items() if value is not None}
 
         return _Flags(name, [param for part in group for param in part.params], collect)
     if isinstance(declared, Argument):
@@ -226,7 +225,7 @@ _DECLARATIONS = (Option, Argument, SamplingFlags, FieldsOf)
 
 def _read_group(declaration: type) -> list[_Flags]:
     """Return the options of a TypedDict or a dataclass."""
-    listed = [
+    return [
         _read_option(
             each.name,
             each.kind,
@@ -235,17 +234,6 @@ def _read_group(declaration: type) -> list[_Flags]:
         )
         for each in list_options(declaration)
     ]
-    for name, kind in read_fields(declaration).items():
-        declared = next(
-            (part for part in get_args(kind) if isinstance(part, (SamplingFlags, FieldsOf))), None
-        )
-        if declared is not None:
-            listed.append(_read_parameter(name, kind, None))
-    return listed
-
-
-def _show(option: Option) -> str:
-    return option.shown or ("" if option.default in (None, False) else str(option.default))
 
 
 def _read_argument(name: str, kind: Any, default: Any, argument: Argument) -> _Flags:
@@ -288,7 +276,7 @@ def _read_option(name: str, kind: Any, default: Any, option: Option, key: str = 
         # What was not given is None, so that the function's own default applies; the help shows that default.
         # With a default, even None, click would take a required option as given.
         **({} if required else {"default": None}),
-        show_default=option.shown or _write_default(default, option),
+        show_default=option.shown or _write_default(default, option) or None,
         help=option.help,
         metavar=option.metavar or None,
         envvar=name_variable(long) if option.variable and long.startswith("--") else None,
@@ -311,9 +299,9 @@ def name_variable(flag: str) -> str:
     return f"BACTRIAN_{flag.removeprefix('--').replace('-', '_').upper()}"
 
 
-def _write_default(default: Any, option: Option) -> str | bool:
+def _write_default(default: Any, option: Option) -> str:
     if default is inspect.Parameter.empty or default is None or default is False or default in ("", (), []):
-        return False
+        return ""
     if default is True:
         return option.flag.partition("/")[0].removeprefix("--")
     return f"{default:g}" if isinstance(default, float) else str(getattr(default, "value", default))
