@@ -1,86 +1,65 @@
 """Bactrian: two agents role-play until a task is solved. Importing this package does no work."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from bactrian._version import __version__ as __version__
 
-from bactrian._version import __version__
-
+TYPE_CHECKING = False  # True for type checkers; to import it from typing would take ten times as long.
 if TYPE_CHECKING:
-    from bactrian.analyze.behaviours import behaviour
-    from bactrian.api.code_evaluation import evaluate_humaneval, score_solutions
-    from bactrian.api.conversation import Interrupted, play, stream
-    from bactrian.api.dataset import generate, recipe
-    from bactrian.api.model_arguments import load_model
-    from bactrian.api.run_report import Report
-    from bactrian.api.solution_comparison import compare_models, evaluate_agents, extract_solutions
-    from bactrian.api.stored_run import Run, import_chats, open_run
-    from bactrian.errors import BactrianError
-    from bactrian.models.scripted import Scripted
-    from bactrian.options import Critic
-    from bactrian.records.session import Role, Session
-    from bactrian.records.turn import Turn
-    from bactrian.roleplay.endings import default_endings, ending
+    from bactrian.analyze.behaviours import behaviour as behaviour
+    from bactrian.api.code_evaluation import evaluate_humaneval as evaluate_humaneval
+    from bactrian.api.code_evaluation import score_solutions as score_solutions
+    from bactrian.api.conversation import Interrupted as Interrupted
+    from bactrian.api.conversation import play as play
+    from bactrian.api.conversation import stream as stream
+    from bactrian.api.dataset import generate as generate
+    from bactrian.api.dataset import recipe as recipe
+    from bactrian.api.model_arguments import load_model as load_model
+    from bactrian.api.run_report import Report as Report
+    from bactrian.api.solution_comparison import compare_models as compare_models
+    from bactrian.api.solution_comparison import evaluate_agents as evaluate_agents
+    from bactrian.api.solution_comparison import extract_solutions as extract_solutions
+    from bactrian.api.stored_run import Run as Run
+    from bactrian.api.stored_run import import_chats as import_chats
+    from bactrian.api.stored_run import open_run as open_run
+    from bactrian.errors import BactrianError as BactrianError
+    from bactrian.models.scripted import Scripted as Scripted
+    from bactrian.options import Critic as Critic
+    from bactrian.records.session import Role as Role
+    from bactrian.records.session import Session as Session
+    from bactrian.records.turn import Turn as Turn
+    from bactrian.roleplay.endings import default_endings as default_endings
+    from bactrian.roleplay.endings import ending as ending
 
-__all__ = [
-    "BactrianError",
-    "Critic",
-    "Interrupted",
-    "Report",
-    "Role",
-    "Run",
-    "Scripted",
-    "Session",
-    "Turn",
-    "__version__",
-    "behaviour",
-    "compare_models",
-    "default_endings",
-    "ending",
-    "evaluate_agents",
-    "evaluate_humaneval",
-    "extract_solutions",
-    "generate",
-    "import_chats",
-    "load_model",
-    "open_run",
-    "play",
-    "recipe",
-    "score_solutions",
-    "stream",
-]
+# The module of each public name, which is imported when the name is first used.
 _HOMES = {
-    "BactrianError": "errors",
-    "Critic": "options",
-    "Interrupted": "api.conversation",
-    "Report": "api.run_report",
-    "Role": "records.session",
-    "Run": "api.stored_run",
-    "Scripted": "models.scripted",
-    "Session": "records.session",
-    "Turn": "records.turn",
-    "behaviour": "analyze.behaviours",
-    "compare_models": "api.solution_comparison",
-    "default_endings": "roleplay.endings",
-    "ending": "roleplay.endings",
-    "evaluate_agents": "api.solution_comparison",
-    "evaluate_humaneval": "api.code_evaluation",
-    "extract_solutions": "api.solution_comparison",
-    "generate": "api.dataset",
-    "import_chats": "api.stored_run",
-    "load_model": "api.model_arguments",
-    "open_run": "api.stored_run",
-    "play": "api.conversation",
-    "recipe": "api.dataset",
-    "score_solutions": "api.code_evaluation",
-    "stream": "api.conversation",
+    name: home
+    for home, names in {
+        "_version": "__version__",
+        "analyze.behaviours": "behaviour",
+        "api.code_evaluation": "evaluate_humaneval score_solutions",
+        "api.conversation": "Interrupted play stream",
+        "api.dataset": "generate recipe",
+        "api.model_arguments": "load_model",
+        "api.run_report": "Report",
+        "api.solution_comparison": "compare_models evaluate_agents extract_solutions",
+        "api.stored_run": "Run import_chats open_run",
+        "errors": "BactrianError",
+        "models.scripted": "Scripted",
+        "options": "Critic",
+        "records.session": "Role Session",
+        "records.turn": "Turn",
+        "roleplay.endings": "default_endings ending",
+    }.items()
+    for name in names.split()
 }
-"""The module of each public name, which is imported when the name is first used."""
+__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is asked for, so that importing the package costs nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(f"bactrian.{_HOMES[name]}"), name)
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from bactrian.errors import InputError
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.models.http import read_address
 from bactrian.options import PlayOptions, fill_defaults
-from bactrian.recipes.job_specs import RolePlay
-from bactrian.recipes.schema import Recipe, ToolsSpec
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.start import Functions
 from bactrian.roleplay.tools import Runnable
+
+if TYPE_CHECKING:
+    from bactrian.recipes.schema import ToolsSpec
 
 OWN = "own"
 """The key that is true if the command used Python objects, which no file can store."""
@@ -48,6 +49,8 @@ def read_tools(
             )
         if not several:
             continue
+        from bactrian.recipes.schema import ToolsSpec
+
         tools = (several,) if isinstance(several, str) else several
         named = [tool for tool in tools if isinstance(tool, str)]
         commands = [name.removeprefix("mcp:") for name in named if name.startswith("mcp:")]
@@ -135,26 +138,6 @@ def check_unattended(recipe_critic: str | None, models: Mapping[str, str]) -> No
             where="--model" if agent else "--set critic.role",
             next="Name a model, or another role for the critic; a person takes part in `bactrian play`.",
         )
-
-
-def check_runs_code(recipe: Recipe, *, allowed: bool, flag: str = "--run-code") -> None:
-    """Refuse a recipe whose agents run code, unless that is ``allowed`` by ``flag``.
-
-    Raises:
-        InputError: it is not.
-        SandboxError: this computer has no sandbox.
-    """
-    if not (isinstance(recipe.job, RolePlay) and recipe.job.embodied):
-        return
-    if not allowed:
-        raise InputError(
-            "The assistants of this recipe run Python that a model writes, in the sandbox.",
-            where="role_play.embodied",
-            next=f"Allow it with {flag} (in Python: run_code=True).",
-        )
-    from bactrian.sandbox.programs import choose_tier
-
-    choose_tier()
 
 
 # The options of a command as JSON values, as they are stored in a run to resume it. Keys are left out.

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from bactrian.api.arguments import check_base_url, check_runs_code, check_unattended, describe_run
+from bactrian.api.arguments import check_base_url, check_unattended, describe_run
 from bactrian.api.bridge import run_sync
 from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
@@ -300,6 +300,26 @@ def build_order(
         spread=read_spread(options, plan.seed),
         keep_tasks=filled["keep_tasks"],
     )
+
+
+def check_runs_code(recipe: Recipe, *, allowed: bool, flag: str = "--run-code") -> None:
+    """Refuse a recipe whose agents run code, unless that is ``allowed`` by ``flag``.
+
+    Raises:
+        InputError: it is not.
+        SandboxError: this computer has no sandbox.
+    """
+    if not (isinstance(recipe.job, RolePlay) and recipe.job.embodied):
+        return
+    if not allowed:
+        raise InputError(
+            "The assistants of this recipe run Python that a model writes, in the sandbox.",
+            where="role_play.embodied",
+            next=f"Allow it with {flag} (in Python: run_code=True).",
+        )
+    from bactrian.sandbox.programs import choose_tier
+
+    choose_tier()
 
 
 def _with_jobs(recipe: Recipe, jobs: str | Path | Sequence[Mapping[str, str]] | None) -> Recipe:

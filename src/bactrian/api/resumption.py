@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bactrian.api.arguments import OWN, ToolLike, check_runs_code
+from bactrian.api.arguments import OWN, ToolLike
 from bactrian.api.conversation import order_session, order_society
-from bactrian.api.dataset import build_order
+from bactrian.api.dataset import build_order, check_runs_code
 from bactrian.api.selection import find_session
 from bactrian.errors import InputError
 from bactrian.models.http import is_loopback, read_address

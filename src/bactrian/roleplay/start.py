@@ -10,14 +10,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bactrian.errors import EmptyReply, ModelError
 from bactrian.models.budget import Budget
 from bactrian.models.model import Model
 from bactrian.models.open import ModelOptions, load_local, open_model
 from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
-from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.run import Call, Command
 from bactrian.records.session import HUMAN, Ending, Session
@@ -30,6 +29,9 @@ from bactrian.roleplay.tools import Runnable, Toolbox
 from bactrian.roleplay.turns import Scene
 from bactrian.store import RunStore, open_store
 
+if TYPE_CHECKING:  # a session without tools loads no schema of recipes
+    from bactrian.recipes.schema import ToolsSpec
+
 Functions = Mapping[str, Sequence[Callable[..., object] | Runnable]]
 
 
@@ -38,7 +40,7 @@ class PlayOrder:
     """A session to play, with everything that has to be opened for it. Its subclasses say what is played."""
 
     options: ModelOptions
-    tools: Mapping[str, ToolsSpec] = field(default_factory=dict[str, ToolsSpec])
+    tools: Mapping[str, ToolsSpec] = field(default_factory=dict[str, Any])
     functions: Functions = field(default_factory=dict[str, Sequence[Callable[..., object] | Runnable]])
     """More tools by agent: Python functions and other objects."""
     run: Path | None = None  # The file that stores the session; None stores nothing.

@@ -29,7 +29,6 @@ from pydantic_core import from_json, to_json
 from bactrian.errors import InputError, MissingExtra
 from bactrian.models.faults import is_object
 from bactrian.protocol.pack import render_prompt
-from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.turn import Tool, Toolkit
 from bactrian.roleplay.tools import (
     BadArguments,
@@ -39,6 +38,9 @@ from bactrian.roleplay.tools import (
     divide_output,
     redirect_to_stderr,
 )
+
+if TYPE_CHECKING:  # a session without tools loads no schema of recipes
+    from bactrian.recipes.schema import ToolsSpec
 
 if TYPE_CHECKING:
     from mcp import Client
