@@ -9,14 +9,13 @@ from typing import Any
 
 from bactrian.analyze.behaviours import BehaviourLike, OwnBehaviour, find_behaviours
 from bactrian.analyze.code_runs import CODE_FAILS, check_runs
-from bactrian.api.selection import merge_installed, read_selection
+from bactrian.api.selection import check_code, merge_installed, read_selection
 from bactrian.errors import InputError
 from bactrian.export.exporter import ExportOptions, OnProgress, export_lists, export_run
 from bactrian.export.format import Format
 from bactrian.export.formats import LISTS, find_format
 from bactrian.export.session_filters import Benchmark, Filters, Predicate, read_benchmark, read_split
 from bactrian.files.plugins import list_plugins
-from bactrian.files.toml import suggest_name
 from bactrian.options import ExportChoices, fill_defaults
 from bactrian.protocol.pack import load_pack
 from bactrian.records.run import BEHAVIOURS
@@ -182,10 +181,5 @@ def _read_code(
             where=flag,
             next=f"Write {' or '.join('mark=NAME' if one == 'mark' else f'{one}=CODE' for one in kinds)}.",
         )
-    if code not in known[kind]:
-        raise InputError(
-            f"There is no {kind} {code!r}.{suggest_name(code, known[kind])}",
-            where=flag,
-            next=f"There are {', '.join(known[kind])}." if known[kind] else f"The run has no {kind}s.",
-        )
+    check_code(kind, code, known[kind], flag)
     return kind, code

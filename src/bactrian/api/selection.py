@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 from bactrian.analyze.aggregate import UNFINISHED
@@ -42,90 +43,93 @@ class SelectedSession:
     """Turns that match ``grep``: their number, and the line of the first match."""
 
 
+@dataclass(frozen=True, slots=True)
 class Selection:
     """Decides which sessions belong to a selection."""
 
-    def __init__(
-        self,
-        options: SelectOptions,
-        *,
-        marks: Mapping[str, frozenset[str]] | None = None,
-        endings: Iterable[str] = (),
-        own: Sequence[OwnBehaviour] = (),
-    ) -> None:
-        """Check ``options``. ``marks`` are by session; ``endings`` are the codes in the run.
-
-        Raises:
-            InputError: a code is unknown, or an expression is not valid.
-        """
-        self._own = own
-        self._marks = marks or {}
-        self._tests: dict[str, Callable[[Session], bool]] = {}
-        known_endings = (*ENDING_CODES, UNFINISHED, *endings)
-        codes = (*BEHAVIOURS, *(behaviour.code for behaviour in own))
-        self._behaviours = _check_codes(options.get("behaviour", ()), codes, "behaviour")
-        self._grep = _compile(grep) if (grep := options.get("grep")) else None
-        self._add("id", options.get("id", ()), _has_id)
-        self._add("role", options.get("role", ()), _has_role)
-        self._add("pair", options.get("pair", ()), _has_pair)
-        self._add("task", options.get("task", ()), _has_task)
-        ending = _check_codes(options.get("ending", ()), known_endings, "ending")
-        self._add("ending", ending, lambda session, code: _find_code(session) == code)
-        marks_of_run = sorted({mark for names in self._marks.values() for mark in names})
-        mark = _check_codes(options.get("mark", ()), marks_of_run, "mark")
-        self._add("mark", mark, lambda session, name: name in self._marks.get(session.id, ()))
-
-    @property
-    def tests(self) -> Mapping[str, Callable[[Session], bool]]:
-        """What a session must pass, by name, apart from behaviours and words."""
-        return self._tests
-
-    @property
-    def is_everything(self) -> bool:
-        """True if no option was given."""
-        return not (self._tests or self._behaviours or self._grep)
+    tests: Mapping[str, Callable[[Session], bool]]
+    """What a session must pass, by name, apart from behaviours and words."""
+    behaviours: tuple[str, ...] = ()
+    own: tuple[OwnBehaviour, ...] = ()
+    grep: re.Pattern[str] | None = None
 
     def match(self, session: Session) -> SelectedSession | None:
         """Return the session with the reasons why it belongs to the selection; None if it does not."""
-        if not all(test(session) for test in self._tests.values()):
+        if not all(test(session) for test in self.tests.values()):
             return None
-        matches: tuple[tuple[int, str], ...] = ()
-        if self._grep is not None:
-            matches = tuple(_find_lines(session, self._grep))
-            if not matches:
-                return None
+        matches = () if self.grep is None else tuple(_find_lines(session, self.grep))
+        if self.grep is not None and not matches:
+            return None
+        # Behaviours come last: to find them takes longest.
         findings: tuple[Finding, ...] = ()
-        if self._behaviours:
-            own = [behaviour for behaviour in self._own if behaviour.code in self._behaviours]
-            findings = tuple(
-                finding
-                for finding in find_behaviours(session, own=own)
-                if finding.behaviour in self._behaviours
-            )
+        if self.behaviours:
+            own = [behaviour for behaviour in self.own if behaviour.code in self.behaviours]
+            every = find_behaviours(session, own=own)
+            findings = tuple(finding for finding in every if finding.behaviour in self.behaviours)
             if not findings:
                 return None
         return SelectedSession(session, findings, matches)
 
-    def _add(self, name: str, words: Words, test: Callable[[Session, str], bool]) -> None:
-        if values := _list_words(words):
-            self._tests[f"{name}={','.join(values)}"] = lambda session: any(
-                test(session, value) for value in values
-            )
-
 
 async def read_selection(store: RunStore, options: SelectOptions) -> Selection:
-    """Return the selection, checked against what the run contains. Raises InputError for an unknown code."""
+    """Return the selection, checked against what the run contains.
+
+    Raises:
+        InputError: a code is unknown, or an expression is not valid.
+    """
     marks: dict[str, set[str]] = {}
     for mark in await store.marks():
         marks.setdefault(mark.session, set()).add(mark.mark)
     endings = {session.ending: None async for session in store.progress() if session.ending is not None}
-    asked = [code for code in _list_words(options.get("behaviour", ())) if code == CODE_FAILS]
+    words = {name: _list_words(options.get(name, ())) for name in ("behaviour", *_TESTS, "ending", "mark")}
+    own = merge_installed([code for code in words["behaviour"] if code == CODE_FAILS])
+    known: Mapping[str, Collection[str]] = {
+        "behaviour": (*BEHAVIOURS, *(behaviour.code for behaviour in own)),
+        "ending": (*ENDING_CODES, UNFINISHED, *endings),
+        "mark": sorted({name for names in marks.values() for name in names}),
+    }
+    for name, codes in known.items():
+        for code in words[name]:
+            check_code(name, code, codes, f"--{name}")
+    grep = options.get("grep")
+    try:
+        pattern = re.compile(grep, re.IGNORECASE) if grep else None
+    except re.error as error:
+        raise InputError(
+            f"{grep!r} is not a regular expression: {error}.",
+            where="--grep",
+            next="Put a backslash before characters such as ( [ * +.",
+        ) from error
+    tests: Mapping[str, Callable[[Session, str], bool]] = {
+        **_TESTS,
+        "ending": lambda session, code: (session.ending.code if session.ending else UNFINISHED) == code,
+        "mark": lambda session, name: name in marks.get(session.id, ()),
+    }
     return Selection(
-        options,
-        marks={session: frozenset(names) for session, names in marks.items()},
-        endings=endings,
-        own=merge_installed(asked),
+        {
+            f"{name}={','.join(words[name])}": _pass_any(test, words[name])
+            for name, test in tests.items()
+            if words[name]
+        },
+        words["behaviour"],
+        own,
+        pattern,
     )
+
+
+def _pass_any(test: Callable[[Session, str], bool], words: Sequence[str]) -> Callable[[Session], bool]:
+    return lambda session: any(test(session, word) for word in words)
+
+
+def check_code(what: str, code: str, known: Collection[str], where: str) -> None:
+    """Refuse a code that is not ``known``. Raises InputError with the nearest."""
+    if code not in known:
+        listed = ", ".join(dict.fromkeys(known))
+        raise InputError(
+            f"There is no {what} {code!r}.{suggest_name(code, known)}",
+            where=where,
+            next=f"There are {listed}." if listed else f"The run has no {what}s.",
+        )
 
 
 def merge_installed(behaviours: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
@@ -147,7 +151,7 @@ async def iterate_selected(
             if (selected := selection.match(session)) is not None:
                 yield selected
         return
-    if selection.is_everything:
+    if not (selection.tests or selection.behaviours or selection.grep):
         ids = [session.id async for session in store.progress()]
     else:
         ids = [session.id async for session in store.sessions() if selection.match(session) is not None]
@@ -208,30 +212,6 @@ def _list_words(words: Words) -> tuple[str, ...]:
     return (words,) if isinstance(words, str) else tuple(words)
 
 
-def _check_codes(words: Words, known: Sequence[str], what: str) -> tuple[str, ...]:
-    codes = _list_words(words)
-    for code in codes:
-        if code not in known:
-            listed = ", ".join(dict.fromkeys(known))
-            raise InputError(
-                f"There is no {what} {code!r}.{suggest_name(code, known)}",
-                where=f"--{what}",
-                next=f"There are {listed}." if listed else f"The run has no {what}s.",
-            )
-    return codes
-
-
-def _compile(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern, re.IGNORECASE)
-    except re.error as error:
-        raise InputError(
-            f"{pattern!r} is not a regular expression: {error}.",
-            where="--grep",
-            next="Put a backslash before characters such as ( [ * +.",
-        ) from error
-
-
 def _find_lines(session: Session, pattern: re.Pattern[str]) -> Iterable[tuple[int, str]]:
     for turn in session.turns:
         text = str(turn.text)
@@ -241,16 +221,8 @@ def _find_lines(session: Session, pattern: re.Pattern[str]) -> Iterable[tuple[in
             yield turn.number, text[max(start, match.start() - 60) : end if end >= 0 else None]
 
 
-def _find_code(session: Session) -> str:
-    return session.ending.code if session.ending else UNFINISHED
-
-
 def _fits(name: str, pattern: str) -> bool:
     return fnmatchcase(name.casefold(), pattern.casefold())
-
-
-def _has_id(session: Session, pattern: str) -> bool:
-    return fnmatchcase(session.id, pattern)
 
 
 def _has_role(session: Session, pattern: str) -> bool:
@@ -271,23 +243,17 @@ def _has_task(session: Session, words: str) -> bool:
     return words.casefold() in f"{session.task.original}\n{session.task.specified or ''}".casefold()
 
 
+_TESTS: Mapping[str, Callable[[Session, str], bool]] = {
+    "id": lambda session, pattern: fnmatchcase(session.id, pattern),
+    "role": _has_role,
+    "pair": _has_pair,
+    "task": _has_task,
+}
+
+
 # One session as JSON, Markdown or a page, with its findings and marks.
 
 
-_STYLE = (
-    ":root{color-scheme:light dark;--card:#f4f6fa;--user:#2f66b3;--assistant:#1b6e43;--other:#8a5a00;--line:#d8dde6}"
-    "@media(prefers-color-scheme:dark){:root{--card:#1c222c;--user:#7ea8e6;--assistant:#7fd3a4;--other:#e6b566;"
-    "--line:#333b48}}"
-    "body{font:1rem/1.55 system-ui,sans-serif;max-width:45rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}"
-    "[data-title]{font-size:1.6rem;margin-bottom:.3rem}"
-    "[data-speaker]{background:var(--card);border-left:4px solid var(--other)!important;border-radius:.35rem;"
-    "padding:.7rem 1rem!important;break-inside:avoid}[data-speaker]>b{color:var(--other)}"
-    "[data-speaker=user]{border-color:var(--user)!important}[data-speaker=user]>b{color:var(--user)}"
-    "[data-speaker=assistant]{border-color:var(--assistant)!important}[data-speaker=assistant]>b{color:var(--assistant)}"
-    "ul{font-size:.9rem;padding-left:1.2rem}hr{border:0;border-top:1px solid var(--line);margin:2.5rem 0}"
-    "footer{border-top:1px solid var(--line);margin-top:2.5rem;padding-top:.6rem;font-size:.85rem;opacity:.75}"
-    "@media print{*{print-color-adjust:exact}body{margin:0;max-width:none}}"
-)
 _FOOTER = "Shown by Bactrian. What language models say may be wrong; nothing here was checked."
 
 
@@ -323,22 +289,30 @@ def write_markdown(session: Session, findings: Sequence[Finding] = (), marks: Se
         lines += ["", f"## {turn.number}. {to_markdown(turn.role)} ({to_markdown(turn.speaker)})", ""]
         lines.append(to_printable(turn.text).strip())
         lines += [f"\n> {line}" for line in write_findings(findings, turn.number)]
-    lines += ["", "---", "", to_markdown(_write_ending(session)), ""]
+    end = session.ending
+    text = (
+        f"{end.code} at turn {end.turn}: {end.evidence}"
+        if end
+        else f"not ended, {len(session.turns)} messages"
+    )
+    lines += ["", "---", "", to_markdown(text), ""]
     return "\n".join(lines)
 
 
 def render_page(sessions: Sequence[tuple[Session, Sequence[Finding]]], title: str) -> str:
     """Return the sessions as one self-contained HTML page for light and dark screens; all text is escaped."""
-    body = "<hr>".join(
-        session._repr_html_() + _render_findings(findings)  # pyright: ignore[reportPrivateUsage]
-        for session, findings in sessions
-    )
+    style = files("bactrian.api").joinpath("conversation.css").read_text("utf-8")
+    parts: list[str] = []
+    for session, findings in sessions:
+        items = "".join(f"<li>{escape(line)}</li>" for line in write_findings(findings))
+        page = session._repr_html_()  # pyright: ignore[reportPrivateUsage]
+        parts.append(page + (f"<ul>{items}</ul>" if items else ""))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{escape(to_printable(title))}</title>"
-        f"<style>{_STYLE}</style></head>"
-        f"<body><main>{body}</main><footer>{_FOOTER}</footer></body></html>\n"
+        f"<style>{style}</style></head>"
+        f"<body><main>{'<hr>'.join(parts)}</main><footer>{_FOOTER}</footer></body></html>\n"
     )
 
 
@@ -364,17 +338,6 @@ def write_findings(findings: Sequence[Finding], turn: int | None = None) -> list
         for finding in sorted(findings, key=lambda finding: finding.turn)
         if turn in (None, finding.turn)
     ]
-
-
-def _render_findings(findings: Sequence[Finding]) -> str:
-    items = "".join(f"<li>{escape(to_printable(line))}</li>" for line in write_findings(findings))
-    return f"<ul>{items}</ul>" if items else ""
-
-
-def _write_ending(session: Session) -> str:
-    if session.ending is None:
-        return f"not ended, {len(session.turns)} messages"
-    return f"{session.ending.code} at turn {session.ending.turn}: {session.ending.evidence}"
 
 
 def _drop_event(line: dict[str, Any]) -> dict[str, Any]:
