@@ -570,7 +570,7 @@ class SpendingOptions(TypedDict, total=False):
 
 
 class ComparisonOptions(SpendingOptions, total=False):
-    """Keyword options of :func:`evaluate_agents`, :func:`compare_models` and :func:`extract_solutions`."""
+    """Keyword options of :func:`compare_models`."""
 
     math: Annotated[
         bool,
@@ -582,6 +582,31 @@ class ComparisonOptions(SpendingOptions, total=False):
     by_roles: Annotated[
         bool,
         Option("--by-roles", "Intervals by resampling pairs of roles instead of tasks.", default=False),
+    ]
+
+
+class DrawOptions(SpendingOptions, total=False):
+    """Keyword options of :func:`extract_solutions`: which role-plays of a run."""
+
+    tasks: Annotated[int, Option("--tasks", "Tasks to draw at random.", short="-n", min=1, default=100)]
+    only: Annotated[
+        str | Path | None,
+        replace(ONLY, metavar="FILE"),
+        "Instead of a draw: a file of session ids, one a line.",
+    ]
+    out: Annotated[str | Path | None, OUT, "Folder of the solutions. Default: RUN.agents, or RUN.extraction."]
+
+
+class AgentOptions(DrawOptions, ComparisonOptions, total=False):
+    """Keyword options of :func:`evaluate_agents`."""
+
+    chain_of_thought: Annotated[
+        bool,
+        Option("--chain-of-thought", "Also compare with answers that think step by step.", default=False),
+    ]
+    against: Annotated[
+        str | Path | None,
+        Option("--against", "Compare with the role-plays of another run on the same tasks."),
     ]
 
 

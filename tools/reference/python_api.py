@@ -31,12 +31,8 @@ _RETURNED = {
 }
 """Classes of objects that the public ones contain or return, and their modules."""
 _OPTIONS = (
-    "PlayOptions",
-    "GenerateOptions",
-    "SelectOptions",
-    "ExportChoices",
-    "ComparisonOptions",
-    "ScoreOptions",
+    *("PlayOptions", "GenerateOptions", "SelectOptions", "ExportChoices"),
+    *("AgentOptions", "ComparisonOptions", "DrawOptions", "ScoreOptions"),
 )
 _CROSS = re.compile(r":(?:class|func|meth|attr|data|mod):`~?([^`]+)`")
 

@@ -17,7 +17,6 @@ from bactrian.errors import BudgetReached, InputError
 from bactrian.evaluate.comparison import ComparedRuns, build_comparison_report
 from bactrian.evaluate.comparison_jobs import Solutions, Way, build_solution_recipe, build_verdict_recipe
 from bactrian.evaluate.question_sets import (
-    QuestionSet,
     draw_tasks,
     find_usual_model,
     list_conversations,
@@ -28,7 +27,15 @@ from bactrian.evaluate.question_sets import (
 from bactrian.evaluate.verdicts import Style, read_solutions
 from bactrian.evaluate.votes import name_folder
 from bactrian.models.budget import RAISE_LIMIT
-from bactrian.options import ComparisonOptions, GenerateOptions, SpendingOptions, check_options, fill_defaults
+from bactrian.options import (
+    AgentOptions,
+    ComparisonOptions,
+    DrawOptions,
+    GenerateOptions,
+    SpendingOptions,
+    check_options,
+    fill_defaults,
+)
 from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.schema import Recipe
 from bactrian.runs.wiring import RunOrder
@@ -87,15 +94,10 @@ class RunSeries:
         options: SpendingOptions,
         run: RunFunction = run_quietly,
         forecast: ForecastFunction | None = None,
-        only: str | Path | None = None,
     ) -> None:
-        """Make a series; with ``forecast``, nothing is run, and the cost of each run is shown instead.
-
-        ``only`` names the tasks in a file, instead of a draw.
-        """
-        self.options = fill_defaults(options, ComparisonOptions)
+        """Make a series; with ``forecast``, nothing is run, and the cost of each run is shown instead."""
+        self.options = fill_defaults(options, AgentOptions)
         self.forecast = forecast
-        self.only = only
         self.code = 0
         """The highest exit code of the runs so far."""
         self._budget = None if forecast else options.get("budget")
@@ -199,23 +201,15 @@ async def compare_role_plays(
     run: str | Path,
     judges: Sequence[ModelLike],
     series: RunSeries,
-    *,
-    tasks: int = 100,
     model: ModelLike | None = None,
     extractor: ModelLike | None = None,
-    chain_of_thought: bool = False,
-    against: str | Path | None = None,
-    out: str | Path | None = None,
 ) -> Comparison:
     """Compare the solutions of role-plays with single answers; see :func:`evaluate_agents`."""
-    ways = ["extraction", "against" if against else "single_shot"]
-    if chain_of_thought:
+    options = series.options
+    ways: list[Way] = ["extraction", "against" if options["against"] else "single_shot"]
+    if options["chain_of_thought"]:
         ways.append("chain_of_thought")
-    source = find_run(Path(run))
-    folder = name_folder(source, out)
-    other = None if against is None else find_run(Path(against))
-    plan = await _plan_role_plays(source, folder, ways, series, tasks, model, extractor, other)
-    return await _compare(plan, judges, series)
+    return await _compare(await _plan_role_plays(run, ways, series, model, extractor), judges, series)
 
 
 async def compare_answers(
@@ -228,54 +222,33 @@ async def compare_answers(
     out: str | Path | None = None,
 ) -> Comparison:
     """Compare the answers of two models to a set of questions; see :func:`compare_models`."""
-    plan = _plan_answers(models, load_questions(questions), series.options["seed"] or 0, limit, out)
+    asked = load_questions(questions)
+    tasks = draw_tasks(asked.questions, limit, series.options["seed"] or 0)
+    names = _write_words("-".join(map(name_model, models)))[:100]
+    spec = Solutions(ways=("first", "second"), question_set=asked.name, task_label="question")
+    plan = SolutionPlan(
+        name_folder(Path(f"{names}.{asked.name}.db"), out, "pairwise"),
+        build_solution_recipe(tasks, spec),
+        {"first": models[0], "second": models[1]},
+        [("first", "second")],
+        len(tasks),
+        one_answer=asked.has_one_answer,
+    )
     return await _compare(plan, judges, series)
 
 
-def _plan_answers(
-    models: tuple[ModelLike, ModelLike],
-    questions: QuestionSet,
-    seed: int,
-    limit: int | None,
-    out: str | Path | None,
-) -> SolutionPlan:
-    asked = draw_tasks(questions.questions, limit, seed)
-    names = _write_words("-".join(map(name_model, models)))[:100]
-    spec = Solutions(ways=("first", "second"), question_set=questions.name, task_label="question")
-    return SolutionPlan(
-        Path(out or f"{names}.{questions.name}.pairwise").absolute(),
-        build_solution_recipe(asked, spec),
-        {"first": models[0], "second": models[1]},
-        [("first", "second")],
-        len(asked),
-        one_answer=questions.has_one_answer,
-    )
-
-
-async def extract_role_plays(
-    run: str | Path,
-    series: RunSeries,
-    *,
-    tasks: int = 100,
-    model: ModelLike | None = None,
-    out: str | Path | None = None,
-) -> Path:
+async def extract_role_plays(run: str | Path, series: RunSeries, model: ModelLike | None = None) -> Path:
     """Write the solutions of role-plays, and return the run that contains them; see :func:`extract_solutions`."""
-    source = find_run(Path(run))
-    folder = name_folder(source, out, "extraction")
-    plan = await _plan_role_plays(source, folder, ["extraction"], series, tasks, model)
+    plan = await _plan_role_plays(run, ["extraction"], series, model)
     return (await run_comparison(plan, (), series)).solutions
 
 
 async def _plan_role_plays(
-    run: Path,
-    folder: Path,
+    run: str | Path,
     ways: Sequence[Way],
     series: RunSeries,
-    tasks: int,
     model: ModelLike | None,
     extractor: ModelLike | None = None,
-    against: Path | None = None,
 ) -> SolutionPlan:
     """Draw the tasks of a run, and return how they are solved and compared.
 
@@ -283,7 +256,10 @@ async def _plan_role_plays(
         InputError: the run has no conversations to draw from.
         StoreError: a run cannot be read.
     """
-    sessions = await list_conversations(run)
+    source, options = find_run(Path(run)), series.options
+    folder = name_folder(source, options["out"], *(() if len(ways) > 1 else ways))
+    against = find_run(Path(options["against"])) if options["against"] else None
+    sessions = await list_conversations(source)
     if against is not None:
         others = set(await list_conversations(against))
         sessions = [session for session in sessions if session in others]
@@ -293,14 +269,20 @@ async def _plan_role_plays(
                 where=str(against),
                 next="`bactrian generate --fork NEW --keep-tasks` makes a second run on the same tasks.",
             )
-    only = series.only
-    spec = _make_spec(run, ways, series, None if only else tasks, against)
+    only, tasks = options["only"], options["tasks"]
+    spec = Solutions(
+        ways=tuple(ways),
+        source=str(source.absolute()),
+        against=str(against.absolute()) if against else "",
+        seed=options["seed"] or 0,
+        drawn=None if only else tasks,
+    )
     if only is not None:
         drawn = read_task_file(Path(only), sessions)
     else:
         stored = await read_stored_draw(folder / "solutions.db", spec)
         drawn = stored or draw_tasks(sessions, tasks, spec.seed)
-    model = model or await find_usual_model(run, drawn[0])
+    model = model or await find_usual_model(source, drawn[0])
     extractor = extractor or model
     return SolutionPlan(
         folder,
@@ -308,18 +290,6 @@ async def _plan_role_plays(
         {way: extractor if way in ("extraction", "against") else model for way in ways},
         list(combinations(ways, 2)),
         len(drawn),
-    )
-
-
-def _make_spec(
-    run: Path, ways: Sequence[Way], series: RunSeries, drawn: int | None, against: Path | None
-) -> Solutions:
-    return Solutions(
-        ways=tuple(ways),
-        source=str(run.absolute()),
-        against=str(against.absolute()) if against else "",
-        seed=series.options["seed"] or 0,
-        drawn=drawn,
     )
 
 
@@ -345,14 +315,9 @@ def evaluate_agents(
     run: str | Path,
     *,
     judge: ModelLike | Sequence[ModelLike],
-    tasks: int = 100,
     model: ModelLike | None = None,
     extractor: ModelLike | None = None,
-    chain_of_thought: bool = False,
-    against: str | Path | None = None,
-    out: str | Path | None = None,
-    only: str | Path | None = None,
-    **options: Unpack[ComparisonOptions],
+    **options: Unpack[AgentOptions],
 ) -> Json:
     """Compare the solutions of role-plays with single answers, by judges, as ``bactrian evaluate agents`` does.
 
@@ -370,14 +335,9 @@ def evaluate_agents(
     Args:
         run: A run of role-plays.
         judge: The model that judges, or several for a panel.
-        tasks: Tasks to draw at random.
         model: Writes the single answers; default the run's assistant.
         extractor: Extracts solutions from conversations; default ``model``.
-        chain_of_thought: Also compare with answers that think step by step.
-        against: Another run, whose role-plays on the same tasks take the place of single answers.
-        out: Folder of solutions and verdicts; default ``RUN.agents``.
-        only: Instead of a draw: a file of session ids, one a line.
-        options: See :class:`ComparisonOptions`.
+        options: See :class:`AgentOptions`.
 
     Returns:
         The report, as ``--json`` writes it.
@@ -386,18 +346,8 @@ def evaluate_agents(
         InputError: an argument cannot be used, or the run has no finished role-play.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_options(evaluate_agents, options, ComparisonOptions)
-    work = compare_role_plays(
-        run,
-        _list_judges(judge),
-        RunSeries(options, only=only),
-        tasks=tasks,
-        model=model,
-        extractor=extractor,
-        chain_of_thought=chain_of_thought,
-        against=against,
-        out=out,
-    )
+    check_options(evaluate_agents, options, AgentOptions)
+    work = compare_role_plays(run, _list_judges(judge), RunSeries(options), model, extractor)
     return run_sync(work).report or {}
 
 
@@ -449,13 +399,7 @@ def compare_models(
 
 @use_python_words()
 def extract_solutions(
-    run: str | Path,
-    *,
-    tasks: int = 100,
-    model: ModelLike | None = None,
-    out: str | Path | None = None,
-    only: str | Path | None = None,
-    **options: Unpack[ComparisonOptions],
+    run: str | Path, *, model: ModelLike | None = None, **options: Unpack[DrawOptions]
 ) -> list[dict[str, str]]:
     """Write the solution of each conversation as one text in the solver's own voice, and return them.
 
@@ -472,11 +416,10 @@ def extract_solutions(
         InputError: an argument cannot be used, or the run has no finished role-play.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_options(extract_solutions, options, ComparisonOptions)
+    check_options(extract_solutions, options, DrawOptions)
 
     async def extract() -> list[dict[str, str]]:
-        series = RunSeries(options, only=only)
-        return await read_extracted(await extract_role_plays(run, series, tasks=tasks, model=model, out=out))
+        return await read_extracted(await extract_role_plays(run, RunSeries(options), model))
 
     return run_sync(extract())
 

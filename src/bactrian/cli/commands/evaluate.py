@@ -73,13 +73,14 @@ from bactrian.options import (
     JUDGE,
     LIMIT,
     MODEL,
-    ONLY,
     OUT,
     REPORT,
     RUN,
     TEMPERATURE,
+    AgentOptions,
     BaseUrl,
     ComparisonOptions,
+    DrawOptions,
     Option,
     ScoreOptions,
     Seed,
@@ -93,14 +94,18 @@ Number = TypeVar("Number", int, float)
 _RESUME = "All results so far are stored; the same command resumes."
 
 
-class ExtractionFlags(SpendingOptions, total=False):
+class _Shown(SpendingOptions, total=False):
     """How models are asked, and what is shown."""
 
     forecast: Annotated[bool, FORECAST]
     as_json: Annotated[bool, JSON]
 
 
-class ComparisonFlags(ExtractionFlags, ComparisonOptions, total=False):
+class ExtractionFlags(_Shown, DrawOptions, total=False):
+    """Which conversations are extracted."""
+
+
+class ComparisonFlags(_Shown, ComparisonOptions, total=False):
     """Who judges, and where the report goes."""
 
     judge: Annotated[
@@ -109,6 +114,10 @@ class ComparisonFlags(ExtractionFlags, ComparisonOptions, total=False):
         "Model that judges. Without one, solutions are only written. Can be repeated, for a panel.",
     ]
     report: Annotated[Path | None, REPORT]
+
+
+class AgentFlags(ComparisonFlags, AgentOptions, total=False):
+    """What role-plays are compared with."""
 
 
 class ScoreFlags(ScoreOptions, total=False):
@@ -127,9 +136,9 @@ class _Evaluation:
         self.as_json: bool = flags.get("as_json", False)
         self.forecast: ForecastFunction | None = self._forecast if flags.get("forecast") else None
 
-    def make_series(self, only: Path | None = None) -> RunSeries:
+    def make_series(self) -> RunSeries:
         """Return the series of its runs."""
-        return RunSeries(cast("SpendingOptions", self.flags), self.run, self.forecast, only)
+        return RunSeries(cast("SpendingOptions", self.flags), self.run, self.forecast)
 
     async def run(self, order: RunOrder) -> int:
         """Run the jobs of an order, show the progress, and return the exit code."""
@@ -159,18 +168,6 @@ class _Evaluation:
             show(report)
 
 
-@dataclass(frozen=True, slots=True)
-class DrawFlags:
-    """Which tasks are evaluated."""
-
-    tasks: Annotated[int, Option("--tasks", "Tasks to draw at random.", short="-n", min=1)] = 100
-    only: Annotated[
-        Path | None,
-        replace(ONLY, metavar="FILE"),
-        "Instead of a draw: a file of session ids, one a line.",
-    ] = None
-
-
 def agents(
     run_file: Annotated[Path | None, Argument(metavar="RUN", help="A run of role-plays.")] = None,
     model: Annotated[
@@ -182,22 +179,13 @@ def agents(
         str | None,
         Option("--extractor", "Model that extracts the solutions. Default: that of --model."),
     ] = None,
-    chain_of_thought: Annotated[
-        bool, Option("--chain-of-thought", "Also compare with answers that think step by step.")
-    ] = False,
-    against: Annotated[
-        Path | None,
-        Option("--against", "Compare with the role-plays of another run on the same tasks."),
-    ] = None,
-    draw: DrawFlags = DrawFlags(),
-    out: Annotated[Path | None, OUT, "Folder of solutions and verdicts. Default: RUN.agents."] = None,
     dilemma: Annotated[
         Path | None, Option("--dilemma", "Also write the solutions for CAMEL's voting app: FILE.zip.")
     ] = None,
     paper: Annotated[
         bool, Option("--paper", "Show the paper's figures, and what each is compared with.")
     ] = False,
-    **flags: Unpack[ComparisonFlags],
+    **flags: Unpack[AgentFlags],
 ) -> None:
     """Compare the solutions of role-plays with single answers, by judges (tables 1, 8 and 9 of the paper)."""
     if paper:
@@ -206,20 +194,10 @@ def agents(
     if run_file is None:
         raise InputError("There is no run to evaluate.", where="RUN", next="bactrian evaluate agents RUN")
     evaluation = _Evaluation(flags)
-    series = evaluation.make_series(draw.only)
+    series = evaluation.make_series()
 
     async def compare() -> int:
-        compared = await compare_role_plays(
-            run_file,
-            flags.get("judge", ()),
-            series,
-            tasks=draw.tasks,
-            model=model,
-            extractor=extractor,
-            chain_of_thought=chain_of_thought,
-            against=against,
-            out=out,
-        )
+        compared = await compare_role_plays(run_file, flags.get("judge", ()), series, model, extractor)
         evaluation.write(compared.report, "comparison.html.j2", show_comparison)
         if flags.get("forecast"):
             return series.code
@@ -239,16 +217,14 @@ def agents(
 def extract(
     run_file: Annotated[Path, Argument(metavar="RUN", help="A run of role-plays.")],
     model: Annotated[str | None, MODEL, "Model that extracts. Default: the run's assistant."] = None,
-    draw: DrawFlags = DrawFlags(),
-    out: Annotated[Path | None, OUT, "Folder of the solutions. Default: RUN.extraction."] = None,
     **flags: Unpack[ExtractionFlags],
 ) -> None:
     """Write the solution of each conversation as one text, in the solver's own voice."""
     evaluation = _Evaluation(flags)
-    series = evaluation.make_series(draw.only)
+    series = evaluation.make_series()
 
     async def write() -> int:
-        solutions = await extract_role_plays(run_file, series, tasks=draw.tasks, model=model, out=out)
+        solutions = await extract_role_plays(run_file, series, model)
         if flags.get("forecast"):
             return series.code
         if flags.get("as_json"):
