@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -86,36 +86,50 @@ async def find_roles(
     """
     traits = get_traits(model)
     small = traits.small
-    found = RoleSuggestions(())
-    fruitless = 0
-    while len(found.experts) < count:
-        wanted = min(count - len(found.experts), _SMALL_ROLES_PER_ANSWER if small else _ROLES_PER_ANSWER)
+    enforced = traits.constrained_by == "grammar" if constrained is None else constrained
+    suggested = RoleSuggestions(())
+    fruitless, names = 0, set[str]()
+    while (missing := count - len(suggested.experts)) > 0:
+        wanted = min(missing, _SMALL_ROLES_PER_ANSWER if small else _ROLES_PER_ANSWER)
+        parts = [
+            render_prompt("roles_question_small", task=task)
+            if small
+            else render_prompt("roles_question", task=task, count=wanted)
+        ]
+        if suggested.experts:
+            taken = "\n".join(f"- {expert.name}" for expert in suggested.experts)
+            parts.append(render_prompt("roles_taken", names=taken))
+        if language:
+            parts.append(render_prompt("roles_language", language=language))
+        sampling = Sampling(
+            temperature,
+            max_tokens=_TOKENS_EACH * wanted + (0 if small else 400),
+            seed=None if seed is None else seed + suggested.calls,
+        )
         request = Request(
-            messages=(Message("user", Text(_question(task, wanted, found.experts, language, small=small))),),
-            sampling=apply_parameters(
-                Sampling(
-                    temperature,
-                    max_tokens=_TOKENS_EACH * wanted + (0 if small else 400),
-                    seed=None if seed is None else seed + found.calls,
-                ),
-                parameters,
-            ),
-            response_format=_form(wanted, small=small)
-            if (traits.constrained_by == "grammar" if constrained is None else constrained)
-            else None,
+            messages=(Message("user", Text("\n\n".join(parts))),),
+            sampling=apply_parameters(sampling, parameters),
+            response_format=_build_format(wanted, small=small) if enforced else None,
             session="roles",
             agent="role_assigner",
-            call_index=found.calls,
-            replay_index=found.calls,
+            call_index=suggested.calls,
+            replay_index=suggested.calls,
         )
         reply = await model.reply(request)
-        new = _new(read_roles(reply.text), found.experts)[: count - len(found.experts)]
+        new: list[SuggestedRole] = []
+        for expert in read_roles(reply.text):
+            if expert.name.casefold() not in names and len(new) < missing:
+                names.add(expert.name.casefold())
+                new.append(expert)
         fruitless = 0 if new else fruitless + 1
-        found = RoleSuggestions((*found.experts, *new), found.usage + reply.usage, found.calls + 1)
-        yield found
-        if fruitless >= _FRUITLESS and len(found.experts) < count:
+        suggested = RoleSuggestions(
+            (*suggested.experts, *new), suggested.usage + reply.usage, suggested.calls + 1
+        )
+        yield suggested
+        if fruitless >= _FRUITLESS:
             raise BadReply(
-                f"The model named {len(found.experts)} of {count} roles, and no new one in {fruitless} answers.",
+                f"The model named {len(suggested.experts)} of {count} roles, "
+                f"and no new one in {fruitless} answers.",
                 where=model.name,
                 next="Ask for fewer with --count, or use another model.",
                 sample=reply.raw,
@@ -145,31 +159,7 @@ def _expert(fields: dict[str, str]) -> list[SuggestedRole]:
     return [SuggestedRole(clean_text(name), clean_text(fields["desc"]), clean_text(fields.get("comp", "")))]
 
 
-def _new(experts: Sequence[SuggestedRole], known: Sequence[SuggestedRole]) -> list[SuggestedRole]:
-    names = {expert.name.casefold() for expert in known}
-    new: list[SuggestedRole] = []
-    for expert in experts:
-        if expert.name.casefold() not in names:
-            names.add(expert.name.casefold())
-            new.append(expert)
-    return new
-
-
-def _question(
-    task: str, count: int, known: Sequence[SuggestedRole], language: str | None, *, small: bool
-) -> str:
-    if small:
-        parts = [render_prompt("roles_question_small", task=task)]
-    else:
-        parts = [render_prompt("roles_question", task=task, count=count)]
-    if known:
-        parts.append(render_prompt("roles_taken", names="\n".join(f"- {expert.name}" for expert in known)))
-    if language:
-        parts.append(render_prompt("roles_language", language=language))
-    return "\n\n".join(parts)
-
-
-def _form(count: int, *, small: bool) -> ResponseFormat:
+def _build_format(count: int, *, small: bool) -> ResponseFormat:
     name = (
         '[A-Z] [a-z]{3,14} (" " [A-Z] [a-z]{3,14})? (" " [A-Z] [a-z]{3,14})?'
         if small
@@ -182,8 +172,8 @@ def _form(count: int, *, small: bool) -> ResponseFormat:
         name="roles",
         schema=make_object_schema(roles={"type": "array", "items": expert}),
         grammar=(
-            f"root ::= {' '.join(['one'] * count)}\n"
-            f'one ::= "Role: " {name} "\\nDescription: " line "\\nCompetencies: " line "\\n\\n"\n'
+            f"root ::= {' '.join(['expert'] * count)}\n"
+            f'expert ::= "Role: " {name} "\\nDescription: " line "\\nCompetencies: " line "\\n\\n"\n'
             f"line ::= {line}\n"
         ),
         read=_from_json,
@@ -192,6 +182,6 @@ def _form(count: int, *, small: bool) -> ResponseFormat:
 
 def _from_json(text: str) -> str:
     return "\n".join(
-        f"Role: {one.role}\nDescription: {one.description}\nCompetencies: {one.competencies}\n"
-        for one in _Experts.model_validate_json(text).roles
+        f"Role: {expert.role}\nDescription: {expert.description}\nCompetencies: {expert.competencies}\n"
+        for expert in _Experts.model_validate_json(text).roles
     )
