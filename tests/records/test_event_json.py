@@ -149,7 +149,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(events)
 def test_an_event_is_read_back_as_it_was(event: Event) -> None:
     line = json.loads(json.dumps(write_event(event)))

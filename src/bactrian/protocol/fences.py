@@ -109,14 +109,14 @@ def is_blank(body: str, *, by_user: bool) -> bool:
 
 def find_quotation(text: str, quote: str) -> tuple[int, int] | None:
     """Return begin and end of ``quote`` in ``text``, even if it was shortened or put on one line; None if not found."""
-    said = quote.strip().removesuffix("…").rstrip()
-    if not said:
+    wanted = quote.strip().removesuffix("…").rstrip()
+    if not wanted:
         return None
-    begin = text.find(said)
+    begin = text.find(wanted)
     if begin >= 0:
-        return begin, begin + len(said)
-    found = re.search(r"\s+".join(map(re.escape, said.split())), text)
-    return None if found is None else found.span()
+        return begin, begin + len(wanted)
+    match = re.search(r"\s+".join(map(re.escape, wanted.split())), text)
+    return None if match is None else match.span()
 
 
 # Blocks of Python in the reply of an embodied agent, and the record of what came of them.
@@ -135,12 +135,12 @@ def split_blocks(text: str, most: int) -> tuple[str, list[str]]:
 
     Blocks after the first ``most`` are joined to the last of these. A block that is not closed ends with the text.
     """
-    found = [one for one in find_blocks(text) if one.language in PYTHON and one.code.strip()]
-    blocks = [one.code for one in found]
+    fenced = [block for block in find_blocks(text) if block.language in PYTHON and block.code.strip()]
+    blocks = [block.code for block in fenced]
     if len(blocks) > most:
         blocks[most - 1 :] = ["\n".join(blocks[most - 1 :])]
-    for one in reversed(found):
-        text = text[: one.begin] + text[one.end :]
+    for block in reversed(fenced):
+        text = text[: block.begin] + text[block.end :]
     return re.sub(r"\n{3,}", "\n\n", text).strip(), blocks
 
 
@@ -162,7 +162,7 @@ def write_record(uses: Iterable[Use]) -> str:
     """Write what an embodied agent did in a turn, in the paper's form; empty if it did nothing."""
     rounds = group_rounds(uses)
     return "\n\n".join(
-        f"{ACTIONS}\n{write_actions(one)}\n\n{RESULTS}\n{write_results(one)}" for one in rounds
+        f"{ACTIONS}\n{write_actions(group)}\n\n{RESULTS}\n{write_results(group)}" for group in rounds
     )
 
 
@@ -170,9 +170,9 @@ def insert_record(text: str, record: str) -> Text:
     """Return ``text`` with ``record`` at its end, before the words that ask for the next request."""
     if not record:
         return Text(text)
-    found = _NEXT.search(text)
-    said, rest = (text[: found.start()], "\n\nNext request.") if found else (text.rstrip(), "")
-    return Text(f"{said}\n\n{record}{rest}")
+    match = _NEXT.search(text)
+    before, rest = (text[: match.start()], "\n\nNext request.") if match else (text.rstrip(), "")
+    return Text(f"{before}\n\n{record}{rest}")
 
 
 def read_code(arguments: str) -> str | None:
@@ -186,4 +186,4 @@ def read_code(arguments: str) -> str | None:
 
 def is_embodied(kit: Toolkit) -> bool:
     """Return True if ``kit`` is an embodied agent's: it has the tool for code and no other."""
-    return [(one.name, dict(one.parameters)) for one in kit.tools] == [(PYTHON_TOOL, PYTHON_SCHEMA)]
+    return [(tool.name, dict(tool.parameters)) for tool in kit.tools] == [(PYTHON_TOOL, PYTHON_SCHEMA)]

@@ -114,7 +114,7 @@ def to_file_name(text: str) -> str:
 
     A long name is cut and ends with a hash of the whole text.
     """
-    plain = "".join(one if one.isalnum() or one in "_-." else f"%{ord(one):02X}" for one in text)
+    plain = "".join(char if char.isalnum() or char in "_-." else f"%{ord(char):02X}" for char in text)
     if plain.startswith(".") or not plain:
         plain = f"%{plain}"
     if len(plain.encode()) > _LONGEST_NAME:

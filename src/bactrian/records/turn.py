@@ -166,11 +166,11 @@ def read_arguments(arguments: str) -> Any:
 def to_messages(uses: Iterable[Use]) -> list[Message]:
     """Convert the uses of one turn to messages: the agent's calls and their results."""
     messages: list[Message] = []
-    for one in group_rounds(uses):
-        calls = tuple(use.call.wanted for use in one)
-        messages.append(Message("assistant", one[0].call.text, calls))
+    for group in group_rounds(uses):
+        calls = tuple(use.call.wanted for use in group)
+        messages.append(Message("assistant", group[0].call.text, calls))
         messages += [
-            Message("tool", use.result.text, answers=use.call.wanted.id) for use in one if use.result
+            Message("tool", use.result.text, answers=use.call.wanted.id) for use in group if use.result
         ]
     return messages
 
@@ -356,8 +356,8 @@ class Deliberation:
     def of(self, number: int, round_: int) -> tuple[list[Proposal], list[Decision]]:
         """Return the proposals and decisions of one round of one turn."""
         return (
-            [one for one in self.proposals if (one.number, one.round) == (number, round_)],
-            [one for one in self.verdicts if (one.number, one.round) == (number, round_)],
+            [made for made in self.proposals if (made.number, made.round) == (number, round_)],
+            [made for made in self.verdicts if (made.number, made.round) == (number, round_)],
         )
 
     def choices(self) -> Iterator[Preference]:
@@ -365,8 +365,8 @@ class Deliberation:
 
         In a search, the turn of the best line is preferred over its siblings, which continue the same line.
         """
-        ordered = sorted(self.verdicts, key=lambda one: (one.number, one.round, one.attempt))
-        last = {(one.number, one.round): one for one in ordered}
+        ordered = sorted(self.verdicts, key=lambda made: (made.number, made.round, made.attempt))
+        last = {(made.number, made.round): made for made in ordered}
         best: tuple[int, int | None] | None = None
         searched: list[Preference] = []
         for (number, round_), verdict in reversed(last.items()):
@@ -377,10 +377,10 @@ class Deliberation:
                 continue
             # Backwards from the end: the best proposal for a turn is the parent of the best one for the next turn.
             place = best[1] if best is not None and best[0] == number else verdict.kept[0]
-            chosen = next((one for one in proposals if one.place == place), None)
+            chosen = next((made for made in proposals if made.place == place), None)
             best = None if chosen is None or chosen.parent is None else (number - 1, chosen.parent)
             if chosen is not None:
-                rivals = [one for one in proposals if one.parent == chosen.parent]
+                rivals = [made for made in proposals if made.parent == chosen.parent]
                 if (choice := _make_preference(replace(verdict, place=place), rivals)) is not None:
                     searched.append(choice)
         yield from reversed(searched)

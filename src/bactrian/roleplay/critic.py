@@ -189,7 +189,7 @@ class CriticQuestion:
     @property
     def places(self) -> list[int]:
         """Indices of the candidates."""
-        return [one.place for one in self.proposals] if self.ways is None else list(self.ways)
+        return [proposal.place for proposal in self.proposals] if self.ways is None else list(self.ways)
 
     @property
     def number(self) -> int:

@@ -54,7 +54,7 @@ class Workbench:
         self._blocks = 0
         self._acted: list[str] = []
         self.lost = False  # True if names of earlier blocks are gone, and the agent has not been told.
-        self.tool = Tool(PYTHON_TOOL, describe_actions([one.tool for one in actions]), PYTHON_SCHEMA)
+        self.tool = Tool(PYTHON_TOOL, describe_actions([action.tool for action in actions]), PYTHON_SCHEMA)
 
     async def run(self, arguments: str) -> str:
         """Run a block and return what came of it.
@@ -91,7 +91,7 @@ class Workbench:
             self.close()
         if self._session is None:
             limits = Limits(cpu=_CPU, wall=self._seconds)
-            actions = {one.tool.name: self._make_action(one, loop) for one in self._actions}
+            actions = {action.tool.name: self._make_action(action, loop) for action in self._actions}
             self._session = SandboxSession(limits, actions, files=self._files.read())
         session = self._session
         lost, self.lost, self._acted = self.lost, False, []
@@ -106,25 +106,25 @@ class Workbench:
         note = [render_prompt("embodied_restarted")] if lost else []
         return "\n".join([*note, *_describe(outcome, self._acted, found)]), outcome.ending == "ok"
 
-    def _make_action(self, one: Runnable, loop: asyncio.AbstractEventLoop) -> Action:
+    def _make_action(self, tool: Runnable, loop: asyncio.AbstractEventLoop) -> Action:
         """Return the function that the sandboxed code reaches by the tool's name. Its arguments may be anything."""
-        names = list(cast("Mapping[str, object]", one.tool.parameters.get("properties", {})))
+        names = list(cast("Mapping[str, object]", tool.tool.parameters.get("properties", {})))
 
         def act(*arguments: object, **keywords: object) -> object:
             if len(self._acted) >= _CALLS:
                 raise RuntimeError(f"a block may take {_CALLS} actions")
             if len(arguments) > len(names):
-                raise TypeError(f"{one.tool.name} takes {len(names)} arguments")
-            given = dict(zip(names, arguments, strict=False))
-            if twice := given.keys() & keywords.keys():
-                raise TypeError(f"{one.tool.name} got {', '.join(map(str, twice))} twice")
-            asked = json.dumps({**given, **keywords})
+                raise TypeError(f"{tool.tool.name} takes {len(names)} arguments")
+            named = dict(zip(names, arguments, strict=False))
+            if twice := named.keys() & keywords.keys():
+                raise TypeError(f"{tool.tool.name} got {', '.join(map(str, twice))} twice")
+            asked = json.dumps({**named, **keywords})
             result = "failed"
             try:
-                answer = asyncio.wait_for(one.run(asked), self._seconds)
+                answer = asyncio.wait_for(tool.run(asked), self._seconds)
                 result = asyncio.run_coroutine_threadsafe(answer, loop).result()
             finally:
-                self._acted.append(f"{one.tool.name} {_shorten(asked)}: {_shorten(result)}")
+                self._acted.append(f"{tool.tool.name} {_shorten(asked)}: {_shorten(result)}")
             return _read_result(result)
 
         return act
@@ -133,7 +133,7 @@ class Workbench:
 def describe_actions(tools: Sequence[Tool]) -> str:
     """Return the action space: each action with its arguments and its description."""
     lines = [
-        f"- {one.name}({', '.join(_list_arguments(one.parameters))}): {one.description}" for one in tools
+        f"- {tool.name}({', '.join(_list_arguments(tool.parameters))}): {tool.description}" for tool in tools
     ]
     return "\n".join(lines) or render_prompt("embodied_no_actions")
 
@@ -167,10 +167,10 @@ def _describe(outcome: BlockOutcome, acted: Sequence[str], files: Sequence[Artef
     if outcome.ending != "ok":
         said = outcome.trace.strip() or f"{outcome.error} {outcome.text}".strip()
         lines.append(said if outcome.ending == "error" else f"{outcome.ending}: {said}")
-    lines += [f"[action] {one}" for one in acted]
-    for one in files:
-        kept = "" if one.content is not None else ", too large to keep"
-        lines.append(f"[file] {one.name} ({one.size:,} bytes{kept})")
+    lines += [f"[action] {action}" for action in acted]
+    for file in files:
+        kept = "" if file.content is not None else ", too large to keep"
+        lines.append(f"[file] {file.name} ({file.size:,} bytes{kept})")
     return lines or [render_prompt("embodied_no_output")]
 
 
@@ -216,9 +216,9 @@ class Body(Toolbox):
     def write_messages(self, uses: Sequence[Use], *, last: bool) -> list[Message]:
         """Return the replies of this turn and their results as plain messages."""
         messages: list[Message] = []
-        for one in group_rounds(uses):
-            messages.append(Message("assistant", Text(write_actions(one))))
-            messages.append(Message("user", Text(f"{RESULTS}\n{write_results(one)}")))
+        for group in group_rounds(uses):
+            messages.append(Message("assistant", Text(write_actions(group))))
+            messages.append(Message("user", Text(f"{RESULTS}\n{write_results(group)}")))
         if last and messages:
             note = render_prompt("embodied_last")
             messages[-1] = Message("user", Text(f"{messages[-1].text}\n\n{note}"))
@@ -276,26 +276,26 @@ class KeptFiles:
         """Return the files so far, to put them into a new sandbox."""
         return {name: content for name, content in self._known.items() if content is not None}
 
-    def save(self, found: Iterable[Artefact]) -> list[Artefact]:
+    def save(self, files: Iterable[Artefact]) -> list[Artefact]:
         """Copy the files that are new or have changed, and return these.
 
         Raises:
             BactrianError: the folder cannot be written.
         """
         changed = [
-            one
-            for one in found
-            if one.name not in self._known or self._known[one.name] != one.content or one.content is None
+            file
+            for file in files
+            if file.name not in self._known or self._known[file.name] != file.content or file.content is None
         ]
         room = MOST_FILES - len(self._known)
-        for one in changed:
-            if one.name not in self._known:
+        for file in changed:
+            if file.name not in self._known:
                 room -= 1
-            if room < 0 or one.content is None:
+            if room < 0 or file.content is None:
                 continue
-            self._known[one.name] = one.content
+            self._known[file.name] = file.content
             if self._folder is not None:
-                self._write(self._folder, to_file_name(one.name), one.content)
+                self._write(self._folder, to_file_name(file.name), file.content)
         return changed
 
     def _write(self, folder: Path, name: str, content: bytes) -> None:

@@ -80,29 +80,38 @@ def _deliberated(session: Session, known: Deliberation, request: Request) -> Rep
             next="Export it, or play it without one.",
         )
     if request.agent == CRITIC:
-        verdicts = [one for one in known.verdicts if one.number == (request.replay_index or 0) + 1]
-        decision = next(
-            (one for one in verdicts if retry_unreadable(one.round, one.attempt) == request.attempt), None
-        )
-        if decision is None:
-            return None
-        choice = ReplyChoice(decision.text, thought=decision.thought)
-        return Reply((choice,), decision.usage, decision.model, decision.text.encode())
-    own = [turn for turn in session.turns if turn.speaker == request.agent]
-    last = list(accumulate(turn.requests for turn in own))
+        number = (request.replay_index or 0) + 1
+        for verdict in known.verdicts:
+            attempt = retry_unreadable(verdict.round, verdict.attempt)
+            if (verdict.number, attempt) == (number, request.attempt):
+                choice = ReplyChoice(verdict.text, thought=verdict.thought)
+                return Reply((choice,), verdict.usage, verdict.model, verdict.text.encode())
+        return None
+    turns = [turn for turn in session.turns if turn.speaker == request.agent]
+    last = list(accumulate(turn.requests for turn in turns))
     """Number of replies up to each turn's final or proposed one."""
     position = _position(request)
     if position + 1 not in last:
         return None  # A reply that called tools, or beyond the end.
-    number = own[last.index(position + 1)].number
-    made = [one for one in known.proposals if one.number == number]
-    width = max((one.place for one in made), default=0)
+    number = turns[last.index(position + 1)].number
+    proposals = [proposal for proposal in known.proposals if proposal.number == number]
+    width = max((proposal.place for proposal in proposals), default=0)
     wanted = range(request.attempt, request.attempt + request.n)
-    made = [one for one in made if (one.round - 1) * width + one.place - 1 in wanted]
-    if not made:
+    proposals = [
+        proposal for proposal in proposals if (proposal.round - 1) * width + proposal.place - 1 in wanted
+    ]
+    if not proposals:
         return None
-    choices = tuple(ReplyChoice(one.text, one.finish, one.lossy, thought=one.thought) for one in made)
-    return Reply(choices, sum((one.usage for one in made), Usage()), made[0].model, made[0].text.encode())
+    choices = tuple(
+        ReplyChoice(proposal.text, proposal.finish, proposal.lossy, thought=proposal.thought)
+        for proposal in proposals
+    )
+    return Reply(
+        choices,
+        sum((proposal.usage for proposal in proposals), Usage()),
+        proposals[0].model,
+        proposals[0].text.encode(),
+    )
 
 
 def _position(request: Request) -> int:
@@ -119,9 +128,9 @@ def _said(session: Session, request: Request) -> Reply | None:
         text = session.task.specified if specifier else session.task.planned
         usage = session.preparation if specifier else Usage()
         return None if text is None else Reply((ReplyChoice(Text(text)),), usage, session.id)
-    own = [reply for turn in session.turns if turn.speaker == request.agent for reply in _replies(turn)]
+    replies = [reply for turn in session.turns if turn.speaker == request.agent for reply in _replies(turn)]
     position = _position(request)
-    return own[position] if position < len(own) else None
+    return replies[position] if position < len(replies) else None
 
 
 def _replies(turn: Turn) -> list[Reply]:

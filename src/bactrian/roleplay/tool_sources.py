@@ -84,19 +84,19 @@ class FunctionTool:
             raise BadArguments(_problems(error)) from None
         # Arguments left out keep the function's own defaults; pydantic would pass copies of them.
         named = from_json(arguments)
-        given = {name: value for name, value in read.items() if name in named}
+        values = {name: value for name, value in read.items() if name in named}
         try:
             with redirect_to_stderr():
                 if inspect.iscoroutinefunction(self._function):
-                    value = await self._function(**given)
+                    value = await self._function(**values)
                 else:
-                    value = await run_in_thread(lambda: self._function(**given))
+                    value = await run_in_thread(lambda: self._function(**values))
         except SystemExit as error:  # Uncaught, it would end the program.
             raise ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
         return value if isinstance(value, str) else to_json(value, fallback=str).decode()
 
 
-def load_functions(given: str) -> list[FunctionTool]:
+def load_functions(named: str) -> list[FunctionTool]:
     """Load the functions of ``FILE.py``, or of ``FILE.py:NAME,NAME``. The file is executed.
 
     Without names, all functions that the file defines are loaded, except those that begin with an underscore.
@@ -104,9 +104,9 @@ def load_functions(given: str) -> list[FunctionTool]:
     Raises:
         InputError: the file cannot be run, or a function is missing or cannot be a tool.
     """
-    file, colon, names = given.rpartition(":")
+    file, colon, names = named.rpartition(":")
     if not colon or not file.endswith(".py"):
-        file, names = given, ""
+        file, names = named, ""
     path = Path(file).expanduser()
     module = _module(path)
     wanted = [name.strip() for name in names.split(",") if name.strip()]
@@ -164,19 +164,19 @@ def _place(error: BaseException, path: Path) -> str:
 
 
 def _functions(module: ModuleType, wanted: Sequence[str], path: Path) -> list[_Any]:
-    own = {
+    defined = {
         name: value
         for name, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
     }
     if not wanted:
-        return list(own.values())
+        return list(defined.values())
     for name in wanted:
         if not callable(getattr(module, name, None)) or inspect.isclass(getattr(module, name)):
             raise InputError(
                 f"The file has no function {name!r}.",
                 where=str(path),
-                next=f"It has: {', '.join(own) or 'none'}.",
+                next=f"It has: {', '.join(defined) or 'none'}.",
             )
     return [getattr(module, name) for name in wanted]
 
@@ -231,12 +231,12 @@ def _description(function: _Any) -> str:
 
 
 def _problems(error: ValidationError) -> str:
-    said: list[str] = []
+    problems: list[str] = []
     for problem in error.errors(include_url=False, include_context=False):
-        place = ".".join(map(str, problem["loc"]))
+        position = ".".join(map(str, problem["loc"]))
         what = _AS_A_FIELD.get(problem["type"], problem["msg"])
-        said.append(f"{place}: {what}" if place else what)
-    return "; ".join(said)
+        problems.append(f"{position}: {what}" if position else what)
+    return "; ".join(problems)
 
 
 # A model writes a JSON object, so messages for it name fields instead of arguments.
@@ -301,26 +301,26 @@ async def open_tools(
     functions: dict[str, Sequence[Runnable]] = {}
     servers: dict[str, Sequence[Runnable]] = {}
     async with AsyncExitStack() as stack:
-        if any(one.python for one in wanted.values()):
+        if any(spec.python for spec in wanted.values()):
             stack.enter_context(divide_output())
-        for one in wanted.values():
-            for file in one.python:
+        for spec in wanted.values():
+            for file in spec.python:
                 if file not in functions:
                     functions[file] = load_functions(file)
-            for command in one.mcp:
+            for command in spec.mcp:
                 if command not in servers:
                     servers[command] = await stack.enter_async_context(open_server(command))
         yield {
             agent: build_toolbox(
                 [
-                    *(tool for file in one.python for tool in functions[file]),
-                    *(tool for command in one.mcp for tool in servers[command]),
+                    *(tool for file in spec.python for tool in functions[file]),
+                    *(tool for command in spec.mcp for tool in servers[command]),
                     *own.get(agent, ()),
                 ],
-                Toolkit((), one.rounds, one.seconds, one.characters),
+                Toolkit((), spec.rounds, spec.seconds, spec.characters),
                 agent=agent,
             )
-            for agent, one in wanted.items()
+            for agent, spec in wanted.items()
         }
 
 
@@ -338,22 +338,22 @@ def build_toolbox(
         InputError: a function cannot be a tool, two tools have the same name, or no tool is given.
     """
     by_name: dict[str, Runnable] = {}
-    for given in tools:
-        one: Runnable = given if isinstance(given, Runnable) else FunctionTool(given)
-        if one.tool.name in by_name:
+    for item in tools:
+        tool: Runnable = item if isinstance(item, Runnable) else FunctionTool(item)
+        if tool.tool.name in by_name:
             raise InputError(
-                f"The {agent} has two tools named {one.tool.name!r}.",
+                f"The {agent} has two tools named {tool.tool.name!r}.",
                 where="tools",
-                next="Rename one, or take only some of a file: FILE.py:NAME,NAME.",
+                next="Rename tool, or take only some of a file: FILE.py:NAME,NAME.",
             )
-        by_name[one.tool.name] = one
+        by_name[tool.tool.name] = tool
     if not by_name:
         raise InputError(
             f"The {agent} has tools, and none is named.",
             where="tools",
             next='For example python = "tools.py"',
         )
-    return Toolbox(replace(limits, tools=tuple(one.tool for one in by_name.values())), by_name)
+    return Toolbox(replace(limits, tools=tuple(tool.tool for tool in by_name.values())), by_name)
 
 
 # Tools of MCP servers: programs that speak the Model Context Protocol over their standard input and output.
@@ -451,17 +451,17 @@ async def _keep(words: Sequence[str], ready: asyncio.Future[list[ServerTool]], o
 
 
 async def _listed(client: Client) -> list[ServerTool]:
-    found: list[ServerTool] = []
+    listed: list[ServerTool] = []
     cursor: str | None = None
     while True:
         page = await client.list_tools(cursor=cursor)
         for tool in page.tools:
             name = _NO_NAME.sub("_", tool.name)[:_LONGEST_NAME]
             declared = Tool(name, tool.description or tool.title or tool.name, tool.input_schema)
-            found.append(ServerTool(declared, client, tool.name))
+            listed.append(ServerTool(declared, client, tool.name))
         cursor = page.next_cursor
         if cursor is None:
-            return found
+            return listed
 
 
 def _words(command: str) -> list[str]:
