@@ -91,6 +91,7 @@ asyncio.run(handed(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), filters=Fi
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("form", ["messages", "camel-chat", "hf"])
 async def test_a_killed_export_leaves_nothing_under_the_final_name(tmp_path: Path, form: str) -> None:
     run = await make_run(tmp_path / "tea.db", [session(f"{n:03}", rounds=1) for n in range(300)])
