@@ -30,7 +30,7 @@ from bactrian.explore.rendering import (
     render_page,
 )
 from bactrian.explore.session_findings import read_known
-from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, SORTS, ListFilter, Listing, list_ids
+from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter, Listing, list_ids
 from bactrian.explore.side_file import IMPORT_DONE
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.export.format import ExportContext, Sample, dump_line
@@ -39,23 +39,6 @@ from bactrian.records.session import find_kind
 from bactrian.records.turn import NOTHING_KNOWN
 from bactrian.stats.intervals import Proportion
 
-_LABELS: Mapping[str, str] = {
-    "q": "Search",
-    "data": "Data",
-    "assistant": "AI assistant",
-    "user": "AI user",
-    "task": "Idea",
-    "language": "Language",
-    "ending": "Ending",
-    "behaviour": "Behaviour",
-    "mark": "Mark",
-    "least": "Messages from",
-    "most": "Messages to",
-    "cost": "Cost from",
-    "ids": "Selection",
-    "topic": "Topic",
-    "area": "Area of the map",
-}
 _CHOICES = ("ending", "behaviour", "language", "mark")
 
 
@@ -71,10 +54,9 @@ def show_list(request: Request) -> Response:
         page=listing.read_page(),
         most=MOST_COUNTED,
         size=PAGE,
-        sorts=SORTS,
         sets=list(get_explorer(request).library.sets),
         choices=[
-            (name, _LABELS[name], values, getattr(list_filter, name))
+            (name, values, getattr(list_filter, name))
             for name in _CHOICES
             if (values := _list_values(listing.sides, name))
         ],
@@ -124,24 +106,23 @@ def _read_version(path: Path) -> tuple[int, int]:
 
 
 def _list_active(list_filter: ListFilter) -> Iterator[tuple[str, str, str]]:
-    """Yield label, value and the query without it, for each part of the filter."""
+    """Yield name, value and the query without it, for each part of the filter."""
     for field, value in list_filter.values.items():
         if field in ("sort", "after"):
             continue
-        label = _LABELS[field]
         if field == "ids":
-            yield label, f"{len(value)} conversations", list_filter.write(ids=())
+            yield field, f"{len(value)} conversations", list_filter.write(ids=())
         elif isinstance(value, tuple):
             for code in cast("tuple[str, ...]", value):
                 rest = tuple(other for other in getattr(list_filter, field) if other != code)
                 shown = code if field == "data" else code.replace("_", " ")
-                yield label, shown, list_filter.write(**{field: rest})
+                yield field, shown, list_filter.write(**{field: rest})
         elif field == "mark" and value.startswith("-"):
-            yield "Without mark", value[1:], list_filter.write(mark="")
+            yield "without", value[1:], list_filter.write(mark="")
         else:
             # What is searched for also decides which orders there are.
             more = {"sort": ""} if field == "q" else {}
-            yield label, str(value), list_filter.write(**{field: None if field in NUMBERS else ""}, **more)
+            yield field, str(value), list_filter.write(**{field: None if field in NUMBERS else ""}, **more)
 
 
 # The library: every data set with its size, endings, cost and state; and the help page.

@@ -20,15 +20,6 @@ from bactrian.errors import InputError
 from bactrian.explore.search_words import read_search, write_match
 from bactrian.explore.side_file import read_polygon, read_side_file
 
-# Names of the orders by their word in an address.
-SORTS: Mapping[str, str] = {
-    "": "Order of the run",
-    "newest": "Newest first",
-    "longest": "Most messages",
-    "findings": "Most findings",
-    "cost": "Highest cost",
-    "best": "Best match",
-}
 # Conditions with several values.
 REPEATED = frozenset(("data", "ending", "behaviour", "ids"))
 NUMBERS = frozenset(("least", "most", "cost"))
@@ -118,9 +109,10 @@ class ListFilter:
                 raise InputError(
                     "This is not a polygon.", where="area", next="Draw it on the map again."
                 ) from error
-        if made.sort not in SORTS:
+        orders = (*_SORT_COLUMNS, "best")
+        if made.sort not in orders:
             raise InputError(
-                f"{made.sort!r} is not an order.", where="sort", next=f"Orders: {', '.join(SORTS)}."
+                f"{made.sort!r} is not an order.", where="sort", next=f"Orders: {', '.join(orders)}."
             )
         return made
 

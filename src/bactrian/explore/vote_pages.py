@@ -38,14 +38,6 @@ from bactrian.explore.rendering import get_explorer, has_agreed, is_owner, read_
 from bactrian.explore.security import set_login
 from bactrian.records.run import Vote
 
-# Votes with their names and keys.
-CHOICES = (
-    ("left", "Left is better", "1"),
-    ("right", "Right is better", "2"),
-    ("equal", "Equal", "3"),
-    ("both_bad", "Both bad", "4"),
-    ("skip", "Skip", "0"),
-)
 # Seconds that a pair can have been looked at.
 _LONGEST_TIME = 86_400.0
 
@@ -185,7 +177,6 @@ async def _show_next(
         before=before,
         given=len(mine),
         can_change=last is not None and before is None,
-        choices=CHOICES,
         guideline=GUIDELINE,
         problem=problem,
         comment=before.comment if before else (kept or {}).get("comment", ""),
