@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 from bactrian.records.run import Progress
@@ -71,7 +71,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     if await asyncio.to_thread(order.run.exists):
         async with open_store(order.run, read_only=True) as store:
             ids = JobIds(grid, await store.list_imported())
-            states = await read_states(store, ids, kind.limit, jobs, retry=order.retry_failed)
+            await states.read(store, ids, kind.limit, jobs, retry=order.retry_failed)
             left -= states.begun
             async for items in store.item_lists():
                 if items.complete:
@@ -80,7 +80,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     usage, calls = lists.estimate(), lists.count_calls()
     cost = await kind.estimate()
     turns = replace(cost.turns, high=kind.limit or cost.turns.high)
-    measured = states.has_usage
+    measured = any(session.prompt for session in (*states.done, *states.shorter))
     for step in cost.preparation:
         calls += left
         if not measured:  # The usage of ended sessions includes this.
@@ -92,7 +92,15 @@ async def forecast_run(order: RunOrder) -> Forecast:
         whole = whole.plus(cost.apply_critic(_estimate_rest(begun, turns), guessed=False))
     speakers = [plan.models[agent] for agent in cost.speakers]
     all_calls = whole.calls.plus(calls, calls, 2 * calls)
-    time, about_time = _estimate_seconds(all_calls, seconds, min(order.limits.choose_window(speakers), left))
+    at_once = max(1, min(order.limits.choose_window(speakers), left))
+    if seconds is None:
+        time = all_calls.times(_SECONDS_PER_CALL / at_once).times(1, 1 / 4, 4)
+        about = (
+            f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess; the range is a quarter to four times that."
+        )
+    else:
+        time = all_calls.times(seconds / at_once).times(1, 0.8, 2)
+        about = f"{seconds:.2g} s a call, {at_once:,} at once, without waits and the slower end of the run."
     prompt, completion = (
         part.plus(tokens, tokens / 2, tokens * 2)
         for part, tokens in ((whole.prompt, usage.prompt), (whole.completion, usage.completion))
@@ -111,22 +119,10 @@ async def forecast_run(order: RunOrder) -> Forecast:
         usd=plain,
         usd_cached=saved,
         seconds=time,
-        basis=f"{session.basis} {about_time}{growth}",
+        basis=f"{session.basis} Time: {about}{growth}",
         jobs=jobs.size,
         equal_roles=jobs.count_equal(),
     )
-
-
-def _estimate_seconds(calls: Estimate, per_call: float | None, at_once: int) -> tuple[Estimate, str]:
-    """Return how long ``calls`` take, and what that is based on. ``per_call`` is None before a call was seen."""
-    at_once = max(1, at_once)
-    if per_call is None:
-        about = f"Time: {_SECONDS_PER_CALL:.0f} s a call, which is a guess; the range is a quarter to four times that."
-        return calls.times(_SECONDS_PER_CALL / at_once).times(1, 1 / 4, 4), about
-    about = (
-        f"Time: {per_call:.2g} s a call, {at_once:,} at once, without waits and the slower end of the run."
-    )
-    return calls.times(per_call / at_once).times(1, 0.8, 2), about
 
 
 # Sessions that have begun: left open by an earlier command, or stopped at a smaller limit.
@@ -136,47 +132,35 @@ _OTHERWISE = 1.25
 """How much longer or shorter than its earlier turns the later ones of a session may be."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobStates:
     """The sessions of a run's jobs, by what is left of them."""
 
-    done: tuple[Progress, ...] = ()
-    shorter: tuple[Progress, ...] = ()
+    done: list[Progress] = field(default_factory=list[Progress])
+    shorter: list[Progress] = field(default_factory=list[Progress])
     """Ended at a smaller limit of messages, and will continue."""
-    open: tuple[Progress, ...] = ()
+    open: list[Progress] = field(default_factory=list[Progress])
     """Left open by an earlier command, with their usage so far; sessions without a turn are not included."""
     begun: int = 0
     """Jobs asked for that are done, shorter or open."""
 
-    @property
-    def has_usage(self) -> bool:
-        """True if it is known what a session uses."""
-        return any(session.prompt for session in (*self.done, *self.shorter))
-
-
-async def read_states(
-    store: RunStore, ids: JobIds, limit: int | None, jobs: JobSequence, *, retry: bool
-) -> JobStates:
-    """Read the states of the jobs; with ``retry``, failed ones are not done. ``jobs`` are those asked for."""
-    done: list[Progress] = []
-    shorter: list[Progress] = []
-    opened: list[Progress] = []
-    begun = 0
-    async for number, progress in ids.list_jobs(store):
-        if progress.ending is None or (progress.ending == "failed" and retry):
-            session = await store.session(progress.id)
-            if session is None or not session.turns or number not in jobs:
-                continue
-            usage = session.usage
-            so_far = {"prompt": usage.prompt, "completion": usage.completion, "cached": usage.cached}
-            opened.append(replace(progress, turns=len(session.turns), **so_far))
-        elif is_cut_short(progress, limit):
-            if number in jobs:
-                shorter.append(progress)
-        else:
-            done.append(progress)
-        begun += number in jobs
-    return JobStates(tuple(done), tuple(shorter), tuple(opened), begun)
+    async def read(
+        self, store: RunStore, ids: JobIds, limit: int | None, jobs: JobSequence, *, retry: bool
+    ) -> None:
+        """Read the states of the jobs; with ``retry``, failed ones are not done. ``jobs`` are those asked for."""
+        async for number, progress in ids.list_jobs(store):
+            if progress.ending is None or (progress.ending == "failed" and retry):
+                session = await store.session(progress.id)
+                if session is None or not session.turns or number not in jobs:
+                    continue
+                usage = session.usage
+                so_far = {"prompt": usage.prompt, "completion": usage.completion, "cached": usage.cached}
+                self.open.append(replace(progress, turns=len(session.turns), **so_far))
+            elif not is_cut_short(progress, limit):
+                self.done.append(progress)
+            elif number in jobs:
+                self.shorter.append(progress)
+            self.begun += number in jobs
 
 
 def _extend(session: Progress, turns: float) -> Progress:

@@ -338,27 +338,30 @@ class JobKind(ABC, Generic[SpecT]):
         """
 
 
-class TemplateFiller:
-    """Fills the templates of a job, which are compiled once, with the items of each job."""
+Filler = Callable[[str, Mapping[str, str]], str]
+"""Returns the text of a template, by its name and the values of a job; an empty text if the recipe lacks it."""
 
-    def __init__(self, templates: Mapping[str, str], names: frozenset[str]) -> None:
-        self._compiled = {
-            key: compile_template(text, may=names) if "{" in text else text
-            for key, text in templates.items()
-            if text
-        }
 
-    def __call__(self, key: str, values: Mapping[str, str]) -> str:
-        """Return the text of template ``key``, or an empty text if the recipe lacks it."""
-        template = self._compiled.get(key, "")
+def compile_templates(templates: Mapping[str, str], names: frozenset[str]) -> Filler:
+    """Compile the templates of a job once, to be filled with the items of each job."""
+    texts = {
+        key: compile_template(text, may=names) if "{" in text else text
+        for key, text in templates.items()
+        if text
+    }
+
+    def fill(key: str, values: Mapping[str, str]) -> str:
+        template = texts.get(key, "")
         return template if isinstance(template, str) else template.render(values)
 
+    return fill
 
-def make_filler(plan: Plan) -> TemplateFiller:
+
+def make_filler(plan: Plan) -> Filler:
     """Return the templates of the plan's jobs."""
     job = plan.recipe.job
     templates = {key: str(getattr(job, key)) for key in job.templates}
-    return TemplateFiller(templates, plan.axis_names | job.placeholders)
+    return compile_templates(templates, plan.axis_names | job.placeholders)
 
 
 # Assigns sessions and values to jobs. An imported session is never a job, even if its id is that of a job.

@@ -31,7 +31,7 @@ from bactrian.runs.jobs import (
     JobKind,
     ListStyle,
     ModelChoice,
-    TemplateFiller,
+    compile_templates,
     guess_role_plays,
     make_filler,
 )
@@ -161,7 +161,7 @@ class RolePlayPlayer:
         """Prepare the settings. ``embodiment`` opens the body of a session's assistant; ``kits`` contains its tools."""
         self._fill = make_filler(plan)
         critic = setup.critic
-        self._fill_critic = TemplateFiller(
+        self._fill_critic = compile_templates(
             {"role": critic.role, "criteria": critic.criteria} if critic else {}, plan.axis_names
         )
         self._setup = replace(
