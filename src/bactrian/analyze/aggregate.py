@@ -17,7 +17,7 @@ from bactrian.detect.turn_text import compute_jaccard
 from bactrian.errors import MissingExtra
 from bactrian.records.run import BEHAVIOURS, Behaviour, Finding
 from bactrian.records.session import Kind, Session, find_kind
-from bactrian.records.turn import Instruction, Solution, Speaker, Usage, Use
+from bactrian.records.turn import Instruction, Solution, Speaker, Usage
 from bactrian.stats.intervals import Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
@@ -250,7 +250,10 @@ class Aggregate:
             self.usage[turn.speaker, models.get(turn.speaker, "")] += turn.usage
             if turn.seconds > 0:
                 self.seconds[turn.speaker].add(turn.seconds)
-            self.tools.update((use.call.wanted.name, _problem(use)) for use in turn.uses)
+            self.tools.update(
+                (use.call.wanted.name, (use.result.problem if use.result else None) or "")
+                for use in turn.uses
+            )
             if turn.usage.prompt:
                 self.growth[turn.number].add(turn.usage.prompt)
             if isinstance(turn.said, Instruction):
@@ -276,10 +279,6 @@ class Aggregate:
         self.tools += other.tools
         self.marks |= other.marks
         self.behaviours = other.behaviours
-
-
-def _problem(use: Use) -> str:
-    return (use.result.problem if use.result else None) or ""
 
 
 async def aggregate_slice(

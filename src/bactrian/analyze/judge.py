@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from heapq import nsmallest
@@ -104,22 +104,18 @@ def _definition(finding: Finding) -> str:
 def _question(turns: Sequence[Turn], finding: Finding) -> str:
     """Return the previous turns, then the turn in question."""
     shown = [turn for turn in turns if finding.turn - TURNS_SHOWN < turn.number <= finding.turn]
+    speakers = [render_prompt("judge_speaker", speaker=turn.speaker, role=turn.role) for turn in shown]
     shown_turns = [
-        render_prompt("judge_turn", turn=turn.number, speaker=_name_speaker(turn), text=_cut(turn.text))
-        for turn in shown
+        render_prompt("judge_turn", turn=turn.number, speaker=speaker, text=_cut(turn.text))
+        for turn, speaker in zip(shown, speakers, strict=True)
     ]
-    fault = finding.behaviour.replace("_", " ")
     return render_prompt(
         "judge_question",
         turns="\n\n".join(shown_turns),
         turn=finding.turn,
-        speaker=_name_speaker(shown[-1]),
-        fault=fault,
+        speaker=speakers[-1],
+        fault=finding.behaviour.replace("_", " "),
     )
-
-
-def _name_speaker(turn: Turn) -> str:
-    return render_prompt("judge_speaker", speaker=turn.speaker, role=turn.role)
 
 
 def _cut(text: str) -> str:
@@ -156,10 +152,13 @@ async def confirm_findings(
         on_answer: Called with each new answer.
     """
     answers = {make_key(answer): answer for answer in await store.confirmations(name)}
-    waiting = _open(findings, answers)
+    unanswered = {make_key(finding): finding for finding in findings if make_key(finding) not in answers}
+    # One iterator for all workers: each takes the next session.
+    waiting = groupby(list(unanswered.values()), key=lambda finding: finding.session)
 
     async def work() -> None:
-        for session_id, some in waiting:
+        for session_id, group in waiting:
+            some = list(group)  # before the next worker moves the iterator on
             session = await store.session(session_id)
             if session is None:
                 continue
@@ -215,16 +214,6 @@ def list_judged(
         }
     used = sum((answer.usage for answer in answers.values()), Usage())
     return {"judge": name, "tokens": used.total, "behaviours": behaviours}
-
-
-def _open(
-    findings: Sequence[Finding], answers: dict[Key, Confirmation]
-) -> Iterator[tuple[str, list[Finding]]]:
-    """Yield findings without an answer, by session, for several workers."""
-    for session, some in groupby(findings, key=lambda finding: finding.session):
-        left = {make_key(finding): finding for finding in some if make_key(finding) not in answers}
-        if left:
-            yield session, list(left.values())
 
 
 # A sample of turns for a judge, found and not found, and what its answers say of the whole run.

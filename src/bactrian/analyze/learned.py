@@ -151,18 +151,18 @@ def detect_turns(
     for head in detected.model.heads:
         if head.behaviour != behaviour:
             continue
-        for place, view in enumerate(reading.views):
-            if not head.applies_to(detected.turns[place]):
+        for position, view in enumerate(reading.views):
+            if not head.applies_to(detected.turns[position]):
                 continue
             marker = _find_marker(reading, view) if behaviour == "role_flip" else None
             if marker is not None:
                 yield reading.make_finding(view, behaviour, 1.0, *marker)
-            elif behaviour == "repeats_instruction" and is_echo(detected, place + 1):
+            elif behaviour == "repeats_instruction" and is_echo(detected, position + 1):
                 yield reading.make_finding(view, behaviour, 1.0, view.body, "it is the instruction")
-            elif detected.is_shown(head, place) or reading.least < LIKELY:
-                confidence = head.calibrate(detected.score(head, place))
+            elif detected.is_shown(head, position) or reading.least < LIKELY:
+                confidence = head.calibrate(detected.score(head, position))
                 if confidence >= max(_DOUBTFUL, reading.least):
-                    reason, quote = detected.explain(head, place) if reading.explains else ("", "")
+                    reason, quote = detected.explain(head, position) if reading.explains else ("", "")
                     quote = _find_quote(view, quote)
                     yield reading.make_finding(view, behaviour, confidence, quote, reason)
 
@@ -177,11 +177,11 @@ def is_echo(detected: DetectedConversation, number: int) -> bool:
 
 def is_failure(reading: SessionReading, view: TurnView) -> bool:
     """Return True if a turn shows one of the four."""
-    detected, place = reading.detected, view.turn.number - 1
+    detected, position = reading.detected, view.turn.number - 1
     return is_echo(detected, view.turn.number) or any(
-        detected.is_shown(head, place)
+        detected.is_shown(head, position)
         for head in detected.model.heads
-        if head.applies_to(detected.turns[place])
+        if head.applies_to(detected.turns[position])
     )
 
 
@@ -192,7 +192,7 @@ def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
     for view, run in zip(reading.views, count_void_turns(detected), strict=True):
         if run >= SHORTEST_LOOP:
             number = view.turn.number
-            scores = [detected.score(head, place) for place in range(number - run, number)]
+            scores = [detected.score(head, position) for position in range(number - run, number)]
             confidence = sum(map(head.calibrate, scores)) / run
             reason, quote = detected.explain(head, number - 1) if reading.explains else ("", "")
             reason = f"nothing new since turn {number - run + 1}" + (f"; {reason}" if reason else "")

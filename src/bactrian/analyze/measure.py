@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -151,10 +151,7 @@ async def measure(
             on_progress(0, size)
         # Each process opens its own snapshot; these are equal only if no process writes.
         alone = processes == 1 or await run.is_open()
-        if alone:
-            read = partial(_read_snapshot, run, own, keep_findings=keep_findings)
-        else:
-            read = partial(_read, store.source, own, keep_findings=keep_findings)
+        read = partial(_read, run if alone else store.source, own, keep_findings=keep_findings)
         async for part in map_parts(read, slices, 1 if alone else processes):
             if on_findings is not None:
                 on_findings(part.findings)
@@ -169,15 +166,12 @@ async def measure(
     return whole
 
 
-def _read_snapshot(
-    run: RunStore, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool
+def _read(
+    source: RunStore | Path, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool
 ) -> Aggregate:
-    return asyncio.run(aggregate_slice(run.sessions(rows), own, keep_findings=keep_findings))
-
-
-def _read(path: Path, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool) -> Aggregate:
     async def read() -> Aggregate:
-        async with open_store(path, read_only=True) as store:
+        opened = nullcontext(source) if isinstance(source, RunStore) else open_store(source, read_only=True)
+        async with opened as store:
             return await aggregate_slice(store.sessions(rows), own, keep_findings=keep_findings)
 
     return asyncio.run(read())

@@ -56,7 +56,7 @@ def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
         "kinds": dict(Counter(session.kind for session in facts).most_common()),
         "marks": sorted(part.marks),
         "prompts": dict(part.prompts.most_common()),
-        "endings": _endings(facts),
+        "endings": {code: to_object(of) for code, of in count_endings(facts).items()},
         "behaviours": _behaviours(facts, codes, sums),
         COOPERATION: to_object(measure_cooperation(facts), "sessions"),
         "length": _length(facts, sums),
@@ -144,10 +144,6 @@ def resample_behaviour(facts: Sequence[SessionSummary], codes: Sequence[Behaviou
             row[columns[f"{turn[0]} both"]] += 1
         rows.append(row)
     return resample(rows, names)
-
-
-def _endings(facts: Sequence[SessionSummary]) -> Json:
-    return {code: to_object(of) for code, of in count_endings(facts).items()}
 
 
 def _behaviours(facts: Sequence[SessionSummary], codes: Sequence[Behaviour], sums: BootstrapSums) -> Json:

@@ -172,8 +172,8 @@ class DetectorModel:
     @cached_property
     def select_shared(self) -> Callable[[Sequence[float]], tuple[float, ...]]:
         """Selects the columns of :attr:`shared` from those of a turn alone."""
-        places = {name: place for place, name in enumerate((*self.summaries, *list_names()))}
-        return itemgetter(*(places[name] for name in self.shared))
+        positions = {name: position for position, name in enumerate((*self.summaries, *list_names()))}
+        return itemgetter(*(positions[name] for name in self.shared))
 
     @cached_property
     def no_neighbour(self) -> tuple[float, ...]:
@@ -201,9 +201,8 @@ class DetectorModel:
 
     def _make_scorer(self, speaker: str) -> WordingScorer:
         heads = [head for head in self.heads if head.speaker in (None, speaker)]
-        return WordingScorer(
-            self.vocabulary, {head.name: (head.bias, head.scale, head.weights) for head in heads}
-        )
+        weights = {head.name: (head.bias, head.scale, head.weights) for head in heads}
+        return WordingScorer(self.vocabulary, weights)
 
     def score_sentences(self, turn: ReadTurn) -> dict[str, list[float]]:
         """Return the scores of the turn's sentences, by head; of the heads that are about its speaker only."""
@@ -238,7 +237,7 @@ def read_model(text: str) -> DetectorModel:
     if data["features"] != [*list_names(), *OF_NEIGHBOURS]:
         raise ValueError("the model was trained on other features")
     return DetectorModel(
-        vocabulary={read_gram(gram): place for place, gram in enumerate(data["vocabulary"])},
+        vocabulary={read_gram(gram): position for position, gram in enumerate(data["vocabulary"])},
         heads=tuple(map(_read_head, data["heads"])),
         about=data["about"],
     )

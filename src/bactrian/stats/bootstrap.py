@@ -135,7 +135,12 @@ def bootstrap_clusters(
     count = len(clusters)
     drawn = [measure(draw.choices(clusters, k=count)) for _ in range(resamples if count > 1 else 0)]
     return [
-        _estimate(value, sorted(one for row in drawn if (one := row[position]) is not None), count, resamples)
+        _estimate(
+            value,
+            sorted(of for row in drawn if (of := row[position]) is not None),
+            count,
+            resamples,
+        )
         for position, value in enumerate(values)
     ]
 
@@ -205,13 +210,13 @@ def measure_ratios(rows: Sequence[Sequence[tuple[float, float]]]) -> list[float 
     return ratios
 
 
-def widen_interval(found: BootstrapEstimate, count: int, total: int) -> BootstrapEstimate:
+def widen_interval(estimate: BootstrapEstimate, count: int, total: int) -> BootstrapEstimate:
     """Return a share with Wilson's interval for ``count`` of ``total`` where it is better than the bootstrap's.
 
     That is so if each cluster is one observation, for fewer than 30 clusters, and for a share of 0 or 1, whose
     resamples are all equal.
     """
-    if not total or (total > found.clusters >= _FEW and 0 < count < total):
-        return found
+    if not total or (total > estimate.clusters >= _FEW and 0 < count < total):
+        return estimate
     low, high = Proportion(count, total).interval
-    return BootstrapEstimate(found.value, low, high, found.clusters)
+    return BootstrapEstimate(estimate.value, low, high, estimate.clusters)

@@ -38,7 +38,7 @@ class Agreement:
     items: int  # number of items with at least two labels
 
 
-def measure_kappa(one: Sequence[Hashable], other: Sequence[Hashable]) -> Agreement:
+def measure_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> Agreement:
     """Compute Cohen's kappa of two raters of the same items, in the same order.
 
     Source: J. Cohen, A coefficient of agreement for nominal scales, 1960.
@@ -46,7 +46,7 @@ def measure_kappa(one: Sequence[Hashable], other: Sequence[Hashable]) -> Agreeme
     Raises:
         ValueError: the raters labelled different numbers of items.
     """
-    pairs = list(zip(one, other, strict=True))
+    pairs = list(zip(first, second, strict=True))
     return _bootstrap(pairs, _compute_kappa)
 
 
@@ -65,7 +65,7 @@ def measure_alpha(units: Sequence[Sequence[Hashable | None]], scale: Scale = "no
     """
     known = [[label for label in unit if label is not None] for unit in units]
     pairable = [unit for unit in known if len(unit) > 1]
-    if scale == "interval" and not all(isinstance(one, int | float) for unit in pairable for one in unit):
+    if scale == "interval" and not all(isinstance(label, int | float) for unit in pairable for label in unit):
         raise TypeError("labels on an interval scale must be numbers")
     distance = _compare if scale == "nominal" else _square
     counts = [Counter(unit) for unit in pairable]
@@ -87,8 +87,8 @@ def _bootstrap(items: Sequence[_Item], compute: Callable[[Sequence[_Item]], floa
 
 def _compute_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
     total = len(pairs)
-    observed = sum(one == other for one, other in pairs) / total
-    left, right = Counter(one for one, _ in pairs), Counter(other for _, other in pairs)
+    observed = sum(first == second for first, second in pairs) / total
+    left, right = Counter(first for first, _ in pairs), Counter(second for _, second in pairs)
     expected = sum(count * right[label] for label, count in left.items()) / total**2
     return nan if expected == 1 else (observed - expected) / (1 - expected)
 
@@ -109,17 +109,19 @@ def _compute_alpha(
 def _sum_distances(count: Counter[Hashable], distance: Callable[[Hashable, Hashable], float]) -> float:
     """Return the sum of the distances over all ordered pairs of labels."""
     return sum(
-        times * more * distance(one, other) for one, times in count.items() for other, more in count.items()
+        times * more * distance(first, second)
+        for first, times in count.items()
+        for second, more in count.items()
     )
 
 
-def _compare(one: Hashable, other: Hashable) -> float:
-    return float(one != other)
+def _compare(first: Hashable, second: Hashable) -> float:
+    return float(first != second)
 
 
-def _square(one: Hashable, other: Hashable) -> float:
-    assert isinstance(one, int | float) and isinstance(other, int | float)
-    return float(one - other) ** 2
+def _square(first: Hashable, second: Hashable) -> float:
+    assert isinstance(first, int | float) and isinstance(second, int | float)
+    return float(first - second) ** 2
 
 
 # The strengths of several systems from comparisons in pairs (Bradley and Terry, 1952).
@@ -149,11 +151,11 @@ def fit_bradley_terry(wins: Mapping[tuple[str, str], float]) -> dict[str, float]
     names = sorted({name for pair in wins for name in pair})
     if not names:
         raise ValueError("nothing was compared")
-    places = {name: place for place, name in enumerate(names)}
+    positions = {name: position for position, name in enumerate(names)}
     won: NDArray[np.float64] = np.zeros(len(names))
     games: NDArray[np.float64] = np.zeros((len(names), len(names)))
-    for (one, other), count in wins.items():
-        first, second = places[one], places[other]
+    for (winner, loser), count in wins.items():
+        first, second = positions[winner], positions[loser]
         if not games[first, second]:
             games[first, second] = games[second, first] = 2 * _PRIOR
             won[[first, second]] += _PRIOR
@@ -174,15 +176,15 @@ def fit_bradley_terry(wins: Mapping[tuple[str, str], float]) -> dict[str, float]
         if largest < _CLOSE:
             break
     middle = float(strength.mean())
-    return {name: float(strength[place]) - middle for name, place in places.items()}
+    return {name: float(strength[position]) - middle for name, position in positions.items()}
 
 
 def _check_connected(names: list[str], met: NDArray[np.bool_]) -> None:
     reached = {0}
-    while more := {int(other) for one in reached for other in met[one].nonzero()[0]} - reached:
+    while more := {int(opponent) for system in reached for opponent in met[system].nonzero()[0]} - reached:
         reached |= more
     if len(reached) < len(names):
-        left = ", ".join(name for place, name in enumerate(names) if place not in reached)
+        left = ", ".join(name for position, name in enumerate(names) if position not in reached)
         raise ValueError(f"{left} was never compared with {names[0]}")
 
 
@@ -203,8 +205,12 @@ _CLOSE_length_control = 1e-8
 
 def scale_lengths(differences: Sequence[float]) -> list[float]:
     """Return tanh of each difference divided by the root mean square of all; a difference of zero stays zero."""
-    spread = sqrt(sum(one * one for one in differences) / len(differences)) if differences else 0.0
-    return [tanh(one / spread) if spread else 0.0 for one in differences]
+    spread = (
+        sqrt(sum(difference * difference for difference in differences) / len(differences))
+        if differences
+        else 0.0
+    )
+    return [tanh(difference / spread) if spread else 0.0 for difference in differences]
 
 
 def fit_length_controlled_rate(wins: Sequence[float], scaled: Sequence[float]) -> float | None:

@@ -144,10 +144,10 @@ def find_percentiles(ordered: Sequence[float] | NDArray[np.float64], level: floa
 
 
 def _interpolate(ordered: Sequence[float] | NDArray[np.float64], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    below = int(place)
+    position = share * (len(ordered) - 1)
+    below = int(position)
     above = min(below + 1, len(ordered) - 1)
-    return float(ordered[below] + (place - below) * (ordered[above] - ordered[below]))
+    return float(ordered[below] + (position - below) * (ordered[above] - ordered[below]))
 
 
 # How common something is, from a detector that errs and a sample that was checked.
