@@ -60,12 +60,14 @@ class AssistantInstructs:
     limit: int = 1  # Number of turns in a row.
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
-        flip = None
-        for turn in _list_last("assistant", turns, self.limit):
-            if (flip := find_instruction(turn.text, self.language)) is None:
-                return None
         last = turns[-1]
-        return make_ending("assistant_instruct", last, last.text[flip.start() :]) if flip else None
+        flip = find_instruction(last.text, self.language) if last.speaker == "assistant" else None
+        if flip is None:
+            return None
+        recent = _list_last("assistant", turns, self.limit)
+        if not recent or not all(find_instruction(turn.text, self.language) for turn in recent[:-1]):
+            return None
+        return make_ending("assistant_instruct", last, last.text[flip.start() :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,9 @@ class UserDoesNotInstruct:
     limit: int = 3
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
-        if turns[-1].said is not None:  # The common case: the rule is asked after every turn.
+        if (
+            turns[-1].speaker != "user" or turns[-1].said is not None
+        ):  # Asked after every turn: the common case.
             return None
         recent = _list_last("user", turns, self.limit)
         silent = bool(recent) and not any(isinstance(turn.said, Instruction) for turn in recent)

@@ -1,4 +1,4 @@
-"""The options of a role-play, and the session and the scene made from them."""
+"""The options of a role-play, and the session made from them."""
 
 from __future__ import annotations
 
