@@ -41,8 +41,8 @@ def behaviours() -> None:
     """List the behaviours that are detected, show, train or label one."""
     for code, definition in load_definitions().items():
         print(f"{code:<20} {to_line(_shorten(definition))}")
-    for one in (*read_behaviours([CODE_FAILS]), *find_installed()):
-        print(f"{one.code:<20} {to_line(_shorten(one.description))}")
+    for behaviour in (*read_behaviours([CODE_FAILS]), *find_installed()):
+        print(f"{behaviour.code:<20} {to_line(_shorten(behaviour.description))}")
 
 
 def show_behaviour(name: Annotated[str, Argument("Code of a behaviour.")]) -> None:
@@ -150,14 +150,12 @@ def label(
         if answer == "q":
             break
         if answer in _ANSWERS:
-            one = Label(
-                candidate.session.id, candidate.turn, behaviour, candidate.confidence, _ANSWERS[answer]
-            )
-            append_label(path, one)
-            labels.append(one)
+            session, turn = candidate.session.id, candidate.turn
+            labels.append(Label(session, turn, behaviour, candidate.confidence, _ANSWERS[answer]))
+            append_label(path, labels[-1])
     if not candidates:
         print(f"No turn of this run is in doubt for {behaviour}.")
-    _write_figures(behaviour, [one for one in labels if one.behaviour == behaviour], path)
+    _write_figures(behaviour, [label for label in labels if label.behaviour == behaviour], path)
 
 
 def _show_turns(candidate: Candidate) -> None:

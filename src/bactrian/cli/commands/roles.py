@@ -67,8 +67,8 @@ def read_experts(path: Path) -> list[SuggestedRole]:
             lines = file.read(_LARGEST).decode().splitlines()
         values: list[Any] = [jsonlib.loads(line) for line in lines if line.strip()]
         return [
-            SuggestedRole(str(one["name"]), str(one["description"]), str(one.get("competencies", "")))
-            for one in values
+            SuggestedRole(str(row["name"]), str(row["description"]), str(row.get("competencies", "")))
+            for row in values
         ]
     except OSError as error:
         raise InputError(f"The roles cannot be read: {error.strerror}.", where=where) from error
@@ -105,7 +105,9 @@ def choose_roles(file: Path | None, *given: _GivenRole) -> tuple[Role, Role]:
                 )
             role = free.pop(0)
         else:
-            role = next((one for one in known if one.name == name), Role(default if name is None else name))
+            role = next(
+                (role for role in known if role.name == name), Role(default if name is None else name)
+            )
         made.append(Role(role.name, description or role.description))
     return made[0], made[1]
 

@@ -111,12 +111,12 @@ async def _list(
     chosen = iterate_selected(store, selection, sample=sample, seed=seed)
     if writer.streams:
         count = 0
-        async for one in chosen:
-            writer.write(one)
+        async for selected in chosen:
+            writer.write(selected)
             count += 1
     else:
         with show_spinner(open_progress(), "Reading the run …"):
-            every = [one async for one in chosen]
+            every = [selected async for selected in chosen]
         count = len(every)
         if every:
             writer.show(every)
@@ -154,11 +154,11 @@ class _Writer:
         """Write these sessions, through the pager if there is one."""
         with self._page:
             if self.form is ShowFormat.html:
-                pages = [(one.session, find_behaviours(one.session)) for one in found]
+                pages = [(selected.session, find_behaviours(selected.session)) for selected in found]
                 print(render_page(pages, found[0].session.task.original), end="")
                 return
-            for one in found:
-                self.write(one)
+            for selected in found:
+                self.write(selected)
 
     def write(self, found: SelectedSession) -> None:
         """Write one session."""
@@ -198,8 +198,8 @@ class _Writer:
                 view.remark(line)
         if session.ending is not None:
             view.show(Ended(session.ending))
-        for one in marks:
-            self._out.print(to_printable(f"mark {one.mark} {one.note}"), style="dim")
+        for mark in marks:
+            self._out.print(to_printable(f"mark {mark.mark} {mark.note}"), style="dim")
 
     def _write_line(self, found: SelectedSession, marks: list[Mark]) -> tuple[str, str, str]:
         """Return how a session ended, its roles and marks, and why it is in the list."""
@@ -207,7 +207,7 @@ class _Writer:
         code = session.ending.code if session.ending else "unfinished"
         cast = session.provenance.cast.values() or (session.assistant, session.user)
         roles = " × ".join(role.name for role in cast)
-        tags = "".join(f" [{one.mark}]" for one in marks)
+        tags = "".join(f" [{mark.mark}]" for mark in marks)
         begin = f"{to_line(session.id)}  {code:<18}{write_count(len(session.turns), 'turn'):>9}"
         return begin, to_line(f"{roles}{tags}"), to_line(_explain(found))
 
@@ -215,9 +215,9 @@ class _Writer:
 def _explain(found: SelectedSession) -> str:
     """Return why a session is in the list, or else its task."""
     if found.findings:
-        one = found.findings[0]
-        quote = f": “{one.quote}”" if one.quote else ""
-        return f"{one.behaviour} at turn {one.turn}{quote}"
+        finding = found.findings[0]
+        quote = f": “{finding.quote}”" if finding.quote else ""
+        return f"{finding.behaviour} at turn {finding.turn}{quote}"
     if found.matches:
         turn, line = found.matches[0]
         return f"turn {turn}: {line}"
@@ -234,17 +234,18 @@ def _list_facts(found: SelectedSession, marks: list[Mark]) -> dict[str, object]:
         "ending": session.ending and session.ending.code,
         "turns": len(session.turns),
         "findings": [
-            {"turn": one.turn, "behaviour": one.behaviour, "quote": one.quote} for one in found.findings
+            {"turn": finding.turn, "behaviour": finding.behaviour, "quote": finding.quote}
+            for finding in found.findings
         ],
         "matches": [{"turn": turn, "line": line} for turn, line in found.matches],
-        "marks": [one.mark for one in marks],
+        "marks": [mark.mark for mark in marks],
     }
 
 
 def _group(marks: list[Mark]) -> dict[str, list[Mark]]:
     by_session: dict[str, list[Mark]] = {}
-    for one in marks:
-        by_session.setdefault(one.session, []).append(one)
+    for mark in marks:
+        by_session.setdefault(mark.session, []).append(mark)
     return by_session
 
 

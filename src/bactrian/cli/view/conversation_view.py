@@ -157,8 +157,10 @@ class ConversationView:
         after = f", after {proposal.parent}" if proposal.parent is not None else ""
         head = f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}{after})"
         round_ = proposal.speaker, proposal.number, proposal.round
-        self._proposed = [one for one in self._proposed if (one.speaker, one.number, one.round) == round_]
-        same = next((one for one in self._proposed if one.text.strip() == proposal.text.strip()), None)
+        self._proposed = [
+            other for other in self._proposed if (other.speaker, other.number, other.round) == round_
+        ]
+        same = next((other for other in self._proposed if other.text.strip() == proposal.text.strip()), None)
         if same is not None:
             self._dim(f"{head}: the same as {same.place}.")
             return
@@ -169,7 +171,7 @@ class ConversationView:
         if self._out.is_terminal:
             self._out.print(Padding(shown, (0, 0, 0, 2)), soft_wrap=False)
         else:
-            self._out.print(Text(_indented(text)))
+            self._out.print(Text("\n".join(f"  {line}" for line in text.strip().splitlines())))
 
     def _prepare(self, proposal: Proposal) -> str:
         """Return what is shown of a proposal: without the words of the protocol where turns are."""
@@ -279,10 +281,6 @@ def _name_models(models: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({', '.join(who)})" for name, who in agents.items())
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.strip().splitlines())
-
-
 def _short(text: str) -> str:
     """Return a text on one line, shortened."""
     line = " ".join(text.split())
@@ -293,10 +291,6 @@ def _count(usage: Usage, seconds: float) -> list[str]:
     """Return tokens and time; nothing where neither is known, as of what another program made."""
     if not usage.total and not seconds:
         return []
-    return [_tokens(usage), f"{seconds:.1f} s"]
-
-
-def _tokens(usage: Usage) -> str:
     about = "about " if usage.estimated else ""
     cached = f", {usage.cached:,} cached" if usage.cached else ""
-    return f"{about}{usage.prompt:,} + {usage.completion:,} tokens{cached}"
+    return [f"{about}{usage.prompt:,} + {usage.completion:,} tokens{cached}", f"{seconds:.1f} s"]

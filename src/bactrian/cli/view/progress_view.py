@@ -52,15 +52,7 @@ def choose_progress_view(*, json: bool, quiet: bool = False, noun: str = "") -> 
 
     ``noun`` is what the run contains if it is a step of a longer command, which says itself what comes next.
     """
-    return _JsonProgress() if json else _Silence() if quiet else _Person(noun)
-
-
-class _Silence:
-    async def watch(self, progress: RunProgress) -> None:
-        """Show nothing."""
-
-    def close(self, progress: RunProgress, run: Path) -> None:
-        """Show nothing."""
+    return _JsonProgress() if json else _Person(noun, quiet=quiet)
 
 
 class _JsonProgress:
@@ -87,11 +79,14 @@ class _JsonProgress:
 
 
 class _Person:
-    def __init__(self, noun: str) -> None:
+    def __init__(self, noun: str, *, quiet: bool) -> None:
+        self._quiet = quiet
         self._console = open_progress()
         self._noun = noun
 
     async def watch(self, progress: RunProgress) -> None:
+        if self._quiet:
+            return
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             while True:
                 now = progress.snapshot()
@@ -106,6 +101,8 @@ class _Person:
                 await asyncio.sleep(_REDRAWN)
 
     def close(self, progress: RunProgress, run: Path) -> None:
+        if self._quiet:
+            return
         now = progress.snapshot(whole=True)
         out = open_output()
         with _fixed_width(out):
