@@ -1,7 +1,8 @@
 """Lists of conversations: the filter, which an address contains, the pages of a list in its order, and counts.
 
 Each run has an index of its own, its side file: it is built once, whichever runs are looked at together, and goes where
-the run goes. A list over several runs asks each for what comes next, and sorts the answers.
+the run goes. A list over several runs asks each for what comes next, and sorts the answers: one query could not read
+them all, as SQLite attaches ten files at most.
 """
 
 from __future__ import annotations

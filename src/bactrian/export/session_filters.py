@@ -29,8 +29,8 @@ class Benchmark:
     """The word sequences of a benchmark's problems and solutions."""
 
     name: str
+    # Of the file, unpacked.
     sha256: str
-    """Of the file, unpacked."""
     problems: int
     grams: frozenset[str]
 
@@ -94,20 +94,20 @@ Predicate = Callable[[Session], bool]
 class Filters:
     """Conditions on the sessions to export."""
 
+    # Codes of endings; empty for all.
     endings: frozenset[str] = frozenset()
-    """Codes of endings; empty for all."""
+    # Predicates by name; a session that matches one is left out and counted under the name.
     reject: Mapping[str, Predicate] = field(default_factory=dict[str, Predicate])
-    """Predicates by name; a session that matches one is left out and counted under the name."""
+    # Minimum rounds (an instruction and its solution) of a session.
     min_rounds: int = 0
-    """Minimum rounds (an instruction and its solution) of a session."""
+    # True to include unfinished sessions.
     unfinished: bool = False
-    """True to include unfinished sessions."""
+    # True to keep only the first of identical sessions.
     dedup: bool = False
-    """True to keep only the first of identical sessions."""
+    # Predicates by name; only sessions that match all of them are exported.
     require: Mapping[str, Predicate] = field(default_factory=dict[str, Predicate])
-    """Predicates by name; only sessions that match all of them are exported."""
+    # Sessions that quote this are left out.
     benchmark: Benchmark | None = None
-    """Sessions that quote this are left out."""
 
     def describe(self) -> dict[str, object]:
         """Return the active filters, for the manifest."""
