@@ -57,15 +57,67 @@ def test_the_help_of_each_command_with_sampling_shows_it(copy: Path) -> None:
 
 
 @pytest.mark.system
-async def test_an_endpoint_receives_it_for_the_agents_that_have_it(copy: Path) -> None:
+async def test_an_endpoint_receives_it_from_a_flag_a_variable_and_a_stored_command(copy: Path) -> None:
+    flag = ("--assistant-presence-penalty", "0.5")
+    variables = {"BACTRIAN_ASSISTANT_PRESENCE_PENALTY": "0.5"}
     async with Endpoint(
         ["Instruction: Name a tea.\nInput: None", "Solution: Sencha.\nNext request."]
     ) as endpoint:
-        flags = ("--no-specify", "--max-messages", "2", "--no-keep", "--assistant-presence-penalty", "0.5")
-        words = ("play", "tea", "--model", "openai:any", "--base-url", endpoint.url, *flags)
-        await asyncio.to_thread(run_copy, copy, *words)
+        limits = ("--no-specify", "--max-messages", "2", "--run", "kept.db")
+        words = ("play", "tea", "--model", "openai:any", "--base-url", endpoint.url, *limits)
+        await asyncio.to_thread(run_copy, copy, *words, *flag)
+        resume = ("resume", "kept.db", "--max-messages", "4")
+        session = await asyncio.to_thread(run_copy, copy, "show", "kept.db", "--json")
+        await asyncio.to_thread(run_copy, copy, *resume[:2], json.loads(session)["session"], *resume[2:])
+        words = (*words[:-2], "--no-keep")
+        await asyncio.to_thread(run_copy, copy, *words, **variables)
         penalties = [json.loads(request.body).get("presence_penalty") for request in endpoint.requests]
-    assert penalties == [None, 0.5]
+    assert penalties == [None, 0.5] * 3
+
+
+PYTHON = """
+import json
+import bactrian as bt
+from tools.reference.commands import write_commands
+from tools.reference.schema import write_schema
+
+def play(penalty):
+    script = ["Instruction: Name one.\\nInput: None", "Solution: Sencha."]
+    parameters = {"assistant": {"presence_penalty": penalty}}
+    session = bt.play("tea", model=bt.Scripted(script), specify=False, max_messages=2, parameters=parameters)
+    return dict(session.provenance.sampling["assistant"].extra)
+
+try:
+    refused = play("much")
+except bt.BactrianError as error:
+    refused = error.what
+recipe = bt.recipe("ai-society", parameters={"critic": {"presence_penalty": 0.5}})
+print(json.dumps({
+    "python": play(0.5),
+    "refused": refused,
+    "recipe": recipe.parameters.critic.presence_penalty,
+    "schema": "presence_penalty" in write_schema(),
+    "commands": write_commands().count("--presence-penalty"),
+}))
+"""
+
+
+@pytest.mark.system
+def test_python_recipes_and_the_reference_have_it(copy: Path) -> None:
+    root = str(Path(__file__).parents[1])
+    environment = clean_environment(PYTHONPATH=f"{copy}:{root}")
+    done = subprocess.run(
+        [sys.executable, "-c", PYTHON], env=environment, cwd=copy, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown.pop("commands") >= 3
+    assert shown == {
+        "python": {"presence_penalty": 0.5},
+        "refused": "'much' is not a value for presence_penalty.",
+        "recipe": 0.5,
+        "schema": True,
+    }
 
 
 def test_the_name_of_an_option_is_declared_in_one_file() -> None:
