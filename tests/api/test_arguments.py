@@ -270,3 +270,20 @@ def test_the_command_in_a_report_has_only_options_of_the_command_line(tmp_path: 
     told = json.dumps(run.report().data)
     assert "bactrian generate ai-society --run egg.db" in told
     assert "different-roles" not in told
+
+
+def test_a_session_is_resumed_by_its_run(tmp_path: Path) -> None:
+    script = tmp_path / "replies.json"
+    asked = [f"Instruction: Name number {number}.\nInput: None" for number in (1, 2)]
+    script.write_text(json.dumps({"user": asked, "assistant": ["Sencha.", "Matcha."]}))
+    path = tmp_path / "tea.db"
+    begun = bt.play("tea", model=f"scripted:{script}", specify=False, run=path, max_messages=2)
+    assert begun.ending is not None
+    assert begun.ending.code == "max_messages"
+    run = bt.open_run(path)
+    run.resume(begun.id, max_messages=4)
+    assert len(run[begun.id].turns) == 4
+    with pytest.raises(bt.BactrianError, match="Every session has ended"):
+        run.resume()
+    with pytest.raises(bt.BactrianError, match="script"):
+        run.resume(begun.id, max_messages=6)

@@ -31,7 +31,7 @@ _RETURNED = {
 }
 """Classes of objects that the public ones contain or return, and their modules."""
 _OPTIONS = (
-    *("PlayOptions", "GenerateOptions", "SelectOptions", "ExportChoices"),
+    *("PlayOptions", "GenerateOptions", "ResumeOptions", "SelectOptions", "ExportChoices"),
     *("AgentOptions", "ComparisonOptions", "DrawOptions", "ScoreOptions"),
 )
 _CROSS = re.compile(r":(?:class|func|meth|attr|data|mod):`~?([^`]+)`")

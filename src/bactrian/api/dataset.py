@@ -117,9 +117,7 @@ def generate(
         BactrianError: the run cannot continue; its results so far are stored. A reached budget is a warning instead.
         KeyboardInterrupt: Ctrl-C, after turns in flight are stored; a second Ctrl-C does not wait for them.
     """
-    # The command line generates without these: reports, exports and imports take as long to load as all else here.
-    from bactrian.api.notebook import open_display
-    from bactrian.api.stored_run import Run
+    from bactrian.api.stored_run import Run  # which resumes and forecasts with the orders of this module
 
     with use_python_words():
         arguments = {"run": run, "limit": limit, "budget": budget, "on_progress": on_progress}
@@ -136,24 +134,30 @@ def generate(
             sources=sources,
             options=options,
         )
+    complete_run(order, on_progress)
+    return Run(order.run)
+
+
+def complete_run(order: RunOrder, on_progress: Callable[[ProgressSnapshot], object] | None = None) -> None:
+    """Make the jobs that are left, and warn of what failed. Raises what :func:`generate` raises."""
+    # The command line generates without this: what a notebook shows takes as long to load as all else here.
+    from bactrian.api.notebook import open_display
+
     running: list[Runner] = []
 
     async def stop() -> None:
-        for one in running:
-            await one.stop()
+        for runner in running:
+            await runner.stop()
 
     try:
-        progress = run_sync(
-            run_order(order, running.append, watch_progress(on_progress or open_display())),
-            stop,
-        )
+        watch = watch_progress(on_progress or open_display())
+        progress = run_sync(run_order(order, running.append, watch), stop)
         if problem := _explain_rest(progress):
-            warnings.warn(f"The run {order.run} is not complete: {problem}", BactrianWarning, 2)
+            warnings.warn(f"The run {order.run} is not complete: {problem}", BactrianWarning, 3)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"The run {order.run} was interrupted; the same call resumes it.") from None
     except BudgetReached as reached:
-        warnings.warn(f"The run is not complete: {reached}", BactrianWarning, 2)
-    return Run(order.run)
+        warnings.warn(f"The run is not complete: {reached}", BactrianWarning, 3)
 
 
 def _explain_rest(progress: RunProgress) -> str:

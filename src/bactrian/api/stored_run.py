@@ -5,15 +5,24 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from bactrian.analyze.behaviours import BehaviourLike, find_behaviours
 from bactrian.analyze.report import check_installed
 from bactrian.api.bridge import run_sync
+from bactrian.api.collector import raise_failure
+from bactrian.api.dataset import complete_run
 from bactrian.api.exchange import export_session_data
 from bactrian.api.notebook import read_frame
-from bactrian.api.resumption import read_stored_run
+from bactrian.api.resumption import (
+    StoredRun,
+    build_resume_order,
+    build_resume_session,
+    read_resumable,
+    read_stored_run,
+)
 from bactrian.api.run_report import Report, report_runs
 from bactrian.api.selection import (
     find_session,
@@ -33,12 +42,15 @@ from bactrian.export.format import Format
 from bactrian.ingest.importer import ImportReport, find_chats, find_form
 from bactrian.ingest.importer import import_chats as store_chats
 from bactrian.ingest.parsed import Found, Origin
-from bactrian.options import ExportChoices, SelectOptions, check_options
+from bactrian.models.open import ModelOptions
+from bactrian.options import ExportChoices, ResumeOptions, SelectOptions, check_options
 from bactrian.protocol.argument_names import use_python_words
 from bactrian.records.run import Failure, Mark
 from bactrian.records.session import Session
 from bactrian.records.text import show, write_count
 from bactrian.records.turn import Usage
+from bactrian.roleplay.society import SocietyRun, play_one_society
+from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.store import RunStore, find_run, open_store
 from bactrian.tables import tables
@@ -376,6 +388,44 @@ class Run:
         order = build_forecast_order(stored, self.path, limit=limit, price=price, base_url=base_url)
         return run_sync(forecast_run(order))
 
+    def resume(self, session: str | None = None, **options: Unpack[ResumeOptions]) -> None:
+        """Continue the jobs that are left, or a session of ``play``, as `bactrian resume` does.
+
+        The run stores all its options; keys come from the environment.
+
+        Example:
+            >>> import json, pathlib
+            >>> replies = {"task_specifier": ["Tea."], "user": ["<CAMEL_TASK_DONE>"]}
+            >>> _ = pathlib.Path("replies.json").write_text(json.dumps(replies))
+            >>> teas = bt.recipe("ai-society", assistant_role=["Host"], user_role=["Guest"], task=["Teas", "Cups"])
+            >>> part = bt.generate(teas, run="resumed.db", model="scripted:replies.json", limit=1)
+            >>> part.resume(limit=2)
+            >>> len(part)
+            2
+
+        Args:
+            session: The id of a session of ``play``; default is the only one that has not ended.
+            options: Options that change; see :class:`ResumeOptions`.
+
+        Raises:
+            InputError: nothing can be resumed, or the run used Python objects, which it cannot store.
+            BactrianError: the run cannot continue; its results so far are stored.
+        """
+        with use_python_words():
+            check_options(self.resume, options, ResumeOptions)
+            stored = run_sync(read_resumable(self.path, session))
+            if isinstance(stored, StoredRun):
+                complete_run(build_resume_order(stored, self.path, options))
+                return
+            order = build_resume_session(stored, self.path, options)
+            if not isinstance(order, tuple) and order.embodied and not options.get("run_code"):
+                raise InputError(
+                    "The session runs Python that a model writes, in the sandbox.",
+                    where="run_code",
+                    next="Allow it with run_code=True.",
+                )
+            run_sync(_finish(order, self.path))
+
     def export(
         self,
         format: str | Format,  # noqa: A002  as on the command line
@@ -480,6 +530,14 @@ def _measure(
 ) -> Report:
     check_installed()
     return run_sync(report_runs(paths, merge_installed(behaviours), price, base_url))
+
+
+async def _finish(order: PlayOrder | tuple[SocietyRun, ModelOptions], run: Path) -> None:
+    """Play a session, or the stages of a society, to the end. Raises ModelError if a model fails."""
+    playing = play_one(order) if isinstance(order, PlayOrder) else play_one_society(*order, run=run)
+    async with aclosing(playing) as events:
+        async for event in events:
+            raise_failure(event)
 
 
 async def _list(items: AsyncIterator[_Result]) -> list[_Result]:
