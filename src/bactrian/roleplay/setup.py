@@ -113,19 +113,14 @@ class RolePlaySetup:
 
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules that end the session."""
-        limit = self.max_messages or self.usual_limit
+        limit = self.max_messages or (SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES)
         return combine_endings(self.endings, paper=self.paper_endings, limit=limit, language=self.language)
-
-    @property
-    def usual_limit(self) -> int:
-        """Default number of messages at which the session ends."""
-        return SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES
 
     @property
     def limit(self) -> int:
         """Messages at which the session ends at the latest."""
         limits = (rule.limit for rule in self.rules() if isinstance(rule, MaxMessages))
-        return next(limits, self.max_messages or self.usual_limit)
+        return next(limits, self.max_messages or MAX_MESSAGES)
 
 
 def new_session(
