@@ -49,9 +49,9 @@ def guard_streams() -> Generator[None]:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 (it lives as long as the process)
     codecs.register_error(_ESCAPED, _escape)
-    out = _Stream(1, "w", closefd=False)
+    out = _Stream(1)
     sys.stdout = _replace(sys.stdout, out)
-    sys.stderr = _replace(sys.stderr, _Stream(2, "w", closefd=False))
+    sys.stderr = _replace(sys.stderr, _Stream(2))
     try:
         yield
         sys.stdout.flush()
@@ -80,14 +80,17 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 
 class _Stream(io.FileIO):
-    over = False
-    """True when further errors are ignored."""
+    over = False  # True when further errors are ignored
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, "w", closefd=False)
+        self._is_terminal = self.isatty()  # Asked now: a terminal that was closed says that it is none.
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
         try:
             return super().write(data)
         except OSError as error:
-            is_closed_terminal = error.errno == errno.EIO and self.isatty()
+            is_closed_terminal = error.errno == errno.EIO and self._is_terminal
             if self.over or self.fileno() == 2 or is_closed_terminal:
                 return len(data)
             if isinstance(error, BrokenPipeError):
