@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bactrian.runs.lists import remove_duplicates
@@ -55,6 +55,7 @@ def test_another_word_number_sign_or_order_makes_another_item(items: list[str]) 
     assert remove_duplicates(items) == items
 
 
+@settings(max_examples=40)
 @given(st.lists(ITEMS, max_size=15))
 def test_nothing_that_was_new_once_is_new_again(items: list[str]) -> None:
     new = remove_duplicates(items)
