@@ -70,7 +70,7 @@ def _write_options(command: Any, context: Any) -> Iterator[str]:
 
 def _join_paragraphs(text: str) -> str:
     paragraphs = text.replace("\b", "").split("\n\n")
-    return "\n\n".join(" ".join(one.split()) for one in paragraphs)
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _escape(text: str) -> str:

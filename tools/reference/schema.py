@@ -60,7 +60,7 @@ def _write_default(value: object) -> str:
 
 def _name_type(field: dict[str, Any]) -> str:
     if options := field.get("anyOf") or field.get("oneOf"):
-        names = [_name_type(one) for one in options if one.get("type") != "null"]
+        names = [_name_type(option) for option in options if option.get("type") != "null"]
         return " or ".join(dict.fromkeys(names))
     if "$ref" in field:
         name = field["$ref"].rpartition("/")[2]
@@ -68,7 +68,7 @@ def _name_type(field: dict[str, Any]) -> str:
     if "const" in field:
         return f"`{json.dumps(field['const'])}`"
     if "enum" in field:
-        return ", ".join(f"`{json.dumps(one)}`" for one in field["enum"])
+        return ", ".join(f"`{json.dumps(value)}`" for value in field["enum"])
     match field.get("type"):
         case "array":
             return f"list of {_name_type(field.get('items', {}))}"

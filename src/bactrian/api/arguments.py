@@ -18,15 +18,14 @@ from bactrian.roleplay.tools import Runnable
 if TYPE_CHECKING:
     from bactrian.recipes.schema import ToolsSpec
 
-OWN = "own"
-"""The key that is true if the command used Python objects, which no file can store."""
+OWN = "own"  # The key that is true if the command used Python objects, which no file can store
+# Entry points of other packages: a function, or a list of functions, by name.
 TOOLS_GROUP = "bactrian.tools"
-"""Entry points of other packages: a function, or a list of functions, by name."""
 
+# A Python function, `"FILE.py"` or `"FILE.py:NAME,NAME"`, `"mcp:COMMAND"`, or the name of an entry point.
 ToolLike = str | Callable[..., object] | Runnable
-"""A Python function, ``"FILE.py"`` or ``"FILE.py:NAME,NAME"``, ``"mcp:COMMAND"``, or the name of an entry point."""
+# The tools of the assistant, or those of `user` and `assistant` by name.
 ToolsLike = Sequence[ToolLike] | Mapping[str, Sequence[ToolLike]]
-"""The tools of the assistant, or those of ``user`` and ``assistant`` by name."""
 
 
 def read_tools(

@@ -19,8 +19,7 @@ from bactrian.errors import BactrianError
 from bactrian.protocol.argument_names import use_python_words
 
 _Result = TypeVar("_Result")
-_PATIENCE = 30.0
-"""Seconds for work in flight to finish after an interrupt."""
+_PATIENCE = 30.0  # Seconds for work in flight to finish after an interrupt
 
 
 def run_sync(
@@ -56,7 +55,7 @@ def run_sync(
             asyncio.run_coroutine_threadsafe(stop(), loop)
             _wait(future, _PATIENCE)
         if not future.done():
-            loop.call_soon_threadsafe(lambda: [one.cancel() for one in task])
+            loop.call_soon_threadsafe(lambda: [begun.cancel() for begun in task])
             _wait(future, None)
         raise
 

@@ -28,8 +28,8 @@ from bactrian.protocol.argument_names import use_python_words
 from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import choose_tier
 
+# Called with the number of solutions, gives a context with the function that receives each verdict.
 WatchJudging = Callable[[int], AbstractContextManager[Callable[[Verdict], object]]]
-"""Called with the number of solutions, gives a context with the function that receives each verdict."""
 
 
 @use_python_words()

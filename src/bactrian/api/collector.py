@@ -21,8 +21,7 @@ class SessionCollector:
         self._begun: Session | None = None
         self._turns: list[Turn] = []
         self._ending: Ending | None = None
-        self.error: Exception | None = None
-        """What failed, once the session has ended."""
+        self.error: Exception | None = None  # What failed, once the session has ended
 
     @property
     def session(self) -> Session | None:

@@ -41,10 +41,9 @@ from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
 if TYPE_CHECKING:
     from bactrian.api.stored_run import Run
 
-_DEFAULT = ""
-"""The key for all agents without a model of their own."""
+_DEFAULT = ""  # The key for all agents without a model of their own
+# An object with `list_items`, or a function of a request that returns the items.
 ListSourceLike = ListSource | ListFunction
-"""An object with ``list_items``, or a function of a request that returns the items."""
 
 
 _OF_RECIPE = ("max_messages", "specify", "plan", "protocol", "critic", "tools", "language", "prompts")

@@ -23,8 +23,7 @@ from bactrian.records.session import ENDING_CODES, Session
 from bactrian.roleplay.endings import GROUP as ENDINGS_GROUP
 from bactrian.store import open_store
 
-RUNS = "runs"
-"""Filter of sessions whose solutions contain Python that runs, and none that fails."""
+RUNS = "runs"  # Filter of sessions whose solutions contain Python that runs, and none that fails
 
 
 async def export_session_data(
@@ -92,7 +91,7 @@ def _check_lists(filters: Sequence[str], more: ExportChoices) -> None:
 async def list_ending_codes(run: Path) -> tuple[str, ...]:
     """Return the codes of the endings in the run at ``run``."""
     async with open_store(run, read_only=True) as store:
-        codes = {one.ending: None async for one in store.progress() if one.ending is not None}
+        codes = {session.ending: None async for session in store.progress() if session.ending is not None}
     return tuple(codes)
 
 
@@ -100,8 +99,8 @@ async def _list_marks(run: Path) -> dict[str, set[str]]:
     """Return the sessions by the marks that people gave them."""
     marks = defaultdict[str, set[str]](set)
     async with open_store(run, read_only=True) as store:
-        for one in await store.marks():
-            marks[one.mark].add(one.session)
+        for mark in await store.marks():
+            marks[mark.mark].add(mark.session)
     return marks
 
 
@@ -128,7 +127,7 @@ def read_filters(
     """
     known = {
         "ending": tuple(dict.fromkeys((*ENDING_CODES, *list_plugins(ENDINGS_GROUP), *endings))),
-        "finding": (*BEHAVIOURS, *(one.code for one in own)),
+        "finding": (*BEHAVIOURS, *(behaviour.code for behaviour in own)),
         "mark": tuple(marks or ()),
     }
 
@@ -164,7 +163,9 @@ async def _read_required(run: Path, more: ExportChoices) -> Mapping[str, Predica
 
 def _shows(session: Session, code: str, own: Sequence[OwnBehaviour]) -> bool:
     built_in = [code] if code in BEHAVIOURS else []
-    return bool(find_behaviours(session, built_in, own=[one for one in own if one.code == code]))
+    return bool(
+        find_behaviours(session, built_in, own=[behaviour for behaviour in own if behaviour.code == code])
+    )
 
 
 def _read_code(
@@ -174,12 +175,12 @@ def _read_code(
     kind, equals, code = text.partition("=")
     if not equals:
         # A code alone determines its kind: no ending and behaviour have the same code.
-        kind, code = next(((one, text) for one in kinds if text in known[one]), (kind, code))
+        kind, code = next(((known_as, text) for known_as in kinds if text in known[known_as]), (kind, code))
     if kind not in kinds or not code:
         raise InputError(
             f"{text!r} is not a valid filter.",
             where=flag,
-            next=f"Write {' or '.join('mark=NAME' if one == 'mark' else f'{one}=CODE' for one in kinds)}.",
+            next=f"Write {' or '.join('mark=NAME' if name == 'mark' else f'{name}=CODE' for name in kinds)}.",
         )
     check_code(kind, code, known[kind], flag)
     return kind, code

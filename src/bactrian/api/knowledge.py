@@ -50,31 +50,24 @@ from bactrian.train.training_folder import TrainedModels, read_training
 class KnownAnswerOrder:
     """The options of a known-answer experiment."""
 
-    out: Path
-    """Folder of the experiment; it contains a folder for each seed."""
+    out: Path  # Folder of the experiment; it contains a folder for each seed
     seeds: tuple[int, ...]
     size: FactSize = field(default_factory=FactSize)
-    base: str = NOTHING
-    """What is trained."""
-    steps: int | None = None
-    """Steps of each stage of a training; None for the usual length."""
+    base: str = NOTHING  # What is trained
+    steps: int | None = None  # Steps of each stage of a training; None for the usual length
+    # Existing models to ask instead of training new ones, the base first.
     stages: tuple[StageModel, ...] = ()
-    """Existing models to ask instead of training new ones, the base first."""
-    options: SpendingOptions = field(default_factory=SpendingOptions)
-    """How the stages are asked."""
-    on_training: OnEvent | None = None
-    """Receives the events of the trainings."""
+    options: SpendingOptions = field(default_factory=SpendingOptions)  # How the stages are asked
+    on_training: OnEvent | None = None  # Receives the events of the trainings
 
 
 @dataclass(frozen=True, slots=True)
 class KnownAnswerResult:
     """The matrix, with what is missing from it."""
 
-    matrix: dict[str, Any]
-    """As :func:`compute_matrix` returns it."""
+    matrix: dict[str, Any]  # As `compute_matrix` returns it
     size: FactSize
-    unanswered: int
-    """Questions that a stage gave no answer to, because the model failed."""
+    unanswered: int  # Questions that a stage gave no answer to, because the model failed
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON content."""

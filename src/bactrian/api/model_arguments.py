@@ -25,14 +25,13 @@ from bactrian.records.turn import Usage
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.recorded import Recorded
 
-LOCAL = "local"
-"""The built-in model."""
+LOCAL = "local"  # The built-in model
+# The traits of an unknown model: its output cannot be constrained.
 UNCONSTRAINED = Traits(constrained_by="none")
-"""The traits of an unknown model: its output cannot be constrained."""
+# A conversation in the usual form: `[{"role": "system", "content": "…"}, …]`.
 Messages = list[dict[str, str]]
-"""A conversation in the usual form: ``[{"role": "system", "content": "…"}, …]``."""
+# A function, synchronous or not, that returns the reply to a conversation.
 ModelFunction = Callable[[Messages], str | Awaitable[str]]
-"""A function, synchronous or not, that returns the reply to a conversation."""
 
 
 class Replying(Protocol):
@@ -43,10 +42,10 @@ class Replying(Protocol):
         ...
 
 
+# Agents that are accepted in `models` even if they do not take part.
 USUAL_AGENTS = ("task_specifier", "task_planner", "user", "assistant", "critic", "lister")
-"""Agents that are accepted in ``models`` even if they do not take part."""
+# A model's name, an object with `reply`, or a function of messages.
 ModelLike = str | Replying | ModelFunction
-"""A model's name, an object with ``reply``, or a function of messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +53,12 @@ class OwnModel:
     """Adapts a user's object or function to :class:`Model`. The user opens and closes its resources."""
 
     name: str
+    # Returns a text or a `Reply`, or an awaitable of one.
     answer: Callable[[Request], Any]
-    """Returns a text or a :class:`~bactrian.models.model.Reply`, or an awaitable of one."""
-    threaded: bool = True
-    """True if a call may block, so that it runs in a thread."""
+    threaded: bool = True  # True if a call may block, so that it runs in a thread
     traits: Traits = UNCONSTRAINED
+    # Seconds for an answer. A call in a thread cannot be interrupted: its answer is ignored.
     timeout: float | None = None
-    """Seconds for an answer. A call in a thread cannot be interrupted: its answer is ignored."""
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``.
@@ -71,10 +69,10 @@ class OwnModel:
         return await add_tools_as_text(self._reply, request)
 
     async def _reply(self, request: Request) -> Reply:
-        found = [await self._ask(request) for _ in range(request.n)]
-        if isinstance(found[0], Reply):
-            return found[0]
-        texts = [one if isinstance(one, str) else one.text for one in found]
+        answers = [await self._ask(request) for _ in range(request.n)]
+        if isinstance(answers[0], Reply):
+            return answers[0]
+        texts = [answer if isinstance(answer, str) else answer.text for answer in answers]
         choices = tuple(_read_choice(text) for text in texts)
         if request.on_text is not None:
             request.on_text(choices[0].text)
@@ -120,12 +118,9 @@ class OwnModel:
 class ChosenModels:
     """The model names of the agents, and the user's objects behind some of the names."""
 
-    names: Mapping[str, str]
-    """Model name by agent."""
-    objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
-    """Model by name."""
-    given: frozenset[str] = frozenset()
-    """The agents given in ``models``."""
+    names: Mapping[str, str]  # Model name by agent
+    objects: Mapping[str, Model] = field(default_factory=dict[str, Model])  # Model by name
+    given: frozenset[str] = frozenset()  # The agents given in `models`
 
 
 @use_python_words()

@@ -16,8 +16,7 @@ class ProgressRow:
 
     label: str
     facts: tuple[str, ...]
-    alarm: bool = False
-    """True if something is wrong."""
+    alarm: bool = False  # True if something is wrong
 
 
 def list_rows(now: ProgressSnapshot, *, ended: bool = False) -> Iterator[ProgressRow]:

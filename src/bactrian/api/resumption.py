@@ -37,10 +37,9 @@ class StoredRun:
     """What a run stores about how it is made."""
 
     plan: Plan
+    # The options of the last command; empty if it was killed before it stored them.
     options: Mapping[str, Any]
-    """The options of the last command; empty if it was killed before it stored them."""
-    content: Mapping[str, Any]
-    """What was frozen."""
+    content: Mapping[str, Any]  # What was frozen
 
     @property
     def recipe(self) -> Recipe:

@@ -34,8 +34,8 @@ from bactrian.store import RunStore, open_store
 
 
 Json = dict[str, Any]
+# Options that are left out of a command while they have their usual value.
 _DEFAULTS: Mapping[str, object] = {"timeout": 600.0, "max_wait": 600.0, "order": "depth"}
-"""Options that are left out of a command while they have their usual value."""
 
 
 async def read_provenance(store: RunStore, run: Path, part: Aggregate) -> dict[str, Any]:

@@ -37,18 +37,17 @@ class SelectedSession:
     """A session of the selection, and why it is in it."""
 
     session: Session
-    findings: tuple[Finding, ...] = ()
-    """The findings of the behaviours that were asked for."""
+    findings: tuple[Finding, ...] = ()  # The findings of the behaviours that were asked for
+    # Turns that match `grep`: their number, and the line of the first match.
     matches: tuple[tuple[int, str], ...] = ()
-    """Turns that match ``grep``: their number, and the line of the first match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Decides which sessions belong to a selection."""
 
+    # What a session must pass, by name, apart from behaviours and words.
     tests: Mapping[str, Callable[[Session], bool]]
-    """What a session must pass, by name, apart from behaviours and words."""
     behaviours: tuple[str, ...] = ()
     own: tuple[OwnBehaviour, ...] = ()
     grep: re.Pattern[str] | None = None

@@ -42,10 +42,10 @@ from bactrian.runs.wiring import RunOrder
 from bactrian.store import find_run, open_store
 
 Json = dict[str, Any]
+# Runs the jobs of an order that are left, and returns the exit code.
 RunFunction = Callable[[RunOrder], Awaitable[int]]
-"""Runs the jobs of an order that are left, and returns the exit code."""
+# Shows what an order will cost, under a title.
 ForecastFunction = Callable[[RunOrder, str], Awaitable[None]]
-"""Shows what an order will cost, under a title."""
 
 
 async def run_quietly(order: RunOrder) -> int:
@@ -98,8 +98,7 @@ class RunSeries:
         """Make a series; with ``forecast``, nothing is run, and the cost of each run is shown instead."""
         self.options = fill_defaults(options, AgentOptions)
         self.forecast = forecast
-        self.code = 0
-        """The highest exit code of the runs so far."""
+        self.code = 0  # The highest exit code of the runs so far
         self._budget = None if forecast else options.get("budget")
         self._tokens = options.get("max_tokens")
         self._run = run
@@ -143,15 +142,12 @@ class RunSeries:
 class SolutionPlan:
     """What to solve, with what, and which solutions to compare."""
 
-    folder: Path
-    """Holds the runs of solutions and verdicts."""
+    folder: Path  # Holds the runs of solutions and verdicts
     recipe: Recipe
-    models: Mapping[str, ModelLike]
-    """By way."""
+    models: Mapping[str, ModelLike]  # By way
     pairs: Sequence[tuple[Way, Way]]
     tasks: int
-    one_answer: bool = False
-    """True if each task has one right answer, so that judges solve it first."""
+    one_answer: bool = False  # True if each task has one right answer, so that judges solve it first
 
     @property
     def solutions(self) -> Path:
@@ -165,8 +161,7 @@ class Comparison:
 
     folder: Path
     solutions: Path
-    report: Json | None
-    """None without a judge, and for a forecast."""
+    report: Json | None  # None without a judge, and for a forecast
 
 
 async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series: RunSeries) -> ComparedRuns:

@@ -319,11 +319,9 @@ class RunSummary:
     """A run in a list of runs."""
 
     run: Path
-    changed: float
-    """When the file changed last, in seconds since 1970."""
+    changed: float  # When the file changed last, in seconds since 1970
     status: RunStatus | None
-    problem: str = ""
-    """Why it cannot be read, if there is no status."""
+    problem: str = ""  # Why it cannot be read, if there is no status
 
     @property
     def recipe(self) -> str:

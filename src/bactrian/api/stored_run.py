@@ -131,8 +131,7 @@ async def select_sessions(
 
 
 _Result = TypeVar("_Result")
-_PAGE = 100
-"""Sessions in memory at a time."""
+_PAGE = 100  # Sessions in memory at a time
 
 
 class Run:
@@ -544,7 +543,7 @@ async def _list(items: AsyncIterator[_Result]) -> list[_Result]:
     return [item async for item in items]
 
 
-# Importing conversations from Python: :func:`import_chats`.
+# Importing conversations from Python: `import_chats`.
 
 
 @use_python_words()

@@ -21,8 +21,7 @@ from bactrian.errors import BactrianError, InputError
 MANIFEST = "manifest.json"
 SQLITE_HEADER = b"SQLite format 3\0"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_REPLACED = ".replaced"
-"""Folder inside ``.ready`` that contains the files that were replaced."""
+_REPLACED = ".replaced"  # Folder inside `.ready` that contains the files that were replaced
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any
 
 from bactrian.errors import InputError
 
+# Most bytes of a line. A device such as /dev/zero never ends its first one.
 LONGEST_LINE = 64 * 1024 * 1024
-"""Most bytes of a line. A device such as /dev/zero never ends its first one."""
 
 
 def parse_json(text: str | bytes) -> Any:

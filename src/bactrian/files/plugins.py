@@ -10,8 +10,7 @@ from pathlib import Path
 
 from bactrian.errors import InputError
 
-_PREFIX = "bactrian."
-"""How the names of all groups begin."""
+_PREFIX = "bactrian."  # How the names of all groups begin
 
 
 def list_plugins(group: str) -> tuple[str, ...]:
@@ -25,7 +24,7 @@ def find_plugins(group: str) -> EntryPoints:
     for folder in sys.path:
         for package, registered in _read_folder(folder, _find_change(folder)).items():
             packages.setdefault(package, registered)  # one of this name in an earlier folder hides it
-    return EntryPoints(one for registered in packages.values() for one in registered.select(group=group))
+    return EntryPoints(point for registered in packages.values() for point in registered.select(group=group))
 
 
 def load_plugin(group: str, name: str) -> object:
@@ -60,7 +59,7 @@ def _read_folder(folder: str, _change: int) -> Mapping[str, EntryPoints]:
     """
     found: dict[str, EntryPoints] = {}
     for package in distributions(path=[folder]):
-        own = EntryPoints(one for one in package.entry_points if one.group.startswith(_PREFIX))
+        own = EntryPoints(point for point in package.entry_points if point.group.startswith(_PREFIX))
         if own:
             found.setdefault(package.name, own)
     return found

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+# Jinja filters a template may use. None of them takes an argument or can grow its input.
 FILTERS = ("capitalize", "lower", "title", "trim", "upper")
-"""Jinja filters a template may use. None of them takes an argument or can grow its input."""
 
 # Loops, arithmetic, attributes, calls and assignments are left out: with them, a shared pack could run forever,
 # exhaust the memory or read the program's data. Without them, rendering cannot fail.

@@ -19,28 +19,23 @@ if TYPE_CHECKING:  # pydantic is not loaded at the start of the program, which s
     from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
 
-LARGEST = 256 * 1024
-"""Maximum size of such a file, in bytes."""
+LARGEST = 256 * 1024  # Maximum size of such a file, in bytes
 
 _POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)")
 _HEADER = re.compile(r"^[ \t]*\[{1,2}(?P<name>[^\[\]\n\"',]+)\]{1,2}[ \t]*(?:#.*)?$", re.MULTILINE)
-_SHOWN = 100
-"""Characters of a line that an error shows."""
+_SHOWN = 100  # Characters of a line that an error shows
+# Maximum number of lines checked for the position of a key; each check parses everything before the line.
 _LOOKED_AT = 10
-"""Maximum number of lines checked for the position of a key; each check parses everything before the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
     """The kind of a file, for its error messages."""
 
-    name: str
-    """For example ``prompt pack``."""
+    name: str  # For example `prompt pack`
     error: type[InputError]
-    help: str
-    """The documentation page that shows an example."""
-    many: str
-    """The last word of its name in the plural: ``packs``."""
+    help: str  # The documentation page that shows an example
+    many: str  # The last word of its name in the plural: `packs`
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,9 +257,9 @@ def _is_toml(text: str) -> bool:
 
 # Plain error messages for violations of a schema, with their position in the file.
 
-Place = tuple[str | int, ...]
-"""Path of a value in the content: ``("axes", 1, "count")``."""
+Place = tuple[str | int, ...]  # Path of a value in the content: `("axes", 1, "count")`
 
+# Messages in TOML's terms, by pydantic's error type.
 _MESSAGES = {
     "tuple_type": "this is not a list",
     "model_type": "this is not a table",
@@ -276,7 +271,6 @@ _MESSAGES = {
     "too_short": "this list is empty",
     "string_too_short": "this is empty",
 }
-"""Messages in TOML's terms, by pydantic's error type."""
 _PATTERNS = {
     r"\S": "this is empty",
     r"^[^\x00]*[^\s\x00][^\x00]*$": "this is empty or contains a NUL character",

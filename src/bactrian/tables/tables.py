@@ -89,7 +89,7 @@ def write_message_extras(session: Session) -> str:
 
 def list_given(sampling: Sampling) -> dict[str, object]:
     """Return the parameters that were set, without those left to the model."""
-    values = {one.name: getattr(sampling, one.name) for one in fields(sampling)}
+    values = {field.name: getattr(sampling, field.name) for field in fields(sampling)}
     return {name: value for name, value in values.items() if value is not None and value not in ((), {})}
 
 
@@ -99,8 +99,7 @@ def to_compact_json(values: object) -> str:
 
 
 Row = dict[str, object]
-Table = Mapping[str, Literal["text", "whole", "real", "truth"]]
-"""Types of the columns by name."""
+Table = Mapping[str, Literal["text", "whole", "real", "truth"]]  # Types of the columns by name
 
 _USAGE: Table = dict.fromkeys(("prompt_tokens", "completion_tokens", "cached_tokens"), "whole")
 
@@ -267,8 +266,8 @@ _SPEAKERS: Mapping[EndingCode, Speaker] = MappingProxyType(
 )
 
 
+# The axes of the Code data set, whose items are its roles in CAMEL's files (`Java_RoleType.ASSISTANT`).
 CODE_AXES = ("programming_language", "domain")
-"""The axes of the Code data set, whose items are its roles in CAMEL's files (``Java_RoleType.ASSISTANT``)."""
 _ROLE = re.compile(r"(.*)_roletype\.(assistant|user)\s*", re.IGNORECASE | re.DOTALL)
 
 
