@@ -92,7 +92,9 @@ class Hub:
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_TOKEN", "HF_HOME", DOTENV):
         monkeypatch.delenv(name, raising=False)
+    # For programs, and for the hub's client in this process, which has read the variable when it was imported
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub-cache"))
 
 
 @asynccontextmanager

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil
 
 from bactrian.errors import BudgetReached, InputError, ModelError
-from bactrian.models.limits import estimate_request
+from bactrian.models.limits import TokenEstimator, estimate_request
 from bactrian.models.model import Model, Reply, Request, Wrapper
 from bactrian.records.turn import Usage
 
-_FORGETTING = 0.02  # Share by which one count that was odd loses its weight with each call
-# Minimum prompt tokens for learning how the endpoint counts: in shorter prompts its fixed overhead dominates.
-_LEAST_PROMPT = 100
 # The next action after a limit was reached.
 RAISE_LIMIT = "Raise the limit and run the same command again to continue."
 
@@ -142,10 +138,7 @@ class Budget(Wrapper):
     def __init__(self, model: Model, meter: UsageMeter) -> None:
         super().__init__(model)
         self._meter = meter
-        self._prompt_ratio = 1.0  # The most prompt tokens that were counted for each one that was estimated
-        self._reply_ratio = 1.0  # The same for tokens of replies, for each one that was allowed
-        self._longest = 0  # Tokens of the longest reply
-        self._knows = False  # True once a call has shown what it used
+        self._estimator = TokenEstimator()
         self._asking = False
 
     async def reply(self, request: Request) -> Reply:
@@ -155,7 +148,8 @@ class Budget(Wrapper):
             BudgetReached: the call could exceed a limit; nothing was sent.
             ModelError: an error of the wrapped model.
         """
-        held = await self._hold(request) if self._meter.limited else None
+        estimated = estimate_request(request) if self._meter.limited else Usage()
+        held = await self._hold(estimated, request.n) if self._meter.limited else None
         used: Usage | None = None
         failed = True
         try:
@@ -169,34 +163,15 @@ class Budget(Wrapper):
             if held is not None:
                 self._asking = False
                 if used is not None:
-                    self._learn(request, used)
+                    self._estimator.learn(estimated, used)
             self._meter.settle(self.name, held, used, failed=failed)
 
-    async def _hold(self, request: Request) -> Usage:
+    async def _hold(self, estimated: Usage, n: int) -> Usage:
         while True:
             # How the endpoint counts, and whether it keeps to a longest reply, is found out by one call alone.
-            if self._knows or not self._asking:
-                most = self._most(request)
+            if self._estimator.knows or not self._asking:
+                most = self._estimator.find_most(estimated, n)
                 if self._meter.hold(self.name, most):
                     self._asking = True
                     return most
             await self._meter.wait()
-
-    def _most(self, request: Request) -> Usage:
-        most = estimate_request(request)
-        longest = ceil(most.completion * self._reply_ratio) or request.n * self._longest
-        return Usage(ceil(most.prompt * self._prompt_ratio), longest)
-
-    def _learn(self, request: Request, used: Usage) -> None:
-        self._knows = True
-        self._longest = max(self._longest, used.completion)
-        most = estimate_request(request)
-        if most.prompt >= _LEAST_PROMPT:
-            self._prompt_ratio = _follow(self._prompt_ratio, used.prompt / most.prompt)
-        if most.completion:
-            self._reply_ratio = _follow(self._reply_ratio, used.completion / most.completion)
-
-
-def _follow(ratio: float, seen: float) -> float:
-    """Return the ratio after another observation: it rises at once, falls slowly, and is at least 1."""
-    return max(1.0, seen, ratio + _FORGETTING * (seen - ratio))

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import ssl
-from binascii import Error
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -148,47 +148,39 @@ def explain_status(
     key_variable: str = "OPENAI_API_KEY",
 ) -> ModelError:
     """Return the error for an answer with HTTP ``status``; ``after`` is its Retry-After in seconds."""
-    summary = f"The endpoint answered {status}: {complaint.message or 'without a message'}"
-    if status == 402 or any(word in complaint.code for word in _NO_MONEY):
-        return Denied(summary, next="Add credit to the account, then run the same command.", sample=sample)
-    if status == 401:
-        return Denied(summary, next=f"Check the key ({key_variable}) and its rights.", sample=sample)
-    if status == 403:
-        return Forbidden(
-            summary,
-            next=f"Check the rights of the key ({key_variable}); the endpoint may also block this content.",
-            sample=sample,
-        )
-    if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
-        fault = TryAgain(summary, sample=sample)
-        fault.after = after
-        fault.overload = status in (429, 503, 529)
-        return fault
+    code, message = complaint.code, complaint.message
     if status == 407:
-        return _make_proxy_refusal(status, complaint.message)
-    return _make_refusal(status, complaint, summary, sample)
-
-
-def _make_refusal(status: int, complaint: ErrorBody, summary: str, sample: bytes) -> ModelError:
-    words = f"{complaint.code} {complaint.message}"
-    if any(word in complaint.code for word in _FILTERED):
-        return Filtered(summary, sample=sample)
-    if status == 413 or _CONTEXT_FULL.search(words):
-        return ContextFull(
-            summary, next="Use a model with a larger window, or shorter replies.", sample=sample
-        )
-    if status in (400, 404, 422) and _NO_SUCH_MODEL.search(words):
-        return UnknownModel(summary, sample=sample)
-    named = _PARAMETER.search(complaint.message)
-    if status in (404, 405) and not named:
-        return Refused(summary, next="Check the base URL; did you omit /v1?", sample=sample)
-    if complaint.param and not _CONTENT.match(complaint.param):
-        return Refused(summary, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
-    if named:
-        return Refused(summary, next="Correct the parameter, then run the same command.", sample=sample)
-    return RefusedPrompt(
-        summary, next="Correct the reported problem; the endpoint may also refuse this prompt.", sample=sample
+        return _make_proxy_refusal(status, message)
+    words, key = f"{code} {message}", f"the key ({key_variable})"
+    parameter = "" if _CONTENT.match(complaint.param) else complaint.param
+    named = _PARAMETER.search(message)
+    unpaid = status == 402 or any(word in code for word in _NO_MONEY)
+    passing = status in (408, 425, 429) or (status >= 500 and status not in (501, 505))
+    filtered = any(word in code for word in _FILTERED)
+    full = status == 413 or _CONTEXT_FULL.search(words)
+    unknown = status in (400, 404, 422) and _NO_SUCH_MODEL.search(words)
+    elsewhere = status in (404, 405) and not named
+    # The first that applies counts: what every request would meet stands before what may be about this prompt alone.
+    kinds: tuple[tuple[object, type[ModelError], str | None], ...] = (
+        (unpaid, Denied, "Add credit to the account, then run the same command."),
+        (status == 401, Denied, f"Check {key} and its rights."),
+        (status == 403, Forbidden, f"Check the rights of {key}; the endpoint may also block this content."),
+        (passing, TryAgain, None),
+        (filtered, Filtered, None),
+        (full, ContextFull, "Use a model with a larger window, or shorter replies."),
+        (unknown, UnknownModel, None),
+        (elsewhere, Refused, "Check the base URL; did you omit /v1?"),
+        (parameter, Refused, f"Change or leave out the parameter {parameter!r}."),
+        (named, Refused, "Correct the parameter, then run the same command."),
+        (True, RefusedPrompt, "Correct the reported problem; the endpoint may also refuse this prompt."),
     )
+    kind, action = next((kind, action) for applies, kind, action in kinds if applies)
+    summary = f"The endpoint answered {status}: {message or 'without a message'}"
+    error = kind(summary, next=action, sample=sample)
+    if isinstance(error, TryAgain):
+        error.after = after
+        error.overload = status in (429, 503, 529)
+    return error
 
 
 # Wordings of OpenAI and vLLM, llama.cpp, Anthropic, Mistral, and others.
@@ -240,12 +232,11 @@ def explain_body(value: dict[str, Any], raw: bytes) -> ModelError:
         return explain_status(code, complaint, raw)
     if complaint.param or any(word in complaint.code for word in _BLAMES_REQUEST):
         return explain_status(400, complaint, raw)
-    summary = f"The endpoint sent an error instead of a reply: {complaint.message}"
-    if any(word in complaint.code for word in _TRANSIENT):
-        fault = TryAgain(summary, sample=raw)
+    kind = TryAgain if any(word in complaint.code for word in _TRANSIENT) else BadReply
+    fault = kind(f"The endpoint sent an error instead of a reply: {complaint.message}", sample=raw)
+    if isinstance(fault, TryAgain):
         fault.overload = any(word in complaint.code for word in _OVERLOAD)
-        return fault
-    return BadReply(summary, sample=raw)
+    return fault
 
 
 def read_retry_after(value: str | None, now: datetime | None = None) -> float | None:
@@ -272,42 +263,23 @@ def explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> Mod
     return error
 
 
-def _advise(host: str) -> str:
-    """Return what to do where nothing listens."""
-    check = "the base URL (--base-url, OPENAI_BASE_URL)"
-    name, _, port = host.rpartition(":")
-    if port == "11434":
-        return f"Start Ollama (`ollama serve`), or check {check}."
-    if name in ("localhost", "127.0.0.1", "[::1]"):
-        return f"Start the server, or check {check}."
-    return f"Check {check}; is the server running?"
-
-
 def _find_error(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
+    reason = _describe_cause(fault.__cause__)
     match fault, fault.__cause__:
         case NoConnection(), ssl.SSLCertVerificationError() as cause:
-            return Refused(
-                f"The certificate of {host} cannot be trusted: {cause.verify_message or _describe_cause(fault)}",
-                next="Add the authority that signed it to the file in SSL_CERT_FILE. "
-                "Verification is never turned off.",
-            )
+            what = f"The certificate of {host} cannot be trusted: {cause.verify_message or reason}"
+            action = "Add the authority that signed it to the file in SSL_CERT_FILE. Verification is never turned off."
+            return Refused(what, next=action)
         case NoConnection(), ssl.SSLError():
-            return Refused(
-                f"No TLS connection to {host}: {_describe_cause(fault)}",
-                next="Check the base URL; does it need http:// instead of https://?",
-            )
+            action = "Check the base URL; does it need http:// instead of https://?"
+            return Refused(f"No TLS connection to {host}: {reason}", next=action)
         case NoWayThroughProxy(), _:
-            return TryAgain(
-                f"Cannot connect to the proxy for {host}: {_describe_cause(fault)}",
-                next="Check HTTPS_PROXY and HTTP_PROXY.",
-            )
+            what = f"Cannot connect to the proxy for {host}: {reason}"
+            return TryAgain(what, next="Check HTTPS_PROXY and HTTP_PROXY.")
         case NoConnection(), None:
             return Unreachable(f"No connection to {host} within {limits.connect:g} s.")
         case NoConnection(), _:
-            return Unreachable(
-                f"Cannot connect to {host}: {_describe_cause(fault)}",
-                next=_advise(host),
-            )
+            return Unreachable(f"Cannot connect to {host}: {reason}", next=_advise(host))
         case ProxyRefused(), _:
             return _make_proxy_refusal(*fault.args)
         case IdleTimeout(), _:
@@ -319,22 +291,29 @@ def _find_error(fault: TransportFault, host: str, limits: Timeouts) -> ModelErro
         case Compressed(), _:
             return BadReply(f"{host} sent a compressed reply ({fault}), which was not requested.")
         case TooLarge(args=(most, sample)), _:
-            return Oversize(
-                f"The reply is larger than {most:,} bytes.",
-                next="The model does not stop; try another model or other sampling parameters.",
-                sample=sample,
-            )
+            action = "The model does not stop; try another model or other sampling parameters."
+            return Oversize(f"The reply is larger than {most:,} bytes.", next=action, sample=sample)
         case _:
-            return TryAgain(f"{host} dropped the connection: {_describe_cause(fault)}")
+            return TryAgain(f"{host} dropped the connection: {reason}")
 
 
-def _describe_cause(fault: TransportFault) -> str:
-    cause = fault.__cause__
+def _describe_cause(cause: BaseException | None) -> str:
     if cause is None:
         return "it was closed before the reply was complete"
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)  # asyncio replaces the system's message with its own
     return (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__
+
+
+def _advise(host: str) -> str:
+    """Return what to do where nothing listens."""
+    check = "the base URL (--base-url, OPENAI_BASE_URL)"
+    name, _, port = host.rpartition(":")
+    if port == "11434":
+        return f"Start Ollama (`ollama serve`), or check {check}."
+    if name in ("localhost", "127.0.0.1", "[::1]"):
+        return f"Start the server, or check {check}."
+    return f"Check {check}; is the server running?"
 
 
 # Takes the key out of what an endpoint complains of: some servers send back what they were sent.
@@ -348,7 +327,11 @@ class KeyMask:
     """Replaces a key by its last four characters, and the credentials of an address by an ellipsis."""
 
     def __init__(self, key: str, credentials: str = "") -> None:
-        self._shown = {secret: "…" for secret in _list_secrets(credentials) if len(secret) >= _LONG}
+        # The encoded credentials of the address, such as "Basic …", and the password in them
+        secrets = [credentials.partition(" ")[2]]
+        with suppress(ValueError):
+            secrets.append(base64.b64decode(secrets[0]).decode(errors="replace").partition(":")[2])
+        self._shown = {secret: "…" for secret in secrets if len(secret) >= _LONG}
         if key:
             self._shown[key] = f"…{key[-4:]}" if len(key) > 8 else "…"
 
@@ -371,15 +354,3 @@ def _match_char(char: str) -> str:
     code = f"{ord(char):02x}"
     slash = r"|\\/" if char == "/" else ""
     return rf"(?:{re.escape(char)}|\\u00(?:{code}|{code.upper()}){slash})"
-
-
-def _list_secrets(credentials: str) -> list[str]:
-    """Return the encoded credentials of an address, and the password in them."""
-    encoded = credentials.partition(" ")[2]
-    if not encoded:
-        return []
-    try:
-        password = base64.b64decode(encoded).decode(errors="replace").partition(":")[2]
-    except (Error, ValueError):
-        password = ""
-    return [encoded, password]

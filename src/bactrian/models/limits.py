@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import dataclass
+from math import ceil
 from types import CoroutineType
 from typing import Any
 
@@ -259,6 +260,12 @@ class SharedConcurrency(Wrapper):
 # Estimates of the usage of requests before they are sent.
 
 
+_SHARE = 0.1  # Of the latest reply in what a request is expected to use
+_FORGETTING = 0.02  # Share by which one count that was odd loses its weight with each call
+# Minimum prompt tokens for learning how many an endpoint may count: in shorter prompts its fixed overhead dominates.
+_LEAST_PROMPT = 100
+
+
 def estimate_request(request: Request) -> Usage:
     """Return the most tokens that ``request`` is likely to use.
 
@@ -272,13 +279,53 @@ def estimate_request(request: Request) -> Usage:
     return Usage(size // 4, request.n * (request.sampling.max_tokens or 0), estimated=True)
 
 
+class TokenEstimator:
+    """Corrects the estimates of one model's requests by the usage of earlier ones: to the mean, and to the most."""
+
+    def __init__(self) -> None:
+        self.knows = False  # True once a reply has shown what it used
+        # Prompt tokens for each one that is estimated, and tokens of a reply: the means
+        self._prompt = 1.0
+        self._completion = 0.0
+        # The most tokens of prompts and of replies for each one that is estimated, and of the longest reply
+        self._prompt_ratio = 1.0
+        self._reply_ratio = 1.0
+        self._longest = 0
+
+    def expect(self, estimated: Usage) -> float:
+        """Return the tokens expected of a request: the maximum at first, then from the usage of earlier replies."""
+        return estimated.prompt * self._prompt + (self._completion if self.knows else estimated.completion)
+
+    def find_most(self, estimated: Usage, n: int) -> Usage:
+        """Return the most that a request for ``n`` replies could use; without a limit, the longest reply so far."""
+        longest = ceil(estimated.completion * self._reply_ratio) or n * self._longest
+        return Usage(ceil(estimated.prompt * self._prompt_ratio), longest)
+
+    def learn(self, estimated: Usage, used: Usage) -> None:
+        """Learn from the actual usage of a request."""
+        share = _SHARE if self.knows else 1.0
+        self.knows = True
+        ratio = used.prompt / max(1, estimated.prompt)
+        self._prompt += share * (ratio - self._prompt)
+        self._completion += share * (used.completion - self._completion)
+        self._longest = max(self._longest, used.completion)
+        if estimated.prompt >= _LEAST_PROMPT:
+            self._prompt_ratio = _follow(self._prompt_ratio, ratio)
+        if estimated.completion:
+            self._reply_ratio = _follow(self._reply_ratio, used.completion / estimated.completion)
+
+
+def _follow(ratio: float, seen: float) -> float:
+    """Return the ratio after another observation: it rises at once, falls slowly, and is at least 1."""
+    return max(1.0, seen, ratio + _FORGETTING * (seen - ratio))
+
+
 # Rate limits in requests and tokens per minute.
 
 
 # Seconds after which the next request checks its wait again: a reply may have used fewer tokens than
 # expected.
 _LOOK_AGAIN = 0.25
-_SMOOTHING_rate_limit = 0.1
 # Share of the tokens kept in reserve, because the usage of a request is known only after its reply.
 _SPARED = 0.02
 
@@ -305,28 +352,6 @@ class Pace:
         self._free_at += difference * self._seconds_each
 
 
-class TokenEstimator:
-    """Estimates the tokens of a request: the maximum at first, then from the usage of earlier replies."""
-
-    def __init__(self) -> None:
-        self._prompt = 1.0  # Tokens for each one that is estimated
-        self._completion: float | None = None
-
-    def estimate(self, most: Usage) -> float:
-        """Return the tokens expected of a request that could use ``most``."""
-        completion = most.completion if self._completion is None else self._completion
-        return most.prompt * self._prompt + completion
-
-    def learn(self, most: Usage, used: Usage) -> None:
-        """Learn from the actual usage of a request."""
-        ratio = used.prompt / max(1, most.prompt)
-        if self._completion is None:
-            self._prompt, self._completion = ratio, used.completion
-        else:
-            self._prompt += _SMOOTHING_rate_limit * (ratio - self._prompt)
-            self._completion += _SMOOTHING_rate_limit * (used.completion - self._completion)
-
-
 class RateLimit(Wrapper):
     """Limits the requests to ``model``, their tokens, or both, per minute.
 
@@ -346,7 +371,7 @@ class RateLimit(Wrapper):
         super().__init__(model)
         self._requests = Pace(requests_per_minute, clock) if requests_per_minute else None
         self._tokens = Pace((1 - _SPARED) * tokens_per_minute, clock) if tokens_per_minute else None
-        self._expectation = TokenEstimator()
+        self._estimator = TokenEstimator()
         self._sleep = sleep
         self._turn = asyncio.Lock()
 
@@ -354,46 +379,41 @@ class RateLimit(Wrapper):
         """Wrap ``model``, another one of the same endpoint, at the same pace."""
         shared = copy(self)
         shared._model = model
-        shared._expectation = TokenEstimator()
+        shared._estimator = TokenEstimator()
         return shared
 
     async def wait_again(self) -> None:
         """Wait for the turn of a request that is sent once more, as one whose connection was cut."""
+        await self._wait(None)
+
+    async def _wait(self, estimated: Usage | None) -> float:
+        """Wait for the turn of a request. Returns the tokens that were taken for it."""
         async with self._turn:
-            await self._wait_for_room()
+            while wait := max(pace.wait for pace in (self._requests, self._tokens) if pace is not None):
+                await self._sleep(min(wait, _LOOK_AGAIN))
             if self._requests is not None:
                 self._requests.take(1)
-
-    async def _wait_for_room(self) -> None:
-        while wait := max(pace.wait for pace in (self._requests, self._tokens) if pace is not None):
-            await self._sleep(min(wait, _LOOK_AGAIN))
-
-    async def wait(self, request: Request) -> float:
-        """Wait for the turn of ``request``. Gives the tokens that were taken for it."""
-        async with self._turn:
-            await self._wait_for_room()
-            if self._requests is not None:
-                self._requests.take(1)
-            if self._tokens is None:
+            if self._tokens is None or estimated is None:
                 return 0.0
-            expected = self._expectation.estimate(estimate_request(request))
+            expected = self._estimator.expect(estimated)
             self._tokens.take(expected)
             return expected
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request`` when its turn comes; raises the errors of the wrapped model."""
-        expected = await self.wait(request)
-        used: Usage | None = None
-        cost = 0
+        if self._tokens is None:
+            await self._wait(None)
+            return await self._model.reply(request)
+        estimated = estimate_request(request)
+        expected = await self._wait(estimated)
+        used = 0
         try:
             reply = await self._model.reply(request)
-            used = reply.usage
+            used = reply.usage.total
+            self._estimator.learn(estimated, reply.usage)
             return reply
         except ModelError as error:
-            cost = sum(error.spent)
+            used = sum(error.spent)
             raise
         finally:
-            if self._tokens is not None:
-                self._tokens.settle((used.total if used else cost) - expected)
-                if used is not None:
-                    self._expectation.learn(estimate_request(request), used)
+            self._tokens.settle(used - expected)

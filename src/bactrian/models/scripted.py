@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Annotated, Any, ClassVar, cast, get_args
+
+from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError
 
 from bactrian.errors import ContextFull, InputError, Refused
 from bactrian.files.json_text import parse_json
@@ -22,20 +24,17 @@ from bactrian.records.turn import Finish, Usage
 class ScriptedReply:
     """One reply of a script. A plain string is short for a reply with that text."""
 
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
     text: str = ""
     finish: Finish = "stop"
-    delay: float = 0.0
-    """Seconds before the reply."""
-    error: str | None = None
-    """If set, the call fails with this message."""
+    delay: Annotated[float, Strict()] = 0.0  # Seconds before the reply; neither "3" nor True in a file
+    error: str | None = None  # If set, the call fails with this message
 
 
-Said = str | ScriptedReply | Sequence[str | ScriptedReply]
-"""A reply of a script; a sequence contains alternatives, for requests of several replies."""
-Lines = Sequence[Said]
-
-
-_Written = str | ScriptedReply | list[str | ScriptedReply]
+# A sequence contains alternatives, for requests of several replies.
+ScriptLine = str | ScriptedReply | Sequence[str | ScriptedReply]
+Lines = Sequence[ScriptLine]
 
 
 class Scripted:
@@ -66,7 +65,7 @@ class Scripted:
         self.traits = Traits(priced=False)
         # A text is a sequence of texts, too: without this, it would be played letter by letter.
         self._lines: Lines | Mapping[str, Lines] = (
-            {agent: _as_lines(own) for agent, own in lines.items()}
+            {agent: _as_lines(agent_lines) for agent, agent_lines in lines.items()}
             if isinstance(lines, Mapping)
             else _as_lines(lines)
         )
@@ -132,45 +131,39 @@ class Scripted:
         """
 
     def _find_lines(self, request: Request) -> list[ScriptedReply]:
-        lines = self._lines
+        lines, position = self._lines, request.call_index
         if isinstance(lines, Mapping):
-            own = lines.get(request.agent, ())
-            position = request.replay_index
-            if position is None:
-                position = sum(message.role == "assistant" for message in request.messages)
-        else:
-            own, position = lines, request.call_index
-        if position >= len(own):
+            lines = lines.get(request.agent, ())
+            answered = sum(message.role == "assistant" for message in request.messages)
+            position = answered if request.replay_index is None else request.replay_index
+        if position >= len(lines):
             raise Refused(
-                f"The script has no line {position + 1} for {request.agent}; it has {len(own)}.",
+                f"The script has no line {position + 1} for {request.agent}; it has {len(lines)}.",
                 where=self.name,
                 next="Add the line, or let the conversation end before it.",
             )
-        said = own[position]
-        if isinstance(said, (str, ScriptedReply)):
-            return [_to_line(said)] * request.n
-        alternatives = said[request.attempt : request.attempt + request.n]
+        line = lines[position]
+        if isinstance(line, (str, ScriptedReply)):
+            alternatives = [line] * request.n
+        else:
+            alternatives = line[request.attempt : request.attempt + request.n]
         if not alternatives:
             raise Refused(
                 f"Line {position + 1} of {request.agent} has no alternative {request.attempt + 1}.",
                 where=self.name,
                 next="Add it to the script.",
             )
-        return [_to_line(one) for one in alternatives]
+        return [ScriptedReply(reply) if isinstance(reply, str) else reply for reply in alternatives]
 
 
 def _as_lines(lines: str | Lines) -> Lines:
     return (lines,) if isinstance(lines, str) else lines
 
 
-def _to_line(said: str | ScriptedReply) -> ScriptedReply:
-    return said if isinstance(said, ScriptedReply) else ScriptedReply(said)
-
-
 def _make_choice(line: ScriptedReply) -> ReplyChoice:
-    thought, said = split_thought(line.text)
-    text = Text(clean_text(said))
-    return ReplyChoice(text, line.finish, lossy=text != said, thought=clean_text(thought))
+    thought, answer = split_thought(line.text)
+    text = Text(clean_text(answer))
+    return ReplyChoice(text, line.finish, lossy=text != answer, thought=clean_text(thought))
 
 
 def read_script(path: Path) -> Scripted:
@@ -205,50 +198,48 @@ def read_script(path: Path) -> Scripted:
         ) from error
 
 
-_FIELDS: Mapping[str, tuple[type, ...]] = {
-    "text": (str,),
-    "finish": (str,),
-    "delay": (int, float),
-    "error": (str, type(None)),
-}
-"""Types of a reply's values."""
+_REPLY = TypeAdapter(ScriptedReply)
+_FIELDS = "text, finish, delay, error"
 
 
-def _read_lines(content: Any) -> list[_Written] | dict[str, list[_Written]]:
-    """Return the lines of a script. Raises TypeError with the place of the first that is none."""
+def _read_lines(content: Any) -> Lines | dict[str, Lines]:
+    """Return the lines of a script. Raises TypeError with the position of the first that is none."""
     if isinstance(content, dict):
-        own = cast("dict[str, Any]", content)
-        return {agent: _read_list(lines, f" of {agent!r}") for agent, lines in own.items()}
+        lists = cast("dict[str, Any]", content)
+        return {agent: _read_list(lines, f" of {agent!r}") for agent, lines in lists.items()}
     return _read_list(content, "")
 
 
-def _read_list(content: Any, whose: str) -> list[_Written]:
+def _read_list(content: Any, whose: str) -> Lines:
     if not isinstance(content, list):
         raise TypeError(f"the value{whose} is not a list" if whose else "it is neither a list nor an object")
-    lines = cast("list[Any]", content)
-    return [_read_said(one, f"reply {number}{whose}") for number, one in enumerate(lines, start=1)]
+    lines: list[ScriptLine] = []
+    for number, line in enumerate(cast("list[Any]", content), start=1):
+        position = f"reply {number}{whose}"
+        if isinstance(line, list):
+            lines.append([_read_reply(reply, position) for reply in cast("list[Any]", line)])
+        else:
+            lines.append(_read_reply(line, position))
+    return lines
 
 
-def _read_said(said: Any, place: str) -> _Written:
-    if isinstance(said, list):
-        return [_read_reply(one, place) for one in cast("list[Any]", said)]
-    return _read_reply(said, place)
-
-
-def _read_reply(said: Any, place: str) -> str | ScriptedReply:
-    if isinstance(said, str):
-        return said
-    if not isinstance(said, dict):
-        raise TypeError(f"{place} is neither a text nor an object with {', '.join(_FIELDS)}")
-    given = cast("dict[str, Any]", said)
-    for name, value in given.items():
-        if name not in _FIELDS:
-            raise TypeError(f"{place} has the key {name!r}, and a reply has only {', '.join(_FIELDS)}")
-        if not isinstance(value, _FIELDS[name]) or isinstance(value, bool):
-            raise TypeError(f"{name!r} in {place} is not a {'number' if name == 'delay' else 'text'}")
-    if given.get("finish", "stop") not in get_args(Finish):
-        raise TypeError(f"'finish' in {place} is not one of {', '.join(get_args(Finish))}")
-    return ScriptedReply(**given)
+def _read_reply(reply: Any, position: str) -> str | ScriptedReply:
+    if isinstance(reply, str):
+        return reply
+    if not isinstance(reply, dict):
+        raise TypeError(f"{position} is neither a text nor an object with {_FIELDS}")
+    try:
+        return _REPLY.validate_python(reply)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = first["loc"][0]
+        if first["type"] == "unexpected_keyword_argument":
+            raise TypeError(f"{position} has the key {name!r}, and a reply has only {_FIELDS}") from None
+        if first["type"] == "literal_error":
+            raise TypeError(f"{name!r} in {position} is not one of {', '.join(get_args(Finish))}") from None
+        raise TypeError(
+            f"{name!r} in {position} is not a {'number' if name == 'delay' else 'text'}"
+        ) from None
 
 
 def _count_tokens(text: str) -> int:

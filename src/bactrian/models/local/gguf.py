@@ -12,25 +12,14 @@ import struct
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from bactrian.errors import InputError
 
 _MAGIC = b"GGUF"
 _STRING, _ARRAY = 8, 9
-_NUMBERS = {
-    0: "<B",
-    1: "<b",
-    2: "<H",
-    3: "<h",
-    4: "<I",
-    5: "<i",
-    6: "<f",
-    7: "<?",
-    10: "<Q",
-    11: "<q",
-    12: "<d",
-}
+# By type, as the module struct writes them
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 # fmt: off
 # Values per block and bytes per block, by tensor type. Unknown, newer types count as 0 bytes.
 _BLOCKS = {
@@ -42,7 +31,7 @@ _BLOCKS = {
 }
 # fmt: on
 LEAST_WINDOW = 1024  # Minimum window: tokens of short prompts, an instruction and its answer together
-_LONGEST_KEY = 1 << 16
+_LONGEST_VALUE = 1 << 24  # Bytes: a longer one means that the file is damaged
 _UNKNOWN, _CONTROL = 2, 3  # Token types that are parsed only where control tokens are allowed
 # llama.cpp treats some of these as control tokens regardless of their type.
 _NAMED_LIKE_CONTROL = re.compile(rb"<(?:\||\xef\xbd\x9c).+(?:\||\xef\xbd\x9c)>")
@@ -102,79 +91,50 @@ def read_info(path: Path) -> GgufInfo:
 
 
 def _read_metadata(file: BinaryIO) -> GgufInfo:
-    _version, tensors = _read_number(file, "<I"), _read_number(file, "<Q")
-    window: int | None = None
-    alignment = 32
-    names: list[bytes] = []
-    kinds: tuple[int, ...] = ()
-    for _ in range(_read_number(file, "<Q")):
-        key = _read_string(file)
-        kind = _read_number(file, "<I")
-        if key.endswith(b".context_length"):
-            window = int(_read_number(file, _NUMBERS[kind]))
-        elif key == b"tokenizer.ggml.tokens":
-            names = _read_strings(file)
-        elif key == b"tokenizer.ggml.token_type":
-            kinds = _read_numbers(file)
-        elif key == b"general.alignment":
-            alignment = int(_read_number(file, _NUMBERS[kind]))
-        else:
-            _skip(file, kind)
+    _version, tensors, count = _read_numbers(file, "<IQQ")
+    # Vocabularies of names and their merges are a few megabytes.
+    values: dict[bytes, Any] = {}
+    for _ in range(count):
+        key = _read_value(file, _STRING)
+        values[key] = _read_value(file, *_read_numbers(file, "<I"))
+    window = next((value for key, value in values.items() if key.endswith(b".context_length")), None)
     if window is None:
         raise ValueError("no context length")
-    kinds += (0,) * (len(names) - len(kinds))
+    names: list[bytes] = values.get(b"tokenizer.ggml.tokens", [])
+    kinds: tuple[int, ...] = values.get(b"tokenizer.ggml.token_type", ()) + (0,) * len(names)
     controls = [
         name.decode("utf-8", "replace")
         for name, kind in zip(names, kinds, strict=False)
         if name and (kind in (_UNKNOWN, _CONTROL) or _NAMED_LIKE_CONTROL.fullmatch(name))
     ]
-    return GgufInfo(window, tuple(controls), _find_end(file, tensors, max(1, alignment)))
-
-
-def _find_end(file: BinaryIO, tensors: int, alignment: int) -> int:
-    """Return the end of the last tensor in the list of tensors."""
-    ends = [0]
+    ends = [0]  # Of each tensor's values, behind the list of tensors
     for _ in range(tensors):
-        _read_string(file)
-        shape = [_read_number(file, "<Q") for _ in range(_read_number(file, "<I"))]
-        kind, offset = _read_number(file, "<I"), _read_number(file, "<Q")
+        _read_value(file, _STRING)
+        (dimensions,) = _read_numbers(file, "<I")
+        *shape, kind, offset = _read_numbers(file, f"<{dimensions}QIQ")
         numbers, size = _BLOCKS.get(kind, (1, 0))
         ends.append(offset + prod(shape) // numbers * size)
-    begin = -(-file.tell() // alignment) * alignment
-    return begin + max(ends)
+    alignment = max(1, values.get(b"general.alignment", 32))
+    return GgufInfo(int(window), tuple(controls), -(-file.tell() // alignment) * alignment + max(ends))
 
 
-def _skip(file: BinaryIO, kind: int) -> None:
+def _read_value(file: BinaryIO, kind: int) -> Any:
+    """Read a value of a type; strings stay bytes. Raises ValueError or struct.error where the file is damaged."""
     if kind == _STRING:
-        file.seek(_read_number(file, "<Q"), 1)
-    elif kind == _ARRAY:
-        inner, count = _read_number(file, "<I"), _read_number(file, "<Q")
-        if inner in _NUMBERS:
-            file.seek(count * struct.calcsize(_NUMBERS[inner]), 1)
-        else:
-            for _ in range(count):
-                _skip(file, inner)
-    else:
-        file.seek(struct.calcsize(_NUMBERS[kind]), 1)
+        return _read_bytes(file, *_read_numbers(file, "<Q"))
+    if kind != _ARRAY:
+        return _read_numbers(file, f"<{_NUMBERS[kind]}")[0]
+    inner, count = _read_numbers(file, "<IQ")
+    if inner in _NUMBERS:
+        return _read_numbers(file, f"<{count}{_NUMBERS[inner]}")
+    return [_read_value(file, inner) for _ in range(count)]
 
 
-def _read_strings(file: BinaryIO) -> list[bytes]:
-    _inner, count = _read_number(file, "<I"), _read_number(file, "<Q")
-    return [_read_string(file) for _ in range(count)]
+def _read_numbers(file: BinaryIO, form: str) -> tuple[Any, ...]:
+    return struct.unpack(form, _read_bytes(file, struct.calcsize(form)))
 
 
-def _read_numbers(file: BinaryIO) -> tuple[int, ...]:
-    inner, count = _read_number(file, "<I"), _read_number(file, "<Q")
-    form = f"<{count}{_NUMBERS[inner][1]}"
-    return struct.unpack(form, file.read(struct.calcsize(form)))
-
-
-def _read_string(file: BinaryIO) -> bytes:
-    size = _read_number(file, "<Q")
-    if size > _LONGEST_KEY:
-        raise ValueError("a key or a token is too long")
+def _read_bytes(file: BinaryIO, size: int) -> bytes:
+    if size > _LONGEST_VALUE:
+        raise ValueError("a value is too long")
     return file.read(size)
-
-
-def _read_number(file: BinaryIO, form: str) -> int:
-    return struct.unpack(form, file.read(struct.calcsize(form)))[0]

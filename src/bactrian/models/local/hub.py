@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bactrian.errors import InputError, MissingExtra, Refused
+from bactrian.errors import BactrianError, InputError, MissingExtra, Refused
 from bactrian.models.credentials import find_key
 from bactrian.models.local.weights import Progress
 
@@ -49,10 +50,10 @@ class _Record:
 
 def read_hub_name(text: str) -> HubWeights | None:
     """Parse ``OWNER/REPO`` or ``OWNER/REPO:FILE``; None if ``text`` is more likely a file path."""
-    found = _NAME.fullmatch(text)
-    if found is None or (found["file"] is None and (text.lower().endswith(".gguf") or Path(text).exists())):
+    parts = _NAME.fullmatch(text)
+    if parts is None or (parts["file"] is None and (text.lower().endswith(".gguf") or Path(text).exists())):
         return None
-    return HubWeights(found["repo"], found["file"])
+    return HubWeights(parts["repo"], parts["file"])
 
 
 def fetch_from_hub(
@@ -76,95 +77,91 @@ def fetch_from_hub(
         import huggingface_hub as hub
     except ModuleNotFoundError as error:
         raise MissingExtra("hub", "Fetching weights from the Hugging Face hub") from error
-    record_path = (
-        folder
-        / "hub"
-        / f"{weights.repo.replace('/', '--')}{'--' + weights.file if weights.file else ''}.json"
-    )
-    known = _read_record(record_path)
+    name = "--".join([*weights.repo.split("/"), *([weights.file] if weights.file else [])])
+    record_path = folder / "hub" / f"{name}.json"
+    known: _Record | None = None
+    with suppress(OSError, ValueError, TypeError):
+        known = _Record(**json.loads(record_path.read_text("utf-8")))
     if known is not None:
-        cached = hub.try_to_load_from_cache(
-            weights.repo, known.file, cache_dir=_get_cache_folder(), revision=known.revision
-        )
+        cached = hub.try_to_load_from_cache(weights.repo, known.file, revision=known.revision)
         if isinstance(cached, str):
             return _check(Path(cached), known)
-    record = _choose(_list_files(weights), weights)
+    record = _find_file(weights)
     if report is not None:
         report(f"Fetching {record.file} of {weights.repo}: {record.size / 1e6:,.1f} MB.")
-    path = _download(weights.repo, record, progress)
+    client: Any = hub
+    with _explaining(weights.repo):
+        path = Path(
+            client.hf_hub_download(
+                weights.repo,
+                record.file,
+                revision=record.revision,
+                endpoint=_get_endpoint(),
+                token=_get_token(),
+                tqdm_class=_make_bar(record.size, progress),
+            )
+        )
     _check(path, record)
     record_path.parent.mkdir(parents=True, exist_ok=True)
     record_path.write_text(json.dumps(asdict(record)), "utf-8")
     return path
 
 
-def _list_files(weights: HubWeights) -> tuple[str, list[RepoSibling]]:
-    """Return the latest revision of the repository and its GGUF files."""
+def _find_file(weights: HubWeights) -> _Record:
+    """Ask the hub for the latest revision of the repository, and choose the GGUF file in it."""
     from huggingface_hub import HfApi
+
+    with _explaining(weights.repo):
+        client = HfApi(endpoint=_get_endpoint(), token=_get_token())
+        info = client.model_info(weights.repo, files_metadata=True)
+    files = [file for file in info.siblings or [] if file.rfilename.lower().endswith(".gguf")]
+    if weights.file is not None:
+        fitting = [file for file in files if file.rfilename == weights.file]
+    else:
+        fitting = [file for file in files if "mmproj" not in file.rfilename.lower()]
+    whole = [file for file in fitting if not _PART.search(file.rfilename)]
+    if not whole:
+        has = ", ".join([file.rfilename for file in files][:8])
+        missing = f"file {weights.file!r}" if weights.file and not fitting else "weights in one GGUF file"
+        raise InputError(
+            f"{weights.repo} has no {missing}.",
+            where=f"local:{weights.repo}",
+            next=f"It has: {has}." if has else "It has no GGUF file.",
+        )
+    chosen = min(whole, key=_rank)
+    sha256 = chosen.lfs.sha256 if chosen.lfs is not None else ""
+    return _Record(chosen.rfilename, info.sha or "main", chosen.size or 0, sha256)
+
+
+@contextmanager
+def _explaining(repo: str) -> Generator[None]:
+    """Turn what the hub's client raises into our own errors."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    client = HfApi(endpoint=_get_endpoint(), token=_get_token())
     try:
-        info = client.model_info(weights.repo, files_metadata=True)
+        yield
     except RepositoryNotFoundError as error:
         raise InputError(
-            f"The hub has no repository {weights.repo!r}, or you have no access to it.",
+            f"The hub has no repository {repo!r}, or you have no access to it.",
             where=_get_endpoint(),
             next="Check its name; for a private or gated one set HF_TOKEN.",
         ) from error
+    except BactrianError:
+        raise
     except Exception as error:
-        raise _make_fetch_error(weights.repo, error) from error
-    files = [each for each in info.siblings or [] if each.rfilename.lower().endswith(".gguf")]
-    return info.sha or "main", files
-
-
-def _choose(found: tuple[str, Sequence[RepoSibling]], weights: HubWeights) -> _Record:
-    revision, files = found
-    names = [each.rfilename for each in files]
-    whole = [
-        each for each in files if not _PART.search(each.rfilename) and "mmproj" not in each.rfilename.lower()
-    ]
-    if weights.file is not None:
-        chosen = next((each for each in files if each.rfilename == weights.file), None)
-    else:
-        chosen = min(whole, key=_rank, default=None)
-    if chosen is None or _PART.search(chosen.rfilename):
-        has = f"It has: {', '.join(names[:8])}." if names else "It has no GGUF file."
-        raise InputError(
-            f"{weights.repo} has no file {weights.file!r}."
-            if weights.file and chosen is None
-            else f"{weights.repo} has no weights in one GGUF file.",
-            where=f"local:{weights.repo}",
-            next=has,
-        )
-    lfs = chosen.lfs
-    sha256 = lfs.sha256 if lfs is not None else ""
-    return _Record(chosen.rfilename, revision, chosen.size or 0, sha256)
+        first = str(error).strip().partition("\n")[0][:200]
+        raise Refused(
+            f"The weights of {repo} could not be downloaded: {first or type(error).__name__}.",
+            where=_get_endpoint(),
+            next="Go online and run the same command; weights downloaded earlier work offline.",
+        ) from error
 
 
 def _rank(file: RepoSibling) -> tuple[int, int]:
     """Return a sort key: preferred quantisations first, then the others by size."""
     words = re.split(r"[^A-Z0-9_]+", file.rfilename.upper())
-    place = next((at for at, name in enumerate(_PREFERRED) if name in words), len(_PREFERRED))
-    return place, file.size or 0
-
-
-def _download(repo: str, record: _Record, progress: Progress | None) -> Path:
-    client: Any = import_module("huggingface_hub")
-    token = _get_token()
-    try:
-        found = client.hf_hub_download(
-            repo,
-            record.file,
-            revision=record.revision,
-            cache_dir=_get_cache_folder(),
-            endpoint=_get_endpoint(),
-            token=token,
-            tqdm_class=_make_bar(record.size, progress),
-        )
-    except Exception as error:
-        raise _make_fetch_error(repo, error) from error
-    return Path(found)
+    preference = next((at for at, name in enumerate(_PREFERRED) if name in words), len(_PREFERRED))
+    return preference, file.size or 0
 
 
 def _make_bar(size: int, progress: Progress | None) -> Any:
@@ -189,8 +186,8 @@ def _check(path: Path, record: _Record) -> Path:
     if not record.sha256:
         return path
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != record.sha256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != record.sha256:
         raise Refused(
             "The weights are damaged: their SHA-256 differs from the hub's.",
             # Not the link to it: the hub's client would only link to the damaged file again.
@@ -200,33 +197,11 @@ def _check(path: Path, record: _Record) -> Path:
     return path
 
 
-def _read_record(path: Path) -> _Record | None:
-    try:
-        return _Record(**json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-
-
 def _get_endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or _HUB
 
 
 def _get_token() -> str | bool | None:
     """Return the key for the hub; None for the key of ``hf auth login``, which is sent only to the hub itself."""
-    own = _get_endpoint() == _HUB
-    return find_key("HF_TOKEN", _get_endpoint(), own=own) or (None if own else False)
-
-
-def _get_cache_folder() -> str | None:
-    """Return the cache folder of the hub's own tools; None for their default."""
-    home = os.environ.get("HF_HOME")
-    return os.environ.get("HF_HUB_CACHE") or (str(Path(home) / "hub") if home else None)
-
-
-def _make_fetch_error(repo: str, error: Exception) -> Refused:
-    first = str(error).strip().partition("\n")[0][:200]
-    return Refused(
-        f"The weights of {repo} could not be downloaded: {first or type(error).__name__}.",
-        where=_get_endpoint(),
-        next="Go online and run the same command; weights downloaded earlier work offline.",
-    )
+    official = _get_endpoint() == _HUB
+    return find_key("HF_TOKEN", _get_endpoint(), own=official) or (None if official else False)

@@ -14,8 +14,8 @@ import re
 import secrets
 import sys
 from array import array
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,30 +35,6 @@ from bactrian.records.turn import Message
 
 PATIENCE = 120.0  # Seconds between two looks at the processor's time
 _LEAST = 0.05  # Seconds of the processor's time in between that show that a process works
-
-
-@asynccontextmanager
-async def watch_standstill(pid: int, patience: float, stop: Callable[[], None]) -> AsyncGenerator[None]:
-    """Call ``stop`` if the process uses no processor time for ``patience`` seconds within the context.
-
-    Nothing is watched where the system does not tell the time of another process, as on macOS.
-    """
-    watch = asyncio.create_task(_watch(pid, patience, stop))
-    try:
-        yield
-    finally:
-        watch.cancel()
-
-
-async def _watch(pid: int, patience: float, stop: Callable[[], None]) -> None:
-    before = read_processor_seconds(pid)
-    while before is not None:
-        await asyncio.sleep(patience)
-        now = read_processor_seconds(pid)
-        if now is not None and now - before < _LEAST:
-            stop()
-            return
-        before = now
 
 
 def read_processor_seconds(pid: int) -> float | None:
@@ -129,16 +105,16 @@ class LlamaServer:
         response = await self._pool.get("/slots", most=_LARGEST)
         return json.loads(await response.read_all())[0]["n_ctx"]
 
-    def safe(self, said: str) -> str:
-        """Replace names of control tokens in ``said`` with stand-ins, which :meth:`tokens` treats as plain text."""
+    def safe(self, text: str) -> str:
+        """Replace names of control tokens in ``text`` with stand-ins, which :meth:`tokens` treats as plain text."""
         return self._control.sub(
-            lambda found: f"\ufdd0{self._controls.index(found[0])}\ufdd1", said.replace("\ufdd0", "\ufffd")
+            lambda found: f"\ufdd0{self._controls.index(found[0])}\ufdd1", text.replace("\ufdd0", "\ufffd")
         )
 
     async def chat(self, messages: Sequence[Message]) -> str:
         """Render the messages with the model's chat template as one safe text, up to the start of the reply."""
-        said = [{"role": message.role, "content": self.safe(message.text)} for message in messages]
-        return (await self._post("/apply-template", {"messages": said}))["prompt"]
+        plain = [{"role": message.role, "content": self.safe(message.text)} for message in messages]
+        return (await self._post("/apply-template", {"messages": plain}))["prompt"]
 
     async def tokens(self, text: str, *, begins: bool) -> array[int]:
         """Return the token ids of a safe text; with ``begins``, preceded by the model's start token, if any.
@@ -185,8 +161,27 @@ class LlamaServer:
             "return_tokens": True,
             "stream": on_text is not None,
         }
-        async with watch_standstill(self._worker.pid, self._patience, self._stop_standing):
+        watch = asyncio.create_task(self._watch())
+        try:
             return await self._generate(body, on_text)
+        finally:
+            watch.cancel()
+
+    async def _watch(self) -> None:
+        """End the process once it has used no processor time for a while; pending requests fail with the reason.
+
+        Nothing is watched where the system does not tell the time of another process, as on macOS.
+        """
+        before = read_processor_seconds(self._worker.pid)
+        while before is not None:
+            await asyncio.sleep(self._patience)
+            now = read_processor_seconds(self._worker.pid)
+            if now is not None and now - before < _LEAST:
+                self._stood_still = True
+                with suppress(ProcessLookupError):
+                    self._worker.kill()
+                return
+            before = now
 
     async def _generate(self, body: Mapping[str, object], on_text: Callable[[str], None] | None) -> Generated:
         if on_text is None:
@@ -194,16 +189,18 @@ class LlamaServer:
         pieces: list[str] = []
         tokens = array("i")
         response = await self._send("/completion", body, stream=True)
+        events = EventReader()
         try:
-            async for event in _read_events(response):
-                if "error" in event:
-                    raise self._make_refusal(event)
-                tokens.extend(event["tokens"])
-                if piece := event["content"]:
-                    pieces.append(piece)
-                    on_text(piece)
-                if event["stop"]:
-                    return _parse_generated(event | {"content": "".join(pieces), "tokens": tokens})
+            while received := await response.read():
+                for event in map(json.loads, events.feed(received)):
+                    if "error" in event:
+                        raise self._make_refusal(event)
+                    tokens.extend(event["tokens"])
+                    if piece := event["content"]:
+                        pieces.append(piece)
+                        on_text(piece)
+                    if event["stop"]:
+                        return _parse_generated(event | {"content": "".join(pieces), "tokens": tokens})
         except TransportFault as error:
             raise self._make_crash_error() from error
         finally:
@@ -224,7 +221,7 @@ class LlamaServer:
         }
         answer = await self._post("/completion", body)
         listed = answer.get("completion_probabilities")
-        return {one["id"]: one["logprob"] for one in listed[0]["top_logprobs"]} if listed else {}
+        return {token["id"]: token["logprob"] for token in listed[0]["top_logprobs"]} if listed else {}
 
     async def close(self) -> None:
         """Stop the server and release its memory."""
@@ -253,18 +250,8 @@ class LlamaServer:
         return response
 
     def _make_crash_error(self) -> TryAgain:
-        what = (
-            f"llama.cpp did nothing for {self._patience:.0f} s"
-            if self._stood_still
-            else "llama.cpp has stopped"
-        )
-        return TryAgain(f"{what} and is started again.", where=self._where)
-
-    def _stop_standing(self) -> None:
-        """End the process, which has work and does none; pending requests fail with the reason."""
-        self._stood_still = True
-        with suppress(ProcessLookupError):
-            self._worker.kill()
+        what = f"did nothing for {self._patience:.0f} s" if self._stood_still else "has stopped"
+        return TryAgain(f"llama.cpp {what} and is started again.", where=self._where)
 
     def _make_refusal(self, answer: Mapping[str, Any]) -> ModelError:
         return Refused(
@@ -282,14 +269,6 @@ def _parse_generated(answer: Mapping[str, Any]) -> Generated:
         cached=answer["timings"]["cache_n"],
         completion=answer["tokens_predicted"],
     )
-
-
-async def _read_events(response: Response) -> AsyncGenerator[dict[str, Any]]:
-    """Yield the JSON of each event of a stream."""
-    events = EventReader()
-    while piece := await response.read():
-        for data in events.feed(piece):
-            yield json.loads(data)
 
 
 # Starts a llama.cpp server in a child process.

@@ -33,7 +33,7 @@ from bactrian.models.replies import Speech
 from bactrian.models.text_tools import add_tools_as_text
 from bactrian.protocol.thoughts import split_thought
 from bactrian.records.text import Text, clean_text
-from bactrian.records.turn import Finish, Sampling, Usage
+from bactrian.records.turn import Finish, Usage
 
 # The key-value cache of the local model: assignment of slots, and the exact tokens of each conversation.
 
@@ -57,8 +57,8 @@ class Slots:
     async def lend(self, key: Key) -> AsyncGenerator[int]:
         """Wait for a slot and hold it for the ``with`` block."""
         async with self._free:
-            own = (slot for slot, last in self._idle.items() if last == key)
-            slot = next(own, next(iter(self._idle)))
+            previous = (slot for slot, last in self._idle.items() if last == key)
+            slot = next(previous, next(iter(self._idle)))
             del self._idle[slot]
             try:
                 yield slot
@@ -103,9 +103,8 @@ class PrefixCache:
 WINDOW = 4096  # Tokens of one agent's conversation, unless the model was trained with fewer
 
 _MOST_FALLS = 3
-_REMEMBERED = 1024
+_REMEMBERED = 1024  # Agents whose exact tokens are remembered, at four bytes a token
 _SEEDS = 2**31  # llama.cpp accepts seeds below this number
-"""Agents whose exact tokens are remembered, at four bytes a token."""
 
 _FINISH: dict[str, Finish] = {"eos": "stop", "word": "stop", "limit": "length"}
 
@@ -174,7 +173,9 @@ class LocalModel:
         ready = await self._load()
         key = (request.session, request.agent)
         text = await ready.llama.chat(request.messages)
-        prompt = await _tokenize_prompt(ready, key, text)
+        # Tokens that were computed before are reused, and only the rest is tokenised.
+        known = ready.prefixes.find_longest(key, text)
+        prompt = known.tokens + await ready.llama.tokens(text[len(known.text) :], begins=not known.text)
         room = find_reply_length(request.sampling.max_tokens or 1, len(prompt), ready.window, self.name)
         if request.sampling.max_tokens is not None:
             request = replace(request, sampling=replace(request.sampling, max_tokens=room))
@@ -188,18 +189,14 @@ class LocalModel:
             ]
         speech.end()
         self._falls = 0
-        ready.prefixes.store(
-            key, [await _make_computed_text(ready.llama, text, prompt, one) for one in results]
-        )
+        computed = [await _make_computed_text(ready.llama, text, prompt, result) for result in results]
+        ready.prefixes.store(key, computed)
+        completion = sum(result.completion for result in results)
         return Reply(
-            choices=tuple(self._make_choice(one, request.response_format) for one in results),
-            usage=Usage(
-                prompt=len(prompt),
-                completion=sum(one.completion for one in results),
-                cached=results[0].cached,
-            ),
+            choices=tuple(self._make_choice(result, request.response_format) for result in results),
+            usage=Usage(len(prompt), completion, cached=results[0].cached),
             model=ready.name,
-            raw="\n".join(one.text for one in results).encode(),
+            raw="\n".join(result.text for result in results).encode(),
             first_token=speech.begun and speech.begun - begun,
         )
 
@@ -252,7 +249,15 @@ class LocalModel:
         settings: dict[str, object] = {}
         if self.traits.small:
             settings |= _BUILT_IN_SAMPLING | (_NO_ECHO if sampling.repeat_penalty is None else {})
-        settings |= _to_llama_parameters(sampling)
+        parameters = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "n_predict": sampling.max_tokens,
+            "seed": sampling.seed,
+            "stop": list(sampling.stop) or None,
+            "repeat_penalty": sampling.repeat_penalty,
+        }
+        settings |= {name: value for name, value in parameters.items() if value is not None}
         if request.response_format is not None and request.response_format.grammar:
             settings["grammar"] = request.response_format.grammar
         elif request.response_format is not None:
@@ -281,25 +286,6 @@ def _fetch_built_in(progress: Progress) -> Path:
     return fetch_weights(BUILT_IN, find_cache_folder(), progress=progress)
 
 
-def _to_llama_parameters(sampling: Sampling) -> dict[str, object]:
-    given: dict[str, object | None] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "n_predict": sampling.max_tokens,
-        "seed": sampling.seed,
-        "stop": list(sampling.stop) or None,
-        "repeat_penalty": sampling.repeat_penalty,
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-async def _tokenize_prompt(ready: _Ready, key: Key, text: str) -> array[int]:
-    """Return the tokens of a prompt; tokens computed before are reused, and only the rest is tokenised."""
-    known = ready.prefixes.find_longest(key, text)
-    rest = await ready.llama.tokens(text[len(known.text) :], begins=not known.text)
-    return known.tokens + rest
-
-
 async def _make_computed_text(
     llama: LlamaServer, prompt: str, tokens: array[int], result: Generated
 ) -> ComputedText:
@@ -307,12 +293,10 @@ async def _make_computed_text(
 
     There are more tokens than text if an end token, a stop word or an incomplete character was cut off.
     """
-    own = result.tokens
-    if result.stop == "eos":
-        own = own[:-1]
-    if await llama.text(own) != result.text:
+    shown = result.tokens[:-1] if result.stop == "eos" else result.tokens
+    if await llama.text(shown) != result.text:
         return ComputedText(prompt, tokens)
-    return ComputedText(prompt + llama.safe(result.text), tokens + own)
+    return ComputedText(prompt + llama.safe(result.text), tokens + shown)
 
 
 # Identifies the weights of a model on this computer.
