@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,11 +69,25 @@ def indexed(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -
     return folder
 
 
+def copy_indexed(indexed: Path, folder: Path) -> None:
+    """Copy ``run.db`` and its complete index to ``folder``."""
+    shutil.copytree(indexed, folder, dirs_exist_ok=True)
+    (index,) = (folder / "cache" / "bactrian" / "explore").glob("index-*.db")
+    with closing(sqlite3.connect(index)) as connection, connection:
+        connection.execute("UPDATE runs SET path = ?", (os.fsencode((folder / "run.db").resolve()),))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let explorers in the test's process keep their index where those of ``explore`` do."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="session")
 def explored(tmp_path_factory: pytest.TempPathFactory, indexed: Path) -> Generator[RunningExplorer]:
     """An explorer whose index is complete."""
     folder = tmp_path_factory.mktemp("explored")
-    shutil.copytree(indexed, folder, dirs_exist_ok=True)
+    copy_indexed(indexed, folder)
     with explore(folder, "run.db", sessions=len(list_sessions())) as one:
         yield one
 

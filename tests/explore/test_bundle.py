@@ -10,8 +10,8 @@ import pytest
 
 from bactrian.errors import InputError
 from bactrian.explore.bundle import rewrite_page, write_bundle
+from bactrian.explore.library import open_library
 from bactrian.explore.map_drawing import draw_map
-from bactrian.explore.side_file import find_side_file
 from tests.helpers.explorer import explore
 from tests.helpers.runs import make_run, session
 
@@ -79,7 +79,13 @@ async def test_a_drawn_map_is_copied_as_a_picture_of_the_chosen_conversations(tm
     copy = tmp_path / "copy"
     await write_bundle([run], copy, "assistant=Poet")
     assert not list(copy.glob("map*"))
-    await asyncio.to_thread(draw_map, run, find_side_file(run), "task")
+
+    async def draw() -> None:
+        async with open_library([run]) as library:
+            data_set = library.sets["run"]
+            await asyncio.to_thread(draw_map, run, data_set.index, data_set.number, "task")
+
+    await draw()
     assert await write_bundle([run], copy, "assistant=Poet") == 12
     page, picture = ((copy / f"map-run-task.{kind}").read_text("utf-8") for kind in ("html", "svg"))
     assert picture.count("<circle") == 12
@@ -89,6 +95,6 @@ async def test_a_drawn_map_is_copied_as_a_picture_of_the_chosen_conversations(tm
     assert '<a href="map-run-task.html">Map of tasks</a>' in (copy / "index.html").read_text("utf-8")
     # Topics are named by words of all texts, also of what was made to study misuse.
     await make_run(run, [replace(poets[0], id="red", mark="red-team")])
-    await asyncio.to_thread(draw_map, run, find_side_file(run), "task")
+    await draw()
     await write_bundle([run], copy, "assistant=Poet")
     assert not list(copy.glob("map*"))

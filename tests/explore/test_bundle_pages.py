@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import urllib.parse
 from collections.abc import Generator
 from html import unescape
@@ -15,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from bactrian.records.run import Mark
 from bactrian.store import open_store
+from tests.explore.conftest import copy_indexed
 from tests.helpers.browser import find_barriers
 from tests.helpers.command import bactrian
 from tests.helpers.explorer import run_apart
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.system
 def copy(tmp_path_factory: pytest.TempPathFactory, indexed: Path) -> Path:
     """A copy of all kinds of conversations, one of which has a note."""
     folder = tmp_path_factory.mktemp("copied")
-    shutil.copytree(indexed, folder, dirs_exist_ok=True)
+    copy_indexed(indexed, folder)
 
     async def mark() -> None:
         async with open_store(folder / "run.db") as store:
             await store.add_mark(Mark("loop", "good", "my private note", 1.0))
 
     run_apart(mark())
-    done = bactrian("explore", "run.db", "--bundle", "copy", cwd=folder)
+    done = bactrian("explore", "run.db", "--bundle", "copy", cwd=folder, XDG_CACHE_HOME=str(folder / "cache"))
     assert done.returncode == 0, done.stderr
     assert "67 conversations copied" in done.stderr
     return folder / "copy"

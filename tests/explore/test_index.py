@@ -1,4 +1,4 @@
-"""The side file is built in the background, goes on after a kill, and keeps up with the run."""
+"""The index is built in the background, goes on after a kill, and keeps up with the run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import sys
-from contextlib import closing
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -15,7 +17,8 @@ from urllib.parse import quote
 import pytest
 
 from bactrian.analyze.behaviours import find_behaviours
-from bactrian.explore.index_builder import IndexBuilder
+from bactrian.explore.index_builder import IndexBuilder, follow_run
+from bactrian.explore.library_index import change_index, prepare_index, register_run
 from bactrian.explore.session_findings import (
     SearchedSession,
     pack_evidence,
@@ -24,9 +27,8 @@ from bactrian.explore.session_findings import (
     search_sessions,
 )
 from bactrian.explore.session_lists import ListFilter, Listing
-from bactrian.explore.side_file import open_for_building
 from bactrian.records.run import Finding, Mark
-from bactrian.store import open_store
+from bactrian.store import RunStore, open_store
 from tests.helpers.explorer import RunningExplorer, explore
 from tests.helpers.runs import make_run, session
 
@@ -46,15 +48,26 @@ def list_index_processes(explorer: int) -> list[str]:
     return [command for command in commands if "bactrian.explore.index_upkeep" in command]
 
 
+@contextmanager
+def build(store: RunStore, run: int = 1) -> Generator[IndexBuilder]:
+    """The builder of ``store``, whose run has this number in the index."""
+    with change_index(prepare_index(), [run]) as connection:
+        yield IndexBuilder(store, connection, run, lambda _: None)
+
+
+async def fill(builder: IndexBuilder) -> None:
+    while await builder.step():
+        pass
+
+
 async def test_a_new_index_has_the_marks_as_soon_as_it_has_the_sessions(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "run.db", [session("first")])
     async with open_store(run) as store:
         await store.add_mark(Mark("first", "good", "a note", 1.0))
-        with closing(open_for_building(tmp_path / "side", "run")) as side:
-            builder = IndexBuilder(store, side, lambda _: None)
+        with build(store) as builder:
             await builder.refresh()  # As the process does that builds it: nothing is there yet.
             await builder.step()
-            assert side.execute("SELECT mark, note FROM marks").fetchall() == [("good", "a note")]
+            assert builder.index.execute("SELECT mark, note FROM marks").fetchall() == [("good", "a note")]
 
 
 async def test_whatever_is_written_to_the_run_appears_and_can_be_searched(tmp_path: Path) -> None:
@@ -150,52 +163,149 @@ async def test_the_index_keeps_the_words_that_show_a_behaviour_until_the_convers
     first, second = session("first"), FLIPPED
     run = await make_run(tmp_path / "run.db", [first, second])
     async with open_store(run) as store:
-        with closing(open_for_building(tmp_path / "side", "run")) as side:
-            builder = IndexBuilder(store, side, lambda _: None)
-            while await builder.step():
-                pass
+        with build(store) as builder:
+            await fill(builder)
             unsearched = builder.list_unsearched(10)
             builder.add_behaviours(await asyncio.to_thread(search_sessions, run, [*unsearched]), unsearched)
             assert builder.list_unsearched(10) == {}
             row, _ = unsearched["flip"]
             detected = [(one.turn, one.behaviour, one.quote) for one in find_behaviours(second)]
             assert [
-                (one.turn, one.behaviour, one.quote) for one in read_evidence(side, row, second) or ()
+                (one.turn, one.behaviour, one.quote)
+                for one in read_evidence(builder.index, row, second) or ()
             ] == detected
             assert any("Now you plan it" in quote for _, _, quote in detected)
-            assert read_evidence(side, row, replace(second, turns=second.turns[:1])) is None
-            assert read_evidence(side, row, replace(second, ending=None)) is None
+            assert read_evidence(builder.index, row, replace(second, turns=second.turns[:1])) is None
+            assert read_evidence(builder.index, row, replace(second, ending=None)) is None
             builder.forget_behaviours()
             assert set(builder.list_unsearched(10)) == {"first", "flip"}
 
 
 async def test_a_conversation_shows_the_findings_of_the_index(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "run.db", [FLIPPED])
-    with closing(open_for_building(tmp_path / "run.db.explore", "run")) as side:
-        async with open_store(run, read_only=True) as store:
-            builder = IndexBuilder(store, side, lambda _: None)
-            while await builder.step():
-                pass
-        known = SearchedSession("flip", (("flake_reply", 2),), b"")
-        flake = replace(
-            known, evidence=pack_evidence(FLIPPED, [Finding("flip", 2, "flake_reply", 1.0, "you plan")])
-        )
-        builder.add_behaviours([flake], builder.list_unsearched(1))
-    found = read_known(tmp_path / "run.db.explore", FLIPPED).findings
-    assert [(one.turn, one.behaviour, one.quote) for one in found] == [(2, "flake_reply", "you plan")]
+    async with open_store(run, read_only=True) as store:
+        with build(store) as builder:
+            await fill(builder)
+            known = SearchedSession("flip", (("flake_reply", 2),), b"")
+            flake = replace(
+                known, evidence=pack_evidence(FLIPPED, [Finding("flip", 2, "flake_reply", 1.0, "you plan")])
+            )
+            builder.add_behaviours([flake], builder.list_unsearched(1))
+            findings = read_known(builder.index, FLIPPED).findings
+    assert [(one.turn, one.behaviour, one.quote) for one in findings] == [(2, "flake_reply", "you plan")]
 
 
 async def test_shares_of_behaviours_are_of_the_conversations_that_were_searched(tmp_path: Path) -> None:
     flips = [replace(FLIPPED, id=f"flip{number}") for number in range(3)]
     run = await make_run(tmp_path / "run.db", flips)
-    with closing(open_for_building(tmp_path / "side", "run")) as side:
-        async with open_store(run, read_only=True) as store:
-            builder = IndexBuilder(store, side, lambda _: None)
-            while await builder.step():
-                pass
-        unsearched = builder.list_unsearched(2)
-        builder.add_behaviours(await asyncio.to_thread(search_sessions, run, [*unsearched]), unsearched)
-    everything = Listing({"run": tmp_path / "side"}, ListFilter())
+    async with open_store(run, read_only=True) as store:
+        with build(store) as builder:
+            await fill(builder)
+            unsearched = builder.list_unsearched(2)
+            builder.add_behaviours(await asyncio.to_thread(search_sessions, run, [*unsearched]), unsearched)
+    everything = Listing(prepare_index(), {"run": 1}, ListFilter())
     assert [counts for _, _, *counts in everything.count_pairs(["role_flip"])] == [[2, 2]]
     assert everything.count() == 3
     assert everything.count(searched=True) == 2
+
+
+async def index_sessions(folder: Path, file: str, ids: Sequence[str], identity: str = "") -> int:
+    """Write a run with these sessions, index it, and return its number."""
+    run = await make_run(folder / file, [session(name) for name in ids])
+    number = register_run(prepare_index(), run, identity)
+    async with open_store(run, read_only=True) as store:
+        with build(store, number) as builder:
+            await fill(builder)
+    return number
+
+
+def list_pages(runs: Mapping[str, int], list_filter: ListFilter) -> list[tuple[str, str]]:
+    """Data set and id of all conversations of a list, page by page."""
+    pages: list[tuple[str, str]] = []
+    while True:
+        page = Listing(prepare_index(), runs, list_filter).read_page()
+        pages += [(head["data"], head["id"]) for head in page.sessions]
+        if not page.after:
+            return pages
+        list_filter = replace(list_filter, after=page.after)
+
+
+async def test_a_list_over_several_runs_is_one_and_knows_no_other_runs_of_the_index(tmp_path: Path) -> None:
+    ids = [f"s{number:02}" for number in range(40)]
+    numbers = {name: await index_sessions(tmp_path, f"{name}.db", ids) for name in "abc"}
+    runs = {name: numbers[name] for name in "ac"}
+    every = [(name, session_id) for name in "ac" for session_id in ids]
+    for list_filter, expected in (
+        (ListFilter(), every),
+        (ListFilter(q="dial"), every),
+        (ListFilter(sort="newest"), every[::-1]),
+        (ListFilter(sort="longest"), every[::-1]),
+        (ListFilter(sort="best", q="dial"), every),
+        (ListFilter(ids=("s07",)), [("a", "s07"), ("c", "s07")]),
+    ):
+        listing = Listing(prepare_index(), runs, list_filter)
+        assert list_pages(runs, list_filter) == expected, list_filter
+        assert listing.count() == listing.read_page().count == len(expected)
+    everything = Listing(prepare_index(), runs, ListFilter())
+    last = (numbers["a"] << 32) + 40
+    assert everything.find_neighbours(last) == (("a", "s38"), ("c", "s00"))
+    assert everything.count_stages() == (80, 0, 80)
+    assert [count for _, count in everything.count_values("ending")] == [80]
+    assert list_pages({"b": numbers["b"]}, ListFilter(q="dial")) == [("b", session_id) for session_id in ids]
+
+
+async def test_the_index_forgets_a_run_that_was_replaced_or_is_gone(tmp_path: Path) -> None:
+    old = await index_sessions(tmp_path, "run.db", ["old", "older"], "first")
+    assert register_run(prepare_index(), tmp_path / "run.db", "first") == old
+    (tmp_path / "run.db").unlink()
+    new = await index_sessions(tmp_path, "run.db", ["new"], "second")
+    assert list_pages({"run": old}, ListFilter()) == []
+    assert list_pages({"run": new}, ListFilter(q="dial")) == [("run", "new")]
+    (tmp_path / "run.db").unlink()
+    await index_sessions(tmp_path, "other.db", ["other"])
+    with closing(sqlite3.connect(prepare_index())) as index:
+        for table in ("facts", "heads", "runs", "words_docsize"):
+            assert index.execute(f"SELECT count(*) FROM {table}").fetchone() == (1,), table
+
+
+async def test_texts_are_read_again_when_most_of_the_index_is_of_forgotten_runs(tmp_path: Path) -> None:
+    kept = await index_sessions(tmp_path, "kept.db", ["kept"])
+    await index_sessions(tmp_path, "gone.db", [f"s{number}" for number in range(5)])
+    (tmp_path / "gone.db").unlink()
+    assert register_run(prepare_index(), tmp_path / "kept.db", "") == kept
+    assert Listing(prepare_index(), {"kept": kept}, ListFilter()).count_stages() == (1, 1, 1)
+    async with open_store(tmp_path / "kept.db", read_only=True) as store:
+        with build(store, kept) as builder:
+            await fill(builder)
+    assert list_pages({"kept": kept}, ListFilter(q="dial")) == [("kept", "kept")]
+
+
+async def test_a_second_explorer_goes_on_with_the_index_when_the_first_ends(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [session("first")])
+    index = prepare_index()
+    number = register_run(index, run, "")
+
+    async def wait(sessions: int) -> None:
+        while Listing(index, {"run": number}, ListFilter()).count_stages() != (sessions, 0, 0):
+            await asyncio.sleep(0.05)
+
+    async with asyncio.timeout(60):
+        first, second = (asyncio.create_task(follow_run(run, index, number, lambda: True)) for _ in "12")
+        await wait(1)
+        first.cancel()
+        await make_run(run, [session("second")])
+        await wait(2)
+        second.cancel()
+        await asyncio.wait([first, second])
+
+
+def test_a_damaged_index_is_made_anew_and_one_that_cannot_be_in_the_cache_is_beside_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = prepare_index()
+    path.write_bytes(b"no database" * 1000)
+    assert prepare_index() == path
+    assert Listing(path, {"run": 1}, ListFilter()).count() == 0
+    assert path.stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(path))  # No folder can be in a file.
+    assert prepare_index(tmp_path / "run.db") == tmp_path / "run.db.explore"

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
+from bactrian.explore.library_index import is_inside
 from bactrian.explore.map_drawing import arrange_points, compute_vectors, count_words, find_neighbours
-from bactrian.explore.side_file import is_inside
 from tests.helpers.browser import find_barriers, needs_chromium
 from tests.helpers.explorer import explore
 from tests.helpers.runs import make_run, session

@@ -199,7 +199,7 @@ async def test_a_fault_of_the_program_is_a_page_that_says_what_to_do() -> None:
     async def fail(_: Request) -> Response:
         raise ZeroDivisionError
 
-    app = build_app(Explorer(Library()), host="127.0.0.1")
+    app = build_app(Explorer(Library(Path("index.db"))), host="127.0.0.1")
     app.router.routes.insert(0, Route("/fails", fail))
     sent: list[Message] = []
 

@@ -22,10 +22,10 @@ from starlette.types import ASGIApp
 from bactrian._version import __version__
 from bactrian.errors import InputError
 from bactrian.explore.library import Library, open_library
+from bactrian.explore.library_index import IMPORT_DONE, read_signature
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
-from bactrian.explore.session_lists import ListFilter, Listing
-from bactrian.explore.side_file import IMPORT_DONE, read_side_file, read_signature
+from bactrian.explore.session_lists import ListFilter
 from bactrian.files.atomic import MANIFEST, write_atomically
 from bactrian.files.json_text import parse_json
 from bactrian.records.text import to_json
@@ -94,10 +94,10 @@ def list_maps(library: Library, list_filter: ListFilter) -> Iterator[tuple[str, 
 
     A data set with conversations that were made to study misuse has none: topics are named by words of all texts.
     """
-    for name, path in library.list_sides(list_filter.data).items():
-        with read_side_file(path) as side:
-            marked = side.execute("SELECT EXISTS (SELECT 1 FROM facts WHERE mark IS NOT NULL)").fetchone()[0]
-            drawn = side.execute(
+    for name, data_set in library.choose(list_filter.data).items():
+        with data_set.read_index() as index:
+            marked = index.execute("SELECT EXISTS (SELECT 1 FROM facts WHERE mark IS NOT NULL)").fetchone()[0]
+            drawn = index.execute(
                 "SELECT what FROM maps WHERE topics IS NOT NULL ORDER BY what DESC"
             ).fetchall()
         for (what,) in () if marked else drawn:
@@ -190,7 +190,7 @@ async def write_bundle(
         raise InputError("Conversations that were made to study misuse are not copied.", where="mark")
     async with open_library(paths) as library:
         await _wait_for_index(library, tell)
-        if Listing(library.list_sides(), ListFilter(mark="red-team")).count():
+        if library.list_sessions(ListFilter(mark="red-team")).count():
             list_filter = replace(list_filter, mark=list_filter.mark or NOT_RED)
         explorer = Explorer(
             library, static=list_filter.write() or "?", maps=tuple(list_maps(library, list_filter))

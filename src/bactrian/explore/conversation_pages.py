@@ -34,8 +34,7 @@ from bactrian.explore.rendering import (
     render_text,
 )
 from bactrian.explore.search_words import read_search
-from bactrian.explore.session_findings import read_known
-from bactrian.explore.session_lists import ListFilter, list_ids
+from bactrian.explore.session_lists import ListFilter
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import Mark
@@ -59,10 +58,10 @@ async def show_conversation(request: Request) -> Response:
     first = min(max(_read_number(request, "from", 1), 1), max(len(session.turns), 1))
     turns = session.turns[first - 1 : first - 1 + WINDOW]
     known = await data_set.store.deliberation(session.id) if session.provenance.critic else NOTHING_KNOWN
-    facts = await asyncio.to_thread(read_known, data_set.side, session)
+    facts = await asyncio.to_thread(data_set.read_known, session)
     before, after = None, None
-    if facts.row is not None and data_set.name in listing.sides:
-        before, after = await asyncio.to_thread(listing.find_neighbours, data_set.name, facts.row)
+    if facts.row is not None and data_set.name in listing.runs:
+        before, after = await asyncio.to_thread(listing.find_neighbours, facts.row)
     stage = get_explorer(request).stage
     terms, whole = read_search(listing.filter.q), _read_number(request, "whole", 0)
     costs = [find_cost(session, turn, facts.prices.get) for turn in session.turns]
@@ -211,7 +210,7 @@ async def mark_all(request: Request) -> Response:
     name = _read_name((await read_form(request)).get("mark", ""))
     list_filter = ListFilter.read(request.query_params)
     for data_set in get_explorer(request).library.choose(list_filter.data).values():
-        ids = await asyncio.to_thread(list_ids, data_set.side, list_filter)
+        ids = await asyncio.to_thread(data_set.list_ids, list_filter)
         async with data_set.writing:
             have = {mark.session for mark in await data_set.store.marks() if mark.mark == name}
             missing = [session for session in ids if session not in have]

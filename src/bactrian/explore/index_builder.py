@@ -1,4 +1,4 @@
-"""Builds the side file of a run, slice by slice, and brings it up to date whenever the run is written.
+"""Builds the part of the index that a run has, slice by slice, and brings it up to date when the run is written.
 
 There are three stages: facts (seconds, for lists and filters), texts (for the search), and behaviours, for which other
 processes read the conversations. Every slice is one transaction, so the building can be stopped at any moment and goes
@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,17 +23,20 @@ from platformdirs import user_cache_path
 from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.measure import map_parts
 from bactrian.errors import BactrianError
-from bactrian.explore.search_words import prepare_text
-from bactrian.explore.session_findings import SearchedSession, describe_detectors, search_sessions
-from bactrian.explore.side_file import (
+from bactrian.explore.library_index import (
     IMPORT_DONE,
-    open_for_building,
+    WITHIN,
+    change_index,
+    identify_run,
     read_meta,
     read_prices,
     read_signature,
+    write_at_once,
     write_meta,
     write_prices,
 )
+from bactrian.explore.search_words import prepare_text
+from bactrian.explore.session_findings import SearchedSession, describe_detectors, search_sessions
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
 from bactrian.models.budget import Price
@@ -62,10 +65,15 @@ _AT_LEAST = 30.0
 
 @dataclass(slots=True)
 class IndexBuilder:
-    """Brings a side file up to date with its run."""
+    """Brings the index up to date with a run.
+
+    Its connection is one of :func:`change_index` for this run alone, so that what it reads is of this run.
+    """
 
     store: RunStore
-    side: sqlite3.Connection
+    index: sqlite3.Connection
+    # The number of the run in the index.
+    run: int
     find_price: Callable[[str], Price | None]
     # The prices that were looked up, by the name of the model.
     prices: dict[str, Price | None] = field(default_factory=dict[str, "Price | None"])
@@ -76,38 +84,39 @@ class IndexBuilder:
 
     async def refresh(self) -> None:
         """Look again at the sessions that are not final, at those with new turns, and at the marks."""
-        row = self.side.execute("SELECT value FROM meta WHERE key = 'last_turn'").fetchone()
-        last, touched = await self.store.find_touched(row[0] if row else _EVERY_ROW)
+        last, touched = await self.store.find_touched(read_meta(self.index).get("last_turn", _EVERY_ROW))
         query = "SELECT id FROM heads JOIN facts USING (row) WHERE final = 0"
-        ids = {*(session for (session,) in self.side.execute(query)), *touched}
+        ids = {*(session for (session,) in self.index.execute(query)), *touched}
         outlines = await self.store.outlines(ids=sorted(ids)) if ids else []
         marks = await self._read_marks()
-        with self.side:
+        with self.index:
             self._write(outlines)
             self._copy_marks(marks)
-            self.side.execute("INSERT OR REPLACE INTO meta VALUES ('last_turn', ?)", (last,))
+        write_meta(self.index, self.run, {"last_turn": last})
 
     async def _read_marks(self) -> dict[tuple[str, str], str]:
         """Return the notes by mark and session."""
         return {(mark.mark, mark.session): mark.note for mark in await self.store.marks()}
 
     def _copy_marks(self, marks: Mapping[tuple[str, str], str]) -> None:
-        """Make the marks of the side file those of the run."""
+        """Make the marks of the index those of the run."""
         query = "SELECT mark, id, note FROM marks JOIN heads USING (row)"
-        have = {(mark, session): note for mark, session, note in self.side.execute(query)}
+        have = {(mark, session): note for mark, session, note in self.index.execute(query)}
         if have == marks:
             return
-        self.side.execute("DELETE FROM marks")
-        self.side.executemany(
-            "INSERT INTO marks SELECT ?, row, ? FROM heads WHERE id = ?",
+        self.index.execute("DELETE FROM main.marks WHERE row >> 32 = ?", (self.run,))
+        self.index.executemany(
+            "INSERT INTO main.marks SELECT ?, row, ? FROM heads WHERE id = ?",
             [(mark, note, session) for (mark, session), note in marks.items()],
         )
 
     async def _add_facts(self) -> bool:
-        after = self.side.execute("SELECT max(row) FROM heads").fetchone()[0] or 0
-        outlines = await self.store.outlines(after, _FACTS)
+        # The table itself, not the view: so SQLite looks at its end, and does not read it.
+        query = f"SELECT max(row) FROM main.heads WHERE row {WITHIN}"  # noqa: S608
+        last = self.index.execute(query).fetchone()[0] or self.run << 32
+        outlines = await self.store.outlines(last - (self.run << 32), _FACTS)
         marks = await self._read_marks() if outlines else {}
-        with self.side:
+        with self.index:
             self._write(outlines)
             if marks:
                 # A mark of a session that was not here yet could not be copied before.
@@ -117,58 +126,60 @@ class IndexBuilder:
     def _write(self, outlines: Iterable[Outline]) -> None:
         """Store outlines, or replace what is stored of them."""
         for outline in outlines:
-            self.side.execute("INSERT OR IGNORE INTO tasks (text) VALUES (?)", (outline.original_task,))
-            self.side.execute(
-                "INSERT INTO facts (assistant, user, task, language, kind, ending, turns, mark, final, row)"
+            row = (self.run << 32) + outline.row
+            self.index.execute("INSERT OR IGNORE INTO tasks (text) VALUES (?)", (outline.original_task,))
+            self.index.execute(
+                "INSERT INTO main.facts (assistant, user, task, language, kind, ending, turns, mark, final, row)"
                 " VALUES (?, ?, (SELECT no FROM tasks WHERE text = ?), ?, ?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT (row) DO UPDATE SET ending = excluded.ending,"
                 " turns = excluded.turns, final = excluded.final,"
                 " seen_turns = iif(ending = excluded.ending, seen_turns, -1)",
                 (
                     *(outline.assistant, outline.user, outline.original_task, outline.language, outline.kind),
-                    *(outline.ending or UNFINISHED, outline.turns, outline.mark, outline.final, outline.row),
+                    *(outline.ending or UNFINISHED, outline.turns, outline.mark, outline.final, row),
                 ),
             )
             task = (outline.specified_task or outline.original_task)[:_LONGEST_TASK]
-            self.side.execute(
-                "INSERT INTO heads VALUES (?, ?, ?, ?) ON CONFLICT (row) DO UPDATE SET task = excluded.task",
-                (outline.row, outline.id, task, outline.created),
+            self.index.execute(
+                "INSERT INTO main.heads VALUES (?, ?, ?, ?) ON CONFLICT (row) DO UPDATE SET task = excluded.task",
+                (row, outline.id, task, outline.created),
             )
 
     async def _add_texts(self) -> bool:
         query = (
-            "SELECT row, id, text_turns FROM facts JOIN heads USING (row) WHERE text_turns <> turns"
-            " ORDER BY row LIMIT ?"
+            "SELECT row, id FROM facts JOIN heads USING (row) WHERE text_turns <> turns ORDER BY row LIMIT ?"
         )
-        rows: list[tuple[int, str, int]] = self.side.execute(query, (_TEXTS,)).fetchall()
+        rows: list[tuple[int, str]] = self.index.execute(query, (_TEXTS,)).fetchall()
         if not rows:
             return False
-        ids = [session for _, session, _ in rows]
+        ids = [session for _, session in rows]
         texts = defaultdict[str, list[SpokenText]](list)
         for text in await self.store.texts(ids):
             texts[text.session].append(text)
         outlines = {outline.id: outline for outline in await self.store.outlines(ids=ids)}
-        with self.side:
-            for row, session, before in rows:
-                self._index(row, outlines[session], texts[session], before)
+        with write_at_once(self.index):
+            for row, session in rows:
+                self._index(row, outlines[session], texts[session])
         return True
 
-    def _index(self, row: int, outline: Outline, texts: Sequence[SpokenText], before: int) -> None:
-        """Put a session into the full-text index. What was there of it, its first ``before`` turns, is taken out."""
+    def _index(self, row: int, outline: Outline, texts: Sequence[SpokenText]) -> None:
+        """Put a session into the full-text index. What was there of it is taken out."""
+        # Read here, in the transaction: another explorer may have emptied the full-text index meanwhile.
+        (before,) = self.index.execute("SELECT text_turns FROM facts WHERE row = ?", (row,)).fetchone()
         task = prepare_text(f"{outline.original_task}\n{outline.specified_task or ''}")
         if before > 0:
             # An index without content can forget a text only if it is told the text.
             old = prepare_text("\n".join(text.text for text in texts[:before]))
-            self.side.execute(
+            self.index.execute(
                 "INSERT INTO words (words, rowid, task, talk) VALUES ('delete', ?, ?, ?)", (row, task, old)
             )
         if texts:
             talk = prepare_text("\n".join(text.text for text in texts))
-            self.side.execute("INSERT INTO words (rowid, task, talk) VALUES (?, ?, ?)", (row, task, talk))
+            self.index.execute("INSERT INTO words (rowid, task, talk) VALUES (?, ?, ?)", (row, task, talk))
         tokens = sum(text.prompt + text.completion for text in texts)
         # ``turns`` may have grown between two reads: what counts is what was indexed.
-        self.side.execute(
-            "UPDATE facts SET text_turns = ?, turns = ?, tokens = ?, cost = ? WHERE row = ?",
+        self.index.execute(
+            "UPDATE main.facts SET text_turns = ?, turns = ?, tokens = ?, cost = ? WHERE row = ?",
             (len(texts), len(texts), tokens, self._add_up(outline, texts), row),
         )
 
@@ -192,7 +203,7 @@ class IndexBuilder:
     def has_unread(self) -> bool:
         """Return True if texts are missing in the full-text index."""
         query = "SELECT EXISTS (SELECT 1 FROM facts WHERE text_turns <> turns)"
-        return bool(self.side.execute(query).fetchone()[0])
+        return bool(self.index.execute(query).fetchone()[0])
 
     def list_unsearched(self, limit: int) -> dict[str, tuple[int, int]]:
         """Return row and number of turns of conversations whose behaviours are not known, by id."""
@@ -200,38 +211,43 @@ class IndexBuilder:
             "SELECT id, row, turns FROM facts JOIN heads USING (row) WHERE seen_turns <> turns"
             " ORDER BY row LIMIT ?"
         )
-        return {session: (row, turns) for session, row, turns in self.side.execute(query, (limit,))}
+        return {session: (row, turns) for session, row, turns in self.index.execute(query, (limit,))}
 
     def add_behaviours(
         self, searched: Iterable[SearchedSession], unsearched: Mapping[str, tuple[int, int]]
     ) -> None:
         """Store the behaviours of conversations, among them those of :meth:`list_unsearched`."""
-        with self.side:
+        with self.index:
             for session in searched:
                 row, turns = unsearched[session.id]
-                self.side.execute("DELETE FROM shown WHERE row = ?", (row,))
-                self.side.executemany(
-                    "INSERT INTO shown VALUES (?, ?, ?)",
+                self.index.execute("DELETE FROM main.shown WHERE row = ?", (row,))
+                self.index.executemany(
+                    "INSERT INTO main.shown VALUES (?, ?, ?)",
                     [(behaviour, row, turn) for behaviour, turn in session.shown],
                 )
-                self.side.execute("INSERT OR REPLACE INTO evidence VALUES (?, ?)", (row, session.evidence))
-                self.side.execute(
-                    "UPDATE facts SET seen_turns = ?, findings = ? WHERE row = ?",
+                self.index.execute(
+                    "INSERT OR REPLACE INTO main.evidence VALUES (?, ?)", (row, session.evidence)
+                )
+                self.index.execute(
+                    "UPDATE main.facts SET seen_turns = ?, findings = ? WHERE row = ?",
                     (turns, len(session.shown), row),
                 )
 
     def forget_behaviours(self) -> None:
         """Mark all conversations as not searched: the detectors have changed."""
-        with self.side:
-            self.side.execute("UPDATE facts SET seen_turns = -1 WHERE seen_turns <> -1")
+        with self.index:
+            self.index.execute("UPDATE main.facts SET seen_turns = -1 WHERE row >> 32 = ?", (self.run,))
 
 
-async def follow_run(run: Path, side: Path, goes_on: Callable[[], bool], source: Path | None = None) -> bool:
-    """Build the side file ``side`` of ``run`` and keep it up to date, as long as ``goes_on`` returns True.
+async def follow_run(
+    run: Path, index: Path, number: int, goes_on: Callable[[], bool], source: Path | None = None
+) -> bool:
+    """Add ``run`` to the index and keep it up to date there, as long as ``goes_on`` returns True.
 
     Args:
         run: The run.
-        side: Its side file.
+        index: The index.
+        number: The number of the run in it.
         goes_on: Is asked at least every second.
         source: Conversations that are imported into the run before.
 
@@ -240,8 +256,8 @@ async def follow_run(run: Path, side: Path, goes_on: Callable[[], bool], source:
     """
     while goes_on():
         try:
-            with FileLock(f"{side}.lock", blocking=False):
-                await _work(run, side, goes_on, source)
+            with FileLock(f"{index}.{number}.lock", blocking=False):
+                await _work(run, index, number, goes_on, source)
         except Timeout:
             await asyncio.sleep(_EVERY)  # Another explorer builds it, and may end before this one.
         except BactrianError:
@@ -249,16 +265,18 @@ async def follow_run(run: Path, side: Path, goes_on: Callable[[], bool], source:
     return True
 
 
-async def _work(run: Path, side: Path, goes_on: Callable[[], bool], source: Path | None) -> None:
+async def _work(
+    run: Path, index: Path, number: int, goes_on: Callable[[], bool], source: Path | None
+) -> None:
     async with open_store(run, read_only=True) as store:
-        with closing(open_for_building(side, await _identify(store))) as connection:
+        with change_index(index, [number]) as connection:
             state: dict[str, str] = {}
             async with asyncio.TaskGroup() as tasks:
                 # The import writes the run; the index follows it like any other run that is written.
                 if source is not None and not read_meta(connection).get("import", "").startswith(IMPORT_DONE):
                     tasks.create_task(_import(source, run, state))
                 prices: dict[str, Price | None] = {**read_prices(connection)}
-                builder = IndexBuilder(store, connection, make_pricing(None, None), prices)
+                builder = IndexBuilder(store, connection, number, make_pricing(None, None), prices)
                 following = tasks.create_task(_follow(builder, goes_on, state))
                 searching = tasks.create_task(_search(builder))
                 await following
@@ -278,16 +296,17 @@ async def _import(source: Path, run: Path, state: dict[str, str]) -> None:
 
 async def _follow(builder: IndexBuilder, goes_on: Callable[[], bool], state: dict[str, str]) -> None:
     """Add facts and texts as long as ``goes_on`` returns True."""
-    store, connection = builder.store, builder.side
+    store, connection = builder.store, builder.index
     seen, looked = "", -_AT_LEAST
     while goes_on():
         signature, age = read_signature(store.path), time.monotonic() - looked
         if (signature != seen and age > _EVERY) or age > _AT_LEAST:
             seen, looked = signature, time.monotonic()
             await builder.refresh()
-            write_meta(connection, {"identity": await _identify(store), "signature": signature, **state})
+            identity = await identify_run(store)
+            write_meta(connection, builder.run, {"identity": identity, "signature": signature, **state})
         more = await builder.step()
-        write_prices(connection, builder.prices)
+        write_prices(connection, builder.run, builder.prices)
         if not more:
             await asyncio.sleep(_EVERY)
 
@@ -295,9 +314,9 @@ async def _follow(builder: IndexBuilder, goes_on: Callable[[], bool], state: dic
 async def _search(builder: IndexBuilder) -> None:
     """Search for behaviours, where the texts are in the index."""
     signature = describe_detectors()
-    if read_meta(builder.side).get("detectors", signature) != signature:
+    if read_meta(builder.index).get("detectors", signature) != signature:
         builder.forget_behaviours()
-    write_meta(builder.side, {"detectors": signature})
+    write_meta(builder.index, builder.run, {"detectors": signature})
     while True:
         if builder.has_unread() or not builder.list_unsearched(1):
             await asyncio.sleep(_SOON)
@@ -326,9 +345,3 @@ def _take_all_cores() -> Generator[bool]:
         yield True
     finally:
         lock.release()
-
-
-async def _identify(store: RunStore) -> str:
-    """Return something that differs between runs: the file, and its first session."""
-    first = await store.outlines(limit=1)
-    return f"{store.path.name} {first[0].id} {first[0].created}" if first else ""

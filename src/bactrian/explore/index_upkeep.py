@@ -1,7 +1,7 @@
-"""Decides in which process the side file of a run is kept up to date, and begins and ends the work.
+"""Decides in which process the index of a run is kept up to date, and begins and ends the work.
 
-``python -m bactrian.explore.index_upkeep RUN SIDE [SOURCE]`` is the process for a large run: pages stay fast while it
-works. Conversations in ``SOURCE`` are imported into the run. It ends with its parent.
+``python -m bactrian.explore.index_upkeep RUN INDEX NUMBER [SOURCE]`` is the process for a large run: pages stay fast
+while it works. Conversations in ``SOURCE`` are imported into the run. It ends with its parent.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ _SMALL = 1_000_000
 
 @dataclass(slots=True)
 class IndexUpkeep:
-    """Keeps one side file up to date: in this process while its run is small, and then in a process of its own."""
+    """Keeps the index of a run up to date: in this process while its run is small, and then in a process of its own."""
 
     run: Path
-    side: Path
+    index: Path
+    # Of the run in the index.
+    number: int
     # Conversations that are imported into the run, always by a process of its own.
     source: Path | None = None
     _task: asyncio.Task[None] | None = None
@@ -53,10 +55,12 @@ class IndexUpkeep:
         if self.source is None and self._is_small():
             # Imported in a thread: the first page does not wait for it.
             builder = await asyncio.to_thread(import_module, "bactrian.explore.index_builder")
-            if not await builder.follow_run(self.run, self.side, self._is_small):
+            if not await builder.follow_run(self.run, self.index, self.number, self._is_small):
                 return
         source = [] if self.source is None else [str(self.source)]
-        self._process = await start_process(__name__, str(self.run), str(self.side), *source)
+        self._process = await start_process(
+            __name__, str(self.run), str(self.index), str(self.number), *source
+        )
 
     def _is_small(self) -> bool:
         log = self.run.with_name(f"{self.run.name}-wal")
@@ -98,9 +102,13 @@ def main() -> None:
 
     os.nice(10)
     parent = os.getppid()
-    run, side, *source = map(Path, sys.argv[1:])
+    run, index, number, *source = sys.argv[1:]
     with suppress(KeyboardInterrupt):
-        asyncio.run(follow_run(run, side, lambda: os.getppid() == parent, *source))
+        asyncio.run(
+            follow_run(
+                Path(run), Path(index), int(number), lambda: os.getppid() == parent, *map(Path, source)
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import re
 import sqlite3
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,11 @@ from platformdirs import user_cache_path
 
 from bactrian.errors import InputError
 from bactrian.explore.index_upkeep import IndexUpkeep, end_process
-from bactrian.explore.side_file import find_side_file, read_meta, read_side_file
+from bactrian.explore.library_index import identify_run, prepare_index, read_index, read_meta, register_run
+from bactrian.explore.session_findings import KnownSession, read_known
+from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.files.atomic import is_same_file, is_sqlite_file
+from bactrian.records.session import Session
 from bactrian.roleplay.embodied import MOST_FILES
 from bactrian.store import RunStore, is_run, open_store
 from bactrian.store.locations import name_files_folder
@@ -31,7 +33,8 @@ _COUNTS = {
     "seen": "sum(seen_turns = turns)",
     "turns": "sum(turns)",
     "tokens": "sum(tokens)",
-    "last": "max(row)",
+    # In the run.
+    "last": "max(row) & 4294967295",
 }
 
 
@@ -45,11 +48,13 @@ class DataSet:
     source: Path
     # The run: ``source`` itself, or the cache that it is imported into.
     run: Path
-    side: Path
+    # The index, and the number of the run in it.
+    index: Path
+    number: int
     store: RunStore
     # Held by the page that writes the run.
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    # What builds the side file.
+    # What indexes the run.
     upkeep: IndexUpkeep | None = None
     # The process that draws a map.
     drawing: asyncio.subprocess.Process | None = None
@@ -59,25 +64,31 @@ class DataSet:
         """True if the source is not a run."""
         return self.source != self.run
 
+    def read_index(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Open the index for reading this run."""
+        return read_index(self.index, [self.number])
+
+    def list_ids(self, list_filter: ListFilter) -> list[str]:
+        """Return the ids of the sessions of this run that fit."""
+        return Listing(self.index, {self.name: self.number}, list_filter).list_ids()
+
+    def read_known(self, session: Session) -> KnownSession:
+        """Return what the index knows about a session of this run."""
+        with self.read_index() as index:
+            return read_known(index, session)
+
     def read_state(self) -> dict[str, Any]:
         """Return the numbers of sessions by stage of the index, and the state of the import."""
-        state: dict[str, Any] = {**dict.fromkeys(_COUNTS, 0), "endings": {}, "cost": None}
-        with suppress(sqlite3.OperationalError), read_side_file(self.side) as side:
+        with self.read_index() as index:
             counts = ", ".join(f"coalesce({count}, 0)" for count in _COUNTS.values())
-            values = side.execute(f"SELECT {counts} FROM facts").fetchone()  # noqa: S608
-            cost = side.execute("SELECT sum(cost) FROM facts WHERE cost >= 0").fetchone()[0]
-            endings = side.execute("SELECT ending, count(*) FROM facts GROUP BY ending").fetchall()
-            meta = {name: read_meta(side).get(name) for name in ("signature", "import")}
-            state = {
-                **dict(zip(_COUNTS, values, strict=True)),
-                "endings": dict(endings),
-                "cost": cost,
-                **meta,
-            }
-        return state
+            values = index.execute(f"SELECT {counts} FROM facts").fetchone()  # noqa: S608
+            cost = index.execute("SELECT sum(cost) FROM facts WHERE cost >= 0").fetchone()[0]
+            endings = index.execute("SELECT ending, count(*) FROM facts GROUP BY ending").fetchall()
+            meta = {name: read_meta(index).get(name) for name in ("signature", "import")}
+        return {**dict(zip(_COUNTS, values, strict=True)), "endings": dict(endings), "cost": cost, **meta}
 
     async def stop_work(self) -> None:
-        """End what builds the side file and what draws a map."""
+        """End what indexes the run and what draws a map."""
         if self.upkeep is not None:
             await self.upkeep.stop()
         await end_process(self.drawing)
@@ -85,8 +96,9 @@ class DataSet:
 
 @dataclass(slots=True)
 class Library:
-    """All data sets, by name."""
+    """All data sets, by name, and the index that they share with those of other explorers."""
 
+    index: Path
     sets: dict[str, DataSet] = field(default_factory=dict[str, DataSet])
     # Folders that ``bactrian train`` wrote.
     trainings: dict[str, Path] = field(default_factory=dict[str, Path])
@@ -104,10 +116,10 @@ class Library:
             )
         return {name: self.sets[name] for name in self.sets if not chosen or name in chosen}
 
-    def list_sides(self, names: Iterable[str] = ()) -> dict[str, Path]:
-        """Return the side files that exist, by name of the data set."""
-        sides = {name: data_set.side for name, data_set in self.choose(names).items()}
-        return {name: side for name, side in sides.items() if side.exists()}
+    def list_sessions(self, list_filter: ListFilter) -> Listing:
+        """Return the conversations that fit. Raises InputError if the filter names an unknown data set."""
+        runs = {name: data_set.number for name, data_set in self.choose(list_filter.data).items()}
+        return Listing(self.index, runs, list_filter)
 
 
 @asynccontextmanager
@@ -118,9 +130,10 @@ async def open_library(paths: Iterable[Path]) -> AsyncGenerator[Library]:
         InputError: a path is neither a run nor anything that can be imported.
         StoreError: a run is damaged, or of a newer version.
     """
-    library = Library()
+    distinct = list(_list_distinct(paths))
+    library = Library(prepare_index(*distinct[:1]))
     async with AsyncExitStack() as stack:
-        for path in _list_distinct(paths):
+        for path in distinct:
             if is_training(path):
                 library.trainings[_find_name(path, library.trainings)] = path
                 continue
@@ -142,13 +155,10 @@ async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> D
         async with open_store(run):
             pass
     store = await stack.enter_async_context(open_store(run, read_only=True))
-    side = find_side_file(store.path)
-    if not os.access(side.parent, os.W_OK):
-        side = find_side_file(_find_cache(store.path))
-        side.parent.mkdir(parents=True, exist_ok=True)
-    data_set = DataSet(_find_name(path, library.sets), path, run, side, store)
+    number = await asyncio.to_thread(register_run, library.index, store.path, await identify_run(store))
+    data_set = DataSet(_find_name(path, library.sets), path, run, library.index, number, store)
     library.sets[data_set.name] = data_set
-    data_set.upkeep = IndexUpkeep(run, side, path if data_set.is_imported else None)
+    data_set.upkeep = IndexUpkeep(run, library.index, number, path if data_set.is_imported else None)
     data_set.upkeep.start()
     stack.push_async_callback(data_set.stop_work)
     return data_set

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ from bactrian.errors import InputError
 from bactrian.explore.conversation_pages import find_named_session, name_roles
 from bactrian.explore.layout import show_turns
 from bactrian.explore.library import DataSet, Library
+from bactrian.explore.library_index import IMPORT_DONE
 from bactrian.explore.rendering import (
     get_explorer,
     has_agreed,
@@ -29,9 +30,7 @@ from bactrian.explore.rendering import (
     read_listing,
     render_page,
 )
-from bactrian.explore.session_findings import read_known
-from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter, Listing, list_ids
-from bactrian.explore.side_file import IMPORT_DONE
+from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter, Listing
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.export.format import ExportContext, Sample, dump_line
 from bactrian.export.formats import CHAT_MESSAGES, list_chats
@@ -58,7 +57,7 @@ def show_list(request: Request) -> Response:
         choices=[
             (name, values, getattr(list_filter, name))
             for name in _CHOICES
-            if (values := _list_values(listing.sides, name))
+            if (values := _list_values(listing, name))
         ],
         active=list(_list_active(list_filter)),
         total=total,
@@ -73,7 +72,8 @@ def list_values(request: Request) -> Response:
     name = request.query_params.get("field", "")
     if name not in ("assistant", "user", "mark"):
         raise InputError("There are no suggestions for this field.", where="field")
-    values = _list_values(get_explorer(request).library.list_sides(), name)
+    everything = get_explorer(request).library.list_sessions(ListFilter())
+    values = _list_values(everything, name)
     return JSONResponse([value for value, _ in values])
 
 
@@ -86,21 +86,20 @@ def list_as_json(request: Request) -> Response:
     return JSONResponse({"count": page.count, "next": page.after or None, "sessions": page.sessions})
 
 
-def _list_values(sides: Mapping[str, Path], name: str) -> list[tuple[str, int]]:
-    """Return the values of a field over all conversations. Kept until a side file changes."""
-    return _list_values_of(tuple((path, _read_version(path)) for path in sides.values()), name)
+def _list_values(listing: Listing, name: str) -> list[tuple[str, int]]:
+    """Return the values of a field over all conversations. Kept until the index changes."""
+    return _list_values_of(listing.index, _read_version(listing.index), tuple(listing.runs.items()), name)
 
 
 @lru_cache(maxsize=64)
-def _list_values_of(versions: tuple[tuple[Path, tuple[int, int]], ...], name: str) -> list[tuple[str, int]]:
-    try:
-        return Listing({str(path): path for path, _ in versions}, ListFilter()).count_values(name)
-    except sqlite3.OperationalError:  # It is being built for the first time.
-        return []
+def _list_values_of(
+    index: Path, _: tuple[int, int], runs: tuple[tuple[str, int], ...], name: str
+) -> list[tuple[str, int]]:
+    return Listing(index, dict(runs), ListFilter()).count_values(name)
 
 
 def _read_version(path: Path) -> tuple[int, int]:
-    """Return something that differs when the side file was written, at most every other second."""
+    """Return something that differs when the index was written, at most every other second."""
     stats = [file.stat() for file in (path, path.with_name(path.name + "-wal")) if file.exists()]
     return sum(file.st_size for file in stats), max((int(file.st_mtime) // 2 for file in stats), default=0)
 
@@ -200,7 +199,7 @@ def compare_filters(request: Request) -> Response:
     sections: list[tuple[str, list[tuple[str, Proportion, Proportion]]]] = []
     totals: list[int] = []
     if all(queries):
-        both = [Listing(library.list_sides(chosen.data), chosen) for chosen in filters]
+        both = [library.list_sessions(chosen) for chosen in filters]
         totals = [listing.count() for listing in both]
         # A conversation that was not searched yet does not tell whether it shows a behaviour.
         searched = [listing.count(searched=True) for listing in both]
@@ -234,7 +233,7 @@ async def compare_conversations(request: Request) -> Response:
     for pick in chosen:
         data, _, session_id = pick.partition("/")
         data_set, session = await find_named_session(request, data, session_id)
-        findings = (await asyncio.to_thread(read_known, data_set.side, session)).findings
+        findings = (await asyncio.to_thread(data_set.read_known, session)).findings
         turns = list(show_turns(session, session.turns[:100], findings, NOTHING_KNOWN))
         column = {"data": data, "session": session, "roles": name_roles(session), "turns": turns}
         columns.append({**column, "findings": len(findings)})
@@ -277,13 +276,13 @@ def _list_commands(library: Library, listing: Listing) -> Iterator[str]:
     """Yield a command for each data set that has some of the conversations."""
     if not _is_sayable(listing.filter):
         return
-    parts = [Listing({name: side}, listing.filter) for name, side in listing.sides.items()]
+    parts = [replace(listing, runs={name: run}) for name, run in listing.runs.items()]
     having = [part for part in parts if part.count()]
     for part in having:
-        ((name, _),) = part.sides.items()
+        (name,) = part.runs
         out = "chosen.jsonl" if len(having) == 1 else f"chosen-{name}.jsonl"
         words = ("bactrian", "export", str(library.sets[name].run), "--format", "messages", "--out", out)
-        marks = [mark for mark, _ in Listing(part.sides, ListFilter()).count_values("mark")]
+        marks = [mark for mark, _ in replace(part, filter=ListFilter()).count_values("mark")]
         yield shlex.join([*words, *_list_words(listing.filter, marks)])
 
 
@@ -321,7 +320,7 @@ async def _write_lines(
         prompts = await asyncio.to_thread(SystemPrompts, await data_set.store.recipe())
         name = data_set.name if data_set.is_imported else data_set.run.stem
         context = ExportContext(name, prompts)
-        for session_id in await asyncio.to_thread(list_ids, data_set.side, list_filter):
+        for session_id in await asyncio.to_thread(data_set.list_ids, list_filter):
             session = await data_set.store.session(session_id)
             if session is None or (session.mark and not agreed):
                 continue

@@ -1,7 +1,7 @@
-"""The process that draws a map: ``python -m bactrian.explore.map_drawing RUN SIDE WHAT``.
+"""The process that draws a map: ``python -m bactrian.explore.map_drawing RUN INDEX NUMBER WHAT``.
 
 It makes vectors of the words of short texts, arranges them in the plane by PaCMAP (Wang et al. 2021), groups them into
-topics by k-means, with numpy alone, and stores places, topics and its progress in the side file.
+topics by k-means, with numpy alone, and stores places, topics and its progress in the index.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
@@ -22,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bactrian.explore.side_file import MAP_WIDTH
+from bactrian.explore.library_index import MAP_WIDTH, change_index
 from bactrian.protocol.markers import read_instruction
 from bactrian.store import RunStore, open_store
 
@@ -251,26 +250,27 @@ _SMALLEST = 15
 def main() -> None:
     """Draw the map that the arguments name."""
     os.nice(10)
-    draw_map(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    run, index, number, what = sys.argv[1:]
+    draw_map(Path(run), Path(index), int(number), what)
 
 
-def draw_map(run: Path, side: Path, what: str) -> None:
-    """Draw the map of the tasks or the first instructions of ``run``, and store it in the side file."""
-    with closing(sqlite3.connect(side, timeout=60)) as connection:
+def draw_map(run: Path, index: Path, number: int, what: str) -> None:
+    """Draw the map of the tasks or the first instructions of ``run``, which has this ``number`` in the index."""
+    with change_index(index, [number]) as connection:
         rows, texts = asyncio.run(_read_texts(run, what))
-        _tell(connection, what, f"{len(texts):,} texts read")
+        _tell(connection, number, what, f"{len(texts):,} texts read")
         table = count_words(texts)
         vectors = compute_vectors(table)
-        _tell(connection, what, "vectors made")
+        _tell(connection, number, what, "vectors made")
         places = arrange_points(
-            vectors, lambda share: _tell(connection, what, f"{share:.0%} of the places found")
+            vectors, lambda share: _tell(connection, number, what, f"{share:.0%} of the places found")
         )
         count = max(1, min(24, len(texts) // _SMALLEST))
         topics, _ = (
             group_points(_scale(places).astype(np.float32), count) if len(texts) else (np.zeros(0, int), None)
         )
         names = name_topics(table, topics, count)
-        _store(connection, what, rows, _scale(places), topics, names)
+        _store(connection, number, what, rows, _scale(places), topics, names)
 
 
 async def _read_texts(run: Path, what: str) -> tuple[list[int], list[str]]:
@@ -321,31 +321,34 @@ def name_topics(table: WordTable, topics: NDArray[np.int64], count: int) -> list
     return names
 
 
-def _tell(connection: sqlite3.Connection, what: str, progress: str) -> None:
+def _tell(connection: sqlite3.Connection, run: int, what: str, progress: str) -> None:
     with connection:
         connection.execute(
-            "INSERT INTO maps (what, progress) VALUES (?, ?)"
-            " ON CONFLICT (what) DO UPDATE SET progress = excluded.progress",
-            (what, progress),
+            "INSERT INTO main.maps (run, what, progress) VALUES (?, ?, ?)"
+            " ON CONFLICT (run, what) DO UPDATE SET progress = excluded.progress",
+            (run, what, progress),
         )
 
 
 def _store(
     connection: sqlite3.Connection,
+    run: int,
     what: str,
     rows: Sequence[int],
     places: NDArray[np.int64],
     topics: NDArray[np.int64],
     names: Sequence[str],
 ) -> None:
-    points = zip(rows, places[:, 0].tolist(), places[:, 1].tolist(), topics.tolist(), strict=True)
+    numbers = [(run << 32) + row for row in rows]
+    points = zip(numbers, places[:, 0].tolist(), places[:, 1].tolist(), topics.tolist(), strict=True)
     with connection:
-        connection.execute("DELETE FROM points WHERE what = ?", (what,))
+        connection.execute("DELETE FROM main.points WHERE what = ? AND row >> 32 = ?", (what, run))
         connection.executemany(
-            "INSERT INTO points VALUES (?, ?, ?, ?, ?)", ((what, *point) for point in points)
+            "INSERT INTO main.points VALUES (?, ?, ?, ?, ?)", ((what, *point) for point in points)
         )
         connection.execute(
-            "UPDATE maps SET progress = '', topics = ? WHERE what = ?", (json.dumps(list(names)), what)
+            "UPDATE main.maps SET progress = '', topics = ? WHERE run = ? AND what = ?",
+            (json.dumps(list(names)), run, what),
         )
 
 

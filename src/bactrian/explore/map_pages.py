@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 import struct
 from collections import Counter
 from importlib.util import find_spec
@@ -20,9 +19,9 @@ from starlette.routing import Route
 from bactrian.errors import InputError, MissingExtra
 from bactrian.explore.index_upkeep import start_process
 from bactrian.explore.library import DataSet
+from bactrian.explore.library_index import MAP_WIDTH
 from bactrian.explore.rendering import get_explorer, read_form, render_page, render_text, send_csv
 from bactrian.explore.session_lists import ListFilter, select_rows
-from bactrian.explore.side_file import MAP_WIDTH, read_side_file
 
 WHAT = {"task": "Tasks", "instruction": "First instructions"}
 _COLOURS = {
@@ -71,7 +70,8 @@ async def draw_map(request: Request) -> Response:
         raise InputError("There is no such map.", where="what", next=f"Maps: {', '.join(WHAT)}.")
     if data_set.drawing is None or data_set.drawing.returncode is not None:
         data_set.drawing = await start_process(
-            "bactrian.explore.map_drawing", str(data_set.run), str(data_set.side), what
+            "bactrian.explore.map_drawing",
+            *(str(data_set.run), str(data_set.index), str(data_set.number), what),
         )
         for _ in range(_FIRST_WORDS):  # The page that follows shows how far it is.
             if data_set.drawing.returncode is not None or _read_map(data_set, what)[0] not in (
@@ -87,8 +87,8 @@ def send_points(request: Request) -> Response:
     """Return the points as bytes: for each one its x, y (two bytes each) and its colour group (one)."""
     choice = _read_choice(request)
     _, groups = _read_groups(choice, _read_map(choice.data_set, choice.what)[1])
-    with read_side_file(choice.data_set.side) as side:
-        points = side.execute("SELECT x, y, row FROM points WHERE what = ? ORDER BY row", (choice.what,))
+    with choice.data_set.read_index() as index:
+        points = index.execute("SELECT x, y, row FROM points WHERE what = ? ORDER BY row", (choice.what,))
         body = b"".join(struct.pack("<HHB", x, y, groups[row]) for x, y, row in points)
     return Response(body, media_type="application/octet-stream")
 
@@ -98,8 +98,8 @@ def write_csv(request: Request) -> Response:
     choice = _read_choice(request)
     _, topics = _read_map(choice.data_set, choice.what)
     query = "SELECT id, x, y, topic FROM points JOIN heads USING (row) WHERE what = ? ORDER BY row"
-    with read_side_file(choice.data_set.side) as side:
-        rows: list[tuple[str, int, int, int]] = side.execute(query, (choice.what,)).fetchall()
+    with choice.data_set.read_index() as index:
+        rows: list[tuple[str, int, int, int]] = index.execute(query, (choice.what,)).fetchall()
     disarmed = ((_disarm(name), x, y, _disarm(topics[topic])) for name, x, y, topic in rows)
     return send_csv(("session", "x", "y", "topic"), disarmed)
 
@@ -115,8 +115,8 @@ def write_svg(request: Request) -> Response:
     _, topics = _read_map(choice.data_set, choice.what)
     _, groups = _read_groups(choice, topics)
     where, values = _select_points(request, choice.what)
-    with read_side_file(choice.data_set.side) as side:
-        rows = side.execute(f"SELECT row, x, y FROM points {where} ORDER BY row", values)  # noqa: S608
+    with choice.data_set.read_index() as index:
+        rows = index.execute(f"SELECT row, x, y FROM points {where} ORDER BY row", values)  # noqa: S608
         dots = [(groups[row], x, y) for row, x, y in rows]
     names = _count_topics(request, choice, topics)[:_LABELS]
     picture = render_text(request, "map.svg", dots=dots, names=names, colours=COLOURS, width=MAP_WIDTH)
@@ -159,12 +159,9 @@ def _find_set(request: Request, name: str) -> DataSet:
 def _read_map(data_set: DataSet, what: str) -> tuple[str, list[str]]:
     """Return how far the map is, and its topics; empty if it is not being drawn, or was not."""
     running = data_set.drawing is not None and data_set.drawing.returncode is None
-    try:
-        with read_side_file(data_set.side) as side:
-            found = side.execute("SELECT progress, topics FROM maps WHERE what = ?", (what,)).fetchone()
-    except sqlite3.OperationalError:
-        found = None
-    progress, topics = found or ("", None)
+    with data_set.read_index() as index:
+        drawn = index.execute("SELECT progress, topics FROM maps WHERE what = ?", (what,)).fetchone()
+    progress, topics = drawn or ("", None)
     # A map that is stored is complete, even if its process has not ended yet.
     return (progress if topics else progress or "it begins") if running else "", json.loads(topics or "[]")
 
@@ -175,8 +172,8 @@ def _count_topics(
     """Return number, name, size and middle of each topic, the largest first."""
     where, values = _select_points(request, choice.what)
     query = f"SELECT topic, count(*), avg(x), avg(y) FROM points {where} GROUP BY topic ORDER BY 2 DESC"  # noqa: S608
-    with read_side_file(choice.data_set.side) as side:
-        return [(topic, topics[topic], *more) for topic, *more in side.execute(query, values)]
+    with choice.data_set.read_index() as index:
+        return [(topic, topics[topic], *more) for topic, *more in index.execute(query, values)]
 
 
 def _select_points(request: Request, what: str) -> tuple[str, list[Any]]:
@@ -193,8 +190,8 @@ def _read_groups(choice: MapChoice, topics: list[str]) -> tuple[list[tuple[str, 
     """Return the legend (name, count, group), and the group of each point by its row."""
     column = {"topic": "topic", "findings": "min(findings, 3)"}.get(choice.by, choice.by)
     query = f"SELECT row, {column} FROM points JOIN facts USING (row) WHERE what = ? ORDER BY row"  # noqa: S608
-    with read_side_file(choice.data_set.side) as side:
-        values: dict[int, Any] = dict(side.execute(query, (choice.what,)).fetchall())
+    with choice.data_set.read_index() as index:
+        values: dict[int, Any] = dict(index.execute(query, (choice.what,)).fetchall())
     last = len(COLOURS) - 1
     counts = sorted(Counter(values.values()).items(), key=lambda pair: (-pair[1], str(pair[0])))
     group = {value: min(number, last) for number, (value, _) in enumerate(counts)}

@@ -85,7 +85,7 @@ def get_explorer(request: Request) -> Explorer:
 def read_listing(request: Request) -> Listing:
     """Return the conversations that the address of a page names. Raises InputError."""
     list_filter = ListFilter.read(request.query_params)
-    return Listing(get_explorer(request).library.list_sides(list_filter.data), list_filter)
+    return get_explorer(request).library.list_sessions(list_filter)
 
 
 def render_page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:

@@ -29,9 +29,9 @@ from starlette.types import Receive, Scope, Send
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.explore.library import open_library
+from bactrian.explore.library_index import TooSlow
 from bactrian.explore.rendering import Explorer, NoticeNeeded, render_page
 from bactrian.explore.security import HEADERS, Guard, is_wildcard, make_access_rules, name_computer
-from bactrian.explore.side_file import TooSlow
 
 # The module of pages by the first part of their addresses; all others are in ``list_pages``.
 _MODULES: Mapping[str, str] = {
@@ -215,10 +215,8 @@ def _explain_error(request: Request, error: Exception) -> Response:
             next_step = "Go back, and give a smaller one."
         case _:  # Of SQLite.
             status, title, what = 503, "The index cannot be read", f"SQLite says: {error}."
-            next_step = (
-                "Reload in a moment. If it stays so, delete the side file (its name ends in .explore);"
-                " it is built again."
-            )
+            index = request.app.state.explorer.library.index
+            next_step = f"Reload in a moment. If it stays so, stop all explorers and delete {index}; it is built again."
     return render_page(request, "error.html", status, title=title, what=what, next=next_step)
 
 

@@ -1,4 +1,4 @@
-"""The behaviours of conversations as the side file keeps them: where they show, and the words that show them."""
+"""The behaviours of conversations as the index keeps them: where they show, and the words that show them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bactrian._version import __version__
 from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.behaviours import OwnBehaviour, find_behaviours, find_installed
 from bactrian.errors import BactrianError
-from bactrian.explore.side_file import read_prices, read_side_file
+from bactrian.explore.library_index import read_prices
 from bactrian.models.budget import Price
 from bactrian.records.run import Finding
 from bactrian.records.session import Session
@@ -59,7 +59,7 @@ async def _search_session(
 
 
 def pack_evidence(session: Session, findings: Sequence[Finding]) -> bytes:
-    """Return findings, and the state of the session that they were found in, as the side file keeps them."""
+    """Return findings, and the state of the session that they were found in, as the index keeps them."""
     described = [(finding.turn, finding.behaviour, finding.quote) for finding in findings]
     return zlib.compress(json.dumps([*_describe_state(session), described]).encode(), 1)
 
@@ -69,12 +69,12 @@ def _describe_state(session: Session) -> list[str | int]:
     return [len(session.turns), session.ending.code if session.ending else UNFINISHED]
 
 
-def read_evidence(side: sqlite3.Connection, row: int, session: Session) -> tuple[Finding, ...] | None:
-    """Return the findings of ``session``; None if the side file does not know them, or knows those of an earlier state.
+def read_evidence(index: sqlite3.Connection, row: int, session: Session) -> tuple[Finding, ...] | None:
+    """Return the findings of ``session``; None if the index does not know them, or knows those of an earlier state.
 
     Their confidence and reasons are not kept.
     """
-    stored = side.execute("SELECT packed FROM evidence WHERE row = ?", (row,)).fetchone()
+    stored = index.execute("SELECT packed FROM evidence WHERE row = ?", (row,)).fetchone()
     if stored is None or not stored[0]:
         return None
     try:
@@ -94,27 +94,23 @@ def describe_detectors() -> str:
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """What the side file knows about a conversation."""
+    """What the index knows about a conversation."""
 
     findings: tuple[Finding, ...]
-    # Its number in the side file; None if it is not there yet.
+    # Its row in the index; None if it is not there yet.
     row: int | None
     created: float
     # By name of the model.
     prices: Mapping[str, Price]
 
 
-def read_known(path: Path, session: Session) -> KnownSession:
-    """Return what the side file at ``path`` knows about ``session``.
+def read_known(index: sqlite3.Connection, session: Session) -> KnownSession:
+    """Return what the index, opened for one run, knows about ``session``.
 
-    Its behaviours are detected now if the file does not know them, as for a conversation that is being written.
+    Its behaviours are detected now if the index does not know them, as for a conversation that is being written.
     """
-    findings, row, created, prices = None, None, 0.0, dict[str, Price]()
-    if path.exists():  # The data set may be new.
-        with read_side_file(path) as side:
-            prices = read_prices(side)
-            stored = side.execute("SELECT row, created FROM heads WHERE id = ?", (session.id,)).fetchone()
-            if stored is not None:
-                row, created = stored
-                findings = read_evidence(side, stored[0], session)
+    stored = index.execute("SELECT row, created FROM heads WHERE id = ?", (session.id,)).fetchone()
+    row, created = stored or (None, 0.0)
+    findings = None if row is None else read_evidence(index, row, session)
+    prices = read_prices(index)
     return KnownSession(find_behaviours(session) if findings is None else findings, row, created, prices)

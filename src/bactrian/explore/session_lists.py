@@ -1,25 +1,19 @@
-"""Lists of conversations: the filter, which an address contains, the pages of a list in its order, and counts.
-
-Each run has an index of its own, its side file: it is built once, whichever runs are looked at together, and goes where
-the run goes. A list over several runs asks each for what comes next, and sorts the answers: one query could not read
-them all, as SQLite attaches ten files at most.
-"""
+"""Lists of conversations: the filter, which an address contains, the pages of a list in its order, and counts."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
 from bactrian.errors import InputError
+from bactrian.explore.library_index import WITHIN, read_index, read_polygon
 from bactrian.explore.search_words import read_search, write_match
-from bactrian.explore.side_file import read_polygon, read_side_file
 
 # Conditions with several values.
 REPEATED = frozenset(("data", "ending", "behaviour", "ids"))
@@ -45,13 +39,11 @@ _SORT_COLUMNS: Mapping[str, tuple[str, bool]] = {
     "findings": ("findings", True),
     "cost": ("cost", True),
 }
-# More than any row.
-_BEYOND = 1 << 62
 
 # The name of a data set, and the id of a conversation.
 Address = tuple[str, str]
-# Where a conversation stands in a list: its value in the column of the order, the number of its data set, its row.
-Place = tuple[float, int, int]
+# Where a conversation stands in a list: its value in the column of the order, and its row in the index.
+Position = tuple[float, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +77,7 @@ class ListFilter:
     # A polygon on a map: ``task:x,y;x,y;x,y``.
     area: str = ""
     sort: str = ""
-    # Where the page begins: the place of the last conversation of the page before.
+    # Where the page begins: the position of the last conversation of the page before.
     after: str = ""
 
     @classmethod
@@ -194,17 +186,14 @@ def _read_number(name: str, text: str) -> float | int:
     return value
 
 
-def select_rows(list_filter: ListFilter, *more: str, reads_facts: bool = True) -> tuple[str, list[Any]]:
-    """Return FROM and WHERE of the sessions that fit, and the parameters, to which those of ``more`` are added.
-
-    Without ``reads_facts``, a search alone reads no facts: only ``words`` may then be selected.
-    """
+def select_rows(list_filter: ListFilter, *more: str) -> tuple[str, list[Any]]:
+    """Return FROM and WHERE of the sessions that fit, and the parameters, to which those of ``more`` are added."""
     conditions = [*list_filter.to_sql()]
     source, where, values = "FROM facts", [condition for condition, _ in conditions], list[Any]()
     if list_filter.match is not None:
         # CROSS JOIN keeps the order: hits come sorted by row, so that a page needs only its own.
-        join = " CROSS JOIN facts ON facts.row = words.rowid" if where or reads_facts else ""
-        source, where, values = f"FROM words{join}", ["words MATCH ?", *where], [list_filter.match]
+        source, values = "FROM words CROSS JOIN facts ON facts.row = words.rowid", [list_filter.match]
+        where = ["words MATCH ?", f"words.rowid {WITHIN}", *where]
     for _, parameters in conditions:
         values += parameters
     where += more
@@ -227,8 +216,8 @@ class ListPage:
 # A conversation in a list. Findings are NULL while they have not been looked for, the cost where a price is unknown;
 # ``red`` is true for what was made to study misuse.
 _HEAD = """
-SELECT id, assistant, user, heads.task AS task, kind, language, ending, turns, tokens,
-    iif(cost < 0, NULL, cost) AS cost, iif(findings < 0, NULL, findings) AS findings,
+SELECT facts.row >> 32 AS data, facts.row & 4294967295 AS row, id, assistant, user, heads.task AS task, kind, language,
+    ending, turns, tokens, iif(cost < 0, NULL, cost) AS cost, iif(findings < 0, NULL, findings) AS findings,
     (SELECT json_group_array(DISTINCT behaviour) FROM shown WHERE shown.row = facts.row) AS behaviours,
     (SELECT json_group_array(mark) FROM marks WHERE marks.row = facts.row) AS marks,
     facts.mark IS NOT NULL AS red, created
@@ -240,71 +229,70 @@ FROM facts JOIN heads USING (row) WHERE facts.row = ?
 class Listing:
     """The conversations of some data sets that fit a filter. Its methods raise TooSlow if a query runs too long."""
 
-    # Side files by name of the data set, in the order of the list.
-    sides: Mapping[str, Path]
+    index: Path
+    # Numbers of the runs in the index, by name of the data set.
+    runs: Mapping[str, int]
     filter: ListFilter
 
     def read_page(self) -> ListPage:
-        """Return a page of the list, in the order and from the place that the filter names."""
-        names, list_filter = list(self.sides), self.filter
-        with self._open() as opened:
-            count = self._count_up(opened)
+        """Return a page of the list, in the order and from the position that the filter names."""
+        list_filter = self.filter
+        with self._open() as index:
+            count = self._count_up(index)
             sort = self._choose_sort(count)
             if sort == "best":
                 skip = int(list_filter.after) if list_filter.after.isdecimal() else 0
                 skip = min(skip, _MOST_RANKED - PAGE)
-                places = self._rank(opened, min(skip + PAGE + 1, _MOST_RANKED))[skip:]
+                positions = self._rank(index, min(skip + PAGE + 1, _MOST_RANKED))[skip:]
                 after = str(skip + PAGE)
             else:
-                places = self._find_next(opened, sort, _read_place(list_filter.after), PAGE + 1)
-                after = "~".join(map(str, places[:PAGE][-1])) if places else ""
-            sessions = [_read_head(opened[data], names[data], row) for _, data, row in places[:PAGE]]
-        return ListPage(sessions, after if len(places) > PAGE else "", count, sort)
+                positions = self._find_next(index, sort, _read_position(list_filter.after), PAGE + 1)
+                after = "~".join(map(str, positions[:PAGE][-1])) if positions else ""
+            names = {run: name for name, run in self.runs.items()}
+            sessions = [_read_head(index, names, row) for _, row in positions[:PAGE]]
+        return ListPage(sessions, after if len(positions) > PAGE else "", count, sort)
 
-    def find_neighbours(self, data: str, row: int) -> tuple[Address | None, Address | None]:
-        """Return the conversations before and after ``row`` of the data set ``data`` in the list.
+    def find_neighbours(self, row: int) -> tuple[Address | None, Address | None]:
+        """Return the conversations before and after the one in ``row`` of the index in the list.
 
         That conversation need not fit the filter, unless the list is ranked.
         """
-        names, sort = list(self.sides), self.filter.sort
-        number = names.index(data)
-        near: list[Place | None] = [None, None]
-        with self._open() as opened:
+        sort = self.filter.sort
+        near: list[Position | None] = [None, None]
+        with self._open() as index:
             if sort == "best":  # Only then does it depend on the count.
-                sort = self._choose_sort(self._count_up(opened))
+                sort = self._choose_sort(self._count_up(index))
             if sort == "best":
-                ranked = [None, *self._rank(opened, _MOST_RANKED), None]
-                places = [place and place[1:] for place in ranked]
-                if (number, row) in places:
-                    at = places.index((number, row))
+                ranked = [None, *self._rank(index, _MOST_RANKED), None]
+                rows = [position and position[1] for position in ranked]
+                if row in rows:
+                    at = rows.index(row)
                     near = [ranked[at - 1], ranked[at + 1]]
             else:
                 query = f"SELECT {_SORT_COLUMNS[sort][0] or 0} FROM facts WHERE row = ?"  # noqa: S608
-                (value,) = opened[number].execute(query, (row,)).fetchone()
-                here = (value, number, row)
+                (value,) = index.execute(query, (row,)).fetchone()
                 near = [
-                    next(iter(self._find_next(opened, sort, here, 1, back=back)), None)
+                    next(iter(self._find_next(index, sort, (value, row), 1, back=back)), None)
                     for back in (True, False)
                 ]
+            names = {run: name for name, run in self.runs.items()}
             query = "SELECT id FROM heads WHERE row = ?"
             before, after = (
-                place and (names[place[1]], opened[place[1]].execute(query, place[2:]).fetchone()[0])
-                for place in near
+                position and (names[position[1] >> 32], index.execute(query, position[1:]).fetchone()[0])
+                for position in near
             )
         return before, after
 
-    @contextmanager
-    def _open(self) -> Generator[list[sqlite3.Connection]]:
-        with ExitStack() as stack:
-            yield [stack.enter_context(read_side_file(path)) for path in self.sides.values()]
+    def _open(self, seconds: float = 5.0) -> AbstractContextManager[sqlite3.Connection]:
+        return read_index(self.index, self.runs.values(), seconds=seconds)
 
-    def _count_up(self, opened: Iterable[sqlite3.Connection]) -> int:
-        """Count them, at most :data:`MOST_COUNTED` + 1 of a run; all of them without a filter."""
+    def _count_up(self, index: sqlite3.Connection) -> int:
+        """Count them, at most :data:`MOST_COUNTED` + 1; all of them without a filter."""
         query, values = "SELECT count(*) FROM facts", list[Any]()
         if not self.filter.is_empty:
-            source, values = select_rows(self.filter, reads_facts=False)
+            source, values = select_rows(self.filter)
             query = f"SELECT count(*) FROM (SELECT 1 {source} LIMIT {MOST_COUNTED + 1})"  # noqa: S608
-        return sum(side.execute(query, values).fetchone()[0] for side in opened)
+        return index.execute(query, values).fetchone()[0]
 
     def _choose_sort(self, count: int) -> str:
         """Return the order: another one than was asked for if there is nothing to rank, or too much."""
@@ -315,47 +303,36 @@ class Listing:
 
     def _find_next(
         self,
-        opened: Sequence[sqlite3.Connection],
+        index: sqlite3.Connection,
         sort: str,
-        start: Place | None,
+        start: Position | None,
         limit: int,
         *,
         back: bool = False,
-    ) -> list[Place]:
-        """Return the places that come after ``start`` in a list, or ``back`` before it, the nearest first.
-
-        Places are compared as they are: by value, data set and row. So each side file answers by its index alone.
-        """
+    ) -> list[Position]:
+        """Return the positions after ``start`` in a list, or ``back`` before it, the nearest first."""
         column, descending = _SORT_COLUMNS[sort]
         falls = descending != back
         row = "facts.row" if self.filter.match is None else "words.rowid"
         keys = [column, row] if column else [row]
-        places: list[Place] = []
-        for number, side in enumerate(opened):
-            more, bounds = list[str](), list[float]()
-            if start is not None:
-                value, data, at = start
-                # Of equal values, those of another data set come all before this place, or all after it.
-                bounds = [value, at if number == data else _BEYOND * (number < data)][-len(keys) :]
-                more = [f"({', '.join(keys)}) {'<' if falls else '>'} ({_mark(keys)})"]
-            source, values = select_rows(self.filter, *more, reads_facts=bool(column))
-            order = ", ".join(f"{key} {'DESC' if falls else 'ASC'}" for key in keys)
-            query = f"SELECT {column or 0}, {row} {source} ORDER BY {order} LIMIT {limit}"
-            places += [(value, number, at) for value, at in side.execute(query, [*values, *bounds])]
-        return sorted(places, reverse=falls)[:limit]
+        # Where the order is that of the rows, it begins at the first of these runs, not at the first of the index.
+        more = [] if column else [f"{row} {WITHIN}"]
+        if start is not None:
+            more.append(f"({', '.join(keys)}) {'<' if falls else '>'} ({_mark(keys)})")
+        source, values = select_rows(self.filter, *more)
+        order = ", ".join(f"{key} {'DESC' if falls else 'ASC'}" for key in keys)
+        query = f"SELECT {column or 0}, {row} {source} ORDER BY {order} LIMIT {limit}"
+        return index.execute(query, [*values, *(start or ())[-len(keys) :]]).fetchall()
 
-    def _rank(self, opened: Sequence[sqlite3.Connection], limit: int) -> list[Place]:
-        """Return the places of the best hits of the search, the best first."""
-        source, values = select_rows(self.filter, reads_facts=False)
+    def _rank(self, index: sqlite3.Connection, limit: int) -> list[Position]:
+        """Return the positions of the best hits of the search, the best first."""
+        source, values = select_rows(self.filter)
         query = f"SELECT words.rank, words.rowid {source} ORDER BY words.rank LIMIT {limit}"
-        ranked = ((number, side.execute(query, values)) for number, side in enumerate(opened))
-        return sorted((rank, number, row) for number, rows in ranked for rank, row in rows)[:limit]
+        return index.execute(query, values).fetchall()
 
-    def _query(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
-        """Yield the rows of a query to each side file."""
-        for path in self.sides.values():
-            with read_side_file(path) as side:
-                yield from side.execute(query, values)
+    def _query(self, query: str, values: Sequence[Any] = (), seconds: float = 5.0) -> list[Any]:
+        with self._open(seconds) as index:
+            return index.execute(query, values).fetchall()
 
     def count_values(self, column: str, limit: int = 200) -> list[tuple[str, int]]:
         """Count them by ending, behaviour, language, role or mark; the commonest first."""
@@ -367,16 +344,12 @@ class Listing:
         else:
             source, values = select_rows(self.filter, f"facts.{column} IS NOT NULL")
             query = f"SELECT facts.{column}, count(*) {source} GROUP BY facts.{column}"
-        counts: Counter[Any] = Counter()
-        for value, count in self._query(query, values):
-            counts[value] += count
-        return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]
+        return self._query(f"{query} ORDER BY 2 DESC, 1 LIMIT {limit}", values)
 
     def count(self, *, searched: bool = False) -> int:
         """Count all of them, however many; only those that were searched for behaviours if asked."""
-        more = ("facts.seen_turns >= 0",) if searched else ()
-        source, values = select_rows(self.filter, *more, reads_facts=searched)
-        return sum(count for (count,) in self._query(f"SELECT count(*) {source}", values))
+        source, values = select_rows(self.filter, *(("facts.seen_turns >= 0",) if searched else ()))
+        return self._query(f"SELECT count(*) {source}", values)[0][0]
 
     def count_stages(self) -> tuple[int, int, int]:
         """Count all conversations of the data sets, those that the search lacks, and those without behaviours yet."""
@@ -384,11 +357,10 @@ class Listing:
             "SELECT (SELECT count(*) FROM facts), (SELECT count(*) FROM facts WHERE text_turns <> turns),"
             " (SELECT count(*) FROM facts WHERE seen_turns <> turns)"
         )
-        total, unread, unseen = (sum(counts) for counts in zip((0, 0, 0), *self._query(query), strict=True))
-        return total, unread, unseen
+        return self._query(query)[0]
 
-    def count_pairs(self, behaviours: Sequence[str]) -> Iterator[tuple[str, str, int, int]]:
-        """Yield both roles, conversations that show one of ``behaviours``, and all that were searched."""
+    def count_pairs(self, behaviours: Sequence[str]) -> list[tuple[str, str, int, int]]:
+        """Return both roles, conversations that show one of ``behaviours``, and all that were searched."""
         source, values = select_rows(self.filter)
         shown = f"facts.row IN (SELECT row FROM shown WHERE behaviour IN ({_mark(behaviours)}))"  # noqa: S608
         query = (
@@ -396,25 +368,23 @@ class Listing:
         )
         return self._query(query, [*behaviours, *values])
 
+    def list_ids(self) -> list[str]:
+        """Return the ids of all of them, in the order of the runs."""
+        source, values = select_rows(self.filter)
+        query = f"SELECT id FROM heads WHERE row IN (SELECT facts.row {source}) ORDER BY row"  # noqa: S608
+        return [session for (session,) in self._query(query, values, 30.0)]
 
-def _read_place(text: str) -> Place | None:
+
+def _read_position(text: str) -> Position | None:
     try:
-        value, data, row = text.split("~")
-        return float(value), int(data), int(row)
+        value, row = text.split("~")
+        return float(value), int(row)
     except ValueError:
         return None
 
 
-def _read_head(side: sqlite3.Connection, data: str, row: int) -> dict[str, Any]:
-    cursor = side.execute(_HEAD, (row,))
+def _read_head(index: sqlite3.Connection, names: Mapping[int, str], row: int) -> dict[str, Any]:
+    cursor = index.execute(_HEAD, (row,))
     head = dict(zip((column for column, *_ in cursor.description), cursor.fetchone(), strict=True))
     lists = {name: json.loads(head[name]) for name in ("behaviours", "marks")}
-    return {"data": data, "row": row, **head, **lists, "red": bool(head["red"])}
-
-
-def list_ids(path: Path, list_filter: ListFilter) -> list[str]:
-    """Return the ids of all conversations that fit, in the order of the run."""
-    source, values = select_rows(list_filter)
-    query = f"SELECT id FROM heads WHERE row IN (SELECT facts.row {source}) ORDER BY row"  # noqa: S608
-    with read_side_file(path, seconds=30) as side:
-        return [session for (session,) in side.execute(query, values)]
+    return {**head, **lists, "data": names[head["data"]], "red": bool(head["red"])}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def show_statistics(request: Request) -> Response:
     listing = read_listing(request)
     total, searched = listing.count(), listing.count(searched=True)
     by = request.query_params.get("by", COOPERATION)
-    everything = Listing(listing.sides, ListFilter())
+    everything = replace(listing, filter=ListFilter())
     sections = [
         (name, title, bars)
         for name, title in _SECTIONS
