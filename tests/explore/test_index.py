@@ -18,7 +18,7 @@ import pytest
 
 from bactrian.analyze.behaviours import find_behaviours
 from bactrian.explore.index_builder import IndexBuilder, follow_run
-from bactrian.explore.library_index import change_index, prepare_index, register_run
+from bactrian.explore.library_index import prepare_index, register_run, write_index
 from bactrian.explore.session_findings import (
     SearchedSession,
     pack_evidence,
@@ -51,7 +51,7 @@ def list_index_processes(explorer: int) -> list[str]:
 @contextmanager
 def build(store: RunStore, run: int = 1) -> Generator[IndexBuilder]:
     """The builder of ``store``, whose run has this number in the index."""
-    with change_index(prepare_index(), [run]) as connection:
+    with write_index(prepare_index(), [run]) as connection:
         yield IndexBuilder(store, connection, run, lambda _: None)
 
 

@@ -26,12 +26,12 @@ from bactrian.errors import BactrianError
 from bactrian.explore.library_index import (
     IMPORT_DONE,
     WITHIN,
-    change_index,
     identify_run,
     read_meta,
     read_prices,
     read_signature,
     write_at_once,
+    write_index,
     write_meta,
     write_prices,
 )
@@ -67,7 +67,7 @@ _AT_LEAST = 30.0
 class IndexBuilder:
     """Brings the index up to date with a run.
 
-    Its connection is one of :func:`change_index` for this run alone, so that what it reads is of this run.
+    Its connection is one of :func:`write_index` for this run alone, so that what it reads is of this run.
     """
 
     store: RunStore
@@ -269,7 +269,7 @@ async def _work(
     run: Path, index: Path, number: int, goes_on: Callable[[], bool], source: Path | None
 ) -> None:
     async with open_store(run, read_only=True) as store:
-        with change_index(index, [number]) as connection:
+        with write_index(index, [number]) as connection:
             state: dict[str, str] = {}
             async with asyncio.TaskGroup() as tasks:
                 # The import writes the run; the index follows it like any other run that is written.

@@ -148,7 +148,7 @@ def register_run(index: Path, run: Path, identity: str) -> int:
         "SELECT number, path, value FROM runs LEFT JOIN main.meta ON run = number AND key = 'identity'"
         " ORDER BY number"
     )
-    with change_index(index, ()) as connection, write_at_once(connection):
+    with write_index(index, ()) as connection, write_at_once(connection):
         known = None
         forgotten: list[int] = []
         for number, path, stored in connection.execute(query).fetchall():
@@ -205,7 +205,7 @@ def read_index(path: Path, runs: Iterable[int], *, seconds: float = 5.0) -> Gene
 
 
 @contextmanager
-def change_index(path: Path, runs: Iterable[int]) -> Generator[sqlite3.Connection]:
+def write_index(path: Path, runs: Iterable[int]) -> Generator[sqlite3.Connection]:
     """Open the index for writing. Its tables, without ``main.``, are read as if it knew ``runs`` only."""
     # Another process may write for seconds: a large run is being forgotten.
     with closing(sqlite3.connect(path, timeout=60)) as connection:

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bactrian.explore.library_index import MAP_WIDTH, change_index
+from bactrian.explore.library_index import MAP_WIDTH, write_index
 from bactrian.protocol.markers import read_instruction
 from bactrian.store import RunStore, open_store
 
@@ -256,7 +256,7 @@ def main() -> None:
 
 def draw_map(run: Path, index: Path, number: int, what: str) -> None:
     """Draw the map of the tasks or the first instructions of ``run``, which has this ``number`` in the index."""
-    with change_index(index, [number]) as connection:
+    with write_index(index, [number]) as connection:
         rows, texts = asyncio.run(_read_texts(run, what))
         _tell(connection, number, what, f"{len(texts):,} texts read")
         table = count_words(texts)
