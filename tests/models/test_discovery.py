@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.models.open import FoundServer, find_servers
+from bactrian.models.discovery import FoundServer, find_servers
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint
 
@@ -46,7 +46,7 @@ async def test_a_port_that_accepts_and_never_answers_is_given_up(config: Path) -
     server = await asyncio.start_server(keep_silent, "127.0.0.1", 0)
     write_row(config, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
     begun = time.monotonic()
-    assert [one for one in await find_servers() if one.provider == "ollama"] == []
+    assert [server for server in await find_servers() if server.provider == "ollama"] == []
     assert time.monotonic() - begun < 10
     server.close()
     await asyncio.sleep(0.1)  # The handler ends with its connection.
@@ -61,14 +61,14 @@ async def test_what_answers_something_else_is_no_model_server(config: Path) -> N
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     write_row(config, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
-    assert [one for one in await find_servers(5.0) if one.provider == "ollama"] == []
+    assert [server for server in await find_servers(5.0) if server.provider == "ollama"] == []
     server.close()
     await asyncio.sleep(0.1)  # The handler ends with its connection.
 
 
 async def test_addresses_of_other_computers_are_not_asked(config: Path) -> None:
     write_row(config, "http://192.0.2.1:11434/v1")
-    assert [one for one in await find_servers() if one.provider == "ollama"] == []
+    assert [server for server in await find_servers() if server.provider == "ollama"] == []
 
 
 async def test_play_and_the_doctor_name_the_server_and_json_stays_silent(

@@ -187,10 +187,10 @@ class OpenAIModel:
             adapted = replace(request, sampling=replace(request.sampling, max_tokens=most))
         options = self._options.encode(adapted, stream=stream, dialect=self._dialect, without=self._without)
         parts, sent = build_request_parts(self._model, adapted, options=options)
-        longest = request.sampling.max_tokens
-        if self._window is not None and most == longest:
-            fitting = self._fit(longest or 0, sent, self._window)
-            if fitting < (longest or 0):
+        if self._window is not None and most == request.sampling.max_tokens:
+            prompt = round(sent / self._usage.bytes_per_token * _SLACK)
+            fitting = find_reply_length(most or 0, prompt, self._window)
+            if fitting < (most or 0):
                 return self._encode(request, fitting, stream=stream)
         return adapted, parts, sent
 
@@ -207,15 +207,13 @@ class OpenAIModel:
         ``adapted`` is ``request`` as it was sent, in ``sent`` bytes, with the parameters ``refusable``.
         """
         most = adapted.sampling.max_tokens
-        if isinstance(fault, Refused):
-            if not self._learn_refusal(fault, refusable):
-                raise fault
+        if isinstance(fault, Refused) and self._learn_refusal(fault, refusable):
             return most
-        if isinstance(fault, ContextFull):
-            if most is None or (shorter := self._learn_window(fault, sent, most)) is None:
-                raise fault
-            return shorter
-        if most == request.sampling.max_tokens:
+        if isinstance(fault, ContextFull) and most is not None:
+            shorter = self._learn_window(fault, sent, most)
+            if shorter is not None:
+                return shorter
+        if not isinstance(fault, CutShort) or most == request.sampling.max_tokens:
             raise fault
         full = ContextFull(
             f"The window has room for {most} tokens, and the reply is longer.",
@@ -250,10 +248,6 @@ class OpenAIModel:
             if response is not None:
                 response.close()
         return reply
-
-    def _fit(self, longest: int, sent: int, window: int) -> int:
-        """Return the most tokens for a reply to a request of ``sent`` bytes. Raises ContextFull if too few are left."""
-        return find_reply_length(longest, round(sent / self._usage.bytes_per_token * _SLACK), window)
 
     def _learn_window(self, fault: ContextFull, sent: int, most: int) -> int | None:
         """Return the next limit to try after ``most`` tokens did not fit; None if no shorter reply can fit."""
@@ -364,7 +358,7 @@ class OpenAIModel:
         return fault
 
     async def _list_models(self, pool: Pool) -> tuple[str, ...]:
-        response = await pool.get(self._dialect.write_models_path(), most=_LARGEST_LIST)
+        response = await pool.get(self._dialect.write_path(None), most=_LARGEST_LIST)
         if response.status >= 300:
             raise await self._make_fault(response)
         return read_models(await response.read_all())
@@ -381,19 +375,15 @@ class OpenAIModel:
             value, _ = decode_json(sample)
         except ValueError:
             value = None
-        after = read_retry_after(response.header("retry-after"))
+        after, variable = read_retry_after(response.header("retry-after")), self._dialect.key_variable
         complaint = read_error_body(value, sample)
-        return explain_status(
-            response.status, complaint, sample, after, key_variable=self._dialect.key_variable
-        )
+        return explain_status(response.status, complaint, sample, after, key_variable=variable)
 
     def _convert_fault(self, fault: TransportFault | ModelError) -> ModelError:
         """Convert a fault to an error of our own, with the endpoint's address and without the key."""
-        error = (
-            explain_transport(fault, self._url.place, self._limits)
-            if isinstance(fault, TransportFault)
-            else fault
-        )
+        error = fault
+        if isinstance(error, TransportFault):
+            error = explain_transport(error, self._url.place, self._limits)
         error.where = str(self._url)
         error.spent = fault.spent
         error.what = to_line(self._mask.hide(error.what))

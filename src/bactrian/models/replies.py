@@ -66,7 +66,9 @@ class UsageReader:
                 if reply > 0:
                     self._reply_slack -= reply
                 return usage
-        estimated = self.estimate(sent, _count_bytes(choices))
+        calls = [call.arguments for choice in choices for call in choice.calls]
+        texts = [text for choice in choices for text in (choice.text, choice.thought)] + calls
+        estimated = self.estimate(sent, sum(len(text.encode()) for text in texts))
         if usage is None:
             return estimated
         prompt, completion = max(usage.prompt, estimated.prompt), max(usage.completion, estimated.completion)
@@ -88,11 +90,6 @@ def read_usage(usage: Any) -> Usage | None:
 def _is_count(value: Any) -> TypeGuard[int]:
     # ``type``: True and False are integers, too.
     return type(value) is int and 0 <= value <= _MOST_TOKENS
-
-
-def _count_bytes(choices: Sequence[ReplyChoice]) -> int:
-    said = sum(len(choice.text.encode()) + len(choice.thought.encode()) for choice in choices)
-    return said + sum(len(call.arguments.encode()) for choice in choices for call in choice.calls)
 
 
 _FINISHES: Mapping[str, Finish] = {
@@ -255,9 +252,6 @@ def apply_response_format(choice: ReplyChoice, form: ResponseFormat) -> ReplyCho
     return replace(choice, text=Text(clean_text(text)))
 
 
-# Differences between servers' versions of the chat-completions wire format.
-
-
 # Tool calls.
 
 
@@ -269,21 +263,34 @@ def read_calls(listed: Any, raw: bytes) -> tuple[Invocation, ...]:
     """
     if not is_array(listed):
         raise BadReply("The tool calls in the endpoint's reply are not a list.", sample=raw)
-    return tuple(_read_call(call, raw) for call in listed)
+    calls: list[Invocation] = []
+    for call in listed:
+        function = call.get("function") if is_object(call) else None
+        name = function.get("name") if is_object(function) else None
+        if not is_object(call) or not is_object(function) or not isinstance(name, str) or not name:
+            raise BadReply("A tool call in the endpoint's reply has no name.", sample=raw)
+        arguments: Any = function.get("arguments")
+        if arguments is None:
+            arguments = "{}"
+        elif not isinstance(arguments, str):  # Some servers send the object itself.
+            arguments = _write_json(arguments)
+        id_ = call.get("id")
+        id_ = clean_text(id_) if isinstance(id_, str) else ""
+        calls.append(Invocation(id_, clean_text(name), clean_text(arguments.strip() or "{}")))
+    return tuple(calls)
 
 
 def merge_call_deltas(calls: dict[int, dict[str, Any]], parts: Any) -> None:
     """Add the tool calls in a chunk of a stream to ``calls``, keyed by their position in the reply."""
     if not is_array(parts):
         return
-    for place, part in enumerate(parts):
+    for position, part in enumerate(parts):
         function = part.get("function") if is_object(part) else None
         if not is_object(part) or not is_object(function):
             continue
         index = part.get("index")
-        whole = calls.setdefault(
-            index if isinstance(index, int) else place, {"function": {"name": "", "arguments": ""}}
-        )
+        index = index if isinstance(index, int) else position
+        whole = calls.setdefault(index, {"function": {"name": "", "arguments": ""}})
         if part.get("id"):
             whole["id"] = part["id"]
         for name in ("name", "arguments"):
@@ -292,24 +299,6 @@ def merge_call_deltas(calls: dict[int, dict[str, Any]], parts: Any) -> None:
                 more = _write_json(more)
             if isinstance(more, str):
                 whole["function"][name] += more
-
-
-def _read_call(call: Any, raw: bytes) -> Invocation:
-    function = call.get("function") if is_object(call) else None
-    name = function.get("name") if is_object(function) else None
-    if not is_object(call) or not is_object(function) or not isinstance(name, str) or not name:
-        raise BadReply("A tool call in the endpoint's reply has no name.", sample=raw)
-    arguments: Any = function.get("arguments")
-    if arguments is None:
-        arguments = "{}"
-    elif not isinstance(arguments, str):  # Some servers send the object itself.
-        arguments = _write_json(arguments)
-    id_ = call.get("id")
-    return Invocation(
-        clean_text(id_) if isinstance(id_, str) else "",
-        clean_text(name),
-        clean_text(arguments.strip() or "{}"),
-    )
 
 
 def _write_json(value: Any) -> str:

@@ -66,7 +66,7 @@ class Retry(Wrapper):
     def __init__(
         self,
         model: Model,
-        retry_policy: RetryPolicy | None = None,
+        policy: RetryPolicy | None = None,
         *,
         notice: Callable[[str], object] | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -74,7 +74,7 @@ class Retry(Wrapper):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(model)
-        self._retry_policy = retry_policy or RetryPolicy()
+        self._policy = policy or RetryPolicy()
         self._notice = notice
         self._sleep = sleep
         self._chance = chance
@@ -88,7 +88,7 @@ class Retry(Wrapper):
             GaveUp: the limits on retries are reached.
             ModelError: a fault that a retry cannot solve.
         """
-        retry_policy = self._retry_policy
+        policy = self._policy
         started = self._clock()
         asked = attempts = bad = too_long = 0
         garbled = False
@@ -106,11 +106,11 @@ class Retry(Wrapper):
                 after = error.after if isinstance(error, TryAgain) else None
                 bad += isinstance(error, BadReply)
                 attempts += after is None
-                too_long += (after or 0) > retry_policy.max_wait
+                too_long += (after or 0) > policy.max_wait
                 wait = self._wait(attempts, after)
                 spent = self._clock() - started
-                enough = attempts >= retry_policy.attempts or bad >= retry_policy.bad_replies or too_long > 1
-                if enough or spent + wait > retry_policy.budget:
+                enough = attempts >= policy.attempts or bad >= policy.bad_replies or too_long > 1
+                if enough or spent + wait > policy.budget:
                     raise _make_final_error(error, asked, spent) from error
                 if self._notice is not None:
                     self._notice(
@@ -127,28 +127,22 @@ class Retry(Wrapper):
             await self._sleep(wait)
 
     def _wait(self, attempts: int, after: float | None) -> float:
+        policy = self._policy
         if after is not None:
             # Slightly more than requested, so that not all requests return at once.
-            return min(after, self._retry_policy.max_wait) + self._chance() * self._retry_policy.first_wait
-        retry_policy = self._retry_policy
-        longest = min(
-            retry_policy.first_wait * 2 ** (attempts - 1), retry_policy.longest_wait, retry_policy.max_wait
-        )
-        return self._chance() * longest
+            return min(after, policy.max_wait) + self._chance() * policy.first_wait
+        doubled = policy.first_wait * 2 ** (attempts - 1)
+        return self._chance() * min(doubled, policy.longest_wait, policy.max_wait)
 
 
 def _make_final_error(error: ModelError, asked: int, spent: float) -> ModelError:
     times = {1: "once", 2: "twice"}.get(asked, f"{asked} times")
-    requested_wait = (
-        f" It asks to wait {error.after:.0f} s." if isinstance(error, TryAgain) and error.after else ""
-    )
+    what = f"{error.what.rstrip('.')}. Asked {times} in {spent:.0f} s."
+    if isinstance(error, TryAgain) and error.after:
+        what += f" It asks to wait {error.after:.0f} s."
     kind = GaveUp if isinstance(error, TryAgain) else BadReply
-    return kind(
-        f"{error.what.rstrip('.')}. Asked {times} in {spent:.0f} s.{requested_wait}",
-        where=error.where,
-        next=f"{error.next} {_RESUME}" if error.next else _RESUME,
-        sample=error.sample,
-    )
+    action = f"{error.next} {_RESUME}" if error.next else _RESUME
+    return kind(what, where=error.where, next=action, sample=error.sample)
 
 
 # Finds out whether an endpoint refuses one prompt or every one.
@@ -222,14 +216,8 @@ class RefusalCheck(Wrapper):
 def _make_greeting(request: Request) -> Request:
     """Return a request with the parameters of ``request`` that no endpoint can have an objection to."""
     roles = ("system", "user") if request.messages[0].role == "system" else ("user",)
-    greeting = Text(render_prompt("greeting"))
-    return replace(
-        request,
-        messages=tuple(Message(role, greeting) for role in roles),
-        n=1,
-        on_text=None,
-        on_restart=None,
-    )
+    messages = tuple(Message(role, Text(render_prompt("greeting"))) for role in roles)
+    return replace(request, messages=messages, n=1, on_text=None, on_restart=None)
 
 
 # Recording of calls.
@@ -258,17 +246,17 @@ class Recorder(Wrapper):
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``; raises the errors of the wrapped model and of the sink."""
         started = self._clock()
-        place = (request.session, request.agent, request.call_index)
+        position = (request.session, request.agent, request.call_index)
         try:
             reply = await self._model.reply(request)
         except ModelError as error:
             seconds = self._clock() - started
             usage = Usage(*error.spent, estimated=True) if any(error.spent) else None
-            said = clean_text(str(error))
-            await self._sink(Call(*place, self.name, seconds, raw=error.sample, error=said, usage=usage))
+            text = clean_text(str(error))
+            await self._sink(Call(*position, self.name, seconds, raw=error.sample, error=text, usage=usage))
             raise
         if self._failures_only:
             return reply
         seconds = self._clock() - started
-        await self._sink(Call(*place, reply.model, seconds, raw=reply.raw, usage=reply.usage))
+        await self._sink(Call(*position, reply.model, seconds, raw=reply.raw, usage=reply.usage))
         return reply

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -54,7 +54,11 @@ _MAX_DEPTH = 6  # Maximum depth of a schema, which may refer to itself
 def extend_grammar(form: ResponseFormat, tools: Sequence[Tool]) -> ResponseFormat:
     """Return ``form`` with tool calls as an alternative."""
     said = re.sub(r"^root ::=", "said ::=", form.grammar, flags=re.MULTILINE)
-    calls = [f"{_literal(f'Call: {tool.name} ')} {_arguments(tool.parameters)}" for tool in tools]
+    calls: list[str] = []
+    for tool in tools:
+        definitions = tool.parameters.get("$defs")
+        arguments = _write_object(tool.parameters, definitions if is_object(definitions) else {})
+        calls.append(f"{_literal(f'Call: {tool.name} ')} {arguments}")
     rules = (
         f'root ::= said | tool-call ("\\n" tool-call){{0,{_MOST_CALLS - 1}}}',
         f"tool-call ::= {' | '.join(calls)}",
@@ -65,61 +69,49 @@ def extend_grammar(form: ResponseFormat, tools: Sequence[Tool]) -> ResponseForma
 
 def parse_arguments(schema: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return the schema of each argument and the names of the required ones."""
-    found, needed = schema.get("properties"), schema.get("required")
-    properties: dict[str, dict[str, Any]] = found if is_object(found) else {}
-    return properties, needed if is_array(needed) else []
+    properties, needed = schema.get("properties"), schema.get("required")
+    return properties if is_object(properties) else {}, needed if is_array(needed) else []
 
 
-def _arguments(schema: Mapping[str, Any]) -> str:
-    definitions = schema.get("$defs")
-    return _Values(definitions if is_object(definitions) else {}).object(schema)
+def _write_object(schema: Mapping[str, Any], definitions: Mapping[str, Any], depth: int = 0) -> str:
+    """Return the grammar of an object: the required members, then any of the others, both in order.
+
+    Without required members there is at most one, so that commas are always valid.
+    """
+    properties, needed = parse_arguments(schema)
+    pairs = {
+        name: f'{_literal(json.dumps(name, ensure_ascii=False))} ": " {_write_value(value, definitions, depth + 1)}'
+        for name, value in properties.items()
+    }
+    first = ' ", " '.join(pairs[name] for name in needed if name in pairs)
+    others = [pair for name, pair in pairs.items() if name not in needed]
+    if not first:
+        return f'("{{" ({" | ".join(others)})? "}}")' if others else '"{}"'
+    rest = "".join(f' (", " {pair})?' for pair in others)
+    return f'("{{" {first}{rest} "}}")'
 
 
-class _Values:
-    """Builds grammars of values from their schemas, which may refer to ``definitions``."""
-
-    def __init__(self, definitions: Mapping[str, Any]) -> None:
-        self._definitions = definitions
-
-    def object(self, schema: Mapping[str, Any], depth: int = 0) -> str:
-        """Return the grammar of an object: the required members, then any of the others, both in order.
-
-        Without required members there is at most one, so that commas are always valid.
-        """
-        properties, needed = parse_arguments(schema)
-        pairs = {name: f'{_text(name)} ": " {self.value(one, depth + 1)}' for name, one in properties.items()}
-        first = ' ", " '.join(pairs[name] for name in needed if name in pairs)
-        others = [pair for name, pair in pairs.items() if name not in needed]
-        if not first:
-            return f'("{{" ({" | ".join(others)})? "}}")' if others else '"{}"'
-        rest = "".join(f' (", " {pair})?' for pair in others)
-        return f'("{{" {first}{rest} "}}")'
-
-    def value(self, schema: Mapping[str, Any], depth: int) -> str:
-        """Return the grammar of the values that fit ``schema``; of any JSON value if the schema is not simple."""
-        options, kind, items, either = (schema.get(key) for key in ("enum", "type", "items", "anyOf"))
-        reference = str(schema.get("$ref", ""))
-        if depth > _MAX_DEPTH:
-            return "json-value"
-        if reference.startswith(_DEFINITIONS):
-            return self.value(self._definitions.get(reference.removeprefix(_DEFINITIONS), {}), depth + 1)
-        if "const" in schema:
-            return _text(schema["const"])
-        if is_array(options):
-            return f"({' | '.join(map(_text, options))})"
-        if is_array(either):
-            return f"({' | '.join(self.value(one, depth + 1) for one in either)})"
-        if kind == "array" and is_object(items):
-            item = self.value(items, depth + 1)
-            return f'("[" ({item} (", " {item}){{0,15}})? "]")'
-        if kind == "object" and "properties" in schema:
-            return self.object(schema, depth)
-        return _SIMPLE.get(kind, "json-value") if isinstance(kind, str) else "json-value"
-
-
-def _text(value: object) -> str:
-    """Return the grammar of a JSON constant."""
-    return _literal(json.dumps(value, ensure_ascii=False))
+def _write_value(schema: Mapping[str, Any], definitions: Mapping[str, Any], depth: int) -> str:
+    """Return the grammar of the values that fit ``schema``; of any JSON value if the schema is not simple."""
+    options, kind, items, either = (schema.get(key) for key in ("enum", "type", "items", "anyOf"))
+    reference = str(schema.get("$ref", ""))
+    if depth > _MAX_DEPTH:
+        return "json-value"
+    if reference.startswith(_DEFINITIONS):
+        return _write_value(definitions.get(reference.removeprefix(_DEFINITIONS), {}), definitions, depth + 1)
+    if "const" in schema:
+        options = [schema["const"]]
+    if is_array(options):
+        constants = [_literal(json.dumps(value, ensure_ascii=False)) for value in options]
+        return f"({' | '.join(constants)})"
+    if is_array(either):
+        return f"({' | '.join(_write_value(option, definitions, depth + 1) for option in either)})"
+    if kind == "array" and is_object(items):
+        item = _write_value(items, definitions, depth + 1)
+        return f'("[" ({item} (", " {item}){{0,15}})? "]")'
+    if kind == "object" and "properties" in schema:
+        return _write_object(schema, definitions, depth)
+    return _SIMPLE.get(kind, "json-value") if isinstance(kind, str) else "json-value"
 
 
 def _literal(text: str) -> str:
@@ -138,29 +130,16 @@ async def add_tools_as_text(ask: Callable[[Request], Awaitable[Reply]], request:
     """
     if not request.tools:
         return await ask(request)
-    adapted = replace(
-        request,
-        messages=write_calls_as_text(
-            request.messages, request.tools, allow_tool_calls=request.allow_tool_calls
-        ),
-        response_format=_extend_format(request),
-        tools=(),
-        on_text=None,
-    )
-    reply = await ask(adapted)
+    allowed, form = request.allow_tool_calls, request.response_format
+    messages = write_calls_as_text(request.messages, request.tools, allow_tool_calls=allowed)
+    if form is not None and form.grammar and allowed:  # a format with only a schema cannot be extended
+        form = extend_grammar(form, request.tools)
+    reply = await ask(replace(request, messages=messages, response_format=form, tools=(), on_text=None))
     names = {tool.name for tool in request.tools}
     reply = replace(reply, choices=tuple(_read(choice, names) for choice in reply.choices))
     if request.on_text is not None and not reply.choices[0].calls:
         request.on_text(reply.text)
     return reply
-
-
-def _extend_format(request: Request) -> ResponseFormat | None:
-    """Return the response format extended by calls; a format with only a schema cannot be extended."""
-    form = request.response_format
-    if form is None or not form.grammar or not request.allow_tool_calls:
-        return form
-    return extend_grammar(form, request.tools)
 
 
 def write_calls_as_text(
@@ -174,38 +153,35 @@ def write_calls_as_text(
         result = [Message("system", Text(f"{first.text}\n\n{rules}"))]
     else:
         result = [Message("system", Text(rules)), first]
-    names: dict[str, str] = {}
+    names, unnamed = dict[str, str](), render_prompt("tool_unnamed")
     for is_result, group in groupby(rest, key=lambda message: message.role == "tool"):
         if is_result:
             results = [
-                render_prompt(
-                    "tool_result", name=names.get(one.answers) or render_prompt("tool_unnamed"), text=one.text
-                )
-                for one in group
+                render_prompt("tool_result", name=names.get(message.answers) or unnamed, text=message.text)
+                for message in group
             ]
             result.append(Message("user", Text("\n\n".join(results))))
             continue
         for message in group:
             names |= {call.id: call.name for call in message.calls}
-            result.append(Message(message.role, _write_message(message)))
+            lines = [f"Call: {call.name} {call.arguments}" for call in message.calls]
+            text = "\n".join([message.text, *lines] if message.text else lines) if lines else message.text
+            result.append(Message(message.role, Text(text)))
     if not allow_tool_calls:
-        result[-1] = Message(
-            result[-1].role, Text(f"{result[-1].text}\n\n{render_prompt('tools_answer_now')}")
-        )
+        last = result[-1]
+        result[-1] = Message(last.role, Text(f"{last.text}\n\n{render_prompt('tools_answer_now')}"))
     return result
 
 
 def read_calls(text: str, names: set[str]) -> tuple[str, tuple[Invocation, ...]]:
     """Split ``text`` into the text before the calls and the calls; malformed calls become one invalid call."""
     visible = strip_code(text)
-    found = next((one for one in _CALL.finditer(visible) if _is_call(one, visible, names)), None)
-    if found is None:
-        return text, ()
-    before, rest = text[: found.start()].strip(), text[found.start() :]
-    calls = tuple(_parse_calls(rest))
-    if not calls:
-        calls = (Invocation("", found["name"], rest[found.end() - found.start() :].strip() or "{}"),)
-    return before, calls
+    for match in _CALL.finditer(visible):
+        # A call has arguments, or the name of a tool: "Call: your broker" is none.
+        if visible[match.end() : match.end() + 1] == "{" or match["name"] in names:
+            malformed = Invocation("", match["name"], text[match.end() :].strip() or "{}")
+            return text[: match.start()].strip(), _parse_calls(text[match.start() :]) or (malformed,)
+    return text, ()
 
 
 def _read(choice: ReplyChoice, names: set[str]) -> ReplyChoice:
@@ -215,36 +191,24 @@ def _read(choice: ReplyChoice, names: set[str]) -> ReplyChoice:
     return replace(choice, text=Text(before), calls=calls, finish="tool_calls") if calls else choice
 
 
-def _is_call(found: re.Match[str], text: str, names: set[str]) -> bool:
-    """Return True if ``found`` is a call: with arguments, or with the name of a tool ("Call: your broker" is not)."""
-    return text[found.end() : found.end() + 1] == "{" or found["name"] in names
-
-
-def _parse_calls(text: str) -> Iterator[Invocation]:
-    """Yield the calls in ``text``; nothing if it contains anything else."""
+def _parse_calls(text: str) -> tuple[Invocation, ...]:
+    """Return the calls in ``text``; none if it contains anything else."""
     decoder = json.JSONDecoder()
     calls: list[Invocation] = []
     while text.strip():
         text = text.lstrip()
-        found = _CALL.match(text)
-        if found is None:
-            return
-        arguments, text = "{}", text[found.end() :]
+        match = _CALL.match(text)
+        if match is None:
+            return ()
+        arguments, text = "{}", text[match.end() :]
         if text.startswith("{"):
             try:
                 _, end = decoder.raw_decode(text)
             except ValueError:
-                return
+                return ()
             arguments, text = text[:end], text[end:]
-        calls.append(Invocation("", found["name"], arguments))
-    yield from calls
-
-
-def _write_message(message: Message) -> Text:
-    if not message.calls:
-        return message.text
-    lines = [f"Call: {call.name} {call.arguments}" for call in message.calls]
-    return Text("\n".join([message.text, *lines] if message.text else lines))
+        calls.append(Invocation("", match["name"], arguments))
+    return tuple(calls)
 
 
 def _describe_tool(tool: Tool) -> str:

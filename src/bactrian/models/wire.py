@@ -43,22 +43,16 @@ class Dialect(BaseModel):
         """The environment variable of the key, for error messages."""
         return self.key or "the provider's key"
 
-    def write_path(self, model: str) -> str:
-        """Return the path of a request to ``model``, with its query."""
-        return self._add_query(self.path.replace("{model}", quote(model, safe="")))
-
-    def write_models_path(self) -> str:
-        """Return the path of the list of models, with its query."""
-        return self._add_query(self.models_path)
+    def write_path(self, model: str | None) -> str:
+        """Return the path of a request to ``model``, or of the list of models, with its query."""
+        path = self.models_path if model is None else self.path.replace("{model}", quote(model, safe=""))
+        return f"{path}?{urlencode(self.query)}" if self.query else path
 
     def write_header(self, key: str, credentials: str) -> str:
         """Return the authorization header; empty without a key and without ``credentials`` in the address."""
         if not key:
             return f"Authorization: {credentials}" if credentials else ""
         return f"api-key: {key}" if self.auth == "api-key" else f"Authorization: Bearer {key}"
-
-    def _add_query(self, path: str) -> str:
-        return f"{path}?{urlencode(self.query)}" if self.query else path
 
 
 USUAL = Dialect(key="OPENAI_API_KEY")  # The variant that all servers understand

@@ -14,8 +14,9 @@ from bactrian.cli.model_options import read_model_options
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output
 from bactrian.errors import BactrianError, MissingExtra, SandboxError
+from bactrian.models.discovery import FoundServer, find_servers
 from bactrian.models.model import Request
-from bactrian.models.open import FoundServer, ModelOptions, find_servers, open_model
+from bactrian.models.open import ModelOptions, open_model
 from bactrian.options import MODEL, TIER, BaseUrl, Option
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.text import Text, to_printable

