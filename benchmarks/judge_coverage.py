@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bactrian.evaluate.comparison import compare_pair
 from bactrian.evaluate.verdicts import JudgedTask, Judgement
-from bactrian.stats.bootstrap import RESAMPLES, SEED, BootstrapEstimate, find_level
+from bactrian.stats.bootstrap import RESAMPLES, SEED, find_level
 from bactrian.stats.intervals import Proportion
 
 STUDIES, TASKS, CHECKED = 1000, 100, 5
@@ -101,16 +101,16 @@ def make_tasks(signs: NDArray[np.int8]) -> list[JudgedTask]:
 def check_studies(signs: NDArray[np.int8], low: Floats, high: Floats) -> None:
     """Compare the limits of the first studies with those of the program."""
     for study in range(CHECKED):
-        found = compare_pair(("one", "other"), "judge", make_tasks(signs[study]))
-        estimates: list[BootstrapEstimate] = [
-            *(found.shares[name] for name in ("win", "draw", "loss", "win_rate")),
-            found.first_seat, found.consistent, found.flips, found.ties,
-        ]  # fmt: skip
-        for place, estimate in enumerate(estimates):
-            if 0 < (estimate.value or 0) < 1:
-                own = (low[study, place], high[study, place])
-                limits = (estimate.low or 0.0, estimate.high or 0.0)
-                assert np.allclose(own, limits, atol=1e-9), (study, SHARES[place], own)
+        report = compare_pair(("one", "other"), "judge", make_tasks(signs[study]))
+        estimates: list[dict[str, float | None]] = [
+            *(report["shares"][name] for name in ("win", "draw", "loss", "win_rate")),
+            *(report[name] for name in ("first_seat", "consistent", "flips", "ties")),
+        ]
+        for number, estimate in enumerate(estimates):
+            if 0 < (estimate["value"] or 0) < 1:
+                ours = (low[study, number], high[study, number])
+                limits = (estimate["low"] or 0.0, estimate["high"] or 0.0)
+                assert np.allclose(ours, limits, atol=1e-9), (study, SHARES[number], ours)
 
 
 def main(studies: int) -> None:
