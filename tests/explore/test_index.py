@@ -203,7 +203,7 @@ async def test_shares_of_behaviours_are_of_the_conversations_that_were_searched(
             await fill(builder)
             unsearched = builder.list_unsearched(2)
             builder.add_behaviours(await asyncio.to_thread(search_sessions, run, [*unsearched]), unsearched)
-    everything = Listing(prepare_index(), {"run": 1}, ListFilter())
+    everything = Listing(prepare_index(), {1: "run"}, ListFilter())
     assert [counts for _, _, *counts in everything.count_pairs(["role_flip"])] == [[2, 2]]
     assert everything.count() == 3
     assert everything.count(searched=True) == 2
@@ -219,7 +219,7 @@ async def index_sessions(folder: Path, file: str, ids: Sequence[str], identity: 
     return number
 
 
-def list_pages(runs: Mapping[str, int], list_filter: ListFilter) -> list[tuple[str, str]]:
+def list_pages(runs: Mapping[int, str], list_filter: ListFilter) -> list[tuple[str, str]]:
     """Data set and id of all conversations of a list, page by page."""
     pages: list[tuple[str, str]] = []
     while True:
@@ -233,7 +233,7 @@ def list_pages(runs: Mapping[str, int], list_filter: ListFilter) -> list[tuple[s
 async def test_a_list_over_several_runs_is_one_and_knows_no_other_runs_of_the_index(tmp_path: Path) -> None:
     ids = [f"s{number:02}" for number in range(40)]
     numbers = {name: await index_sessions(tmp_path, f"{name}.db", ids) for name in "abc"}
-    runs = {name: numbers[name] for name in "ac"}
+    runs = {numbers[name]: name for name in "ac"}
     every = [(name, session_id) for name in "ac" for session_id in ids]
     for list_filter, expected in (
         (ListFilter(), every),
@@ -251,7 +251,7 @@ async def test_a_list_over_several_runs_is_one_and_knows_no_other_runs_of_the_in
     assert everything.find_neighbours(last) == (("a", "s38"), ("c", "s00"))
     assert everything.count_stages() == (80, 0, 80)
     assert [count for _, count in everything.count_values("ending")] == [80]
-    assert list_pages({"b": numbers["b"]}, ListFilter(q="dial")) == [("b", session_id) for session_id in ids]
+    assert list_pages({numbers["b"]: "b"}, ListFilter(q="dial")) == [("b", session_id) for session_id in ids]
 
 
 async def test_the_index_forgets_a_run_that_was_replaced_or_is_gone(tmp_path: Path) -> None:
@@ -259,8 +259,8 @@ async def test_the_index_forgets_a_run_that_was_replaced_or_is_gone(tmp_path: Pa
     assert register_run(prepare_index(), tmp_path / "run.db", "first") == old
     (tmp_path / "run.db").unlink()
     new = await index_sessions(tmp_path, "run.db", ["new"], "second")
-    assert list_pages({"run": old}, ListFilter()) == []
-    assert list_pages({"run": new}, ListFilter(q="dial")) == [("run", "new")]
+    assert list_pages({old: "run"}, ListFilter()) == []
+    assert list_pages({new: "run"}, ListFilter(q="dial")) == [("run", "new")]
     (tmp_path / "run.db").unlink()
     await index_sessions(tmp_path, "other.db", ["other"])
     with closing(sqlite3.connect(prepare_index())) as index:
@@ -273,11 +273,11 @@ async def test_texts_are_read_again_when_most_of_the_index_is_of_forgotten_runs(
     await index_sessions(tmp_path, "gone.db", [f"s{number}" for number in range(5)])
     (tmp_path / "gone.db").unlink()
     assert register_run(prepare_index(), tmp_path / "kept.db", "") == kept
-    assert Listing(prepare_index(), {"kept": kept}, ListFilter()).count_stages() == (1, 1, 1)
+    assert Listing(prepare_index(), {kept: "kept"}, ListFilter()).count_stages() == (1, 1, 1)
     async with open_store(tmp_path / "kept.db", read_only=True) as store:
         with build(store, kept) as builder:
             await fill(builder)
-    assert list_pages({"kept": kept}, ListFilter(q="dial")) == [("kept", "kept")]
+    assert list_pages({kept: "kept"}, ListFilter(q="dial")) == [("kept", "kept")]
 
 
 async def test_a_second_explorer_goes_on_with_the_index_when_the_first_ends(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ async def test_a_second_explorer_goes_on_with_the_index_when_the_first_ends(tmp_
     number = register_run(index, run, "")
 
     async def wait(sessions: int) -> None:
-        while Listing(index, {"run": number}, ListFilter()).count_stages() != (sessions, 0, 0):
+        while Listing(index, {number: "run"}, ListFilter()).count_stages() != (sessions, 0, 0):
             await asyncio.sleep(0.05)
 
     async with asyncio.timeout(60):
@@ -305,7 +305,7 @@ def test_a_damaged_index_is_made_anew_and_one_that_cannot_be_in_the_cache_is_bes
     path = prepare_index()
     path.write_bytes(b"no database" * 1000)
     assert prepare_index() == path
-    assert Listing(path, {"run": 1}, ListFilter()).count() == 0
+    assert Listing(path, {1: "run"}, ListFilter()).count() == 0
     assert path.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("XDG_CACHE_HOME", str(path))  # No folder can be in a file.
     assert prepare_index(tmp_path / "run.db") == tmp_path / "run.db.explore"

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from bactrian._version import __version__
 from bactrian.errors import InputError
 from bactrian.explore.library import Library, open_library
-from bactrian.explore.library_index import IMPORT_DONE, read_signature
+from bactrian.explore.library_index import IMPORT_DONE, read_meta, read_signature
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
 from bactrian.explore.session_lists import ListFilter
@@ -97,10 +97,8 @@ def list_maps(library: Library, list_filter: ListFilter) -> Iterator[tuple[str, 
     for name, data_set in library.choose(list_filter.data).items():
         with data_set.read_index() as index:
             marked = index.execute("SELECT EXISTS (SELECT 1 FROM facts WHERE mark IS NOT NULL)").fetchone()[0]
-            drawn = index.execute(
-                "SELECT what FROM maps WHERE topics IS NOT NULL ORDER BY what DESC"
-            ).fetchall()
-        for (what,) in () if marked else drawn:
+            drawn = [what for what in ("task", "instruction") if f"map of {what}" in read_meta(index)]
+        for what in () if marked else drawn:
             of = f" of {name}" if len(library.sets) > 1 else ""
             title = "Map of tasks" if what == "task" else "Map of first instructions"
             yield f"{title}{of}", f"/map?{urlencode({'data': name, 'what': what})}"

@@ -60,7 +60,7 @@ async def show_conversation(request: Request) -> Response:
     known = await data_set.store.deliberation(session.id) if session.provenance.critic else NOTHING_KNOWN
     facts = await asyncio.to_thread(data_set.read_known, session)
     before, after = None, None
-    if facts.row is not None and data_set.name in listing.runs:
+    if facts.row is not None and data_set.number in listing.names:
         before, after = await asyncio.to_thread(listing.find_neighbours, facts.row)
     stage = get_explorer(request).stage
     terms, whole = read_search(listing.filter.q), _read_number(request, "whole", 0)

@@ -11,14 +11,13 @@ import asyncio
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from platformdirs import user_cache_path
 
 from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.measure import map_parts
@@ -30,7 +29,6 @@ from bactrian.explore.library_index import (
     read_meta,
     read_prices,
     read_signature,
-    write_at_once,
     write_index,
     write_meta,
     write_prices,
@@ -87,63 +85,63 @@ class IndexBuilder:
         last, touched = await self.store.find_touched(read_meta(self.index).get("last_turn", _EVERY_ROW))
         query = "SELECT id FROM heads JOIN facts USING (row) WHERE final = 0"
         ids = {*(session for (session,) in self.index.execute(query)), *touched}
-        outlines = await self.store.outlines(ids=sorted(ids)) if ids else []
-        marks = await self._read_marks()
-        with self.index:
-            self._write(outlines)
-            self._copy_marks(marks)
+        self._write(await self.store.outlines(ids=sorted(ids)) if ids else [])
+        await self._copy_marks()
         write_meta(self.index, self.run, {"last_turn": last})
 
-    async def _read_marks(self) -> dict[tuple[str, str], str]:
-        """Return the notes by mark and session."""
-        return {(mark.mark, mark.session): mark.note for mark in await self.store.marks()}
-
-    def _copy_marks(self, marks: Mapping[tuple[str, str], str]) -> None:
+    async def _copy_marks(self) -> None:
         """Make the marks of the index those of the run."""
+        marks = {(mark.mark, mark.session): mark.note for mark in await self.store.marks()}
         query = "SELECT mark, id, note FROM marks JOIN heads USING (row)"
         have = {(mark, session): note for mark, session, note in self.index.execute(query)}
         if have == marks:
             return
-        self.index.execute("DELETE FROM main.marks WHERE row >> 32 = ?", (self.run,))
-        self.index.executemany(
-            "INSERT INTO main.marks SELECT ?, row, ? FROM heads WHERE id = ?",
-            [(mark, note, session) for (mark, session), note in marks.items()],
-        )
+        with self.index:
+            self.index.execute("DELETE FROM main.marks WHERE row >> 32 = ?", (self.run,))
+            self.index.executemany(
+                "INSERT INTO main.marks SELECT ?, row, ? FROM heads WHERE id = ?",
+                [(mark, note, session) for (mark, session), note in marks.items()],
+            )
 
     async def _add_facts(self) -> bool:
         # The table itself, not the view: so SQLite looks at its end, and does not read it.
         query = f"SELECT max(row) FROM main.heads WHERE row {WITHIN}"  # noqa: S608
         last = self.index.execute(query).fetchone()[0] or self.run << 32
         outlines = await self.store.outlines(last - (self.run << 32), _FACTS)
-        marks = await self._read_marks() if outlines else {}
-        with self.index:
-            self._write(outlines)
-            if marks:
-                # A mark of a session that was not here yet could not be copied before.
-                self._copy_marks(marks)
+        self._write(outlines)
+        if outlines:
+            # A mark of a session that was not here yet could not be copied before.
+            await self._copy_marks()
         return bool(outlines)
 
     def _write(self, outlines: Iterable[Outline]) -> None:
         """Store outlines, or replace what is stored of them."""
-        for outline in outlines:
-            row = (self.run << 32) + outline.row
-            self.index.execute("INSERT OR IGNORE INTO tasks (text) VALUES (?)", (outline.original_task,))
-            self.index.execute(
-                "INSERT INTO main.facts (assistant, user, task, language, kind, ending, turns, mark, final, row)"
-                " VALUES (?, ?, (SELECT no FROM tasks WHERE text = ?), ?, ?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (row) DO UPDATE SET ending = excluded.ending,"
-                " turns = excluded.turns, final = excluded.final,"
-                " seen_turns = iif(ending = excluded.ending, seen_turns, -1)",
-                (
-                    *(outline.assistant, outline.user, outline.original_task, outline.language, outline.kind),
-                    *(outline.ending or UNFINISHED, outline.turns, outline.mark, outline.final, row),
-                ),
-            )
-            task = (outline.specified_task or outline.original_task)[:_LONGEST_TASK]
-            self.index.execute(
-                "INSERT INTO main.heads VALUES (?, ?, ?, ?) ON CONFLICT (row) DO UPDATE SET task = excluded.task",
-                (row, outline.id, task, outline.created),
-            )
+        with self.index:
+            for outline in outlines:
+                row = (self.run << 32) + outline.row
+                self.index.execute("INSERT OR IGNORE INTO tasks (text) VALUES (?)", (outline.original_task,))
+                self.index.execute(
+                    "INSERT INTO main.facts (assistant, user, task, language, kind, ending, turns, mark, final, row)"
+                    " VALUES (?, ?, (SELECT no FROM tasks WHERE text = ?), ?, ?, ?, ?, ?, ?, ?)"
+                    " ON CONFLICT (row) DO UPDATE SET ending = excluded.ending,"
+                    " turns = excluded.turns, final = excluded.final,"
+                    " seen_turns = iif(ending = excluded.ending, seen_turns, -1)",
+                    (
+                        *(
+                            outline.assistant,
+                            outline.user,
+                            outline.original_task,
+                            outline.language,
+                            outline.kind,
+                        ),
+                        *(outline.ending or UNFINISHED, outline.turns, outline.mark, outline.final, row),
+                    ),
+                )
+                task = (outline.specified_task or outline.original_task)[:_LONGEST_TASK]
+                self.index.execute(
+                    "INSERT INTO main.heads VALUES (?, ?, ?, ?) ON CONFLICT (row) DO UPDATE SET task = excluded.task",
+                    (row, outline.id, task, outline.created),
+                )
 
     async def _add_texts(self) -> bool:
         query = (
@@ -157,15 +155,20 @@ class IndexBuilder:
         for text in await self.store.texts(ids):
             texts[text.session].append(text)
         outlines = {outline.id: outline for outline in await self.store.outlines(ids=ids)}
-        with write_at_once(self.index):
+        with self.index:
+            self.index.execute("BEGIN IMMEDIATE")
             for row, session in rows:
                 self._index(row, outlines[session], texts[session])
         return True
 
     def _index(self, row: int, outline: Outline, texts: Sequence[SpokenText]) -> None:
         """Put a session into the full-text index. What was there of it is taken out."""
-        # Read here, in the transaction: another explorer may have emptied the full-text index meanwhile.
-        (before,) = self.index.execute("SELECT text_turns FROM facts WHERE row = ?", (row,)).fetchone()
+        # Read here, in the transaction: another explorer may have emptied the full-text index meanwhile, or forgotten
+        # the run, whose file may be gone.
+        query = "SELECT max(text_turns) FROM facts WHERE row = ?"
+        before: int | None = self.index.execute(query, (row,)).fetchone()[0]
+        if before is None:
+            return
         task = prepare_text(f"{outline.original_task}\n{outline.specified_task or ''}")
         if before > 0:
             # An index without content can forget a text only if it is told the text.
@@ -278,7 +281,7 @@ async def _work(
                 prices: dict[str, Price | None] = {**read_prices(connection)}
                 builder = IndexBuilder(store, connection, number, make_pricing(None, None), prices)
                 following = tasks.create_task(_follow(builder, goes_on, state))
-                searching = tasks.create_task(_search(builder))
+                searching = tasks.create_task(_search(builder, Path(f"{index}.cores.lock")))
                 await following
                 searching.cancel()
 
@@ -311,8 +314,8 @@ async def _follow(builder: IndexBuilder, goes_on: Callable[[], bool], state: dic
             await asyncio.sleep(_EVERY)
 
 
-async def _search(builder: IndexBuilder) -> None:
-    """Search for behaviours, where the texts are in the index."""
+async def _search(builder: IndexBuilder, lock: Path) -> None:
+    """Search for behaviours, where the texts are in the index; with all cores while ``lock`` can be held."""
     signature = describe_detectors()
     if read_meta(builder.index).get("detectors", signature) != signature:
         builder.forget_behaviours()
@@ -321,27 +324,17 @@ async def _search(builder: IndexBuilder) -> None:
         if builder.has_unread() or not builder.list_unsearched(1):
             await asyncio.sleep(_SOON)
             continue
-        with _take_all_cores() as has_all:
+        # An explorer of ten runs has ten such searches.
+        all_cores = FileLock(lock, blocking=False)
+        with suppress(Timeout):
+            all_cores.acquire()
+        try:
+            has_all = all_cores.is_locked
             unsearched = builder.list_unsearched(_PASS if has_all else _PART)
             ids = list(unsearched)
             parts = [ids[start : start + _PART] for start in range(0, len(ids), _PART)]
             search = partial(search_sessions, builder.store.source)
             async for searched in map_parts(search, parts, None if has_all else 1):
                 builder.add_behaviours(searched, unsearched)
-
-
-@contextmanager
-def _take_all_cores() -> Generator[bool]:
-    """Provide True if no other process of this kind has all cores: an explorer of ten runs starts ten."""
-    folder = user_cache_path("bactrian") / "explore"
-    lock = FileLock(folder / "all-cores.lock", blocking=False)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except (Timeout, OSError):
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
+        finally:
+            all_cores.release()

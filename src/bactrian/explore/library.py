@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_cache_path
-
 from bactrian.errors import InputError
 from bactrian.explore.index_upkeep import IndexUpkeep, end_process
 from bactrian.explore.library_index import identify_run, prepare_index, read_index, read_meta, register_run
@@ -70,7 +68,7 @@ class DataSet:
 
     def list_ids(self, list_filter: ListFilter) -> list[str]:
         """Return the ids of the sessions of this run that fit."""
-        return Listing(self.index, {self.name: self.number}, list_filter).list_ids()
+        return Listing(self.index, {self.number: self.name}, list_filter).list_ids()
 
     def read_known(self, session: Session) -> KnownSession:
         """Return what the index knows about a session of this run."""
@@ -118,8 +116,8 @@ class Library:
 
     def list_sessions(self, list_filter: ListFilter) -> Listing:
         """Return the conversations that fit. Raises InputError if the filter names an unknown data set."""
-        runs = {name: data_set.number for name, data_set in self.choose(list_filter.data).items()}
-        return Listing(self.index, runs, list_filter)
+        names = {data_set.number: name for name, data_set in self.choose(list_filter.data).items()}
+        return Listing(self.index, names, list_filter)
 
 
 @asynccontextmanager
@@ -144,14 +142,13 @@ async def open_library(paths: Iterable[Path]) -> AsyncGenerator[Library]:
 async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> DataSet:
     """Open the data set at ``path`` until ``stack`` closes. Raises what :func:`open_library` raises."""
     is_database = _is_database(path)
-    run = path if is_database else _find_cache(path)
+    run = path if is_database else _find_cache(library.index.parent, path)
     if not is_database:
         # Imported here: few need it. It raises InputError if there is no conversation.
         from bactrian.ingest.importer import find_chats
         from bactrian.ingest.parsed import Origin
 
         next(find_chats(path, None, Origin()))
-        run.parent.mkdir(parents=True, exist_ok=True)
         async with open_store(run):
             pass
     store = await stack.enter_async_context(open_store(run, read_only=True))
@@ -179,12 +176,12 @@ def _is_database(path: Path) -> bool:
     return not path.is_dir() and (is_run(path) or is_sqlite_file(path))
 
 
-def _find_cache(path: Path) -> Path:
+def _find_cache(folder: Path, path: Path) -> Path:
     """Return where the content of ``path`` is cached. A changed file has another place."""
     status = path.stat()
     key = f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
     digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return user_cache_path("bactrian") / "explore" / f"{_make_slug(path.stem)}-{digest}.db"
+    return folder / f"{_make_slug(path.stem)}-{digest}.db"
 
 
 def _make_slug(text: str) -> str:

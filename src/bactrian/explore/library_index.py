@@ -10,9 +10,10 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -29,59 +30,9 @@ IMPORT_DONE = "Imported"
 MAP_WIDTH = 10_000
 # Part of the name of the file: another version of this program has a file of its own, so that the two can run at once.
 _VERSION = 4
-_SCHEMA = """
-PRAGMA page_size = 16384;
-PRAGMA journal_mode = WAL;
-BEGIN IMMEDIATE;
--- A number is never given twice: the full-text index may still know the rows of a run that was forgotten.
-CREATE TABLE IF NOT EXISTS runs (number INTEGER PRIMARY KEY AUTOINCREMENT, path BLOB NOT NULL UNIQUE);
-CREATE TABLE IF NOT EXISTS meta (run INTEGER, key TEXT, value, PRIMARY KEY (run, key)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS tasks (no INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
--- Narrow, so that a count over all sessions reads little. text_turns and seen_turns: how many turns are in the
--- full-text index, and were searched for behaviours. In these, and in cost and findings, -1 means not known yet.
-CREATE TABLE IF NOT EXISTS facts (
-    row INTEGER PRIMARY KEY, assistant TEXT NOT NULL, user TEXT NOT NULL, task INTEGER NOT NULL, language TEXT,
-    kind TEXT NOT NULL, ending TEXT NOT NULL, turns INTEGER NOT NULL, tokens INTEGER NOT NULL DEFAULT 0,
-    cost REAL NOT NULL DEFAULT -1, findings INTEGER NOT NULL DEFAULT -1, mark TEXT, final INTEGER NOT NULL,
-    text_turns INTEGER NOT NULL DEFAULT -1, seen_turns INTEGER NOT NULL DEFAULT -1
-);
-CREATE TABLE IF NOT EXISTS heads (
-    row INTEGER PRIMARY KEY, id TEXT NOT NULL, task TEXT NOT NULL, created REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS shown (
-    behaviour TEXT, row INTEGER, turn INTEGER, PRIMARY KEY (behaviour, row, turn)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS evidence (row INTEGER PRIMARY KEY, packed BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS marks (mark TEXT, row INTEGER, note TEXT, PRIMARY KEY (mark, row)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS maps (
-    run INTEGER, what TEXT, progress TEXT NOT NULL, topics TEXT, PRIMARY KEY (run, what)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS points (
-    what TEXT, row INTEGER, x INTEGER NOT NULL, y INTEGER NOT NULL, topic INTEGER NOT NULL, PRIMARY KEY (what, row)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS heads_id ON heads (id);
-CREATE INDEX IF NOT EXISTS shown_row ON shown (row);
-CREATE INDEX IF NOT EXISTS marks_row ON marks (row);
-CREATE INDEX IF NOT EXISTS facts_ending ON facts (ending);
-CREATE INDEX IF NOT EXISTS facts_roles ON facts (assistant, user, ending);
-CREATE INDEX IF NOT EXISTS facts_user ON facts (user);
-CREATE INDEX IF NOT EXISTS facts_task ON facts (task);
-CREATE INDEX IF NOT EXISTS facts_language ON facts (language);
-CREATE INDEX IF NOT EXISTS facts_turns ON facts (turns);
-CREATE INDEX IF NOT EXISTS facts_findings ON facts (findings);
-CREATE INDEX IF NOT EXISTS facts_cost ON facts (cost);
-CREATE INDEX IF NOT EXISTS facts_open ON facts (row) WHERE final = 0;
-CREATE INDEX IF NOT EXISTS facts_unread ON facts (row) WHERE text_turns <> turns;
-CREATE INDEX IF NOT EXISTS facts_unseen ON facts (row) WHERE seen_turns <> turns;
-CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(
-    task, talk, content='', tokenize='unicode61 remove_diacritics 2'
-);
-COMMIT;
-"""
 # Restricts a row to the runs for which the index is open, and those between them.
 WITHIN = "BETWEEN (SELECT low FROM bounds) AND (SELECT high FROM bounds)"
-_BY_ROW = ("facts", "heads", "shown", "evidence", "marks", "points")
-_BY_RUN = ("meta", "maps")
+_TABLES = ("meta", "facts", "heads", "shown", "evidence", "marks", "points")
 
 
 class TooSlow(Exception):
@@ -124,7 +75,7 @@ def _create_tables(path: Path) -> None:
     # For its user alone: runs of folders that nobody else may read are in it, too.
     path.touch(0o600)
     with closing(sqlite3.connect(path, timeout=30)) as connection:
-        connection.executescript(_SCHEMA)
+        connection.executescript(files("bactrian.explore").joinpath("index.sql").read_text("utf-8"))
 
 
 async def identify_run(store: RunStore) -> str:
@@ -145,41 +96,39 @@ def register_run(index: Path, run: Path, identity: str) -> int:
     """
     name = os.fsencode(run.resolve())
     query = (
-        "SELECT number, path, value FROM runs LEFT JOIN main.meta ON run = number AND key = 'identity'"
-        " ORDER BY number"
+        "SELECT number, path, value FROM runs LEFT JOIN main.meta ON row = number << 32 AND key = 'identity'"
     )
-    with write_index(index, ()) as connection, write_at_once(connection):
-        known = None
-        forgotten: list[int] = []
-        for number, path, stored in connection.execute(query).fetchall():
-            if path == name and stored == identity:
-                known = number
-            elif path == name or not Path(os.fsdecode(path)).exists():
-                forgotten.append(number)
-        _forget(connection, forgotten)
+    with write_index(index, ()) as connection, connection:
+        connection.execute("BEGIN IMMEDIATE")
+        runs: list[tuple[int, bytes, str]] = connection.execute(query).fetchall()
+        known = next((number for number, *stored in runs if stored == [name, identity]), None)
+        gone = [
+            (number,)
+            for number, path, _ in runs
+            if number != known and (path == name or not Path(os.fsdecode(path)).exists())
+        ]
+        if gone:
+            connection.executemany("DELETE FROM runs WHERE number = ?", gone)
+            _forget_runs(connection)
         if known is None:
-            known = connection.execute("INSERT INTO runs (path) VALUES (?)", (name,)).lastrowid
-            assert known is not None
-            connection.execute("INSERT INTO main.meta VALUES (?, 'identity', ?)", (known, identity))
+            known = connection.execute("INSERT INTO runs (path) VALUES (?)", (name,)).lastrowid or 0
+            connection.execute("INSERT INTO main.meta VALUES (?, 'identity', ?)", (known << 32, identity))
     return known
 
 
-def _forget(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
-    for number in numbers:
-        for table in _BY_ROW:
-            bounds = (number << 32, (number + 1 << 32) - 1)
-            connection.execute(f"DELETE FROM main.{table} WHERE row BETWEEN ? AND ?", bounds)  # noqa: S608
-        for table in _BY_RUN:
-            connection.execute(f"DELETE FROM main.{table} WHERE run = ?", (number,))  # noqa: S608
-        connection.execute("DELETE FROM runs WHERE number = ?", (number,))
-    if numbers:
-        # An index without content forgets a text only if it is told the text, which is gone with the run. What is left
-        # is not found, as its rows are in no run; once it is most of the index, the texts of all runs are read again.
-        query = "SELECT (SELECT count(*) FROM words_docsize), (SELECT count(*) FROM main.facts WHERE text_turns > 0)"
-        stored, used = connection.execute(query).fetchone()
-        if stored > 2 * used:
-            connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
-            connection.execute("UPDATE main.facts SET text_turns = -1")
+def _forget_runs(connection: sqlite3.Connection) -> None:
+    for table in _TABLES:
+        connection.execute(f"DELETE FROM main.{table} WHERE row >> 32 NOT IN (SELECT number FROM runs)")  # noqa: S608
+    connection.execute("DELETE FROM tasks WHERE no NOT IN (SELECT task FROM main.facts)")
+    # An index without content forgets a text only if it is told the text, which is gone with the run. What is left is
+    # not found, as its rows are in no run; once it is most of the index, the texts of all runs are read again.
+    query = (
+        "SELECT (SELECT count(*) FROM words_docsize), (SELECT count(*) FROM main.facts WHERE text_turns > 0)"
+    )
+    stored, used = connection.execute(query).fetchone()
+    if stored > 2 * used:
+        connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
+        connection.execute("UPDATE main.facts SET text_turns = -1")
 
 
 @contextmanager
@@ -218,22 +167,13 @@ def _hide_other_runs(connection: sqlite3.Connection, runs: Iterable[int]) -> Non
     """Put views before the tables, under their names, so that no query has to think of other runs."""
     numbers = sorted(runs)
     listed = ", ".join(map(str, numbers))
-    for tables, run in ((_BY_ROW, "row >> 32"), (_BY_RUN, "run")):
-        for table in tables:
-            connection.execute(
-                f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} WHERE {run} IN ({listed})"  # noqa: S608
-            )
+    for table in _TABLES:
+        connection.execute(
+            f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} WHERE row >> 32 IN ({listed})"  # noqa: S608
+        )
     # For the full-text index, before which no view can be put, and for lists by row: where the runs begin and end.
     low, high = (numbers[0] << 32, (numbers[-1] + 1 << 32) - 1) if numbers else (0, -1)
     connection.execute(f"CREATE TEMP VIEW bounds AS SELECT {low} AS low, {high} AS high")
-
-
-@contextmanager
-def write_at_once(connection: sqlite3.Connection) -> Generator[None]:
-    """Run a transaction that no other process writes into: what it reads stays true until it has written."""
-    connection.execute("BEGIN IMMEDIATE")
-    with connection:
-        yield
 
 
 def read_meta(connection: sqlite3.Connection) -> dict[str, Any]:
@@ -244,7 +184,7 @@ def read_meta(connection: sqlite3.Connection) -> dict[str, Any]:
 def write_meta(connection: sqlite3.Connection, run: int, values: Mapping[str, Any]) -> None:
     """Store ``values`` about a run, where they differ from what is stored."""
     have = read_meta(connection)
-    if changed := [(run, key, value) for key, value in values.items() if have.get(key) != value]:
+    if changed := [(run << 32, key, value) for key, value in values.items() if have.get(key) != value]:
         with connection:
             connection.executemany("INSERT OR REPLACE INTO main.meta VALUES (?, ?, ?)", changed)
 

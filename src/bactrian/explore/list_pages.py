@@ -88,14 +88,14 @@ def list_as_json(request: Request) -> Response:
 
 def _list_values(listing: Listing, name: str) -> list[tuple[str, int]]:
     """Return the values of a field over all conversations. Kept until the index changes."""
-    return _list_values_of(listing.index, _read_version(listing.index), tuple(listing.runs.items()), name)
+    return _list_values_of(listing.index, _read_version(listing.index), tuple(listing.names.items()), name)
 
 
 @lru_cache(maxsize=64)
 def _list_values_of(
-    index: Path, _: tuple[int, int], runs: tuple[tuple[str, int], ...], name: str
+    index: Path, _: tuple[int, int], names: tuple[tuple[int, str], ...], name: str
 ) -> list[tuple[str, int]]:
-    return Listing(index, dict(runs), ListFilter()).count_values(name)
+    return Listing(index, dict(names), ListFilter()).count_values(name)
 
 
 def _read_version(path: Path) -> tuple[int, int]:
@@ -276,10 +276,10 @@ def _list_commands(library: Library, listing: Listing) -> Iterator[str]:
     """Yield a command for each data set that has some of the conversations."""
     if not _is_sayable(listing.filter):
         return
-    parts = [replace(listing, runs={name: run}) for name, run in listing.runs.items()]
+    parts = [replace(listing, names={run: name}) for run, name in listing.names.items()]
     having = [part for part in parts if part.count()]
     for part in having:
-        (name,) = part.runs
+        (name,) = part.names.values()
         out = "chosen.jsonl" if len(having) == 1 else f"chosen-{name}.jsonl"
         words = ("bactrian", "export", str(library.sets[name].run), "--format", "messages", "--out", out)
         marks = [mark for mark, _ in replace(part, filter=ListFilter()).count_values("mark")]

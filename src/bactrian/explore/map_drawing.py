@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bactrian.explore.library_index import MAP_WIDTH, write_index
+from bactrian.explore.library_index import MAP_WIDTH, write_index, write_meta
 from bactrian.protocol.markers import read_instruction
 from bactrian.store import RunStore, open_store
 
@@ -257,14 +257,16 @@ def main() -> None:
 def draw_map(run: Path, index: Path, number: int, what: str) -> None:
     """Draw the map of the tasks or the first instructions of ``run``, which has this ``number`` in the index."""
     with write_index(index, [number]) as connection:
+
+        def tell(progress: str) -> None:
+            write_meta(connection, number, {f"drawing of {what}": progress})
+
         rows, texts = asyncio.run(_read_texts(run, what))
-        _tell(connection, number, what, f"{len(texts):,} texts read")
+        tell(f"{len(texts):,} texts read")
         table = count_words(texts)
         vectors = compute_vectors(table)
-        _tell(connection, number, what, "vectors made")
-        places = arrange_points(
-            vectors, lambda share: _tell(connection, number, what, f"{share:.0%} of the places found")
-        )
+        tell("vectors made")
+        places = arrange_points(vectors, lambda share: tell(f"{share:.0%} of the places found"))
         count = max(1, min(24, len(texts) // _SMALLEST))
         topics, _ = (
             group_points(_scale(places).astype(np.float32), count) if len(texts) else (np.zeros(0, int), None)
@@ -321,15 +323,6 @@ def name_topics(table: WordTable, topics: NDArray[np.int64], count: int) -> list
     return names
 
 
-def _tell(connection: sqlite3.Connection, run: int, what: str, progress: str) -> None:
-    with connection:
-        connection.execute(
-            "INSERT INTO main.maps (run, what, progress) VALUES (?, ?, ?)"
-            " ON CONFLICT (run, what) DO UPDATE SET progress = excluded.progress",
-            (run, what, progress),
-        )
-
-
 def _store(
     connection: sqlite3.Connection,
     run: int,
@@ -346,10 +339,7 @@ def _store(
         connection.executemany(
             "INSERT INTO main.points VALUES (?, ?, ?, ?, ?)", ((what, *point) for point in points)
         )
-        connection.execute(
-            "UPDATE main.maps SET progress = '', topics = ? WHERE run = ? AND what = ?",
-            (json.dumps(list(names)), run, what),
-        )
+    write_meta(connection, run, {f"drawing of {what}": "", f"map of {what}": json.dumps(list(names))})
 
 
 # Words of a text.

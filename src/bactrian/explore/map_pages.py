@@ -19,7 +19,7 @@ from starlette.routing import Route
 from bactrian.errors import InputError, MissingExtra
 from bactrian.explore.index_upkeep import start_process
 from bactrian.explore.library import DataSet
-from bactrian.explore.library_index import MAP_WIDTH
+from bactrian.explore.library_index import MAP_WIDTH, read_meta
 from bactrian.explore.rendering import get_explorer, read_form, render_page, render_text, send_csv
 from bactrian.explore.session_lists import ListFilter, select_rows
 
@@ -160,8 +160,8 @@ def _read_map(data_set: DataSet, what: str) -> tuple[str, list[str]]:
     """Return how far the map is, and its topics; empty if it is not being drawn, or was not."""
     running = data_set.drawing is not None and data_set.drawing.returncode is None
     with data_set.read_index() as index:
-        drawn = index.execute("SELECT progress, topics FROM maps WHERE what = ?", (what,)).fetchone()
-    progress, topics = drawn or ("", None)
+        meta = read_meta(index)
+    progress, topics = meta.get(f"drawing of {what}", ""), meta.get(f"map of {what}")
     # A map that is stored is complete, even if its process has not ended yet.
     return (progress if topics else progress or "it begins") if running else "", json.loads(topics or "[]")
 

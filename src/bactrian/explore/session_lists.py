@@ -230,8 +230,8 @@ class Listing:
     """The conversations of some data sets that fit a filter. Its methods raise TooSlow if a query runs too long."""
 
     index: Path
-    # Numbers of the runs in the index, by name of the data set.
-    runs: Mapping[str, int]
+    # Names of the data sets by the number of the run in the index.
+    names: Mapping[int, str]
     filter: ListFilter
 
     def read_page(self) -> ListPage:
@@ -243,13 +243,12 @@ class Listing:
             if sort == "best":
                 skip = int(list_filter.after) if list_filter.after.isdecimal() else 0
                 skip = min(skip, _MOST_RANKED - PAGE)
-                positions = self._rank(index, min(skip + PAGE + 1, _MOST_RANKED))[skip:]
+                positions = self._rank(index)[skip : skip + PAGE + 1]
                 after = str(skip + PAGE)
             else:
                 positions = self._find_next(index, sort, _read_position(list_filter.after), PAGE + 1)
                 after = "~".join(map(str, positions[:PAGE][-1])) if positions else ""
-            names = {run: name for name, run in self.runs.items()}
-            sessions = [_read_head(index, names, row) for _, row in positions[:PAGE]]
+            sessions = [self._read_head(index, row) for _, row in positions[:PAGE]]
         return ListPage(sessions, after if len(positions) > PAGE else "", count, sort)
 
     def find_neighbours(self, row: int) -> tuple[Address | None, Address | None]:
@@ -257,34 +256,37 @@ class Listing:
 
         That conversation need not fit the filter, unless the list is ranked.
         """
-        sort = self.filter.sort
-        near: list[Position | None] = [None, None]
+        sort, near = self.filter.sort, list[int | None]()
         with self._open() as index:
             if sort == "best":  # Only then does it depend on the count.
                 sort = self._choose_sort(self._count_up(index))
             if sort == "best":
-                ranked = [None, *self._rank(index, _MOST_RANKED), None]
-                rows = [position and position[1] for position in ranked]
-                if row in rows:
-                    at = rows.index(row)
-                    near = [ranked[at - 1], ranked[at + 1]]
+                ranked = [None, *(other for _, other in self._rank(index)), None]
+                at = ranked.index(row) if row in ranked else 0
+                near = [ranked[at - 1], ranked[at + 1]] if at else [None, None]
             else:
                 query = f"SELECT {_SORT_COLUMNS[sort][0] or 0} FROM facts WHERE row = ?"  # noqa: S608
-                (value,) = index.execute(query, (row,)).fetchone()
-                near = [
-                    next(iter(self._find_next(index, sort, (value, row), 1, back=back)), None)
-                    for back in (True, False)
-                ]
-            names = {run: name for name, run in self.runs.items()}
+                start = (*index.execute(query, (row,)).fetchone(), row)
+                for back in (True, False):
+                    positions = self._find_next(index, sort, start, 1, back=back)
+                    near.append(positions[0][1] if positions else None)
             query = "SELECT id FROM heads WHERE row = ?"
             before, after = (
-                position and (names[position[1] >> 32], index.execute(query, position[1:]).fetchone()[0])
-                for position in near
+                None
+                if other is None
+                else (self.names[other >> 32], index.execute(query, (other,)).fetchone()[0])
+                for other in near
             )
         return before, after
 
+    def _read_head(self, index: sqlite3.Connection, row: int) -> dict[str, Any]:
+        cursor = index.execute(_HEAD, (row,))
+        head = dict(zip((column for column, *_ in cursor.description), cursor.fetchone(), strict=True))
+        lists = {name: json.loads(head[name]) for name in ("behaviours", "marks")}
+        return {**head, **lists, "data": self.names[head["data"]], "red": bool(head["red"])}
+
     def _open(self, seconds: float = 5.0) -> AbstractContextManager[sqlite3.Connection]:
-        return read_index(self.index, self.runs.values(), seconds=seconds)
+        return read_index(self.index, self.names, seconds=seconds)
 
     def _count_up(self, index: sqlite3.Connection) -> int:
         """Count them, at most :data:`MOST_COUNTED` + 1; all of them without a filter."""
@@ -324,10 +326,10 @@ class Listing:
         query = f"SELECT {column or 0}, {row} {source} ORDER BY {order} LIMIT {limit}"
         return index.execute(query, [*values, *(start or ())[-len(keys) :]]).fetchall()
 
-    def _rank(self, index: sqlite3.Connection, limit: int) -> list[Position]:
+    def _rank(self, index: sqlite3.Connection) -> list[Position]:
         """Return the positions of the best hits of the search, the best first."""
         source, values = select_rows(self.filter)
-        query = f"SELECT words.rank, words.rowid {source} ORDER BY words.rank LIMIT {limit}"
+        query = f"SELECT words.rank, words.rowid {source} ORDER BY words.rank LIMIT {_MOST_RANKED}"
         return index.execute(query, values).fetchall()
 
     def _query(self, query: str, values: Sequence[Any] = (), seconds: float = 5.0) -> list[Any]:
@@ -381,10 +383,3 @@ def _read_position(text: str) -> Position | None:
         return float(value), int(row)
     except ValueError:
         return None
-
-
-def _read_head(index: sqlite3.Connection, names: Mapping[int, str], row: int) -> dict[str, Any]:
-    cursor = index.execute(_HEAD, (row,))
-    head = dict(zip((column for column, *_ in cursor.description), cursor.fetchone(), strict=True))
-    lists = {name: json.loads(head[name]) for name in ("behaviours", "marks")}
-    return {**head, **lists, "data": names[head["data"]], "red": bool(head["red"])}
