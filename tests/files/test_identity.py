@@ -40,19 +40,20 @@ NAMES = [
     "run.db-journal",
     "run.db.lock",
 ]
-GIVEN = ["run.db", "link.db", "linked/run.db"]
+TARGETS = ["run.db", "link.db", "linked/run.db"]
 
 
 @pytest.mark.parametrize(
-    ("name", "given"), [(name, given) for name in NAMES for given in GIVEN] + [("link.db-wal", "link.db")]
+    ("name", "target"),
+    [(name, target) for name in NAMES for target in TARGETS] + [("link.db-wal", "link.db")],
 )
 def test_no_name_of_the_run_or_of_what_belongs_to_it_is_a_target(
-    tmp_path: Path, run: Path, name: str, given: str
+    tmp_path: Path, run: Path, name: str, target: str
 ) -> None:
     files = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     with (
         pytest.raises(InputError, match="input file|belongs to"),
-        write_atomically(tmp_path / name, overwrite=True, protect=list_run_files(tmp_path / given)) as stage,
+        write_atomically(tmp_path / name, overwrite=True, protect=list_run_files(tmp_path / target)) as stage,
     ):
         (stage / Path(name).name).write_text("new")
     assert files == {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}

@@ -34,15 +34,15 @@ def test_lines_end_at_line_feeds_only_and_keep_their_numbers(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("content", "place"), [(b"one\n\xff\n", ":2"), (None, "")], ids=["not UTF-8", "missing"]
+    ("content", "where"), [(b"one\n\xff\n", ":2"), (None, "")], ids=["not UTF-8", "missing"]
 )
-def test_what_is_no_text_is_named_with_its_line(tmp_path: Path, content: bytes | None, place: str) -> None:
+def test_what_is_no_text_is_named_with_its_line(tmp_path: Path, content: bytes | None, where: str) -> None:
     path = tmp_path / "lines.jsonl"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError) as caught:
         list(read_lines(path))
-    assert caught.value.where == f"{path}{place}"
+    assert caught.value.where == f"{path}{where}"
 
 
 def test_a_device_without_an_end_is_refused() -> None:

@@ -43,12 +43,12 @@ def test_alpha_of_two_observers_is_that_of_krippendorffs_example_without_gaps() 
 
 def test_kappa_is_that_of_the_textbook_table() -> None:
     # 50 proposals: 20 both yes, 15 both no, 5 and 10 apart; kappa 0.4 (observed 0.7, by chance 0.5).
-    one = ["yes"] * 25 + ["no"] * 25
+    first = ["yes"] * 25 + ["no"] * 25
     other = ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15
-    found = measure_kappa(one, other)
-    assert found.value == pytest.approx(0.4)
-    assert found.interval is not None
-    low, high = found.interval
+    agreement = measure_kappa(first, other)
+    assert agreement.value == pytest.approx(0.4)
+    assert agreement.interval is not None
+    low, high = agreement.interval
     # The asymptotic standard error is 0.127.
     assert low == pytest.approx(0.4 - 1.96 * 0.127, abs=0.06)
     assert high == pytest.approx(0.4 + 1.96 * 0.127, abs=0.06)
@@ -58,8 +58,8 @@ def test_kappa_of_cohens_own_table() -> None:
     # Cohen 1960, table 1: proportions of 200 cases in three categories; kappa 0.492.
     table = [[88, 14, 18], [10, 40, 10], [2, 6, 12]]
     pairs = [(i, j) for i, row in enumerate(table) for j, count in enumerate(row) for _ in range(count)]
-    found = measure_kappa([one for one, _ in pairs], [other for _, other in pairs])
-    assert round(found.value, 3) == 0.492
+    agreement = measure_kappa([left for left, _ in pairs], [other for _, other in pairs])
+    assert round(agreement.value, 3) == 0.492
 
 
 def test_perfect_agreement_is_one_and_opposite_labels_are_below_zero() -> None:

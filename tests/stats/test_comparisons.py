@@ -18,25 +18,27 @@ from bactrian.stats.comparisons import (
 
 
 def test_strengths_of_two_systems_are_the_odds_between_them() -> None:
-    found = fit_bradley_terry({("a", "b"): 75.0, ("b", "a"): 25.0})
-    assert found["a"] - found["b"] == pytest.approx(log(75.1 / 25.1))
-    assert sum(found.values()) == pytest.approx(0)
+    strengths = fit_bradley_terry({("a", "b"): 75.0, ("b", "a"): 25.0})
+    assert strengths["a"] - strengths["b"] == pytest.approx(log(75.1 / 25.1))
+    assert sum(strengths.values()) == pytest.approx(0)
 
 
 def test_planted_strengths_are_recovered() -> None:
     planted, draw = {"a": 1.0, "b": 0.0, "c": -1.0}, Random(5)
     wins: dict[tuple[str, str], float] = {}
-    for one, other in (("a", "b"), ("b", "c"), ("a", "c")):
-        chance = 1 / (1 + exp(planted[other] - planted[one]))
+    for first, other in (("a", "b"), ("b", "c"), ("a", "c")):
+        chance = 1 / (1 + exp(planted[other] - planted[first]))
         won = sum(draw.random() < chance for _ in range(4000))
-        wins |= {(one, other): won, (other, one): 4000 - won}
-    found = fit_bradley_terry(wins)
-    assert found == pytest.approx(planted, abs=0.06)
+        wins |= {(first, other): won, (other, first): 4000 - won}
+    strengths = fit_bradley_terry(wins)
+    assert strengths == pytest.approx(planted, abs=0.06)
     # The likelihood's slope is zero there: each system won as often as its strength says, the prior included.
     for name in planted:
-        expected = sum(4000.2 / (1 + exp(found[other] - found[name])) for other in planted if other != name)
+        expected = sum(
+            4000.2 / (1 + exp(strengths[other] - strengths[name])) for other in planted if other != name
+        )
         assert expected == pytest.approx(
-            sum(v + 0.1 for (one, _), v in wins.items() if one == name), rel=1e-6
+            sum(v + 0.1 for (first, _), v in wins.items() if first == name), rel=1e-6
         )
 
 
@@ -60,18 +62,18 @@ def test_so_few_tasks_as_are_said_to_tell_a_difference_do_tell_it() -> None:
     needed = count_tasks_needed(0.65, 0.35)
     assert needed is not None
     telling = [wins for wins in range(needed + 1) if compute_sign_test(wins, needed - wins) < 0.05]
-    found = sum(comb(needed, wins) * 0.65**wins * 0.35 ** (needed - wins) for wins in telling)
-    assert found == pytest.approx(0.8, abs=0.04)
+    power = sum(comb(needed, wins) * 0.65**wins * 0.35 ** (needed - wins) for wins in telling)
+    assert power == pytest.approx(0.8, abs=0.04)
 
 
 def test_as_many_tasks_as_are_said_find_the_difference_in_four_of_five_studies() -> None:
     needed = count_tasks_needed(0.5, 0.3)
     assert needed is not None
-    draw, found = Random(9), 0
+    draw, differing = Random(9), 0
     for _ in range(400):
         outcomes = draw.choices("wld", (0.5, 0.3, 0.2), k=needed)
-        found += compute_sign_test(outcomes.count("w"), outcomes.count("l")) < 0.05
-    assert 0.7 < found / 400 < 0.88
+        differing += compute_sign_test(outcomes.count("w"), outcomes.count("l")) < 0.05
+    assert 0.7 < differing / 400 < 0.88
     assert count_tasks_needed(0.4, 0.4) is None
 
 
@@ -79,9 +81,9 @@ def test_length_explains_what_it_caused_and_nothing_else() -> None:
     draw = Random(2)
     lengths = [draw.gauss(0.5, 1) for _ in range(4000)]
     scaled = scale_lengths(lengths)
-    wins = [float(draw.random() < 1 / (1 + exp(-(0.4 + 2 * one)))) for one in scaled]
-    found = fit_length_controlled_rate(wins, scaled)
-    assert found == pytest.approx(1 / (1 + exp(-0.4)), abs=0.03)
+    wins = [float(draw.random() < 1 / (1 + exp(-(0.4 + 2 * length)))) for length in scaled]
+    rate = fit_length_controlled_rate(wins, scaled)
+    assert rate == pytest.approx(1 / (1 + exp(-0.4)), abs=0.03)
     assert sum(wins) / len(wins) > 0.65
     assert fit_length_controlled_rate([1.0, 1.0], [0.1, 0.2]) is None
     assert fit_length_controlled_rate([1.0, 0.0, 0.5, 1.0], [0.0] * 4) == 0.625
@@ -97,20 +99,20 @@ def test_ratios_that_are_summed_at_once_have_the_estimates_of_those_that_are_mea
         [(draw.random(), draw.choice((1.0, 3.0))), (0.5, float(draw.random() < 0.03)), (1.0, 0.0)]
         for _ in range(clusters)
     ]
-    found, expected = (
+    at_once, expected = (
         bootstrap_ratios(rows, resamples=300),
         bootstrap_clusters(rows, measure_ratios, resamples=300),
     )
-    assert len(found) == len(expected) == (3 if clusters else 0)
-    for one, other in zip(found, expected, strict=True):
-        assert one.to_json() == pytest.approx(other.to_json())
+    assert len(at_once) == len(expected) == (3 if clusters else 0)
+    for estimate, other in zip(at_once, expected, strict=True):
+        assert estimate.to_json() == pytest.approx(other.to_json())
 
 
 def test_a_bootstrap_over_clusters_is_wider_where_observations_repeat_each_other() -> None:
     draw = Random(4)
     values = [float(draw.random() < 0.5) for _ in range(80)]
-    alone = bootstrap_ratios([[(one, 1.0)] for one in values], resamples=400)[0]
-    tenfold = bootstrap_ratios([[(10 * one, 10.0)] for one in values], resamples=400)[0]
+    alone = bootstrap_ratios([[(value, 1.0)] for value in values], resamples=400)[0]
+    tenfold = bootstrap_ratios([[(10 * value, 10.0)] for value in values], resamples=400)[0]
     assert (alone.value, alone.low, alone.high) == (tenfold.value, tenfold.low, tenfold.high)
     assert bootstrap_ratios([[(1.0, 2.0)]])[0].low is None
     assert bootstrap_ratios([[(0.0, 0.0)]] * 3)[0].value is None

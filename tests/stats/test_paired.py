@@ -16,6 +16,6 @@ from bactrian.stats.intervals import PairedProportions
     ],
 )
 def test_the_interval_is_newcombes(counts: tuple[int, int, int, int], interval: tuple[float, float]) -> None:
-    found = PairedProportions(*counts)
-    assert found.interval == pytest.approx(interval, abs=1e-4)
-    assert found.interval[0] <= found.difference <= found.interval[1]
+    paired = PairedProportions(*counts)
+    assert paired.interval == pytest.approx(interval, abs=1e-4)
+    assert paired.interval[0] <= paired.difference <= paired.interval[1]

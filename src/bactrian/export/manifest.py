@@ -20,7 +20,7 @@ from bactrian.records.session import Session
 from bactrian.records.text import to_code_span, to_json, to_line, to_markdown
 from bactrian.stats.intervals import Proportion
 from bactrian.store.database import SCHEMA as RUN_SCHEMA
-from bactrian.tables.tables import list_given, to_compact_json
+from bactrian.tables.tables import list_set, to_compact_json
 
 # Of the manifest itself.
 SCHEMA = 1
@@ -72,7 +72,7 @@ class ExportCounts:
             self.marks.add(session.mark)
         if len(self.sampling) < _MOST:
             for agent, values in origin.sampling.items():
-                chosen = {name: value for name, value in list_given(values).items() if name != "seed"}
+                chosen = {name: value for name, value in list_set(values).items() if name != "seed"}
                 self.sampling.add((agent, to_compact_json(chosen)))
 
 

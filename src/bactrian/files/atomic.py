@@ -125,10 +125,10 @@ def _sweep(target: Path) -> None:
     """Finish or remove leftovers of processes that were killed while writing ``target``."""
     leftover = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}\.(part|ready)")
     try:
-        found = [path for path in target.parent.iterdir() if leftover.fullmatch(path.name)]
+        leftovers = [path for path in target.parent.iterdir() if leftover.fullmatch(path.name)]
     except OSError:
         return
-    for path in found:
+    for path in leftovers:
         with suppress(OSError):
             handle = None if path.is_symlink() or not path.is_dir() else _lock_folder(path)
             if handle is None:
@@ -197,7 +197,7 @@ def _umask() -> int:
 
 
 def _make_space_error(stage: Path, target: Path) -> BactrianError:
-    """Return the error for a full disk; the bytes written so far, plus the free ones, were not enough."""
+    """Return the error for a full disk; the bytes written so far, plus the free bytes, were not enough."""
     written = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
     disk = os.statvfs(target.parent)
     free = disk.f_bavail * disk.f_frsize
@@ -224,14 +224,14 @@ def _explain_os_errors(target: Path) -> Generator[None]:
 # Comparison of paths by the file they lead to (device and inode), never by their text.
 
 
-def is_same_file(one: Path, other: Path) -> bool:
+def is_same_file(path: Path, other: Path) -> bool:
     """Return True if both paths lead to the same file, also through links, ``..`` and hard links.
 
     Two paths that do not exist are the same if they would create the same file.
     """
-    if one.exists() and other.exists():
-        return one.samefile(other)
-    first, second = _resolve(one), _resolve(other)
+    if path.exists() and other.exists():
+        return path.samefile(other)
+    first, second = _resolve(path), _resolve(other)
     if first == second:
         return True
     if first.name != second.name or not (first.parent.exists() and second.parent.exists()):
@@ -240,10 +240,10 @@ def is_same_file(one: Path, other: Path) -> bool:
 
 
 def check_replaceable(target: Path, protected: Iterable[Path]) -> None:
-    """Check that writing ``target`` replaces neither a ``protected`` file nor a folder that contains one.
+    """Check that writing ``target`` replaces neither a ``protected`` file nor a folder that contains such a file.
 
     Raises:
-        InputError: it would replace one.
+        InputError: it would replace such a file.
     """
     for path in protected:
         if is_same_file(target, path):

@@ -1,4 +1,4 @@
-"""Entry points that installed packages register, found by group and name and loaded on demand."""
+"""Entry points that installed packages register, by group and name and loaded on demand."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def find_plugins(group: str) -> EntryPoints:
     packages: dict[str, EntryPoints] = {}
     for folder in sys.path:
         for package, registered in _read_folder(folder, _find_change(folder)).items():
-            packages.setdefault(package, registered)  # one of this name in an earlier folder hides it
-    return EntryPoints(point for registered in packages.values() for point in registered.select(group=group))
+            packages.setdefault(package, registered)  # A package of this name in an earlier folder hides it
+    return EntryPoints(entry for registered in packages.values() for entry in registered.select(group=group))
 
 
 def load_plugin(group: str, name: str) -> object:
@@ -33,18 +33,18 @@ def load_plugin(group: str, name: str) -> object:
     Raises:
         InputError: no package registers it, or it cannot be loaded.
     """
-    found = find_plugins(group)
-    if name not in found.names:
+    plugins = find_plugins(group)
+    if name not in plugins.names:
         raise InputError(
             f"No installed package registers {name!r} under {group!r}.",
             where=name,
             next="Install the package that registers it into the same environment.",
         )
     try:
-        return found[name].load()
+        return plugins[name].load()
     except Exception as error:
         raise InputError(
-            f"{found[name].value!r}, which a package registers as {name!r} under {group!r}, cannot be loaded: "
+            f"{plugins[name].value!r}, which a package registers as {name!r} under {group!r}, cannot be loaded: "
             f"{type(error).__name__}: {error}.",
             where=name,
             next="Fix or remove the package.",
@@ -53,16 +53,16 @@ def load_plugin(group: str, name: str) -> object:
 
 @lru_cache(maxsize=64)
 def _read_folder(folder: str, _change: int) -> Mapping[str, EntryPoints]:
-    """Return what the packages in a folder register in the program's own groups, by the package's name.
+    """Return what the packages in a folder register in the program's groups, by the package's name.
 
     It is kept while the folder stays as it is, because reading what every package registers takes milliseconds.
     """
-    found: dict[str, EntryPoints] = {}
+    packages: dict[str, EntryPoints] = {}
     for package in distributions(path=[folder]):
-        own = EntryPoints(point for point in package.entry_points if point.group.startswith(_PREFIX))
-        if own:
-            found.setdefault(package.name, own)
-    return found
+        ours = EntryPoints(entry for entry in package.entry_points if entry.group.startswith(_PREFIX))
+        if ours:
+            packages.setdefault(package.name, ours)
+    return packages
 
 
 def _find_change(folder: str) -> int:

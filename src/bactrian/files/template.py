@@ -106,7 +106,7 @@ def _walk(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int, int]]:
     stack = [(tree, 0, 1)]
     while stack:
         node, depth, line = stack.pop()
-        line = getattr(node, "lineno", None) or line  # some nodes have no line of their own
+        line = getattr(node, "lineno", None) or line  # some nodes have no line
         yield node, depth, line
         stack.extend((child, depth + 1, line) for child in node.iter_child_nodes())
 

@@ -1,4 +1,4 @@
-"""Strict reading of user-written TOML files, with the position of each fault."""
+"""Strict reading of user-written TOML files, with the position of each fault: recipes, societies and prompt packs."""
 
 from __future__ import annotations
 
@@ -109,25 +109,25 @@ class TomlSource:
         """Return an error at ``key``, or at the start of the part ``within`` if the key is not in the file."""
         return self.kind.error(what, where=self._locate_key(key, within), next=next)
 
-    def part(self, place: Sequence[str | int]) -> tuple[int, int]:
-        """Return the start and end of the table that contains ``place``.
+    def part(self, path: Sequence[str | int]) -> tuple[int, int]:
+        """Return the start and end of the table that contains ``path``.
 
         ``("axes", 1, "count")`` lies in the second ``[[axes]]``. Keys outside any table lie in the part before the
         first table.
         """
         headers = list(_HEADER.finditer(self.text))
         top = (0, headers[0].start() if headers else len(self.text))
-        if not place:
+        if not path:
             return top
-        own = [header for header in headers if header["name"].strip() == place[0]]
-        number = place[1] if len(place) > 1 and isinstance(place[1], int) else 0
-        if number >= len(own):
+        tables = [header for header in headers if header["name"].strip() == path[0]]
+        number = path[1] if len(path) > 1 and isinstance(path[1], int) else 0
+        if number >= len(tables):
             return top
-        begin = own[number].start()
+        begin = tables[number].start()
         others = (
             header.start()
             for header in headers
-            if header.start() > begin and not header["name"].strip().startswith(f"{place[0]}.")
+            if header.start() > begin and not header["name"].strip().startswith(f"{path[0]}.")
         )
         return begin, next(others, len(self.text))
 
@@ -257,7 +257,7 @@ def _is_toml(text: str) -> bool:
 
 # Plain error messages for violations of a schema, with their position in the file.
 
-Place = tuple[str | int, ...]  # Path of a value in the content: `("axes", 1, "count")`
+KeyPath = tuple[str | int, ...]  # Path of a value in the content: `("axes", 1, "count")`
 
 # Messages in TOML's terms, by pydantic's error type.
 _MESSAGES = {
@@ -281,33 +281,33 @@ _PATTERNS = {
 
 
 def explain_validation_error(
-    error: ValidationError, source: TomlSource, model: type[BaseModel], changed: Collection[Place] = ()
+    error: ValidationError, source: TomlSource, model: type[BaseModel], changed: Collection[KeyPath] = ()
 ) -> InputError:
-    """Return an error for the first fault. Its location is ``--set`` if the fault lies in a ``changed`` place."""
+    """Return an error for the first fault. Its location is ``--set`` if the fault lies in a ``changed`` value."""
     # A misspelt key is reported as missing too; the unknown key is the better hint.
-    found = error.errors(include_url=False)
-    first = next((fault for fault in found if fault["type"] == "extra_forbidden"), found[0])
+    faults = error.errors(include_url=False)
+    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     context: dict[str, Any] = first.get("ctx", {})
-    place: Place = (*first["loc"], *context.get("place", ()))
-    what, following = _describe(first, place, source, model)
-    if any(place[: len(each)] == each or each[: len(place)] == place for each in changed if place):
+    path: KeyPath = (*first["loc"], *context.get("place", ()))
+    what, following = _describe(first, path, source, model)
+    if any(path[: len(each)] == each or each[: len(path)] == path for each in changed if path):
         return source.kind.error(what, where="--set", next=following)
-    key = next((part for part in reversed(place) if isinstance(part, str)), "")
-    return source.error(what, key, following, within=source.part(place))
+    key = next((part for part in reversed(path) if isinstance(part, str)), "")
+    return source.error(what, key, following, within=source.part(path))
 
 
 def _describe(
-    first: ErrorDetails, place: Place, source: TomlSource, model: type[BaseModel]
+    first: ErrorDetails, path: KeyPath, source: TomlSource, model: type[BaseModel]
 ) -> tuple[str, str]:
     """Return the problem and the next action."""
-    name = _join_place(place, source) or f"The {source.kind.name}"
+    name = _join_path(path, source) or f"The {source.kind.name}"
     help_text = f"{source.kind.help} shows what a {source.kind.name} looks like."
     context: dict[str, Any] = first.get("ctx", {})
     match first["type"]:
         case "extra_forbidden":
-            known = _list_keys(model, place[:-1])
-            hint = suggest_name(str(place[-1]), known)
-            return f"Unknown key {str(place[-1])!r}.{hint}", f"Known keys: {', '.join(known)}."
+            known = _list_keys(model, path[:-1])
+            hint = suggest_name(str(path[-1]), known)
+            return f"Unknown key {str(path[-1])!r}.{hint}", f"Known keys: {', '.join(known)}."
         case "missing":
             return f"The key {name!r} is missing.", help_text
         case "string_pattern_mismatch" if context.get("pattern") in _PATTERNS:
@@ -318,11 +318,11 @@ def _describe(
     return f"{name}: {message[:1].lower()}{message[1:]}.{hint}", help_text
 
 
-def _join_place(place: Place, source: TomlSource) -> str:
-    """Return ``place`` with dots; items of a list by their name: ``axes.task.count``."""
+def _join_path(path: KeyPath, source: TomlSource) -> str:
+    """Return ``path`` with dots; items of a list by their name: ``axes.task.count``."""
     content: Any = source.table()
     parts: list[str] = []
-    for part in place:
+    for part in path:
         try:
             content = content[part]
         except (KeyError, IndexError, TypeError):
@@ -335,9 +335,9 @@ def _join_place(place: Place, source: TomlSource) -> str:
     return ".".join(parts)
 
 
-def _list_keys(model: type[BaseModel], place: Place) -> list[str]:
-    """Return the keys that the table at ``place`` may have."""
-    for part in place:
+def _list_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
+    """Return the keys that the table at ``path`` may have."""
+    for part in path:
         if isinstance(part, str):
             model = _find_model(model.model_fields[part].annotation) or model
     return [field.alias or name for name, field in model.model_fields.items()]
@@ -348,4 +348,4 @@ def _find_model(annotation: Any) -> type[BaseModel] | None:
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for each in get_args(annotation) if (found := _find_model(each))), None)
+    return next((nested for each in get_args(annotation) if (nested := _find_model(each))), None)

@@ -11,8 +11,8 @@ from bactrian._version import __version__
 from bactrian.records.session import Kind
 from bactrian.records.turn import Usage
 
+# What a voter says of the two texts as they were shown.
 Preference = Literal["left", "right", "equal", "both_bad", "skip"]
-"""What a voter says of the two texts as they were shown."""
 PREFERENCES: tuple[Preference, ...] = get_args(Preference)
 
 
@@ -27,8 +27,8 @@ class Call:
     seconds: float
     raw: bytes = b""  # The raw bytes of the reply; after a failure, up to 2 KB of the response.
     error: str | None = None  # The error; None if the model answered.
+    # After a failure what it is estimated to have cost; None if it was refused, or nothing is known.
     usage: Usage | None = None
-    """After a failure what it is estimated to have cost; None if it was refused, or nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Mark:
 class Vote:
     """A person's vote on one pair of solutions of a task.
 
-    It keeps what was on the left and what was chosen, and not only who won: so a mistake in one can be seen.
+    It keeps what was on the left and what was chosen, and not only the winner, so that a mistake in either can be seen.
     """
 
     session: str  # Id of the task's session, which contains the solutions.
@@ -189,8 +189,8 @@ class Finding:
     session: str
     turn: int  # 1-based number of the turn.
     behaviour: Behaviour
+    # Confidence of the detector, from 0 to 1. From 0.5 on, the turn more likely shows the behaviour than not.
     confidence: float
-    """Confidence of the detector, from 0 to 1. From 0.5 on, the turn more likely shows the behaviour than not."""
     quote: str  # The words that show it; empty if no words do, as in an empty turn.
     reason: str = ""  # Why the detector found it, in words; empty if its definition says all.
 

@@ -25,9 +25,9 @@ ENDING_CODES: tuple[EndingCode, ...] = (
     "refused",
     "failed",
     "stopped",
-    "answered",
-    "translated",
-    "imported",
+    "answered",  # A question has its answer.
+    "translated",  # The original had no ending.
+    "imported",  # The file names none; a session without an ending would look like one to resume.
 )
 
 
@@ -36,9 +36,9 @@ class Ending:
     """The reason why a session stopped, with its evidence."""
 
     code: EndingCode
+    # Number of the turn that shows it; 0 before the first turn. If a turn could not be obtained
+    # (`token_limit`, `refused` by the endpoint, `failed`, `stopped`), the number of the last turn before it.
     turn: int
-    """Number of the turn that shows it; 0 before the first turn. If a turn could not be obtained (``token_limit``,
-    ``refused`` by the endpoint, ``failed``, ``stopped``), the number of the last turn before it."""
     speaker: Speaker  # The agent of that turn, or of the turn that could not be obtained.
     evidence: str  # The text that shows the reason, or the error.
 
@@ -89,24 +89,24 @@ class Provenance:
     prompts: str  # Name of the prompt pack.
     prompts_hash: str  # SHA-256 of the pack's content, hexadecimal.
     protocol: str  # `free` or `enforced`.
+    # Model name as the user gave it, by agent (`task_specifier`, `user`, `assistant` …).
     models: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Model name as the user gave it, by agent (``task_specifier``, ``user``, ``assistant`` …)."""
+    # Sampling parameters by agent.
     sampling: Mapping[str, Sampling] = field(default_factory=dict[str, Sampling])
-    """Sampling parameters by agent."""
     language: str | None = None
     preamble: str = ""  # The operator's text before both agents' system prompts.
     needs_code: bool = False  # True if a solution must contain code.
     critic: CriticSettings | None = None  # The critic that chose among candidates; None without a critic.
+    # Role by agent in a group chat; empty in a role-play, which has its two roles.
     cast: Mapping[str, Role] = field(default_factory=dict[str, Role])
-    """Role by agent in a group chat; empty in a role-play, which has its two roles."""
+    # Tools by agent; agents without tools are left out.
     tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
-    """Tools by agent; agents without tools are left out."""
+    # SHA-256 of the program's own texts (`protocol/engine.toml`) when the session began; None in sessions of
+    # earlier versions. It is not part of the session's id, because a session may resume under later texts.
     engine_hash: str | None = None
-    """SHA-256 of the program's own texts (``protocol/engine.toml``) when the session began; None in sessions of earlier
-    versions. It is not part of the session's id, because a session may resume under later texts."""
+    # Keys of an imported file that no other field has, by the number of their message; `0` for the
+    # conversation's own. Exports write them again. Under `SYSTEM`, the file's system prompts by side.
     extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """Keys of an imported file that no other field has, by the number of their message; ``0`` for the conversation's
-    own. Exports write them again. Under :data:`SYSTEM`, the file's system prompts by side."""
 
     @property
     def is_imported(self) -> bool:

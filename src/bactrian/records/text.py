@@ -22,12 +22,12 @@ _SEQUENCES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]?"
 )
 _BREAKS = re.compile("[\u2028\u2029]")
+# Matches characters that steer a terminal or are not seen: controls except newline and tab, direction marks,
+# zero-width characters except the joiners of scripts and emoji, surrogates, and tags.
 STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Matches characters that steer a terminal or are not seen: controls except newline and tab, direction marks,
-zero-width characters except the joiners of scripts and emoji, surrogates, and tags."""
 
 
 def clean_text(text: str) -> str:
@@ -65,7 +65,7 @@ class Text(str):
 
 
 def to_printable(text: str) -> str:
-    """Return ``text`` without terminal control sequences, control characters and invisible ones."""
+    """Return ``text`` without terminal control sequences, control characters and invisible characters."""
     if text.isascii() and text.isprintable():
         return text
     return STEERING.sub("", _BREAKS.sub("\n", _SEQUENCES.sub("", text)))
@@ -90,12 +90,12 @@ def to_line(text: str) -> str:
 def to_json(value: object, *, indent: int | None = None) -> str:
     """Return ``value`` as JSON, in which each character that steers a terminal is escaped; on one line by default."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return STEERING.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return STEERING.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def to_markdown(text: str) -> str:
     """Return ``text`` on one line, escaped so that Markdown shows it literally: no markup, no HTML, no link."""
-    escaped = _MARKDOWN.sub(lambda found: f"\\{found[1]}" if found[1] else "<!-- -->", to_line(text))
+    escaped = _MARKDOWN.sub(lambda match: f"\\{match[1]}" if match[1] else "<!-- -->", to_line(text))
     return "<!-- -->".join(html.escape(part, quote=False) for part in escaped.split("<!-- -->"))
 
 
@@ -124,7 +124,7 @@ def to_file_name(text: str) -> str:
 
 
 def to_path_part(text: str) -> str:
-    """Return ``text`` as a part of a path: unchanged if it can be one, else as :func:`to_file_name` writes it."""
+    """Return ``text`` as a part of a path: unchanged if it can be, else as :func:`to_file_name` writes it."""
     plain = to_printable(text) == text and not re.search(r"[/\\\n\t]", text) and not text.startswith(".")
     return text if plain and 0 < len(text.encode()) <= _LONGEST_NAME // 2 else to_file_name(text)
 

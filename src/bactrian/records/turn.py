@@ -86,8 +86,8 @@ class Usage:
 # Tools of agents, tool calls and their results.
 
 
+# Why a call failed: unknown tool, invalid arguments, timeout, or an error in the tool.
 Problem = Literal["unknown", "arguments", "timeout", "failed"]
-"""Why a call failed: unknown tool, invalid arguments, timeout, or an error in the tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class Toolkit:
     """The tools of one agent, with limits."""
 
     tools: tuple[Tool, ...]
+    # Maximum number of replies per turn that may call tools; the next reply must be the answer.
     rounds: int = 8
-    """Maximum number of replies per turn that may call tools; the next reply must be the answer."""
     seconds: float = 30.0  # Timeout of one call.
     characters: int = 4000  # Maximum length of a result; a longer one is cut with a note to the model.
 
@@ -250,18 +250,18 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Several candidates for one turn, and the one that a critic, a person or a judge preferred."""
+    """Several candidates for one turn, and the candidate that a critic, a person or a judge preferred."""
 
     number: int  # Of the turn, from 1.
     speaker: Speaker  # The agent that takes the turn.
     texts: tuple[str, ...]
-    index: int  # 0-based position of the chosen one in `texts`.
+    index: int  # 0-based position of the chosen text in `texts`.
     chooser: str  # The role of the critic, `human`, `judge` or a model's name.
     reason: str = ""
 
 
+# Policy for a decision that cannot be parsed: take the first proposal, or fail the session.
 Unreadable = Literal["first", "fail"]
-"""Policy for a decision that cannot be parsed: take the first proposal, or fail the session."""
 
 CRITERIA = "it improves how well the task is done"  # Default criteria of a critic, from the paper.
 
@@ -272,8 +272,8 @@ class CriticSettings:
 
     role: str
     proposals: int = 3  # Candidates for each turn.
+    # Maximum rounds of proposals per turn; each round after the first requires feedback on the one before.
     rounds: int = 1
-    """Maximum rounds of proposals per turn; each round after the first requires feedback on the one before."""
     criteria: str = CRITERIA
     unreadable: Unreadable = "first"  # Policy for a decision that cannot be parsed twice in a row.
     width: int = 1  # Beam width of a search; width 1 and depth 1 mean no search.
@@ -310,15 +310,15 @@ class Proposal:
     place: int  # Position among the candidates of its round, from 1.
     speaker: Speaker
     text: Text
+    # Tokens of its call; if one call returned several candidates, the first one has the full usage.
     usage: Usage
-    """Tokens of its call; if one call returned several candidates, the first one has the full usage."""
     seconds: float
     model: str  # The model as the endpoint named it.
     finish: Finish
     lossy: bool = False  # True if bytes or characters that cannot be stored were replaced in `text`.
+    # In a search, the place of the proposal for the previous turn that this one continues; None if it
+    # continues the stored conversation.
     parent: int | None = None
-    """In a search, the place of the proposal for the previous turn that this one continues; None if it continues the
-    stored conversation."""
     fingerprint: str | None = None  # The endpoint's name for the exact system that answered, if it gives one.
     thought: str = ""  # Thoughts of a reasoning model before its reply.
 
@@ -333,8 +333,9 @@ class Decision:
     speaker: Speaker  # The agent that made the proposals.
     chooser: str  # Name of the role that chose.
     text: Text  # The unparsed answer.
+    # Place of the chosen proposal; None if the answer could not be parsed or `instead` replaces the
+    # proposals.
     place: int | None
-    """Place of the chosen proposal; None if the answer could not be parsed or ``instead`` replaces the proposals."""
     reason: str = ""
     feedback: str = ""  # Suggested improvement; empty if the chosen proposal is good enough.
     instead: Text | None = None  # A person's own text instead of all proposals.
@@ -376,12 +377,12 @@ class Deliberation:
                     searched.append(choice)
                 continue
             # Backwards from the end: the best proposal for a turn is the parent of the best one for the next turn.
-            place = best[1] if best is not None and best[0] == number else verdict.kept[0]
-            chosen = next((made for made in proposals if made.place == place), None)
+            position = best[1] if best is not None and best[0] == number else verdict.kept[0]
+            chosen = next((made for made in proposals if made.place == position), None)
             best = None if chosen is None or chosen.parent is None else (number - 1, chosen.parent)
             if chosen is not None:
                 rivals = [made for made in proposals if made.parent == chosen.parent]
-                if (choice := _make_preference(replace(verdict, place=place), rivals)) is not None:
+                if (choice := _make_preference(replace(verdict, place=position), rivals)) is not None:
                     searched.append(choice)
         yield from reversed(searched)
 
@@ -392,12 +393,12 @@ NOTHING_KNOWN = Deliberation()  # The deliberation of a new session.
 def _make_preference(verdict: Decision, proposals: Sequence[Proposal]) -> Preference | None:
     offered = [proposal for proposal in proposals if proposal.text.strip()]
     texts = [proposal.text for proposal in offered]
-    places = [proposal.place for proposal in offered]
+    positions = [proposal.place for proposal in offered]
     if verdict.instead is not None:
         texts.append(verdict.instead)
         index = len(texts) - 1
-    elif verdict.place in places:
-        index = places.index(verdict.place)
+    elif verdict.place in positions:
+        index = positions.index(verdict.place)
     else:
         return None
     return Preference(verdict.number, verdict.speaker, tuple(texts), index, verdict.chooser, verdict.reason)
@@ -417,5 +418,5 @@ class Sampling:
     stop: tuple[str, ...] = ()
     repeat_penalty: float | None = None  # Only for the local model; endpoints have no common name for it.
     reasoning_effort: str | None = None  # Effort of a reasoning model: usually `low`, `medium` or `high`.
+    # Further fields of the request body, as JSON values; only for endpoints.
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Further fields of the request body, as JSON values; only for endpoints."""

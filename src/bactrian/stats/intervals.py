@@ -152,7 +152,7 @@ def _interpolate(ordered: Sequence[float] | NDArray[np.float64], share: float) -
 
 # How common something is, from a detector that errs and a sample that was checked.
 #
-# All items are divided into those that the detector found and all others; a random sample of each part is
+# All items are divided into those that the detector names and all others; a random sample of each part is
 # checked. The rate is the sum of both parts' shares (double sampling, Tenenbein 1970), which is unbiased
 # however bad the detector is. With the confusion matrix of the sample it equals the estimator of Rogan and
 # Gladen (1978).
@@ -194,7 +194,7 @@ class Prevalence:
     recall: IntervalEstimate  # share of the items that show it which were found
 
 
-def estimate_prevalence(found: Stratum, other: Stratum, *, draws: int = _DRAWS) -> Prevalence:
+def estimate_prevalence(hits: Stratum, other: Stratum, *, draws: int = _DRAWS) -> Prevalence:
     """Estimate the rate in all items, and the precision and recall of the detector.
 
     Intervals are 95 %: the share of each part is drawn from its posterior under Jeffreys' prior, so that an interval is
@@ -202,8 +202,8 @@ def estimate_prevalence(found: Stratum, other: Stratum, *, draws: int = _DRAWS) 
     the ends of the intervals are more exact.
     """
     draw = Random(_SEED)  # noqa: S311
-    drawn = [_combine(found, other, _draw_rate(draw, found), _draw_rate(draw, other)) for _ in range(draws)]
-    values = _combine(found, other, found.rate, other.rate)
+    drawn = [_combine(hits, other, _draw_rate(draw, hits), _draw_rate(draw, other)) for _ in range(draws)]
+    values = _combine(hits, other, hits.rate, other.rate)
     estimates: list[IntervalEstimate] = []
     for value, column in zip(values, zip(*drawn, strict=True), strict=True):
         ordered = sorted(column)
@@ -211,14 +211,12 @@ def estimate_prevalence(found: Stratum, other: Stratum, *, draws: int = _DRAWS) 
     return Prevalence(*estimates)
 
 
-def _combine(
-    found: Stratum, other: Stratum, found_rate: float, other_rate: float
-) -> tuple[float, float, float]:
+def _combine(hits: Stratum, other: Stratum, hit_rate: float, other_rate: float) -> tuple[float, float, float]:
     """Return rate, precision and recall."""
-    right, missed = found.items * found_rate, other.items * other_rate
+    right, missed = hits.items * hit_rate, other.items * other_rate
     return (
-        (right + missed) / max(1, found.items + other.items),
-        found_rate,
+        (right + missed) / max(1, hits.items + other.items),
+        hit_rate,
         right / (right + missed) if right + missed else 0.0,
     )
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import polars
 
 
+# Analysis and export both need these tables; they stand apart because the two do not import each other.
+
+
 # The origin of a row: columns that every export format has if it allows further columns.
 
 
@@ -53,7 +56,7 @@ def trace_source(session: Session, run: str) -> dict[str, str]:
         "prompts": origin.prompts,
         "prompts_hash": origin.prompts_hash,
         "protocol": origin.protocol,
-        "sampling": to_compact_json({agent: list_given(values) for agent, values in origin.sampling.items()}),
+        "sampling": to_compact_json({agent: list_set(values) for agent, values in origin.sampling.items()}),
         "values": to_compact_json(dict(session.values)),
         "ending": session.ending.code if session.ending else "",
         "mark": session.mark or "",
@@ -69,7 +72,7 @@ def name_tasks(session: Session) -> dict[str, str]:
 
 
 def add_extra(row: dict[str, Any], session: Session, number: int = 0) -> dict[str, Any]:
-    """Return ``row`` with the keys that the imported file had besides: the conversation's, or those of one message."""
+    """Return ``row`` with the keys that the imported file had besides: the conversation's, or those of a message."""
     extra = session.provenance.extra.get(str(number), {})
     return {**row, **{key: value for key, value in extra.items() if key not in row}} if extra else row
 
@@ -87,7 +90,7 @@ def write_message_extras(session: Session) -> str:
     return to_compact_json(extras) if extras else ""
 
 
-def list_given(sampling: Sampling) -> dict[str, object]:
+def list_set(sampling: Sampling) -> dict[str, object]:
     """Return the parameters that were set, without those left to the model."""
     values = {field.name: getattr(sampling, field.name) for field in fields(sampling)}
     return {name: value for name, value in values.items() if value is not None and value not in ((), {})}
@@ -233,19 +236,19 @@ def make_finding_row(session: Session, finding: Finding, run: str) -> Row:
 
 
 def _split_text(turn: Turn) -> Row:
-    said = turn.said
-    ask = said if isinstance(said, Instruction) else None
-    answer = said if isinstance(said, Solution) else None
+    parsed = turn.said
+    ask = parsed if isinstance(parsed, Instruction) else None
+    answer = parsed if isinstance(parsed, Solution) else None
     return {
         "instruction": ask and ask.instruction,
         "input": ask and ask.input,
         "solution": answer and answer.solution,
         "asks_next": answer and answer.asks_next,
-        "preface": said and said.preface,
+        "preface": parsed and parsed.preface,
     }
 
 
-# Endings and roles under the names that CAMEL's own files use.
+# Endings and roles under the names that CAMEL's files use.
 
 
 _TOKEN_LIMIT = "max_tokens_exceeded"  # noqa: S105
@@ -292,7 +295,7 @@ def read_role(text: object) -> tuple[object, Speaker | None]:
 
 
 def write_termination(ending: Ending | None) -> str:
-    """Return CAMEL's name of an ending; our own if CAMEL has none, ``unknown`` for a session without an ending."""
+    """Return CAMEL's name of an ending; ours if CAMEL has none, ``unknown`` for a session without an ending."""
     if ending is None:
         return "unknown"
     if ending.code == "token_limit":
