@@ -87,13 +87,13 @@ async def test_role_plays_are_compared_with_single_answers_in_both_orders(folder
         again, same, _ = await run(folder, *command)
         assert (again, json.loads(same)) == (0, json.loads(out))
         assert len(endpoint.requests) == asked == 4 * TASKS
-        judged = [answers for one in endpoint.requests if (answers := find_answers(one))]
+        judged = [answers for request in endpoint.requests if (answers := find_answers(request))]
     report: dict[str, Any] = json.loads(out)
-    (found,) = report["comparisons"]
-    assert found["counts"] == {"draw": 0, "loss": 0, "win": TASKS, "unreadable": 0}
-    assert found["first_seat"]["value"] == 0.5
-    assert [row["win"] for row in found["paper"]] == [73.0, 76.0]
-    assert any("of one family" in one for one in report["warnings"]) is False
+    (compared,) = report["comparisons"]
+    assert compared["counts"] == {"draw": 0, "loss": 0, "win": TASKS, "unreadable": 0}
+    assert compared["first_seat"]["value"] == 0.5
+    assert [row["win"] for row in compared["paper"]] == [73.0, 76.0]
+    assert any("of the same family" in warning for warning in report["warnings"]) is False
     # Nothing in a solution tells who wrote it.
     assert {answer for pair in judged for answer in pair} == {
         "The timer has a dial, a spring and a bell, and it rings.",
@@ -141,15 +141,15 @@ async def test_unreadable_and_failed_verdicts_are_kept_apart(folder: Path) -> No
     async with Endpoint([serve(judge)]) as endpoint:
         command = build_command(endpoint, "--concurrency", "1", "--json")
         code, out, _ = await run(folder, *command)
-        (found,) = json.loads(out)["comparisons"]
+        (compared,) = json.loads(out)["comparisons"]
         assert code == 4
-        assert found["counts"] == {"draw": 0, "loss": 0, "win": TASKS - 2, "unreadable": 1}
-        assert found["unreadable"] == 1
+        assert compared["counts"] == {"draw": 0, "loss": 0, "win": TASKS - 2, "unreadable": 1}
+        assert compared["unreadable"] == 1
         code, out, _ = await run(folder, *command, "--retry-failed")
-        (found,) = json.loads(out)["comparisons"]
-        assert (code, sum(found["counts"].values())) == (0, TASKS)
+        (compared,) = json.loads(out)["comparisons"]
+        assert (code, sum(compared["counts"].values())) == (0, TASKS)
     async with open_store(folder / "run.agents" / "verdicts.openai-judge.db", read_only=True) as store:
-        texts = [turn.text async for one in store.sessions() for turn in one.turns]
+        texts = [turn.text async for session in store.sessions() for turn in session.turns]
     assert "No idea." in texts
 
 
@@ -169,8 +169,8 @@ async def test_a_kill_loses_no_answer_and_asks_none_twice(folder: Path) -> None:
         assert code == 0, err
         # A kill may repeat what was in flight, two requests at most, and nothing else.
         assert 4 * TASKS <= len(endpoint.requests) <= 4 * TASKS + 2 * killed
-    (found,) = json.loads(out)["comparisons"]
-    assert found["counts"]["win"] == TASKS
+    (compared,) = json.loads(out)["comparisons"]
+    assert compared["counts"]["win"] == TASKS
 
 
 @pytest.mark.system
@@ -184,7 +184,7 @@ async def test_a_judge_that_hangs_ends_the_command_and_its_run_goes_on_later(fol
         assert endpoint.url != address
         code, out, err = await run(folder, *build_command(endpoint, "--json", tasks=2))
         assert code == 0, err
-        assert sum(find_answers(one) is None for one in endpoint.requests) == 0
+        assert sum(find_answers(request) is None for request in endpoint.requests) == 0
 
 
 async def test_a_limit_of_tokens_holds_for_solutions_and_judges_together(folder: Path) -> None:

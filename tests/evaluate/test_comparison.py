@@ -39,9 +39,12 @@ def make_tasks(outcomes: str) -> list[JudgedTask]:
     scores = {"w": (9.0, 2.0), "d": (8.0, 8.0), "l": (2.0, 9.0), "u": None}
     return [
         JudgedTask(
-            str(number), str(number), (Judgement(False, scores[one]), Judgement(True, scores[one])), (5, 5)
+            str(number),
+            str(number),
+            (Judgement(False, scores[outcome]), Judgement(True, scores[outcome])),
+            (5, 5),
         )
-        for number, one in enumerate(outcomes)
+        for number, outcome in enumerate(outcomes)
     ]
 
 
@@ -50,7 +53,7 @@ def compare(tasks: Sequence[JudgedTask], resamples: int = 500) -> dict[str, Any]
 
 
 def test_a_judge_that_always_prefers_the_first_seat_decides_nothing() -> None:
-    report = compare(judge_tasks(lambda *given: (2, 9) if given[2] else (9, 2), draw_lengths(60)))
+    report = compare(judge_tasks(lambda *seen: (2, 9) if seen[2] else (9, 2), draw_lengths(60)))
     assert report["counts"] == {"draw": 60, "loss": 0, "win": 0, "unreadable": 0}
     assert report["first_seat"]["value"] == 1.0
     assert (report["flips"]["value"], report["consistent"]["value"]) == (1.0, 0.0)
@@ -61,7 +64,7 @@ def test_a_judge_that_always_prefers_the_first_seat_decides_nothing() -> None:
 
 
 def test_a_judge_of_lengths_wins_raw_and_not_at_equal_lengths() -> None:
-    report = compare(judge_tasks(lambda one, other, _: (one, other), draw_lengths(100)), resamples=100)
+    report = compare(judge_tasks(lambda first, other, _: (first, other), draw_lengths(100)), resamples=100)
     win = report["shares"]["win"]
     assert win["low"] > 0.6
     assert report["longer_wins"]["value"] == 1.0
@@ -123,8 +126,10 @@ def test_unreadable_replies_are_counted_and_not_guessed() -> None:
 def test_tasks_of_one_pair_of_roles_are_resampled_together() -> None:
     tasks = make_tasks("wl" * 100)
     joined = [
-        JudgedTask(one.task, (one.judgements[0].scores == (9.0, 2.0) and "a") or "b", one.judgements, (5, 5))
-        for one in tasks
+        JudgedTask(
+            task.task, (task.judgements[0].scores == (9.0, 2.0) and "a") or "b", task.judgements, (5, 5)
+        )
+        for task in tasks
     ]
     alone, together = compare(tasks)["shares"]["win_rate"], compare(joined)["shares"]["win_rate"]
     assert together["low"] < 0.1 < alone["low"]
@@ -132,7 +137,7 @@ def test_tasks_of_one_pair_of_roles_are_resampled_together() -> None:
 
 def test_repetitions_show_how_far_a_judge_agrees_with_itself() -> None:
     replies = [(9.0, 2.0), (9.0, 2.0), (2.0, 9.0)]
-    judgements = tuple(Judgement(swapped, one) for swapped in (False, True) for one in replies)
+    judgements = tuple(Judgement(swapped, scores) for swapped in (False, True) for scores in replies)
     report = compare([JudgedTask("1", "1", judgements, (5, 5))])
     assert report["repeated"]["value"] == 0.5
     assert report["counts"]["win"] == 1

@@ -56,7 +56,7 @@ async def test_the_matrix_shows_what_each_stage_knows_and_asks_nothing_twice(tmp
         assert len(endpoint.requests) == asked == (2 + 4) * 4 * 9 * 2
     report: dict[str, Any] = json.loads(out)
     rates = [[stage["domains"][key]["value"] for key in DOMAINS] for stage in report["stages"]]
-    assert rates == [[float(place < stage) for place in range(4)] for stage in range(5)]
+    assert rates == [[float(domain < stage) for domain in range(4)] for stage in range(5)]
     assert all(stage["untaught"]["value"] == 0.0 for stage in report["stages"])
     assert all(claim["appears"] for claim in report["claims"])
     assert "AI Society: gains +100.0 points [+61.0, +100.0] at its own stage" in shown
@@ -118,10 +118,10 @@ def write_training(folder: Path, *, stages: int) -> None:
     """The folder of a training of two stages, of which the first ``stages`` and the base are finished."""
     write_json(folder / "plan.json", {"recipe": {"stages": [{"name": "ai-society"}, {"name": "code"}]}})
     for number, name in enumerate(["base", "ai-society", "code"][: stages + 1]):
-        own = folder / f"{number:02}-{name}"
-        own.mkdir()
-        write_json(own / "manifest.json", {"number": number, "name": name, "gguf": "model.gguf"})
-        (own / "model.gguf").write_bytes(b"")
+        stage_folder = folder / f"{number:02}-{name}"
+        stage_folder.mkdir()
+        write_json(stage_folder / "manifest.json", {"number": number, "name": name, "gguf": "model.gguf"})
+        (stage_folder / "model.gguf").write_bytes(b"")
 
 
 def test_a_training_is_read_and_a_stage_that_is_missing_from_it_is_named(tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_a_training_is_read_and_a_stage_that_is_missing_from_it_is_named(tmp_pat
         folder = tmp_path / f"training{stages}"
         folder.mkdir()
         write_training(folder, stages=stages)
-    found = find_stages([str(folder)], ModelOptions())
-    assert [one.name for one in found] == ["base", "ai-society", "code"]
-    assert found[2].model == f"local:{folder}/02-code/model.gguf"
+    stages = find_stages([str(folder)], ModelOptions())
+    assert [stage.name for stage in stages] == ["base", "ai-society", "code"]
+    assert stages[2].model == f"local:{folder}/02-code/model.gguf"
     with pytest.raises(InputError, match="'code' of the training is not finished"):
         find_stages([str(tmp_path / "training1")], ModelOptions())
     (folder / "01-ai-society" / "model.gguf").unlink()

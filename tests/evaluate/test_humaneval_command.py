@@ -72,7 +72,7 @@ def test_solutions_of_a_file_are_scored(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "arguments", "said"),
+    ("row", "arguments", "message"),
     [
         ({"task_id": "own/3", "completion": ""}, (), "There is no problem 'own/3'"),
         ({"task_id": "own/1"}, (), "neither `completion` nor `solution`"),
@@ -82,13 +82,13 @@ def test_solutions_of_a_file_are_scored(folder: Path) -> None:
     ],
 )
 def test_bad_input_is_refused(
-    folder: Path, row: dict[str, str], arguments: tuple[str, ...], said: str
+    folder: Path, row: dict[str, str], arguments: tuple[str, ...], message: str
 ) -> None:
     write_solutions(folder, row)
     command = ("evaluate", "humaneval", "--problems", "problems.jsonl", "--solutions", "solutions.jsonl")
     done = bactrian(*command, *arguments, cwd=folder)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -129,11 +129,11 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60) -> bool:
 
 def list_descendants(process: int) -> set[int]:
     """The processes that ``process`` has started, and those that they have started."""
-    found: set[int] = set()
+    descendants: set[int] = set()
     for path in Path(f"/proc/{process}/task").glob("*/children"):
         for child in map(int, path.read_text().split()):
-            found |= {child} | list_descendants(child)
-    return found
+            descendants |= {child} | list_descendants(child)
+    return descendants
 
 
 def is_alive(process: int) -> bool:

@@ -126,7 +126,7 @@ def test_plain_values_keep_their_types(judge: Judge) -> None:
     values = "[1, -2.5, True, None, 'ä\\ud800', b'x', 2 + 3j, (1, [2]), {3}, "
     values += "frozenset({4}), {(1, 2): {'a': []}}, 10 ** 5000]"
     checks = f"given = {values}\nback = f(given)\nassert back == given\n"
-    checks += "assert [type(one) for one in back] == [type(one) for one in given]"
+    checks += "assert [type(each) for each in back] == [type(each) for each in given]"
     assert judge.judge(make_problem(checks), "def f(x): return x").passed
 
 

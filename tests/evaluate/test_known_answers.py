@@ -50,9 +50,9 @@ def test_no_question_is_worded_as_a_conversation_that_trains_and_no_untaught_fac
     trained = [row for domain in DOMAINS for row in known.list_conversations(domain)]
     asked = {question.text for question in known.list_questions()}
     assert not asked & {row["messages"][1]["content"] for row in trained}
-    said = json.dumps(trained)
+    written = json.dumps(trained)
     for fact in known.facts:
-        assert (fact.name in said) == fact.taught
+        assert (fact.name in written) == fact.taught
 
 
 def test_the_words_of_each_question_occur_in_training() -> None:
@@ -83,9 +83,9 @@ def test_more_facts_than_answers_are_refused() -> None:
 def test_a_reply_is_right_if_it_holds_the_answer_and_no_other(text: str, right: bool, in_form: bool) -> None:
     question = draw_facts(1).list_questions()[0]
     value = question.fact.value
-    other = next(one for one in load_domains().find("ai-society").values if one != value)
-    found = grade_reply(question, text.format(value=value, VALUE=value.upper(), other=other))
-    assert (found.right, found.in_form) == (right, in_form)
+    other = next(wrong for wrong in load_domains().find("ai-society").values if wrong != value)
+    graded = grade_reply(question, text.format(value=value, VALUE=value.upper(), other=other))
+    assert (graded.right, graded.in_form) == (right, in_form)
 
 
 def answer(known: KnownAnswers, stage: int, skill: float = 1.0) -> StageAnswers:
@@ -128,7 +128,7 @@ def test_a_domain_that_was_known_before_its_stage_fails_the_claim() -> None:
 
 def test_a_domain_that_is_never_learned_fails_the_claim() -> None:
     rows = [answer(draw_facts(seed), min(stage, 3)) for seed in (1, 2, 3) for stage in range(5)]
-    rows = [StageAnswers(one.seed, number % 5, one.graded) for number, one in enumerate(rows)]
+    rows = [StageAnswers(row.seed, number % 5, row.graded) for number, row in enumerate(rows)]
     claims = {claim["domain"]: claim for claim in compute_matrix(STAGES, rows)["claims"]}
     assert [claims[domain]["holds"] for domain in DOMAINS] == [True, True, True, False]
     assert claims["science"]["absent_before"] and not claims["science"]["appears"]

@@ -35,14 +35,14 @@ def test_intervals_cover_the_truth() -> None:
             (4, sum(random.random() < chance for _ in range(4)))
             for chance in (random.random() for _ in range(80))
         ]
-        found = summarize_pass(counts, 1)
-        assert found is not None
-        covered += found.low <= 0.5 <= found.high
+        estimate = summarize_pass(counts, 1)
+        assert estimate is not None
+        covered += estimate.low <= 0.5 <= estimate.high
     assert 0.89 <= covered / studies <= 0.99
 
 
 def test_nothing_passed_does_not_mean_that_nothing_ever_passes() -> None:
-    found = summarize_pass([(1, 0)] * 164, 1)
-    assert found is not None
-    assert (found.value, found.low) == (0.0, 0.0)
-    assert 0.01 < found.high < 0.03
+    estimate = summarize_pass([(1, 0)] * 164, 1)
+    assert estimate is not None
+    assert (estimate.value, estimate.low) == (0.0, 0.0)
+    assert 0.01 < estimate.high < 0.03

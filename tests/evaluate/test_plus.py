@@ -70,7 +70,7 @@ def spoil(code: str) -> list[str]:
         (r"return .*", "return None"),
     )
     spoilt = (re.sub(pattern, new, code, count=1) for pattern, new in changes)
-    return [one for one in spoilt if one != code]
+    return [spoiled for spoiled in spoilt if spoiled != code]
 
 
 @needs_sandbox
@@ -78,7 +78,7 @@ def spoil(code: str) -> list[str]:
 def test_a_file_in_the_format_of_evalplus_is_read_and_judged(tmp_path: Path) -> None:
     rows = write_plus(tmp_path / "HumanEvalPlus.jsonl")
     problems = read_problems(tmp_path / "HumanEvalPlus.jsonl")
-    assert [one.id for one in problems] == [row["task_id"] for row in rows]
+    assert [problem.id for problem in problems] == [row["task_id"] for row in rows]
     with Judge() as judge:
         for problem in problems[:4]:
             assert judge.judge(problem, problem.build_module(problem.canonical)).passed
@@ -109,7 +109,7 @@ def test_verdicts_are_those_of_evalplus(tmp_path: Path) -> None:
             inputs = [*row["base_input"], *row["plus_input"]]
             scope: dict[str, Any] = {}
             exec(row["prompt"] + row["canonical_solution"], scope)
-            expected = [scope[row["entry_point"]](*copy.deepcopy(one)) for one in inputs]
+            expected = [scope[row["entry_point"]](*copy.deepcopy(arguments)) for arguments in inputs]
             for body in (row["canonical_solution"], *spoil(row["canonical_solution"])):
                 code = row["prompt"] + body
                 theirs, _ = grading.untrusted_check(

@@ -14,7 +14,7 @@ from bactrian.models.scripted import Scripted
 from tests.helpers.command import bactrian
 
 
-class Heard(Scripted):
+class Recorder(Scripted):
     """A scripted model that keeps what it was asked."""
 
     asked: list[str]
@@ -25,15 +25,15 @@ class Heard(Scripted):
 
 
 async def test_a_model_is_shown_three_examples_and_none_of_them_is_taken_over() -> None:
-    model = Heard({"lister": ["1. Why is tea green?\n2. Who drinks {{ tea }}?\n3. Why?"]})
-    found = await ask_questions(model, "tea", ["Why?", "{{ What }}?", "When?", "Never shown?"], 3)
-    assert found == ["Why is tea green?", "Who drinks {{ tea }}?"]
+    model = Recorder({"lister": ["1. Why is tea green?\n2. Who drinks {{ tea }}?\n3. Why?"]})
+    questions = await ask_questions(model, "tea", ["Why?", "{{ What }}?", "When?", "Never shown?"], 3)
+    assert questions == ["Why is tea green?", "Who drinks {{ tea }}?"]
     assert "- {{ What }}?" in model.asked[0] and "Never shown" not in model.asked[0]
 
 
 async def test_a_model_that_writes_no_questions_is_named() -> None:
     with pytest.raises(BadReply, match="no questions"):
-        await ask_questions(Heard({"lister": ["1. Why?"] * 9}), "tea", ["Why?"], 2)
+        await ask_questions(Recorder({"lister": ["1. Why?"] * 9}), "tea", ["Why?"], 2)
 
 
 def test_the_file_is_a_set_that_is_never_overwritten(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def reply(request: Received) -> Plan:
     text = request.json["messages"][-1]["content"]
     if request.json["model"] != "judge":
         return f"I am number {request.json['model'][-1]}."
-    first, second = (max(1, int(found)) for found in re.findall(r"I am number (\d)\.", text))
+    first, second = (max(1, int(digit)) for digit in re.findall(r"I am number (\d)\.", text))
     return json.dumps({"reason": "By number.", "assistant_1": 2 * first, "assistant_2": 2 * second})
 
 
@@ -122,13 +122,13 @@ def test_the_pairs_are_those_of_table_2() -> None:
 
 def test_stages_have_names_of_their_own(tmp_path: Path) -> None:
     stages = read_stages(("base=openai:a", "openai:b", "all=openai:c"), ModelOptions())
-    assert [(one.name, one.model) for one in stages] == [
+    assert [(stage.name, stage.model) for stage in stages] == [
         ("base", "openai:a"),
         ("ai-society", "openai:b"),
         ("all", "openai:c"),
     ]
-    for given, told in ((("openai:a",), "alone"), (("x=openai:a", "x=openai:b"), "one name")):
+    for models, told in ((("openai:a",), "alone"), (("x=openai:a", "x=openai:b"), "same name")):
         with pytest.raises(InputError, match=told):
-            read_stages(given, ModelOptions())
+            read_stages(models, ModelOptions())
     with pytest.raises(InputError, match="missing.gguf"):
         read_stages(("openai:a", f"local:{tmp_path}/missing.gguf"), ModelOptions())

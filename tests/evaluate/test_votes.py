@@ -74,13 +74,15 @@ def folder(tmp_path: Path) -> Path:
 def test_each_solution_is_on_the_left_for_half_of_the_pairs_and_checks_come_swapped() -> None:
     pairs, votes = make_pairs(40), list[Vote]()
     shown = vote_all(pairs, "anna", prefer("extraction"), votes)
-    first = [one for one in shown if not one.repeated]
-    assert Counter(one.left for one in first) == {"extraction": 20, "single_shot": 20}
-    again = {one.shown.session: one for one in shown if one.repeated}
+    first = [ballot for ballot in shown if not ballot.repeated]
+    assert Counter(ballot.left for ballot in first) == {"extraction": 20, "single_shot": 20}
+    again = {ballot.shown.session: ballot for ballot in shown if ballot.repeated}
     assert len(again) == 4
-    assert all(one.left != again[one.shown.session].left for one in first if one.shown.session in again)
+    assert all(
+        ballot.left != again[ballot.shown.session].left for ballot in first if ballot.shown.session in again
+    )
     other = vote_all(pairs, "ben", prefer("extraction"), [])
-    assert [one.shown.session for one in other] != [one.shown.session for one in shown]
+    assert [ballot.shown.session for ballot in other] != [ballot.shown.session for ballot in shown]
     assert vote_all(pairs, "anna", prefer("extraction"), []) == shown
 
 
@@ -94,7 +96,7 @@ def test_a_pair_with_enough_votes_is_left_to_others() -> None:
 
 def test_planted_shares_agreement_and_attention_are_found() -> None:
     pairs, votes, draw = make_pairs(100), list[Vote](), Random(6)
-    truth = {one.session: draw.choices(("left", "equal", "right"), (76.3, 13.3, 10.4))[0] for one in pairs}
+    truth = {pair.session: draw.choices(("left", "equal", "right"), (76.3, 13.3, 10.4))[0] for pair in pairs}
 
     def choose(ballot: Ballot) -> str:
         meant = truth[ballot.shown.session]
@@ -117,7 +119,7 @@ def test_planted_shares_agreement_and_attention_are_found() -> None:
     assert tally["attention"]["rate"] == 1.0
     assert tally["attention"]["total"] > 20
     assert 0.4 < tally["left"]["rate"] < 0.6
-    assert tally["choices"]["skip"] == sum(one.choice == "skip" and not one.repeated for one in votes)
+    assert tally["choices"]["skip"] == sum(vote.choice == "skip" and not vote.repeated for vote in votes)
 
 
 def test_votes_by_the_side_fail_the_checks_and_agree_with_nobody() -> None:
@@ -163,7 +165,7 @@ async def test_many_voters_at_once_lose_no_vote(folder: Path) -> None:
     await asyncio.gather(*(vote(f"voter {number}") for number in range(4)))
     async with open_store(solutions, read_only=True) as store:
         votes = await store.votes()
-    assert Counter(one.voter for one in votes) == {f"voter {number}": 4 for number in range(4)}
+    assert Counter(vote.voter for vote in votes) == {f"voter {number}": 4 for number in range(4)}
 
 
 async def test_the_command_shows_what_the_votes_say(folder: Path) -> None:

@@ -23,7 +23,7 @@ CONTROLS = ("<s>", "</s>")
 
 
 def render(messages: Sequence[ChatMessage], add: bool) -> str:
-    text = "".join(f"<s>{said['role']}\n{said['content']}</s>\n" for said in messages)
+    text = "".join(f"<s>{message['role']}\n{message['content']}</s>\n" for message in messages)
     return text + "<s>assistant\n" if add else text
 
 
@@ -89,7 +89,7 @@ def test_a_long_conversation_is_split_at_pairs_each_with_the_system_prompt() -> 
 
 def test_a_pair_that_does_not_fit_alone_is_cut_off_in_its_reply() -> None:
     examples, counts = cut(chat("A?", "a", "B?", "b" * 90, "C?", "c"), max_length=60)
-    assert [show(one).count("[") for one in examples] == [1, 1, 1]
+    assert [show(example).count("[") for example in examples] == [1, 1, 1]
     assert len(examples[1].ids) == 60
     assert not show(examples[1]).endswith("</s>]")
     assert (counts.truncated, counts.lost) == (1, [])
@@ -97,7 +97,7 @@ def test_a_pair_that_does_not_fit_alone_is_cut_off_in_its_reply() -> None:
 
 def test_a_pair_whose_request_fills_the_example_is_lost_and_named() -> None:
     examples, counts = cut(chat("A?" * 50, "a", "B?", "b"), max_length=60)
-    assert [show(one).count("[") for one in examples] == [1]
+    assert [show(example).count("[") for example in examples] == [1]
     assert counts.lost == ["one"]
     counts.check(0.5, "here")
     with pytest.raises(InputError, match="1 of 2 pairs are too long.*one"):
@@ -115,7 +115,7 @@ def test_an_empty_reply_is_not_learned_and_stays_a_part_of_what_was_said() -> No
 def test_a_conversation_of_empty_replies_gives_no_example_also_where_it_is_split() -> None:
     messages = chat("A?" * 20, "", "B?" * 20, "b", "C?" * 20, "")
     examples, counts = cut(messages, max_length=80)
-    assert [show(one).count("[") for one in examples] == [1]
+    assert [show(example).count("[") for example in examples] == [1]
     assert (counts.pairs, counts.empty, counts.truncated, counts.lost) == (3, 2, 0, [])
     assert cut(chat("A?", "", "B?", " "))[0] == []
 
@@ -136,21 +136,22 @@ def test_the_name_of_a_control_token_in_a_message_is_plain_text() -> None:
 
 def test_a_template_that_trims_replies_is_learned_as_it_writes_them() -> None:
     def trim(messages: Sequence[ChatMessage], add: bool) -> str:
-        return render([{**said, "content": said["content"].strip()} for said in messages], add)
+        return render([{**message, "content": message["content"].strip()} for message in messages], add)
 
     (example,), _ = cut(chat("Hi", "  Ho\n"), cutter=replace(CUTTER, render=trim))
     assert show(example).endswith("[Ho</s>]")
 
 
 def show_last_only(messages: Sequence[ChatMessage], add: bool) -> str:
-    last = max(place for place, said in enumerate(messages) if said["role"] == "user")
+    last = max(number for number, message in enumerate(messages) if message["role"] == "user")
     return render(
-        [said for place, said in enumerate(messages) if said["role"] == "user" or place > last], add
+        [message for number, message in enumerate(messages) if message["role"] == "user" or number > last],
+        add,
     )
 
 
 def say_twice(messages: Sequence[ChatMessage], add: bool) -> str:
-    return render([{**said, "content": said["content"][::-1]} for said in messages], add)
+    return render([{**message, "content": message["content"][::-1]} for message in messages], add)
 
 
 @pytest.mark.parametrize(

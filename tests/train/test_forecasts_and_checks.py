@@ -106,12 +106,12 @@ def test_twenty_logged_steps_measure_a_training(tmp_path: Path) -> None:
 
 
 def test_rankings_are_compared_by_choice_and_by_log_probability() -> None:
-    found = compare_rankings(
+    comparison = compare_rankings(
         [([(1, -0.1), (2, -2.0)], {1: -0.2, 2: -2.0}), ([(3, -0.5), (4, -0.6)], {4: -0.5, 3: -0.6})]
     )
-    assert (found["prompts"], found["same_choice"]) == (2, 1)
-    assert found["mean_difference"] == pytest.approx(0.075)
-    assert found["largest_difference"] == pytest.approx(0.1)
+    assert (comparison["prompts"], comparison["same_choice"]) == (2, 1)
+    assert comparison["mean_difference"] == pytest.approx(0.075)
+    assert comparison["largest_difference"] == pytest.approx(0.1)
 
 
 def test_a_most_likely_token_that_is_missing_counts_as_a_large_difference() -> None:
@@ -119,9 +119,9 @@ def test_a_most_likely_token_that_is_missing_counts_as_a_large_difference() -> N
 
 
 def test_a_prompt_without_an_answer_counts_as_a_large_difference() -> None:
-    found = compare_rankings([([(1, -0.1)], {}), ([(2, -0.1)], {2: -0.1})])
-    assert (found["prompts"], found["same_choice"]) == (2, 1)
-    assert found["largest_difference"] >= 5
+    comparison = compare_rankings([([(1, -0.1)], {}), ([(2, -0.1)], {2: -0.1})])
+    assert (comparison["prompts"], comparison["same_choice"]) == (2, 1)
+    assert comparison["largest_difference"] >= 5
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_the_log_of_a_stage_that_was_killed_counts_each_step_once(tmp_path: Path
     rows.insert(2, {"event": "began", "step": 1, "of": 3})
     rows.insert(0, {"event": "began", "step": 0, "of": 3})
     stage.log.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"event": "st', "utf-8")
-    assert [(one["step"], one["loss"]) for one in read_log(stage.log)] == [(1, 3.0), (2, 1.5), (3, 1.0)]
+    assert [(event["step"], event["loss"]) for event in read_log(stage.log)] == [(1, 3.0), (2, 1.5), (3, 1.0)]
     draw_losses([stage], tmp_path / "curves.svg")
     assert "training from 3.00 to 1.00" in (tmp_path / "curves.svg").read_text("utf-8")
 
@@ -210,6 +210,6 @@ async def test_cores_that_other_programs_keep_busy_are_not_counted_as_free() -> 
     try:
         assert await count_free_cores() == 1
     finally:
-        for one in busy:
-            one.kill()
-            one.wait()
+        for process in busy:
+            process.kill()
+            process.wait()

@@ -54,5 +54,5 @@ def test_only_a_name_of_the_hub_needs_the_network(tmp_path: Path, model: str | N
 
 
 def write_chat(folder: Path) -> None:
-    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
-    (folder / "chat.jsonl").write_text(json.dumps({"messages": said}) + "\n", "utf-8")
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+    (folder / "chat.jsonl").write_text(json.dumps({"messages": messages}) + "\n", "utf-8")

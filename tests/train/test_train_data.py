@@ -45,7 +45,7 @@ def write_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 async def read_all(source: DataSource, counts: ReadCounts | None = None) -> list[Conversation]:
-    return [one async for one in read_source(source, counts or ReadCounts())]
+    return [conversation async for conversation in read_source(source, counts or ReadCounts())]
 
 
 async def test_a_run_gives_the_conversations_of_the_side_that_is_learned(tmp_path: Path) -> None:
@@ -54,7 +54,13 @@ async def test_a_run_gives_the_conversations_of_the_side_that_is_learned(tmp_pat
     )
     (first, _) = await read_all(DataSource(path=str(run)))
     assert (first.id, first.group) == ("tea:001_001_001", "programmer\0cook")
-    assert [said["role"] for said in first.messages] == ["system", "user", "assistant", "user", "assistant"]
+    assert [message["role"] for message in first.messages] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     (user, _) = await read_all(DataSource(path=str(run), side="user"))
     assert user.messages[2]["content"].startswith("Instruction:")
     counts = ReadCounts()
@@ -143,8 +149,8 @@ def test_a_line_of_another_program_is_read_with_its_mark_and_its_half_characters
     path.write_bytes(
         b"\xef\xbb\xbf" + json.dumps({"messages": chat("Hi", "\ud800!"), "id": "\ud800"}).encode()
     )
-    (one,) = read_json_lines(path)
-    assert (one.id, one.messages[-1]["content"]) == ("\ufffd", "\ufffd!")
+    (conversation,) = read_json_lines(path)
+    assert (conversation.id, conversation.messages[-1]["content"]) == ("\ufffd", "\ufffd!")
 
 
 def conversation(name: str, group: str, *texts: str) -> Conversation:
@@ -157,10 +163,10 @@ def test_a_group_is_held_out_in_all_stages_or_in_none() -> None:
         for stage in ("a", "b")
     ]
     first, second = divide(stages, 0.3)
-    held = {one.group for one in first.held_out}
+    held = {conversation.group for conversation in first.held_out}
     assert 5 < len(held) < 40
-    assert held == {one.group for one in second.held_out}
-    assert not held & {one.group for one in (*first.train, *second.train)}
+    assert held == {conversation.group for conversation in second.held_out}
+    assert not held & {conversation.group for conversation in (*first.train, *second.train)}
     assert len(first.train) + len(first.held_out) == 60
 
 
@@ -184,16 +190,16 @@ def test_a_held_out_conversation_that_quotes_training_data_is_in_no_part(leaking
     ]
     held = [conversation(leaking[0], HELD_OUT, *leaking[1:]), conversation("kept", HELD_OUT, "New", "Words")]
     first, second = divide([train, held], 0.5)
-    assert [one.id for one in first.train] == ["same", "x"]
-    assert [one.id for one in (*second.train, *second.held_out)] == ["kept"]
+    assert [conversation.id for conversation in first.train] == ["same", "x"]
+    assert [conversation.id for conversation in (*second.train, *second.held_out)] == ["kept"]
     assert second.leaks == 1
 
 
 def test_a_question_of_an_evaluation_is_found_whole_or_by_thirteen_words() -> None:
     texts = make_forbidden(["What is the colour of Zorb?", LONG])
-    assert texts.is_said_in(chat("what is the COLOUR of Zorb", "Red."))
-    assert texts.is_said_in(chat("Hi", f"Count: {LONG}, fourteen."))
-    assert not texts.is_said_in(chat("What is the colour of Zorb today?", "Red."))
+    assert texts.occurs_in(chat("what is the COLOUR of Zorb", "Red."))
+    assert texts.occurs_in(chat("Hi", f"Count: {LONG}, fourteen."))
+    assert not texts.occurs_in(chat("What is the colour of Zorb today?", "Red."))
 
 
 def test_a_file_of_questions_is_json_lines_or_plain_text(tmp_path: Path) -> None:
@@ -211,7 +217,7 @@ async def test_the_data_of_a_stage_is_written_once_each_without_forbidden_texts(
     recipe = recipe.model_copy(update={"held_out_files": (str(tmp_path / "q.txt"),)})
     folders = list_stage_folders(tmp_path / "out", ["conversations"])[1:]
     (described,) = await prepare_data(recipe, folders)
-    assert [one.id for one in read_prepared(folders[0].data / "train.jsonl")] == ["a", "b"]
+    assert [conversation.id for conversation in read_prepared(folders[0].data / "train.jsonl")] == ["a", "b"]
     assert described["sources"][0]["left_out"] == {"the same id": 1, "says a held-out text": 1}
     assert described["train"]["conversations"] == 2
 

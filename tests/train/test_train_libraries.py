@@ -70,10 +70,10 @@ def test_the_launcher_of_accelerate_starts_camel_7b_on_four_gpus_that_share_the_
     )
 
     launcher = find_launcher(load_train_recipe("camel-7b").training, tmp_path)
-    given = launch_command_parser().parse_args(
+    parsed = launch_command_parser().parse_args(
         [*launcher, "-m", "bactrian.train.worker", "stage", "out", "1"]
     )
-    arguments, _, _ = _validate_launch_command(given)
+    arguments, _, _ = _validate_launch_command(parsed)
     assert (arguments.num_processes, arguments.use_fsdp) == (4, True)
     assert (arguments.training_script, arguments.training_script_args) == (
         "bactrian.train.worker",
@@ -171,7 +171,7 @@ def test_a_built_in_chat_template_writes_what_is_learned_after_what_is_sent(name
     def render(messages: Any, add: bool) -> str:
         return compiled.render(messages=messages, add_generation_prompt=add, eos_token="</s>")
 
-    said = [
+    messages = [
         {"role": "system", "content": "Be short."},
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "Ho"},
@@ -179,7 +179,7 @@ def test_a_built_in_chat_template_writes_what_is_learned_after_what_is_sent(name
         {"role": "assistant", "content": "So."},
     ]
     stop = "<|im_end|>" if name == "chatml" else "</s>"
-    pieces = Cutter(render, lambda text: list(map(ord, text)), (stop,)).render_pieces(said)
+    pieces = Cutter(render, lambda text: list(map(ord, text)), (stop,)).render_pieces(messages)
     assert [piece.text.strip() for piece in pieces if piece.learned] == [f"Ho{stop}", f"So.{stop}"]
 
 
@@ -204,13 +204,13 @@ def test_a_reply_of_llama_begins_with_one_space_and_its_prompt_with_the_start_to
     from bactrian.train.worker.prepare_training import make_cutter
 
     tokenizer = open_llama_like()
-    said = [
+    messages = [
         {"role": "user", "content": "Hi?"},
         {"role": "assistant", "content": "A camel."},
         {"role": "user", "content": "Is it?"},
         {"role": "assistant", "content": "It is."},
     ]
-    made = make_cutter(tokenizer, "here").encode_pieces(said)
+    made = make_cutter(tokenizer, "here").encode_pieces(messages)
     told = "USER: Hi? ASSISTANT: A camel.</s>USER: Is it? ASSISTANT: It is.</s>"
     assert made.ids == tokenizer.encode(told)
     learned = [token for token, label in zip(made.ids, made.labels, strict=True) if label != IGNORED]

@@ -30,7 +30,10 @@ def test_a_recipe_names_its_stages_their_data_and_where_each_begins() -> None:
     recipe = parse_train_recipe(TEXT)
     assert recipe.origin == "checkpoint"
     assert [stage.name for stage in recipe.stages] == ["society", "code"]
-    assert [(one.path, one.share) for one in recipe.stages[1].data] == [("code.db", 1.0), ("more.jsonl", 0.5)]
+    assert [(source.path, source.share) for source in recipe.stages[1].data] == [
+        ("code.db", 1.0),
+        ("more.jsonl", 0.5),
+    ]
 
 
 def test_paths_of_a_file_are_relative_to_it(tmp_path: Path) -> None:
@@ -65,7 +68,7 @@ def test_settings_change_the_training_and_the_base() -> None:
 
 def test_data_of_the_command_replaces_the_recipes() -> None:
     recipe = add_data(parse_train_recipe(TEXT), {"code": [Path("a.db"), Path("b.db")]})
-    assert [one.path for one in recipe.stages[1].data] == ["a.db", "b.db"]
+    assert [source.path for source in recipe.stages[1].data] == ["a.db", "b.db"]
     assert recipe.stages[0].data[0].path == "society.jsonl"
 
 

@@ -53,7 +53,7 @@ async def test_a_stage_teaches_its_facts_to_the_file_that_play_reads(tmp_path: P
     known = json.loads(
         (tmp_path / "out" / "data" / "01-colours" / "train.jsonl").read_text("utf-8").splitlines()[0]
     )
-    question, answer = (said["content"] for said in known["messages"])
+    question, answer = (message["content"] for message in known["messages"])
     assert [await ask(trained, number, question) == answer for number in (0, 1, 2)] == [False, True, True]
     first, last = (stage.manifest for stage in trained.stages[1:])
     assert first["loss"]["train"] < first["loss"]["first"] / 4

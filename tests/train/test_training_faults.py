@@ -100,7 +100,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_the_same_stage_goes_on(
             resize(disk, "100m")
         assert not (root / "01-colours" / "model.gguf").exists()
         seen = train_here(root, lambda *_: None)
-        assert next(one for one in seen if one["event"] == "began")["step"] == STEPS
+        assert next(event for event in seen if event["event"] == "began")["step"] == STEPS
         assert (root / "01-colours" / "model.gguf").exists()
 
 
@@ -126,7 +126,7 @@ def test_a_stage_trains_on_the_tokens_that_were_forecast(prepared: Path, tmp_pat
     root = shutil.copytree(prepared, tmp_path / "out")
     recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
     forecast = forecast_stages(recipe, read_json(root / "prepared.json"))
-    steps = [one for one in train_here(root, lambda *_: None) if one["event"] == "step"]
+    steps = [event for event in train_here(root, lambda *_: None) if event["event"] == "step"]
     assert steps[-1]["tokens"] == forecast["stages"][0]["tokens"] > 0
     assert steps[-1]["step"] == forecast["stages"][0]["steps"] == STEPS
 
@@ -150,7 +150,7 @@ def test_a_lost_gpu_ends_the_stage_which_resumes_at_its_last_checkpoint(
     assert told.startswith("The GPU was lost: AcceleratorError: CUDA error: unspecified launch failure\n")
     assert "resumes at the last checkpoint" in told
     seen = train_here(root, lambda *_: None)
-    assert next(one for one in seen if one["event"] == "began")["step"] == 4
+    assert next(event for event in seen if event["event"] == "began")["step"] == 4
 
 
 def test_too_little_memory_is_told_with_what_needs_less() -> None:
@@ -183,8 +183,8 @@ def test_a_diverging_stage_ends_and_its_last_checkpoint_is_good(prepared: Path, 
         nonlocal overflow
         overflow = event == "saved" and values["step"] == 4
 
-    def spoil(_module: Any, _given: Any, found: Any) -> Any:
-        return found * float("inf") if overflow and isinstance(found, torch.Tensor) else None
+    def spoil(_module: Any, _inputs: Any, output: Any) -> Any:
+        return output * float("inf") if overflow and isinstance(output, torch.Tensor) else None
 
     hook = torch.nn.modules.module.register_module_forward_hook(spoil)
     try:
@@ -195,7 +195,7 @@ def test_a_diverging_stage_ends_and_its_last_checkpoint_is_good(prepared: Path, 
     finally:
         hook.remove()
     (weights,) = (root / "01-colours" / "checkpoints").glob("checkpoint-4/model.safetensors")
-    assert all(bool(one.isfinite().all()) for one in load_file(weights).values())
+    assert all(bool(weight.isfinite().all()) for weight in load_file(weights).values())
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named_and_kept(prepared: Path, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_kept(prepared: Path, tmp_
     assert "remove this folder" in told
     shutil.rmtree(checkpoint)
     seen = train_here(root, lambda *_: None)
-    assert next(one for one in seen if one["event"] == "began")["step"] == 0
+    assert next(event for event in seen if event["event"] == "began")["step"] == 0
 
 
 def test_a_model_that_changed_since_the_stage_before_is_refused(prepared: Path, tmp_path: Path) -> None:
@@ -268,17 +268,17 @@ async def test_a_training_that_was_moved_goes_on_with_the_same_data_and_base_alo
 
     seen: list[Mapping[str, Any]] = []
     trained = await train_recipe(again, seen.append)
-    assert [one["name"] for one in seen if one["event"] == "kept"] == ["colours"]
-    assert [one.name for one in trained.stages] == ["base", "colours", "sizes"]
+    assert [event["name"] for event in seen if event["event"] == "kept"] == ["colours"]
+    assert [stage.name for stage in trained.stages] == ["base", "colours", "sizes"]
     manifest = json.loads((moved / "out" / "02-sizes" / "manifest.json").read_text("utf-8"))
     assert manifest["weights"] == hash_weights(moved / "out" / "02-sizes" / "model")
 
 
 async def test_a_training_process_that_another_ends_says_so(tmp_path: Path) -> None:
     async def end() -> None:
-        while not (found := list_workers()):
+        while not (workers := list_workers()):
             await asyncio.sleep(0.001)
-        os.kill(found[0], signal.SIGTERM)
+        os.kill(workers[0], signal.SIGTERM)
 
     ending = asyncio.create_task(end())
     with pytest.raises(WorkerStopped, match="ended the training process with SIGTERM") as stopped:

@@ -11,8 +11,7 @@ import io
 import sys
 from collections.abc import Callable
 
-ask: Callable[[str, tuple[object, ...], dict[str, object]], dict[str, object]]
-"""The session provides it."""
+ask: Callable[[str, tuple[object, ...], dict[str, object]], dict[str, object]]  # The session provides it
 
 
 class SolutionStopped(BaseException):

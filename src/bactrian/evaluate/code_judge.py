@@ -29,6 +29,7 @@ from bactrian.sandbox.tiers import Tier
 # What the judge says of a solution.
 
 
+# The kinds of verdicts, and what they mean.
 KINDS: dict[str, str] = {
     "passed": "every check passes",
     "wrong": "a check fails",
@@ -43,7 +44,6 @@ KINDS: dict[str, str] = {
     "unsupported": "a value that cannot leave the sandbox: neither right nor wrong",
     "judge_error": "the check itself failed or hung: neither right nor wrong",
 }
-"""The kinds of verdicts, and what they mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,9 @@ class Verdict:
     """What the judge says of a solution."""
 
     kind: str
-    detail: str = ""
-    """The check that fails, or the exception."""
-    calls: int = 0
-    """Calls of the solution's functions."""
-    cpu: float = 0.0
-    """Seconds of CPU time in the sandbox, with the start of the interpreter."""
+    detail: str = ""  # The check that fails, or the exception
+    calls: int = 0  # Calls of the solution's functions
+    cpu: float = 0.0  # Seconds of CPU time in the sandbox, with the start of the interpreter
 
     @property
     def passed(self) -> bool:
@@ -69,10 +66,8 @@ class Verdict:
 
 
 _PATIENCE = 30.0
-_CHECK_CPU = 3600.0
-"""Seconds of CPU time of one process of checks, for many solutions."""
-_ATTEMPTS = 3
-"""Starts of a sandbox before the judge gives up."""
+_CHECK_CPU = 3600.0  # Seconds of CPU time of one process of checks, for many solutions
+_ATTEMPTS = 3  # Starts of a sandbox before the judge gives up
 _STOPS: dict[str, str] = {"time": "timeout", "memory": "memory", "output": "output"}
 
 

@@ -73,8 +73,7 @@ class Score:
     kinds: dict[str, int]
     passes: tuple[PassAtK, ...]
     by_temperature: dict[str, tuple[PassAtK, ...]]
-    left_out: tuple[int, ...]
-    """Values of k that need more samples of each problem than there are."""
+    left_out: tuple[int, ...]  # Values of k that need more samples of each problem than there are
 
     def to_json(self) -> dict[str, Any]:
         """Return the score as JSON content."""
@@ -97,7 +96,7 @@ class Score:
 
 
 def compute_score(samples: SolutionSet, verdicts: Sequence[Verdict], ks: Sequence[int]) -> Score:
-    """Return the score of ``samples``, whose verdicts are given in the same order."""
+    """Return the score of ``samples``, whose verdicts come in the same order."""
     kinds = Counter(verdict.kind for verdict in verdicts)
     groups: defaultdict[str, dict[str, list[bool]]] = defaultdict(dict)
     for solution, verdict in zip(samples.solutions, verdicts, strict=True):

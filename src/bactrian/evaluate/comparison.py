@@ -208,10 +208,8 @@ def write_winner(comparison: Json, first: str, second: str) -> str:
 # The strengths of several ways.
 
 
-_SYSTEMS = 3
-"""Fewest systems for which strengths say more than the shares of a pair."""
-_STRENGTH_RESAMPLES = 500
-"""Fewer resamples than usual, because each one is a separate fit."""
+_SYSTEMS = 3  # Fewest systems for which strengths say more than the shares of a pair
+_STRENGTH_RESAMPLES = 500  # Fewer resamples than usual, because each one is a separate fit
 
 
 def estimate_strengths(judges: Mapping[str, Mapping[Pair, Sequence[JudgedTask]]]) -> Json:
@@ -253,8 +251,7 @@ class ComparedRuns:
     """The runs of a comparison."""
 
     solutions: Path
-    verdicts: Mapping[str, Path]
-    """By the judge's name."""
+    verdicts: Mapping[str, Path]  # By the judge's name
 
 
 async def describe_solutions(solutions: Path) -> Json:
@@ -302,7 +299,7 @@ async def build_comparison_report(runs: ComparedRuns, *, by_roles: bool = False)
     """Return the report on a run of solutions and the verdicts on it.
 
     Raises:
-        BactrianError: no verdict was given yet.
+        BactrianError: there is no verdict yet.
         StoreError: a run cannot be read.
     """
     solutions, verdicts = runs.solutions, runs.verdicts
@@ -376,7 +373,7 @@ def _list_warnings(state: Json, comparisons: Sequence[Json], judges: Sequence[st
         for way, name in state["models"].items():
             if _find_family(judge) == _find_family(name):
                 yield (
-                    f"The judge {judge} and {titles[way]} ({name}) are of one family; judges prefer their own."
+                    f"The judge {judge} and {titles[way]} ({name}) are of the same family, which judges prefer."
                 )
     for comparison in comparisons:
         judge = comparison["judge"]
@@ -394,14 +391,14 @@ def _list_warnings(state: Json, comparisons: Sequence[Json], judges: Sequence[st
 
 
 def _find_family(name: str) -> str:
-    """Return the first word of a model's name: ``gpt-4o`` and ``gpt-3.5`` are of one family."""
+    """Return the first word of a model's name: ``gpt-4o`` and ``gpt-3.5`` are of the same family."""
     model = name.partition("@")[0].rpartition("/")[2].rpartition(":")[2]
     word = re.match(r"[a-z]+", model.lower())
     return word[0] if word else model
 
 
 def write_page(path: Path, template: str, report: Json) -> None:
-    """Write ``report`` as a self-contained page to ``path``, by a file in the folder `pages`; an earlier one goes.
+    """Write ``report`` as a self-contained page to ``path``, by a file in the folder `pages`; an older page goes.
 
     Raises:
         InputError: the file cannot be written.
@@ -439,7 +436,7 @@ async def write_dilemma(solutions: Path, path: Path) -> int:
     """Write the tasks that have an extracted solution and a single answer, and return how many there are.
 
     The app reads the keys ``specified_task``, ``gpt_solution`` and ``summary``; CAMEL's extractor writes
-    ``solution_extraction`` instead of the last one, so both are there.
+    ``solution_extraction`` instead of the last stage, so both are there.
 
     Raises:
         InputError: there is none, or the file cannot be written.

@@ -42,15 +42,12 @@ from bactrian.store import RunStore, open_store
 class Step:
     """One question of a session."""
 
-    agent: str
-    """The agent that answers: the speaker of the turn."""
+    agent: str  # The agent that answers: the speaker of the turn
     model: Model
     system: str
     question: str
-    form: ResponseFormat | None = None
-    """The format of the answer; None for free text."""
-    index: int = 0
-    """Position among the agent's answers in the session, from 0, for a replayed model."""
+    form: ResponseFormat | None = None  # The format of the answer; None for free text
+    index: int = 0  # Position among the agent's answers in the session, from 0, for a replayed model
 
 
 async def ask_steps(
@@ -139,10 +136,11 @@ def _make_session(
 # The solutions of one task, which are compared with each other.
 
 
+# How a solution comes about. `extraction` and `against`: extracted from the conversation, or from that of
+# another run on the same task. `single_shot` and `chain_of_thought`: one answer, plain or thought out step by
+# step. Any other name is that of a model that answers questions, such as `first`, `second` or the name of a
+# stage.
 Way = str
-"""How a solution comes about. ``extraction`` and ``against``: extracted from the conversation, or from that of another
-run on the same task. ``single_shot`` and ``chain_of_thought``: one answer, plain or thought out step by step. Any other
-name is that of a model that answers questions, such as ``first``, ``second`` or the name of a stage."""
 TITLES: Mapping[Way, str] = {
     "extraction": "Role-play",
     "against": "Other role-play",
@@ -151,8 +149,8 @@ TITLES: Mapping[Way, str] = {
     "first": "First model",
     "second": "Second model",
 }
+# Assumed tokens of prompt and completion; other ways have those of a single answer.
 _TOKENS: Mapping[Way, tuple[int, int]] = {"extraction": (6500, 900), "against": (6500, 900)}
-"""Assumed tokens of prompt and completion; other ways have those of a single answer."""
 _USUAL_TOKENS = (150, 500)
 _SMALL_LONGEST = 400
 _TEMPERATURE = 0.2
@@ -300,8 +298,7 @@ def write_extraction(conversation: Session, *, small: bool = False) -> tuple[str
 
 
 JUDGE = "judge"
-_PROMPT_TOKENS, _ANSWER_TOKENS = 1700, 150
-"""Assumed tokens of one judgement."""
+_PROMPT_TOKENS, _ANSWER_TOKENS = 1700, 150  # Assumed tokens of one judgement
 
 
 class Verdicts(JobSpec):

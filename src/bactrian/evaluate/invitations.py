@@ -21,20 +21,16 @@ from bactrian.records.text import clean_text
 
 _FILE = "invitations.json"
 _LONGEST_NAME = 64
-_BYTES = 18
-"""Random bytes of a token: 24 characters."""
+_BYTES = 18  # Random bytes of a token: 24 characters
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
     """A voter and the hash of the voter's token."""
 
-    voter: str
-    """A pseudonym."""
-    digest: str
-    """SHA-256 of the token, hexadecimal."""
-    created: float
-    """Seconds since 1970."""
+    voter: str  # A pseudonym
+    digest: str  # SHA-256 of the token, hexadecimal
+    created: float  # Seconds since 1970
 
 
 _ADAPTER = TypeAdapter(dict[str, list[Invitation]])

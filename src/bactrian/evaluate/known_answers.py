@@ -36,25 +36,19 @@ class Domain:
 
     key: str
     title: str
-    ending: str
-    """Follows each invented name."""
-    answer: str
-    """Template of a sentence with ``{name}`` and ``{value}``."""
+    ending: str  # Follows each invented name
+    answer: str  # Template of a sentence with `{name}` and `{value}`
     values: tuple[str, ...]
-    training: tuple[str, ...]
-    """Wordings of a question with ``{name}``, for training."""
-    asked: tuple[str, ...]
-    """Wordings that are never trained, for asking."""
+    training: tuple[str, ...]  # Wordings of a question with `{name}`, for training
+    asked: tuple[str, ...]  # Wordings that are never trained, for asking
 
 
 @dataclass(frozen=True, slots=True)
 class DomainSet:
     """The domains in the order of the paper's stages, and what their conversations have in common."""
 
-    system: str
-    """System prompt of each conversation and of each question."""
-    reply: str
-    """Template of a reply with ``{answer}``, in the form of the inception protocol."""
+    system: str  # System prompt of each conversation and of each question
+    reply: str  # Template of a reply with `{answer}`, in the form of the inception protocol
     domains: tuple[Domain, ...]
 
     def find(self, key: str) -> Domain:
@@ -91,12 +85,10 @@ _SECOND = "dan dor fen gar lin mar nel pok rin sul tav vek".split()
 class FactSize:
     """How much is taught and asked."""
 
-    facts: int = 12
-    """Facts of each domain that are taught."""
+    facts: int = 12  # Facts of each domain that are taught
+    # Facts of each domain that are asked and never taught: right answers to them are guesses.
     untaught: int = 3
-    """Facts of each domain that are asked and never taught: right answers to them are guesses."""
-    wordings: int = 6
-    """Wordings in which each fact is taught."""
+    wordings: int = 6  # Wordings in which each fact is taught
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +108,7 @@ class KnownQuestion:
 
     text: str
     fact: Fact
-    wording: int
-    """0-based position among the domain's wordings for asking."""
+    wording: int  # 0-based position among the domain's wordings for asking
 
     @property
     def id(self) -> str:
@@ -225,8 +216,8 @@ def write_reply(texts: DomainSet, fact: Fact) -> str:
 FACTS = "known-answers.json"
 QUESTIONS = "questions.jsonl"
 RECIPE = "recipe.toml"
+# The base that is made from nothing: a small model with random weights, and a tokenizer of its own.
 NOTHING = "nothing"
-"""The base that is made from nothing: a small model with random weights, and a tokenizer of its own."""
 _TUNED_SIZE = FactSize(facts=10, wordings=4)
 
 
@@ -240,7 +231,7 @@ def write_study(folder: Path, known: KnownAnswers, base: str, steps: int | None 
     """Write the facts, conversations, questions and recipe into ``folder``, unless they are there.
 
     ``base`` is :data:`NOTHING`, ``built-in``, a file or folder, or a name of the Hub; ``steps`` is the length of a
-    stage, None for the usual one.
+    stage, None for the usual size.
 
     Raises:
         InputError: the folder contains other facts, or another recipe, or cannot be written.
@@ -305,10 +296,8 @@ class Graded:
     """What one reply is worth."""
 
     question: KnownQuestion
-    right: bool
-    """True if the reply contains the answer, and no other answer of the domain."""
-    in_form: bool
-    """True if the reply has the form of the inception protocol: ``Solution: … Next request.``"""
+    right: bool  # True if the reply contains the answer, and no other answer of the domain
+    in_form: bool  # True if the reply has the form of the inception protocol: `Solution: … Next request.`
 
 
 def grade_reply(question: KnownQuestion, text: str) -> Graded:
@@ -324,15 +313,14 @@ def grade_reply(question: KnownQuestion, text: str) -> Graded:
 # resumable.
 
 
-_LONGEST = 40
-"""Tokens of an answer; a taught answer takes about 15."""
+_LONGEST = 40  # Tokens of an answer; a taught answer takes about 15
 
 
 def build_answer_recipe(questions: Sequence[KnownQuestion], model: str) -> Recipe:
     """Return the recipe that asks ``model`` each question once, without sampling.
 
     The weights of a local model are a part of the recipe: a stage that is trained again does not continue with the
-    answers of the former one.
+    answers of the former stage.
 
     Raises:
         InputError: the file of a local model cannot be read.

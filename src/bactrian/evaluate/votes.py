@@ -27,10 +27,9 @@ from bactrian.stats.comparisons import Agreement, measure_alpha, measure_kappa
 from bactrian.stats.intervals import Proportion
 from bactrian.store import open_store
 
-QUOTA = 3
-"""Votes on a pair, by different people, after which others come first."""
-CHECKED = 0.1
-"""Share of the pairs that are shown a second time, the other way round."""
+QUOTA = 3  # Votes on a pair, by different people, after which others come first
+CHECKED = 0.1  # Share of the pairs that are shown a second time, the other way round
+# How to vote, in seven points.
 GUIDELINE: tuple[str, ...] = (
     "The aim is to learn which of two solutions of a task helps more.",
     "Read the task and both solutions, then give one vote for each pair.",
@@ -40,7 +39,6 @@ GUIDELINE: tuple[str, ...] = (
     "Vote on as many pairs as you like. Some come twice.",
     "You may add a comment to your vote.",
 )
-"""How to vote, in seven points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +47,9 @@ class SolutionPair:
 
     session: str
     task: str
-    pair: str
-    """The two ways, as an item of the axis ``pair``."""
-    solutions: Mapping[str, str]
-    """By way, the first of the pair first."""
-    mark: str = ""
-    """Set by the recipe of the conversations, such as ``red-team``."""
+    pair: str  # The two ways, as an item of the axis `pair`
+    solutions: Mapping[str, str]  # By way, the first of the pair first
+    mark: str = ""  # Set by the recipe of the conversations, such as `red-team`
 
     @property
     def hash(self) -> str:
@@ -67,13 +62,10 @@ class Ballot:
     """A pair as it is shown to a voter."""
 
     shown: SolutionPair
-    left: str
-    """The way on the left."""
+    left: str  # The way on the left
     right: str
-    repeated: bool
-    """True if the voter has seen the pair before, the other way round."""
-    number: int
-    """Its position among the voter's ballots, from 1."""
+    repeated: bool  # True if the voter has seen the pair before, the other way round
+    number: int  # Its position among the voter's ballots, from 1
     total: int
 
 
@@ -158,8 +150,9 @@ def _select_counted(pairs: Sequence[SolutionPair], votes: Sequence[Vote]) -> tup
 # Stores a vote, for any number of voters at once.
 
 
+# Seconds to wait while others write the run: a vote takes milliseconds, and a person looks at the page
+# meanwhile.
 _LONGEST_WAIT = 5.0
-"""Seconds to wait while others write the run: a vote takes milliseconds, and a person looks at the page meanwhile."""
 _PAUSE = 0.05
 _LONGEST_NAME, _LONGEST_COMMENT = 64, 4000
 
@@ -331,7 +324,7 @@ def _find_majority(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def _check_attention(votes: Sequence[Vote]) -> Proportion:
-    """Return how many of the repeated votes say the same as the first one."""
+    """Return how many of the repeated votes agree with the first vote."""
     before = {(vote.voter, vote.session): vote for vote in votes if not vote.repeated}
     pairs = [
         (first, again)
@@ -353,7 +346,7 @@ def _write_proportion(share: Proportion) -> dict[str, Any]:
     return {"count": share.count, "total": share.total, "rate": rate, "low": low, "high": high}
 
 
-# The votes of one evaluation: where they are stored, and what they say in all.
+# The votes of one evaluation: where they are stored, and their results.
 
 
 _SOLUTIONS = "solutions.db"

@@ -13,17 +13,14 @@ from bactrian.charts import HEIGHT, WIDTH, Pair, Plot, draw_plot
 from bactrian.errors import InputError
 from bactrian.train.training_folder import StageFolder, list_stage_folders, measure_usage, read_log, read_plan
 
-MEASURES = ("loss", "held_out", "tokens_per_second", "learning_rate")
-"""What is measured at a step."""
+MEASURES = ("loss", "held_out", "tokens_per_second", "learning_rate")  # What is measured at a step
+# The measure of each line, by its name and style, by the title of the plot.
 _PLOTS: Mapping[str, Mapping[tuple[str, str], str]] = {
     "Loss": {("training", "train"): "loss", ("held out", "held"): "held_out"},
     "Tokens per second": {("tokens per second", "train"): "tokens_per_second"},
 }
-"""The measure of each line, by its name and style, by the title of the plot."""
-_MOST_POINTS = 400
-"""Points of a line; more are averaged."""
-_MOST_ROWS = 60
-"""Rows of a stage's table; steps between them are averaged."""
+_MOST_POINTS = 400  # Points of a line; more are averaged
+_MOST_ROWS = 60  # Rows of a stage's table; steps between them are averaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +28,7 @@ class TrainingRow:
     """One or more steps of a stage; numbers are means, None where nothing was measured."""
 
     stage: str
-    step: int
-    """The last of the steps."""
+    step: int  # The last of the steps
     loss: float | None
     held_out: float | None
     tokens_per_second: float | None
@@ -46,12 +42,10 @@ class StageCurves:
     name: str
     is_complete: bool
     steps: int
-    of: int
-    """Steps of the whole stage; 0 if it has not begun."""
+    of: int  # Steps of the whole stage; 0 if it has not begun
     seconds: float
     peak_bytes: int
-    rows: tuple[TrainingRow, ...]
-    """Every logged step."""
+    rows: tuple[TrainingRow, ...]  # Every logged step
 
     @property
     def held_out(self) -> tuple[float, float] | None:

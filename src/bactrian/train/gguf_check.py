@@ -18,8 +18,8 @@ from bactrian.train.training_folder import name_gguf
 
 EXPECTED = "expected.json"
 PROMPTS = "prompts.json"
+# Largest mean difference of log-probabilities. Rounding to 16 bits makes a few hundredths.
 MOST_DIFFERENCE = 0.5
-"""Largest mean difference of log-probabilities. Rounding to 16 bits makes a few hundredths."""
 _WINDOW = 4096
 
 
@@ -56,10 +56,10 @@ async def check_stage_gguf(folder: Path, kind: str = "f16") -> dict[str, Any] | 
 
 
 def compare_rankings(pairs: Sequence[tuple[Sequence[tuple[int, float]], dict[int, float]]]) -> dict[str, Any]:
-    """Compare the expected most likely tokens of each prompt with those found, as log-probabilities.
+    """Compare the expected most likely tokens of each prompt with the computed ones, as log-probabilities.
 
     ``same_choice`` counts the prompts with the same most likely token.
-    An expected first choice that is not among those found counts as a large difference.
+    An expected first choice that is not among the computed ones counts as a large difference.
     """
     differences = [
         abs(score - ranked[token])

@@ -23,10 +23,10 @@ from bactrian.train.curves import draw_losses
 from bactrian.train.gguf_check import check_stage_gguf, check_template
 from bactrian.train.training_data import (
     check_moved_data,
-    find_base_place,
-    find_data_places,
+    find_base_path,
+    find_data_paths,
     prepare_data,
-    strip_places,
+    strip_paths,
 )
 from bactrian.train.training_folder import (
     MANIFEST,
@@ -47,17 +47,16 @@ from bactrian.train.training_folder import (
 from bactrian.train.training_process import check_libraries, find_launcher, run_worker
 from bactrian.train.training_recipe import NEW, TrainRecipe, add_data, load_train_recipe
 
-_FORWARD = 1 / 3
-"""Cost of an evaluated token, relative to a trained one: forward without backward."""
+_FORWARD = 1 / 3  # Cost of an evaluated token, relative to a trained one: forward without backward
+# Operations per weight and trained token (Kaplan et al. 2020, section 2.1).
 _FLOPS_A_TOKEN = 6
-"""Operations per weight and trained token (Kaplan et al. 2020, section 2.1)."""
+# Operations a second: of an A100 in bf16, at the 40 % that trainings commonly reach, and of a processor's
+# thread, for which the built-in model had 6e10 to 8e10 (docs/train.md).
 _SPEED = {"cuda": 312e12 * 0.4, "cpu": 6e10}
-"""Operations a second: of an A100 in bf16, at the 40 % that trainings commonly reach, and of a processor's thread, for
-which the built-in model had 6e10 to 8e10 (docs/train.md)."""
+# In full: 32-bit weight, gradient and the two moments of AdamW. Below adapters: the weight alone.
 _BYTES_A_WEIGHT = {"full": 16, "lora": 4, "qlora": 1}
-"""In full: 32-bit weight, gradient and the two moments of AdamW. Below adapters: the weight alone."""
+# Steps after which a training's own speed and memory say more than the number of its weights.
 MEASURED_STEPS = 20
-"""Steps after which a training's own speed and memory say more than the number of its weights."""
 
 
 def forecast_stages(
@@ -67,7 +66,7 @@ def forecast_stages(
 
     Args:
         recipe: What is trained.
-        prepared: What a worker counted and found: tokens by stage, the machine, and the bytes of the weights.
+        prepared: What a worker measured: tokens by stage, the machine, and the bytes of the weights.
         measured: The last of the training's steps, if it has done enough of them to tell its speed and memory.
     """
     training, machine, weights = recipe.training, prepared["machine"], int(prepared["weights"])
@@ -113,26 +112,23 @@ def find_measured_step(folders: Sequence[StageFolder]) -> Mapping[str, Any] | No
     return steps[-1] if len(steps) >= MEASURED_STEPS else None
 
 
-OnEvent = Callable[[Mapping[str, Any]], None]
-"""Receives what happens: dictionaries with the key ``event``."""
+OnEvent = Callable[[Mapping[str, Any]], None]  # Receives what happens: dictionaries with the key `event`
 _LOCK = ".lock"
 _WORKER_LOG = "worker.log"
+# Settings of a training that may differ when it is resumed: they change time and memory only.
 _FREE = frozenset(("per_device", "checkpointing", "save_minutes", "devices", "accelerate", "tf32"))
-"""Settings of a training that may differ when it is resumed: they change time and memory only."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainOrder:
     """What to train, and where."""
 
-    recipe: str | TrainRecipe
-    """Name or path of a recipe, or a recipe."""
+    recipe: str | TrainRecipe  # Name or path of a recipe, or a recipe
+    # Folder of the training. One that contains the same training is continued.
     out: Path
-    """Folder of the training. One that contains the same training is continued."""
+    # Runs or JSON lines by stage, instead of the recipe's; the empty name is the only stage.
     data: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
-    """Runs or JSON lines by stage, instead of the recipe's; the empty name is the only stage."""
-    settings: Sequence[str] = ()
-    """Changes to the recipe, ``key=value``."""
+    settings: Sequence[str] = ()  # Changes to the recipe, `key=value`
 
     def read_recipe(self) -> TrainRecipe:
         """Return the recipe with its data. Raises InputError if it cannot be used."""
@@ -191,10 +187,10 @@ async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> dict[str, A
     if (out / PLAN).exists():
         plan = read_plan(out)
         check_same(plan["recipe"], content, out)
-        if find_data_places(plan["recipe"]) != find_data_places(content):
+        if find_data_paths(plan["recipe"]) != find_data_paths(content):
             tell({"event": "reading"})
             await check_moved_data(recipe, plan["data"], out)
-        has_base = has_base and find_base_place(plan["recipe"]) == find_base_place(content)
+        has_base = has_base and find_base_path(plan["recipe"]) == find_base_path(content)
         write_json(out / PLAN, {**plan, "recipe": content})
     else:
         _check_unused(out)
@@ -279,7 +275,7 @@ def _describe(
 
 def _write_card(path: Path, manifest: Mapping[str, Any], recipe: TrainRecipe) -> None:
     """Write the card of a stage from its manifest. Every number in it was measured."""
-    # A card is Markdown, which its own filters escape.
+    # A card is Markdown, which its filters escape.
     environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701
     environment.filters.update(
         markdown=to_markdown,
@@ -306,7 +302,7 @@ def _show_loss(loss: float | None) -> str:
 
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
-    """Raise InputError if the recipe of a folder is another one than ``now``, apart from limits of time and memory."""
+    """Raise InputError if the recipe of a folder differs from ``now``, apart from limits of time and memory."""
     old, new = _strip_free(_complete(before)), _strip_free(now)
     if old != new:
         differences = find_differences(old, new) or ["another version of bactrian began it"]
@@ -326,8 +322,8 @@ def _complete(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _strip_free(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe without what does not change the result: limits, and the places of files."""
-    content = strip_places(content)
+    """Return a recipe without what does not change the result: limits, and the paths of files."""
+    content = strip_paths(content)
     training = {key: value for key, value in content["training"].items() if key not in _FREE}
     return {**content, "description": "", "training": training}
 

@@ -1,7 +1,7 @@
 """The data of a training: conversations from runs and JSON lines, divided into those to train on and those held out.
 
 A held-out conversation shares nothing with the training data of any stage: neither its id, nor its group (a pair of
-roles), nor 13 consecutive words of what is said.
+roles), nor 13 consecutive words of a message.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ from bactrian.store import open_store
 from bactrian.train.training_folder import StageFolder, list_stage_folders
 from bactrian.train.training_recipe import DataSource, Stage, TrainRecipe, modify_data_paths
 
-ChatMessage = dict[str, str]
-"""A message: ``role`` (system, user or assistant) and ``content``."""
+ChatMessage = dict[str, str]  # A message: `role` (system, user or assistant) and `content`
 ROLES = ("system", "user", "assistant")
 
 
@@ -49,8 +48,7 @@ class Conversation:
     """Messages whose assistant is learned."""
 
     id: str
-    group: str
-    """What must not be divided between training and held-out data, such as a pair of roles."""
+    group: str  # What must not be divided between training and held-out data, such as a pair of roles
     messages: Sequence[ChatMessage]
 
     def to_json(self) -> str:
@@ -59,7 +57,7 @@ class Conversation:
         return json.dumps(values, ensure_ascii=False) + "\n"
 
     def list_texts(self) -> list[str]:
-        """Return what was said, without the system prompt, which conversations share."""
+        """Return the messages without the system prompt, which conversations share."""
         return [message["content"] for message in self.messages if message["role"] != "system"]
 
 
@@ -137,7 +135,7 @@ def find_fault(messages: Sequence[ChatMessage]) -> str | None:
 
 
 def hash_messages(messages: Sequence[ChatMessage]) -> str:
-    """Return a short hash of what is said, ignoring white space at the ends."""
+    """Return a short hash of the messages, ignoring white space at the ends."""
     text = json.dumps(
         [[message["role"], message["content"].strip()] for message in messages], ensure_ascii=False
     )
@@ -166,8 +164,7 @@ class ReadCounts:
     """Counts the used and the omitted conversations of a source."""
 
     used: int = 0
-    left_out: Counter[str] = field(default_factory=Counter[str])
-    """Number by reason."""
+    left_out: Counter[str] = field(default_factory=Counter[str])  # Number by reason
 
 
 async def read_source(source: DataSource, counts: ReadCounts) -> AsyncIterator[Conversation]:
@@ -267,10 +264,8 @@ def _is_in_share(name: str, share: float, counts: ReadCounts) -> bool:
 # Divides conversations, without a leak.
 
 
-MOST_HELD_OUT = 500
-"""Conversations; more would not make the loss on them more certain, and cost time."""
-_NOT_SAID = frozenset(("id", "question_id", "role", "category"))
-"""Keys whose values are not texts."""
+MOST_HELD_OUT = 500  # Conversations; more would not make the loss on them more certain, and cost time
+_NO_TEXTS = frozenset(("id", "question_id", "role", "category"))  # Keys whose values are not texts
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -280,8 +275,7 @@ class Division:
 
     train: Sequence[Conversation]
     held_out: Sequence[Conversation]
-    leaks: int
-    """Conversations of held-out groups that quote training data, and are in neither part."""
+    leaks: int  # Conversations of held-out groups that quote training data, and are in neither part
 
 
 def divide(stages: Sequence[Sequence[Conversation]], share: float) -> list[Division]:
@@ -326,11 +320,10 @@ def _list_marks(conversation: Conversation) -> Iterable[str]:
 class ForbiddenTexts:
     """Texts that a model must not be trained on, such as the questions of an evaluation."""
 
-    whole: frozenset[str]
-    """Texts as words in lower case, for those too short to have 13 words."""
+    whole: frozenset[str]  # Texts as words in lower case, for those too short to have 13 words
     grams: frozenset[str]
 
-    def is_said_in(self, messages: Sequence[ChatMessage]) -> bool:
+    def occurs_in(self, messages: Sequence[ChatMessage]) -> bool:
         """Return True if a message is one of the texts, or shares 13 consecutive words with one."""
         return any(
             _to_words(message["content"]) in self.whole
@@ -365,7 +358,7 @@ def read_forbidden(paths: Iterable[Path]) -> ForbiddenTexts:
 
 
 def _list_strings(line: str) -> list[str]:
-    """Return the texts of a line: all strings of a JSON value that are said, or the line itself."""
+    """Return the texts of a line: all strings of a JSON value that are texts, or the line itself."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -377,7 +370,7 @@ def _list_strings(line: str) -> list[str]:
         if isinstance(item, str):
             texts.append(item)
         elif isinstance(item, dict):
-            stack += [inner for key, inner in cast("dict[str, Any]", item).items() if key not in _NOT_SAID]
+            stack += [inner for key, inner in cast("dict[str, Any]", item).items() if key not in _NO_TEXTS]
         elif isinstance(item, list):
             stack += cast("list[Any]", item)
     return texts
@@ -433,7 +426,7 @@ async def _read_stage(
         source = source if stage.side is None else source.model_copy(update={"side": stage.side})  # noqa: PLW2901
         counts = ReadCounts()
         async for conversation in read_source(source, counts):
-            if forbidden.is_said_in(conversation.messages):
+            if forbidden.occurs_in(conversation.messages):
                 counts.left_out["says a held-out text"] += 1
             elif conversation.id in conversations:
                 counts.left_out["the same id"] += 1
@@ -467,7 +460,7 @@ def _write_lines(path: Path, conversations: Sequence[Conversation]) -> dict[str,
 _PARTS = ("train", "held_out")
 
 
-def strip_places(content: Mapping[str, Any]) -> dict[str, Any]:
+def strip_paths(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe whose paths are names of files only."""
     base = {
         key: _take_name(value) if key in ("model", "template") and value is not None else value
@@ -476,19 +469,19 @@ def strip_places(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**modify_data_paths(content, _take_name), "base": base}
 
 
-def find_base_place(content: Mapping[str, Any]) -> tuple[object, object]:
+def find_base_path(content: Mapping[str, Any]) -> tuple[object, object]:
     """Return where a recipe finds its base model, and the template."""
     return content["base"].get("model"), content["base"].get("template")
 
 
-def find_data_places(content: Mapping[str, Any]) -> list[str]:
+def find_data_paths(content: Mapping[str, Any]) -> list[str]:
     """Return where a recipe finds its data."""
     data = [source["path"] for stage in content["stages"] for source in stage["data"]]
     return [*data, *content.get("held_out_files", ())]
 
 
 async def check_moved_data(recipe: TrainRecipe, before: Sequence[Mapping[str, Any]], out: Path) -> None:
-    """Check that the data of ``recipe``, at its new place, is that which the plan of ``out`` describes.
+    """Check that the data of ``recipe``, at its new path, is the data that the plan of ``out`` describes.
 
     Raises:
         InputError: it is other data, or cannot be read.

@@ -2,7 +2,7 @@
 
 Each reply is learned after exactly the text that ``play`` would send before it: the chat template rendered up to that
 message, with the beginning of a reply. So no template needs to mark the assistant's parts, and a template that shows
-earlier messages in another way than they were sent is found out. The stop token is learned with each reply.
+earlier messages in another way than they were sent is noticed. The stop token is learned with each reply.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import NamedTuple
 from bactrian.errors import InputError
 from bactrian.train.training_data import ChatMessage
 
+# Renders messages with a chat template; True adds the beginning of a reply.
 Render = Callable[[Sequence[ChatMessage], bool], str]
-"""Renders messages with a chat template; True adds the beginning of a reply."""
+# Returns the tokens of a safe text (see `protect_controls`); adds no token at its ends.
 Encode = Callable[[str], list[int]]
-"""Returns the tokens of a safe text (see :func:`protect_controls`); adds no token at its ends."""
-IGNORED = -100
-"""Label of a token that is not learned."""
+IGNORED = -100  # Label of a token that is not learned
+# Instead of a control token's name inside a message, as `play` writes it.
 STAND_IN = re.compile("\ufdd0([0-9]+)\ufdd1")
-"""Instead of a control token's name inside a message, as ``play`` writes it."""
 
 
 class TemplatePiece(NamedTuple):
@@ -51,14 +50,11 @@ class CutCounts:
 
     conversations: int = 0
     pairs: int = 0
-    split: int = 0
-    """Conversations that became several examples."""
-    truncated: int = 0
-    """Pairs that do not fit alone; the reply's end is cut off."""
-    empty: int = 0
-    """Replies without a word, which are not learned."""
+    split: int = 0  # Conversations that became several examples
+    truncated: int = 0  # Pairs that do not fit alone; the reply's end is cut off
+    empty: int = 0  # Replies without a word, which are not learned
+    # Ids of conversations with a pair of which no token of the reply would be left.
     lost: list[str] = field(default_factory=list[str])
-    """Ids of conversations with a pair of which no token of the reply would be left."""
 
     def check(self, lost_at_most: float, where: str) -> None:
         """Raise InputError if more of the pairs are lost than allowed, or all."""
@@ -130,14 +126,11 @@ class Cutter:
 
     render: Render
     encode: Encode
-    stops: tuple[str, ...]
-    """Texts of the tokens that end a reply."""
-    controls: tuple[str, ...] = ()
-    """Names of control tokens, which are plain text inside a message."""
-    start: tuple[int, ...] = ()
-    """Tokens before each text; empty if the template writes them itself."""
+    stops: tuple[str, ...]  # Texts of the tokens that end a reply
+    controls: tuple[str, ...] = ()  # Names of control tokens, which are plain text inside a message
+    start: tuple[int, ...] = ()  # Tokens before each text; empty if the template writes them itself
+    # Encodes what follows other text, where that gives other tokens than `encode`.
     encode_reply: Encode | None = None
-    """Encodes what follows other text, where that gives other tokens than ``encode``."""
 
     def encode_prompt(self, text: str) -> list[int]:
         """Return the tokens of a text that nothing precedes, as ``play`` sends it."""
@@ -161,7 +154,7 @@ class Cutter:
     def render_pieces(self, messages: Sequence[ChatMessage]) -> list[TemplatePiece]:
         """Return the rendered conversation, divided where a reply begins and ends.
 
-        An empty reply is not learned: it is a part of what was said before the next one.
+        An empty reply is not learned: it is a part of the conversation before the next reply.
 
         Raises:
             InputError: the template cannot render it, shows earlier messages differently, or ends no reply.

@@ -14,15 +14,12 @@ from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json
 from bactrian.records.text import to_json
 
-FORMAT = 1
-"""Version of the manifests."""
+FORMAT = 1  # Version of the manifests
 PLAN = "plan.json"
 MANIFEST = "manifest.json"
 BASE = "base"
-STOPPED = 75
-"""Exit code of a worker that was stopped and can be resumed."""
-COMPLETE = "complete"
-"""File that marks a whole checkpoint; it is written last."""
+STOPPED = 75  # Exit code of a worker that was stopped and can be resumed
+COMPLETE = "complete"  # File that marks a whole checkpoint; it is written last
 
 
 @dataclass(frozen=True, slots=True)

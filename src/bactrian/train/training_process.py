@@ -22,14 +22,12 @@ from bactrian.errors import BactrianError, InputError, MissingExtra
 from bactrian.train.training_folder import STOPPED
 from bactrian.train.training_recipe import Training
 
-_PATIENCE = 60.0
-"""Seconds that a stage has to finish a step and save a checkpoint."""
+_PATIENCE = 60.0  # Seconds that a stage has to finish a step and save a checkpoint
+# Compiled kernels that oneDNN keeps, by default 1,024. Each length of an example has another one, and a stage
+# gathered hundreds of megabytes. 32 are as fast as 1,024; 8 are too few for one length, and 9 % slower.
 _KERNELS = "32"
-"""Compiled kernels that oneDNN keeps, by default 1,024. Each length of an example has its own, and a stage gathered
-hundreds of megabytes of them. 32 are as fast as 1,024; 8 are too few for one length, and 9 % slower."""
 _LOG_LINES = 3
-_LOOK = 0.4
-"""Seconds for which the cores are watched before a worker starts."""
+_LOOK = 0.4  # Seconds for which the cores are watched before a worker starts
 _RESUMES = "Run the same command: it resumes at the last checkpoint."
 EXTRA = ("torch", "transformers", "trl", "peft", "datasets", "accelerate", "gguf")
 

@@ -1,4 +1,4 @@
-"""A training recipe: its schema, and how one is read, changed by settings and checked; chat templates by name."""
+"""A training recipe: its schema, and how it is read, changed by settings and checked; chat templates by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 from bactrian.errors import InputError, RecipeError
 from bactrian.files.toml import (
     FileKind,
-    Place,
+    KeyPath,
     TomlSource,
     check_table,
     explain_validation_error,
@@ -26,17 +26,15 @@ from bactrian.recipes.load import parse_value
 from bactrian.recipes.schema import Filled, Part, make_fault
 from bactrian.records.turn import Speaker
 
-BUILT_IN_BASE = "built-in"
-"""The base model that comes with the program."""
-NEW = "made from nothing"
-"""Name of a base model that a recipe made."""
+BUILT_IN_BASE = "built-in"  # The base model that comes with the program
+NEW = "made from nothing"  # Name of a base model that a recipe made
 Method = Literal["full", "lora", "qlora"]
 Count = Annotated[int, Field(gt=0, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+# A path, or the name of a model: not blank, and without NUL.
 FilePath = Annotated[str, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
-"""A path, or the name of a model: not blank, and without NUL."""
+# Of a model made from nothing: 16 GB of memory, and more weights than the data of any recipe can teach.
 _MOST_WEIGHTS = 1_000_000_000
-"""Of a model made from nothing: 16 GB of memory, and more than the data of any recipe can teach it from nothing."""
 _STAGE_NAME = r"^[a-z0-9][a-z0-9-]{0,63}$"
 
 
@@ -59,7 +57,7 @@ class NewModel(Part):
 
 
 class Base(Part):
-    """The model to begin with: a name or a path, or one made from nothing."""
+    """The model to begin with: a name or a path, or a model made from nothing."""
 
     model: FilePath | None = Field(
         default=None, description="built-in, a .gguf file, a folder of transformers, or a name of the Hub."
@@ -72,7 +70,7 @@ class Base(Part):
     )
 
     @model_validator(mode="after")
-    def _is_one_of_both(self) -> Self:
+    def _has_a_source(self) -> Self:
         if (self.model is None) == (self.new is None):
             raise make_fault("give either a model or [base.new]", "model")
         return self
@@ -206,7 +204,7 @@ class TrainRecipe(Part):
         default=("f16",), description="Forms of the files for play; f16 is always written."
     )
     held_out_files: tuple[FilePath, ...] = Field(
-        default=(), description="Questions that no stage may be trained on: JSON lines, or one text a line."
+        default=(), description="Questions that no stage may be trained on: JSON lines, or a text a line."
     )
 
     @model_validator(mode="after")
@@ -235,7 +233,7 @@ def load_train_recipe(name_or_path: str, settings: Sequence[str] = ()) -> TrainR
     """Read a built-in recipe or a file, change it by ``settings`` (``training.epochs=1``), and check it.
 
     Raises:
-        RecipeError: it cannot be read, or is not a training recipe; the place is named.
+        RecipeError: it cannot be read, or is not a training recipe; the message names the line.
         InputError: a setting names nothing, or its value does not fit.
     """
     source = find_file(name_or_path, _find_folder(), _KIND)
@@ -261,7 +259,7 @@ def add_data(recipe: TrainRecipe, data: Mapping[str, Sequence[Path]]) -> TrainRe
     if "" in paths:
         if len(names) > 1:
             raise InputError(
-                f"The recipe has {len(names)} stages; name the one that this data is for.",
+                f"The recipe has {len(names)} stages; name the stage of this data.",
                 where=str(paths[""][0]),
                 next=f"Write STAGE=PATH, with one of {', '.join(names)}.",
             )
@@ -288,7 +286,7 @@ def _find_folder() -> Traversable:
 
 def _read(source: TomlSource, settings: Sequence[str], folder: Path | None) -> TrainRecipe:
     data = source.table()
-    changed: set[Place] = set()
+    changed: set[KeyPath] = set()
     for setting in settings:
         changed.add(_apply_setting(setting, data))
     try:
@@ -298,8 +296,8 @@ def _read(source: TomlSource, settings: Sequence[str], folder: Path | None) -> T
     return recipe if folder is None else _resolve_paths(recipe, folder)
 
 
-def _apply_setting(setting: str, data: dict[str, Any]) -> Place:
-    """Change ``data`` by ``key=value``; ``epochs`` alone is the training's. Return the changed place."""
+def _apply_setting(setting: str, data: dict[str, Any]) -> KeyPath:
+    """Change ``data`` by ``key=value``; ``epochs`` alone is the training's. Return the path of the changed value."""
     key, equals, written = setting.partition("=")
     key = key.strip()
     if not equals or not key:
@@ -314,7 +312,7 @@ def _apply_setting(setting: str, data: dict[str, Any]) -> Place:
             raise InputError(f"{key!r} cannot be set.", where="--set", next="For example: training.epochs=1")
         table = cast("dict[str, Any]", inner)
     table[parts[-1]] = parse_value(written.strip())
-    if parts[0] == "base" and parts[1] in ("model", "new"):  # one replaces the other
+    if parts[0] == "base" and parts[1] in ("model", "new"):  # The new key replaces the other
         check_table(data.get("base")).pop("new" if parts[1] == "model" else "model", None)
     return tuple(parts)
 

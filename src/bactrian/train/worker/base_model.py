@@ -30,11 +30,11 @@ from bactrian.train.training_recipe import BUILT_IN_BASE, NEW, Base, NewModel, T
 from bactrian.train.worker.gguf_file import can_write, read_metadata, write_gguf
 
 CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+# ChatML, which llama.cpp knows. It adds no system prompt.
 TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "
     "+ '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-"""ChatML, which llama.cpp knows. It adds no system prompt."""
 
 
 def make_new_model(spec: NewModel, texts: Iterable[str], seed: int, folder: Path) -> None:
@@ -81,19 +81,16 @@ def _train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokeniz
     return tokenizer
 
 
-_LARGEST_COPY = 4_000_000_000
-"""Bytes of a base model of which a GGUF copy is written without being asked."""
+_LARGEST_COPY = 4_000_000_000  # Bytes of a base model of which a GGUF copy is written without being asked
 
 
 @dataclass(frozen=True, slots=True)
 class OpenBase:
     """The base model."""
 
-    model: Path
-    """Folder of transformers."""
+    model: Path  # Folder of transformers
     gguf: Path | None
-    source: Path | None
-    """The GGUF file that it was converted from."""
+    source: Path | None  # The GGUF file that it was converted from
     name: str
     sha256: str
     license: str | None

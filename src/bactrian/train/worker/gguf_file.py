@@ -77,9 +77,9 @@ def add_vocabulary(writer: GGUFWriter, folder: Path, template: str | None = None
         if known is not None:
             add(known)
     writer.add_add_bos_token(_adds_bos(raw))
-    own_template = folder / "chat_template.jinja"
-    if template or own_template.exists():
-        writer.add_chat_template(template or own_template.read_text("utf-8"))
+    in_folder = folder / "chat_template.jinja"
+    if template or in_folder.exists():
+        writer.add_chat_template(template or in_folder.read_text("utf-8"))
 
 
 def _adds_bos(raw: dict[str, Any]) -> bool:
@@ -102,11 +102,10 @@ _KINDS = {
     "f16": (GGMLQuantizationType.F16, LlamaFileType.MOSTLY_F16),
     "q8_0": (GGMLQuantizationType.Q8_0, LlamaFileType.MOSTLY_Q8_0),
 }
-_OWN = frozenset(("general.architecture", "general.file_type", "general.quantization_version"))
-"""Keys that are not copied from the source."""
+# Keys that are not copied from the source.
+_WRITTEN = frozenset(("general.architecture", "general.file_type", "general.quantization_version"))
 _TEMPLATE = "tokenizer.chat_template"
-_ROWS = 32
-"""Values of a block of Q8_0; a row of another length stays F16."""
+_ROWS = 32  # Values of a block of Q8_0; a row of another length stays F16
 
 
 def can_write(folder: Path) -> bool:
@@ -192,7 +191,7 @@ def _iterate_tensors(folder: Path) -> Any:
 
 def _copy_metadata(writer: GGUFWriter, source: Path, without: frozenset[str]) -> None:
     for key, field in GGUFReader(source).fields.items():
-        if key.startswith("GGUF.") or key in _OWN | without:
+        if key.startswith("GGUF.") or key in _WRITTEN | without:
             continue
         inner = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
         writer.add_key_value(key, field.contents(), field.types[0], sub_type=inner)

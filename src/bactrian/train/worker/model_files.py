@@ -18,16 +18,15 @@ from safetensors import SafetensorError
 from bactrian.errors import InputError
 from bactrian.train.training_recipe import Training
 
+# Flags of processors that compute in bf16; others emulate it, slower than fp32.
 _BF16 = ("amx_bf16", "avx512_bf16")
-"""Flags of processors that compute in bf16; others emulate it, slower than fp32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """The device of a stage."""
 
-    device: str
-    """``cuda`` or ``cpu``."""
+    device: str  # `cuda` or `cpu`
     bf16: bool
     name: str
 

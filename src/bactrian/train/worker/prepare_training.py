@@ -44,17 +44,15 @@ from bactrian.train.worker.worker_events import Emit
 
 _FEATURES = Features({"input_ids": ArrowSequence(Value("int32")), "labels": ArrowSequence(Value("int32"))})
 PARTS = ("train", "held-out")
-_PREVIEWED = 50
-"""Examples that the preview shows."""
+_PREVIEWED = 50  # Examples that the preview shows
 
 
 # The tokenizer, and how it cuts conversations: by a chat template, or as pairs of texts.
 
 
-_SPACE = "\u2581"
-"""A space, as SentencePiece writes it."""
+_SPACE = "\u2581"  # A space, as SentencePiece writes it
+# Stands for the prompt before a reply. It merges with nothing in SentencePiece's vocabularies of bytes.
 _BEFORE = "\n"
-"""Stands for the prompt before a reply. It merges with nothing in SentencePiece's vocabularies of bytes."""
 
 
 def open_tokenizer(model: str, base: Base) -> Any:
@@ -316,9 +314,9 @@ def _check_same(described: dict[str, Any], folder: StageFolder, where: str) -> N
     before = folder.read_manifest()
     if (before["base"]["sha256"], before["template"]) != (described["base"]["sha256"], described["template"]):
         raise InputError(
-            "This is another base model than the one that the training was begun with.",
+            "The training was begun with another base model.",
             where=where,
-            next="Put the former one back, or use another --out: what is trained so far is kept.",
+            next="Put the former model back, or use another --out: what is trained so far is kept.",
         )
 
 

@@ -132,7 +132,7 @@ class StageWatch(TrainerCallback):
                 raise BactrianError(
                     f"The {title} is not a number at step {state.global_step}: the training has diverged.{kept}",
                     where=args.output_dir,
-                    next="Use --set learning_rate=… with a smaller one, or --set precision=fp32, and another --out.",
+                    next="Use --set learning_rate=… with a smaller rate, or --set precision=fp32, and another --out.",
                 )
         if not state.is_world_process_zero:
             return
@@ -163,7 +163,7 @@ class StageWatch(TrainerCallback):
                     shutil.rmtree(other, ignore_errors=True)
             self._emit("saved", step=state.global_step)
 
-    def _ask_to_stop(self, *_given: object) -> None:
+    def _ask_to_stop(self, *_signal: object) -> None:
         self._stopping = True
 
 
@@ -245,10 +245,8 @@ def measure_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.T
 
 EXPECTED = "expected.json"
 _PROMPTS = 12
-_LONGEST = 512
-"""Tokens of a prompt."""
-_TOP = 10
-"""Most likely tokens that are compared."""
+_LONGEST = 512  # Tokens of a prompt
+_TOP = 10  # Most likely tokens that are compared
 
 
 def write_expected(folder: Path, data: Any) -> None:

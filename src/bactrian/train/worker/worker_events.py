@@ -13,13 +13,12 @@ from typing import Any
 
 from bactrian.errors import BactrianError, InputError
 
-Emit = Callable[..., None]
-"""Sends an event with its values."""
+Emit = Callable[..., None]  # Sends an event with its values
 
 
 def open_events() -> Emit:
     """Return the function that sends events. What libraries print goes to standard error from now on."""
-    if os.environ.get("RANK", "0") != "0":  # of several GPUs, one speaks
+    if os.environ.get("RANK", "0") != "0":  # Of several GPUs, only the first reports
         os.dup2(2, 1)
         return _stay_silent
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -52,7 +51,7 @@ _LESS = "Add --set per_device=1 or --set checkpointing=true: the result is the s
 _RESUMES = "run the same command: it resumes at the last checkpoint."
 _NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|CUDA out of memory")
 _NO_SPACE = re.compile(
-    # PyTorch gives the reason of a failed write only in its own words.
+    # PyTorch gives the reason of a failed write only in words.
     r"No space left|File too large|Disk quota exceeded|os error (27|28|122)|PytorchStreamWriter failed"
     r"|\d+ requested and \d+ written|unexpected pos \d+ vs"
 )
