@@ -23,7 +23,7 @@ SIZES = {
     "misalignment": 25_000,
     "translate": 10,
 }
-OWN = """
+RECIPE = """
 name = "own"
 [[axes]]
 name = "role"
@@ -41,8 +41,8 @@ idea = "{{ task }}"
 """
 
 
-def own(folder: Path, *changes: tuple[str, str]) -> str:
-    text = OWN
+def write_recipe(folder: Path, *changes: tuple[str, str]) -> str:
+    text = RECIPE
     for old, new in changes:
         assert old in text
         text = text.replace(old, new, 1)
@@ -56,9 +56,9 @@ def test_the_built_in_recipes_have_the_papers_sizes() -> None:
 
 
 def test_the_papers_lists_are_given_and_can_be_asked_for_anew() -> None:
-    given = load_recipe("ai-society").axes[0].items
-    assert given is not None
-    assert (given[0], given[-1], len(given)) == ("Accountant", "Zoologist", 50)
+    items = load_recipe("ai-society").axes[0].items
+    assert items is not None
+    assert (items[0], items[-1], len(items)) == ("Accountant", "Zoologist", 50)
     fresh = load_recipe("ai-society", ["fresh=true"])
     assert [axis.items for axis in fresh.axes] == [None, None, None]
 
@@ -88,12 +88,12 @@ def numbers(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, f
 @pytest.mark.parametrize("name", list_recipes())
 def test_every_number_of_a_built_in_recipe_can_be_changed(name: str) -> None:
     before = load_recipe(name).content()
-    found = dict(numbers(before))
-    assert len(found) >= 3
-    for key, value in found.items():
+    numbered = dict(numbers(before))
+    assert len(numbered) >= 3
+    for key, value in numbered.items():
         other = value - (1 if value > 1 else 0.1) if value else 1
         changed = dict(numbers(load_recipe(name, [f"{key}={other}"]).content()))
-        assert {each for each in found if found[each] != changed[each]} == {key}
+        assert {each for each in numbered if numbered[each] != changed[each]} == {key}
 
 
 def test_the_papers_temperatures_can_be_changed() -> None:
@@ -124,7 +124,7 @@ def test_differences_name_what_changed() -> None:
 
 def test_a_list_may_stand_in_a_file_beside_the_recipe(tmp_path: Path) -> None:
     (tmp_path / "roles.txt").write_text("Chef\n\n Pilot \nNurse\n")
-    recipe = load_recipe(own(tmp_path, ('given = ["Chef", "Pilot"]', 'file = "roles.txt"')))
+    recipe = load_recipe(write_recipe(tmp_path, ('given = ["Chef", "Pilot"]', 'file = "roles.txt"')))
     assert recipe.axes[0].items == ("Chef", "Pilot")
     assert recipe.content()["axes"][0]["given"] == ["Chef", "Pilot", "Nurse"]
 
@@ -135,7 +135,7 @@ def test_a_list_may_stand_in_a_file_beside_the_recipe(tmp_path: Path) -> None:
 )
 def test_a_list_file_may_count_its_lines(tmp_path: Path, lines: str, items: tuple[str, ...]) -> None:
     (tmp_path / "roles.txt").write_text(lines)
-    recipe = load_recipe(own(tmp_path, ('given = ["Chef", "Pilot"]', 'file = "roles.txt"')))
+    recipe = load_recipe(write_recipe(tmp_path, ('given = ["Chef", "Pilot"]', 'file = "roles.txt"')))
     assert recipe.axes[0].items == items
 
 
@@ -150,19 +150,19 @@ def test_a_list_file_may_count_its_lines(tmp_path: Path, lines: str, items: tupl
 def test_a_list_that_is_too_large_or_no_text_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "roles.txt").write_bytes(content)
     with pytest.raises(RecipeError, match=says):
-        load_recipe(own(tmp_path, ('given = ["Chef", "Pilot"]', 'file = "roles.txt"')))
+        load_recipe(write_recipe(tmp_path, ('given = ["Chef", "Pilot"]', 'file = "roles.txt"')))
 
 
 def test_an_axis_may_be_given_some_items_and_ask_for_the_others(tmp_path: Path) -> None:
     more = ('given = ["Chef", "Pilot"]', 'given = ["Chef"]\nask = "List {{ count }} roles."')
-    axis = load_recipe(own(tmp_path, more)).axes[0]
+    axis = load_recipe(write_recipe(tmp_path, more)).axes[0]
     assert (axis.first, axis.items) == (("Chef",), None)
 
 
 @pytest.mark.parametrize("value", ["2\ncount = 5", "1" * 5000])
 def test_a_setting_is_one_value(tmp_path: Path, value: str) -> None:
     with pytest.raises(RecipeError, match=r"axes.role.count"):
-        load_recipe(own(tmp_path), [f"role.count={value}"])
+        load_recipe(write_recipe(tmp_path), [f"role.count={value}"])
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_setting_is_one_value(tmp_path: Path, value: str) -> None:
 )
 def test_a_faulty_recipe_names_the_fault_and_its_place(tmp_path: Path, old: str, new: str, says: str) -> None:
     with pytest.raises(RecipeError, match=says):
-        load_recipe(own(tmp_path, (old, new)))
+        load_recipe(write_recipe(tmp_path, (old, new)))
 
 
 @pytest.mark.parametrize("setting", ["task.cout=5", "nothing=1", "task", "=3", "axes=3", "role.name.x=2"])
@@ -248,15 +248,15 @@ def test_a_fault_that_was_set_is_not_sought_in_the_file(setting: str, says: str)
 
 def test_a_recipe_as_editors_on_windows_save_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
-    path.write_bytes(b"\xef\xbb\xbf" + OWN.replace("\n", "\r\n").encode())
+    path.write_bytes(b"\xef\xbb\xbf" + RECIPE.replace("\n", "\r\n").encode())
     assert load_recipe(str(path)).size == 6
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (OWN.encode("utf-16"), r"own.toml:1:1: The recipe is not UTF-8 text"),
-        (OWN.encode() + b"# \xff", r"own.toml:16:3: The recipe is not UTF-8 text"),
+        (RECIPE.encode("utf-16"), r"own.toml:1:1: The recipe is not UTF-8 text"),
+        (RECIPE.encode() + b"# \xff", r"own.toml:16:3: The recipe is not UTF-8 text"),
         (b"#" * 10_000_000, r"own.toml: The recipe has 10,000,000 bytes; the limit is 262,144"),
         (b"", r"own.toml:1:1: The key 'name' is missing"),
     ],

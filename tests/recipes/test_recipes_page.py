@@ -63,9 +63,9 @@ def test_every_key_is_on_the_page(part: type[BaseModel]) -> None:
 def test_the_defaults_on_the_page_are_those_of_the_program() -> None:
     rows = re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]+) \|", PAGE, re.MULTILINE)
     fields = {**Recipe.model_fields, **RolePlay.model_fields, **Axis.model_fields}
-    said = {key: default for key, default in rows if key in fields and default.isdigit()}
-    assert said == {"max_tokens": "4096", "word_limit": "50"}
-    assert all(fields[key].default == int(default) for key, default in said.items())
+    documented = {key: default for key, default in rows if key in fields and default.isdigit()}
+    assert documented == {"max_tokens": "4096", "word_limit": "50"}
+    assert all(fields[key].default == int(default) for key, default in documented.items())
     needed = {key for key, default in rows if default == "needed"}
     assert needed == {"name", "count", "idea"}
 

@@ -53,24 +53,24 @@ def whole(recipe: dict[str, Any]) -> dict[str, Any]:
     return {"description": "Mine.", **recipe}
 
 
-def places(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    if place:
-        yield place
+def list_paths(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if path:
+        yield path
     if isinstance(value, dict):
         for key, each in cast("dict[str, object]", value).items():
-            yield from places(each, (*place, key))
+            yield from list_paths(each, (*path, key))
     elif isinstance(value, list):
         for number, each in enumerate(cast("list[object]", value)):
-            yield from places(each, (*place, number))
+            yield from list_paths(each, (*path, number))
 
 
-def altered(recipe: dict[str, Any], place: tuple[str | int, ...], *value: Any) -> dict[str, Any]:
-    """The recipe with another value at ``place``, or with none."""
+def altered(recipe: dict[str, Any], path: tuple[str | int, ...], *value: Any) -> dict[str, Any]:
+    """The recipe with another value at ``path``, or with none."""
     changed = copy.deepcopy(recipe)
     table: Any = changed
-    for part in place[:-1]:
+    for part in path[:-1]:
         table = table[part]
-    key: Any = place[-1]
+    key: Any = path[-1]
     if isinstance(key, int):
         table[key : key + 1] = value
     elif value:
@@ -90,8 +90,8 @@ def fault(recipe: dict[str, Any]) -> str | None:
 
 
 def alike(recipe: dict[str, Any]) -> bool:
-    found = fault(recipe)
-    return found in OF_SEVERAL_KEYS or JUDGE.is_valid(recipe) == (found is None)
+    reason = fault(recipe)
+    return reason in OF_SEVERAL_KEYS or JUDGE.is_valid(recipe) == (reason is None)
 
 
 def test_the_published_schema_is_a_schema() -> None:
@@ -114,11 +114,11 @@ def test_the_built_in_recipes_please_the_schema(name: str) -> None:
 def test_a_key_less_a_key_more_or_a_wrong_value_is_judged_alike(recipe: dict[str, Any]) -> None:
     recipe = whole(recipe)
     refused = 0
-    for place in places(recipe):
-        changes = [altered(recipe, place), *(altered(recipe, place, value) for value in WRONG)]
-        if isinstance(place[-1], str):
-            changes.append(altered(altered(recipe, place, 1), (*place[:-1], f"{place[-1]}x"), 1))
+    for path in list_paths(recipe):
+        changes = [altered(recipe, path), *(altered(recipe, path, value) for value in WRONG)]
+        if isinstance(path[-1], str):
+            changes.append(altered(altered(recipe, path, 1), (*path[:-1], f"{path[-1]}x"), 1))
         for change in changes:
-            assert alike(change), (place, change)
+            assert alike(change), (path, change)
             refused += fault(change) is not None
     assert refused > 50

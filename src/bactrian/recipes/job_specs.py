@@ -14,12 +14,12 @@ from bactrian.recipes.parameters import parse_endings
 from bactrian.recipes.schema import Filled, JobSpec, Recipe, Temperature, make_fault
 
 
-def _join(given: object) -> object:
-    match given:
+def _join(value: object) -> object:
+    match value:
         case list() | tuple():
-            return ",".join(map(str, cast("Sequence[object]", given)))
+            return ",".join(map(str, cast("Sequence[object]", value)))
         case _:
-            return given
+            return value
 
 
 def _check_endings(text: str) -> str:
@@ -58,7 +58,7 @@ class RolePlay(JobSpec):
     user_description: Annotated[str, Field(description="Template: who the user is.")] = ""
     prompts: Annotated[
         str | None,
-        Field(description="Prompt pack: a name or a file. Default: the one that suits the models."),
+        Field(description="Prompt pack: a name or a file. Default: the pack that suits the models."),
     ] = None
     specify: Annotated[bool, Field(strict=True, description="Make the idea concrete first.")] = True
     word_limit: Annotated[int, Field(gt=0, strict=True, description="Words of the specified task.")] = 50
@@ -156,7 +156,7 @@ class Translate(JobSpec):
     max_tokens: Annotated[int, Field(gt=0, strict=True)] = 4096
 
     def check(self, recipe: Recipe) -> None:
-        """Check that the one axis is the language, and that its items are given."""
+        """Check that the only axis is the language, and that its items are given."""
         axes = recipe.axes
         if len(axes) != 1 or axes[0].name != "language":
             raise make_fault("a translation has one axis, and its name is language", "axes", 0, "name")
@@ -174,7 +174,7 @@ class SocietyJob(JobSpec):
     task: Annotated[Filled, Field(description="Template of its task.")]
     prompts: Annotated[
         str | None,
-        Field(description="Prompt pack of its role-plays. Default: the one that suits the models."),
+        Field(description="Prompt pack of its role-plays. Default: the pack that suits the models."),
     ] = None
     protocol: Annotated[
         Literal["free", "enforced"] | None,
@@ -218,8 +218,8 @@ def build_recipe(
 
 
 def _load_spec(name: str) -> type[JobSpec]:
-    found = load_plugin(JOBS, name)
-    spec: object = getattr(found, "spec", None)
+    plugin = load_plugin(JOBS, name)
+    spec: object = getattr(plugin, "spec", None)
     if not (isinstance(spec, type) and issubclass(spec, JobSpec)) or spec.key != name:
         raise InputError(
             f"What a package registers as {name!r} under {JOBS!r} is not a kind of job.",

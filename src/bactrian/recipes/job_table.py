@@ -17,7 +17,7 @@ from bactrian.files.toml import suggest_name
 from bactrian.recipes.schema import Axis, Recipe
 from bactrian.records.text import clean_text
 
-AXIS = "job"  # The one axis of a recipe with a table; its items are rows as JSON arrays
+AXIS = "job"  # The only axis of a recipe with a table; its items are rows as JSON arrays
 _LARGEST = 64 * 1024 * 1024
 _MOST = 1_000_000
 _LINES = (".jsonl", ".ndjson")
@@ -30,13 +30,13 @@ class JobTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     where: str  # The file, for messages
-    places: tuple[str, ...] = ()  # Where each row stands, for messages
+    labels: tuple[str, ...] = ()  # Where each row stands, for messages
 
 
 def read_job_table(path: Path) -> JobTable:
     """Read a table: ``.jsonl`` with an object a line, or text with a header and values between commas.
 
-    Semicolons and tabs may take the place of commas.
+    Semicolons and tabs may replace commas.
 
     Raises:
         InputError: the file cannot be read or is not a table; the message names the line.
@@ -66,19 +66,19 @@ def build_job_table(
     """Return the table of ``records``, which all have the same keys and texts as values.
 
     Raises:
-        InputError: there is no record, or one does not fit; the message names it.
+        InputError: there is no record, or a record does not fit; the message names it.
     """
     numbered = enumerate(records, start=1) if isinstance(records, Sequence) else records
     columns: tuple[str, ...] = ()
     rows: dict[tuple[str, ...], str] = {}
     for number, record in numbered:
-        place = f"{unit} {number}"
+        label = f"{unit} {number}"
         columns = columns or tuple(record)
         if set(record) != set(columns):
             odd = sorted(set(record) ^ set(columns))
             verb = "has no" if odd[0] in columns else "has a"
             raise _fail(
-                f"{place.capitalize()} {verb} {odd[0]!r}, unlike the first.",
+                f"{label.capitalize()} {verb} {odd[0]!r}, unlike the first.",
                 where,
                 "Give all rows the same keys.",
             )
@@ -86,12 +86,12 @@ def build_job_table(
         for column in columns:
             value = record[column]
             if not isinstance(value, str) or "\0" in value:
-                raise _fail(f"{place.capitalize()}: {column!r} is not a text.", where, "Put it in quotes.")
+                raise _fail(f"{label.capitalize()}: {column!r} is not a text.", where, "Put it in quotes.")
             values.append(clean_text(value.strip()))
         if (row := tuple(values)) in rows:
-            what = f"{place.capitalize()} and {rows[row]} are the same job."
+            what = f"{label.capitalize()} and {rows[row]} are the same job."
             raise _fail(what, where, "Leave one of them out, or add a column that differs.")
-        rows[row] = place
+        rows[row] = label
         if len(rows) > _MOST:
             raise _fail(f"The table has more than {_MOST:,} jobs.", where, "Divide it among several runs.")
     if not rows:
@@ -106,7 +106,7 @@ def apply_job_table(recipe: Recipe, table: JobTable) -> Recipe:
     recipe's template.
 
     Raises:
-        InputError: a column is unknown, one is missing or a value is empty.
+        InputError: a column is unknown or missing, or a value is empty.
     """
     job = recipe.job
     axes = [axis.name for axis in recipe.axes]
@@ -117,17 +117,17 @@ def apply_job_table(recipe: Recipe, table: JobTable) -> Recipe:
         if column not in known:
             what = f"The column {column!r} is not an axis of the recipe.{suggest_name(column, tuple(known))}"
             raise _fail(what, table.where, f"Columns may be {', '.join(known)}.")
-    own = {key: f"{{{{ {key} }}}}" for key in job.templates if key in table.columns and key not in axes}
-    job = job.model_copy(update=own)
+    texts = {key: f"{{{{ {key} }}}}" for key in job.templates if key in table.columns and key not in axes}
+    job = job.model_copy(update=texts)
     needed = _find_needed({key: str(getattr(job, key)) for key in job.templates}, recipe)
     for name, key in needed.items():
         if name not in table.columns and name not in job.placeholders:
             instead = f", or {key!r} with the whole text" if key in job.templates else ""
             raise _fail(f"The table has no column {name!r}.", table.where, f"Add it{instead}.")
-    for row, place in zip(table.rows, table.places, strict=True):
+    for row, label in zip(table.rows, table.labels, strict=True):
         for column, value in zip(table.columns, row, strict=True):
             if not value and column in needed and needed[column] not in _MAY_BE_EMPTY:
-                raise _fail(f"{place.capitalize()}: {column!r} is empty.", table.where, "Fill it in.")
+                raise _fail(f"{label.capitalize()}: {column!r} is empty.", table.where, "Fill it in.")
     items = tuple(json.dumps(row, ensure_ascii=False) for row in table.rows)
     axis = Axis(name=AXIS, count=len(items), given=items, columns=table.columns)
     return recipe.model_copy(update={"axes": (axis,), job.key: job})
@@ -148,11 +148,11 @@ def _find_needed(templates: Mapping[str, str], recipe: Recipe) -> dict[str, str]
         if recipe.critic
         else {}
     )
-    found: dict[str, str] = {}
+    needed: dict[str, str] = {}
     for key, text in {**templates, **critic}.items():
         for name in sorted(meta.find_undeclared_variables(Environment(autoescape=True).parse(text))):
-            found.setdefault(name, key)
-    return found
+            needed.setdefault(name, key)
+    return needed
 
 
 def _read_csv(text: str, where: str) -> Iterator[tuple[int, Mapping[str, object]]]:

@@ -1,4 +1,4 @@
-"""Loads a recipe: reads a built-in one or a file, applies settings, and checks the result."""
+"""Loads a recipe: reads a built-in recipe or a file, applies settings, and checks the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bactrian.errors import InputError, RecipeError
 from bactrian.files.template import TemplateFault, check_template
 from bactrian.files.toml import (
     FileKind,
-    Place,
+    KeyPath,
     TomlSource,
     check_table,
     explain_validation_error,
@@ -41,8 +41,8 @@ _ADDED: dict[str, type[BaseModel]] = {"critic": CriticSpec, "tools": RolePlayToo
 
 def apply_overrides(
     setting: str, data: dict[str, Any], model: type[Recipe], source: TomlSource
-) -> list[Place]:
-    """Change ``data`` as ``setting`` says, and return the places that it changed.
+) -> list[KeyPath]:
+    """Change ``data`` as ``setting`` says, and return the paths of the values that it changed.
 
     Raises:
         InputError: it is not ``key=value``, or its key names nothing.
@@ -75,41 +75,41 @@ def apply_overrides(
             where="--set",
             next=f"`bactrian recipes show {source.where}` shows what it has.",
         )
-    if part.place[:1] == ("axes",) and last in ("given", "file"):  # one replaces the other
+    if part.path[:1] == ("axes",) and last in ("given", "file"):  # The new key replaces the other
         part.table.pop("given", None)
         part.table.pop("file", None)
         part.table.pop("source", None)
     part.table[last] = value
     if name in _ADDED:
         data[name] = part.table
-    elif part.place[:1] == ("parameters",):
+    elif part.path[:1] == ("parameters",):
         _add_parameters(data, part)
-    return [(*part.place, last)]
+    return [(*part.path, last)]
 
 
 def list_tables(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """Return the tables of the list under ``key``; the schema rejects anything else later."""
-    found = data.get(key)
+    entries = data.get(key)
     return [
         cast("dict[str, Any]", each)
-        for each in (cast("list[Any]", found) if isinstance(found, list) else [])
+        for each in (cast("list[Any]", entries) if isinstance(entries, list) else [])
         if isinstance(each, dict)
     ]
 
 
 def _add_parameters(data: dict[str, Any], part: _Part) -> None:
     """Add the table of parameters, or that of one agent in it, if it is missing."""
-    if part.place == ("parameters",):
+    if part.path == ("parameters",):
         data["parameters"] = part.table
     else:
-        data["parameters"] = {**check_table(data.get("parameters")), str(part.place[1]): part.table}
+        data["parameters"] = {**check_table(data.get("parameters")), str(part.path[1]): part.table}
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A table of the recipe whose values can be set."""
 
-    place: Place
+    path: KeyPath
     table: dict[str, Any]
     keys: tuple[str, ...] | None  # None if any key is allowed
 
@@ -131,10 +131,10 @@ def _parts(data: dict[str, Any], model: type[Recipe]) -> dict[str, _Part]:
     parameters = check_table(data.get("parameters"))
     parts["parameters"] = _Part(("parameters",), parameters, tuple(SamplingSpec.model_fields))
     for agent in AGENT_NAMES:
-        own = _Part(
+        part = _Part(
             ("parameters", agent), check_table(parameters.get(agent)), tuple(SamplingSpec.model_fields)
         )
-        parts[f"parameters.{agent}"] = own
+        parts[f"parameters.{agent}"] = part
     for name in model.specs:
         for key, value in check_table(data.get(name)).items():
             if value and check_table(value) is value:
@@ -178,20 +178,20 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     every list that it can be asked for.
 
     Raises:
-        RecipeError: the file cannot be read or is not a recipe; the message names the place.
+        RecipeError: the file cannot be read or is not a recipe; the message names the line.
         InputError: a setting names nothing, or its value does not fit.
     """
     source = find_file(name_or_path, _folder(), _KIND)
     data = source.table()
     model = find_recipe_model(data)
-    changed: set[Place] = set()
+    changed: set[KeyPath] = set()
     for setting in settings:
-        places = apply_overrides(setting, data, model, source)
-        if places[0] in changed and places[0][-1] != "fresh":
+        paths = apply_overrides(setting, data, model, source)
+        if paths[0] in changed and paths[0][-1] != "fresh":
             raise InputError(
                 f"{setting.partition('=')[0].strip()!r} is set twice.", where="--set", next="Set it once."
             )
-        changed.update(places)
+        changed.update(paths)
     _read_lists(data, source, changed)
     resolve_beside(source.where, check_table(data.get("tools")), "python")
     try:
@@ -200,7 +200,7 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
         raise explain_validation_error(error, source, model, changed) from error
     _check_templates(recipe, source, changed)
     in_files = any(axis.source is not None and axis.source.startswith(LIST_FILE) for axis in recipe.axes)
-    return recipe.place_in(str(Path(source.where).parent)) if in_files else recipe
+    return recipe.with_folder(str(Path(source.where).parent)) if in_files else recipe
 
 
 def read_recipe_content(content: Mapping[str, Any]) -> Recipe:
@@ -223,7 +223,7 @@ def _folder() -> Traversable:
     return resources.files("bactrian.recipes").joinpath("built_in")
 
 
-def _read_lists(data: dict[str, Any], source: TomlSource, changed: Collection[Place]) -> None:
+def _read_lists(data: dict[str, Any], source: TomlSource, changed: Collection[KeyPath]) -> None:
     """Replace list files by their lines as given items, so that the run stores them."""
     for number, axis in enumerate(list_tables(data, "axes")):
         name = axis.get("file")
@@ -281,18 +281,18 @@ def _file_error(what: str, next: str, source: TomlSource, part: tuple[int, int] 
     return source.error(what, "file", next, within=part)
 
 
-def _check_templates(recipe: Recipe, source: TomlSource, changed: Collection[Place]) -> None:
-    def check(text: str | None, may: set[str], *place: str | int) -> None:
+def _check_templates(recipe: Recipe, source: TomlSource, changed: Collection[KeyPath]) -> None:
+    def check(text: str | None, may: set[str], *path: str | int) -> None:
         if text is None:
             return
         try:
             check_template(text, may=frozenset(may))
         except TemplateFault as fault:
-            key = str(place[-1])
+            key = str(path[-1])
             what = f"{key!r}, line {fault.line}, {fault.what}."
-            if place in changed:
+            if path in changed:
                 raise RecipeError(what, where="--set", next=fault.next) from fault
-            raise source.error(what, key, fault.next, within=source.part(place)) from fault
+            raise source.error(what, key, fault.next, within=source.part(path)) from fault
 
     known: set[str] = set()
     for number, axis in enumerate(recipe.axes):

@@ -34,7 +34,7 @@ _OF_TURNS = ("max_tokens", "stop", "seed")
 
 
 class Parameters(SamplingSpec):
-    """Parameters of all agents, and of single ones in tables of their own."""
+    """Parameters of all agents, and of single agents in tables of their own."""
 
     user: SamplingSpec | None = None
     assistant: SamplingSpec | None = None
@@ -46,23 +46,23 @@ class Parameters(SamplingSpec):
         """Return what applies to each agent, the general parameters first; agents without any are left out."""
         general = SamplingSpec(**{name: getattr(self, name) for name in SamplingSpec.model_fields})
         of_lists = general.model_copy(update=dict.fromkeys(_OF_TURNS))
-        found: dict[str, tuple[SamplingSpec, ...]] = {}
+        by_agent: dict[str, tuple[SamplingSpec, ...]] = {}
         for name, agents in AGENT_NAMES.items():
-            own: SamplingSpec | None = getattr(self, name)
-            both = (of_lists if name == "lister" else general, own)
+            special: SamplingSpec | None = getattr(self, name)
+            both = (of_lists if name == "lister" else general, special)
             specs = tuple(spec for spec in both if spec is not None and spec != SamplingSpec())
-            found |= dict.fromkeys(agents, specs) if specs else {}
-        return found
+            by_agent |= dict.fromkeys(agents, specs) if specs else {}
+        return by_agent
 
 
-def read_parameters(given: Mapping[str, Any], where: str = "parameters") -> Parameters:
-    """Read parameters that are not from a file: those of all agents, and those of single ones as mappings.
+def read_parameters(values: Mapping[str, Any], where: str = "parameters") -> Parameters:
+    """Read parameters that are not from a file: those of all agents, and those of single agents as mappings.
 
     Raises:
         InputError: a name or a value cannot be used.
     """
     try:
-        return Parameters.model_validate(_write_none(given))
+        return Parameters.model_validate(_write_none(values))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         *_, word = (
@@ -91,10 +91,10 @@ def _name_range(error: ErrorDetails) -> str:
     return f" It is {words[error['type']].format(**error.get('ctx', {}))}." if error["type"] in words else ""
 
 
-def _write_none(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``given`` with Python's None as ``"none"`` for the parameters that can be left out."""
+def _write_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``values`` with Python's None as ``"none"`` for the parameters that can be left out."""
     written: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if value is None and name in _OMITTABLE:
             written[name] = "none"
         elif name in AGENT_NAMES and isinstance(value, Mapping):

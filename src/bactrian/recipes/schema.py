@@ -43,9 +43,9 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def make_fault(what: LiteralString, *place: str | int, **values: object) -> PydanticCustomError:
-    """Return a validation error at ``place`` below the table that pydantic validates."""
-    return PydanticCustomError("placed", what, {"place": place, **values})
+def make_fault(what: LiteralString, *path: str | int, **values: object) -> PydanticCustomError:
+    """Return a validation error at ``path`` below the table that pydantic validates."""
+    return PydanticCustomError("placed", what, {"place": path, **values})
 
 
 LIST_FILE = "file:"  # Prefix of a source that is a file; the template of its path follows
@@ -259,8 +259,8 @@ class ToolsSpec(Part):
 
     @field_validator("python", "mcp", mode="before")
     @classmethod
-    def _one_or_several(cls, given: object) -> object:
-        return (given,) if isinstance(given, str) else given
+    def _one_or_several(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
 
 
 class RolePlayTools(ToolsSpec):
@@ -284,7 +284,7 @@ class JobSpec(Part):
         """Check what lies between this table and the rest of the recipe.
 
         Raises:
-            PydanticCustomError: with the place, as :func:`make_fault` makes it.
+            PydanticCustomError: with the path, as :func:`make_fault` makes it.
         """
 
 
@@ -328,8 +328,8 @@ class Recipe(Part):
         """The folder of its file, in which the files of lists are; empty for the current one."""
         return self._folder
 
-    def place_in(self, folder: str) -> Self:
-        """Return the recipe as one of ``folder``. A run does not keep it, so that both can be moved."""
+    def with_folder(self, folder: str) -> Self:
+        """Return the recipe with the folder of its file, which a run does not keep, so that both can be moved."""
         placed = self.model_copy()
         placed._folder = folder
         return placed
@@ -348,15 +348,15 @@ class Recipe(Part):
         """Return the content of the recipe, as a run stores it."""
         return self.model_dump(mode="json", exclude_none=True)
 
-    def with_parameters(self, given: Mapping[str, Any], where: str) -> Self:
+    def with_parameters(self, values: Mapping[str, Any], where: str) -> Self:
         """Return the recipe with the user's parameters, which take precedence over its own."""
-        return self.model_copy(update={"parameters": merge_parameters(self.parameters, given, where)})
+        return self.model_copy(update={"parameters": merge_parameters(self.parameters, values, where)})
 
     def with_list_sources(self, names: Mapping[str, str]) -> Self:
         """Return the recipe with list sources for some axes. ``names`` contains the source's name by axis."""
-        own = {"given": None, "file": None, "ask": None, "fresh": False}
+        cleared = {"given": None, "file": None, "ask": None, "fresh": False}
         axes = (
-            axis.model_copy(update={**own, "source": names[axis.name]}) if axis.name in names else axis
+            axis.model_copy(update={**cleared, "source": names[axis.name]}) if axis.name in names else axis
             for axis in self.axes
         )
         return self.model_copy(update={"axes": tuple(axes)})
@@ -371,7 +371,7 @@ class Recipe(Part):
             if getattr(self, table) is not None and table not in job.takes:
                 raise make_fault("a recipe with [{key}] cannot have one", table, key=job.key)
         if self.tools is not None and self.critic is not None and to_critic_settings(self.critic).searches:
-            raise make_fault("a search tries out turns that are never said, so it cannot use tools", "tools")
+            raise make_fault("a search tries turns that are never spoken, so it cannot use tools", "tools")
         job.check(self)
         return self
 

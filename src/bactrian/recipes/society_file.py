@@ -69,7 +69,7 @@ class SocietyAgent(Part):
 
 
 class SocietyModels(Part):
-    """Models of those who help in the stages, where a command names no other."""
+    """Models of the helpers in the stages, where a command names no other."""
 
     critic: Annotated[str | None, Field(min_length=1, description="Of the stages' critics.")] = None
     task: Annotated[str | None, Field(min_length=1, description="Of task specifier and planner.")] = None
@@ -216,10 +216,10 @@ def read_society_text(name_or_path: str) -> str:
 
 
 def load_society(name_or_path: str) -> tuple[Society, SocietyPrompts]:
-    """Read a society, a built-in one by its name, and check it.
+    """Read a built-in society by its name, or a file, and check it.
 
     Raises:
-        InputError: the file cannot be read or is not a society; the message names the place.
+        InputError: the file cannot be read or is not a society; the message names the line.
     """
     source = find_file(name_or_path, _folder(), _KIND)
     try:
@@ -265,12 +265,12 @@ def _template(
     key: str,
     text: str,
     may: set[str] | frozenset[str],
-    *place: str | int,
+    *path: str | int,
     must: set[str] | None = None,
 ) -> Template:
     try:
         return compile_template(text, may=frozenset(may), must=frozenset(must or ()))
     except TemplateFault as fault:
         raise source.error(
-            f"{key!r}, line {fault.line}, {fault.what}.", key, fault.next, within=source.part(place)
+            f"{key!r}, line {fault.line}, {fault.what}.", key, fault.next, within=source.part(path)
         ) from fault
