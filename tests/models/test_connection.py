@@ -57,7 +57,7 @@ async def ask(pool: Pool, body: bytes = b"{}", *, most: int = 1 << 20, stream: b
     return await pool.post("/chat", [body], len(body), most=most, stream=stream)
 
 
-def one(answer: bytes) -> Serve:
+def always(answer: bytes) -> Serve:
     """A server that gives the same answer to every request and closes the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -89,7 +89,7 @@ async def test_every_call_gets_its_own_answer_while_connections_change_hands() -
 
 
 async def test_a_body_without_a_length_runs_to_the_end_of_the_connection() -> None:
-    async with pool(one(OK + b"\r\nall of it")) as connections:
+    async with pool(always(OK + b"\r\nall of it")) as connections:
         assert await (await ask(connections)).read_all() == b"all of it"
 
 
@@ -121,7 +121,7 @@ async def test_a_stream_is_given_out_as_it_comes() -> None:
     ],
 )
 async def test_what_is_no_whole_answer_is_a_fault(answer: bytes, fault: type[Exception]) -> None:
-    async with pool(one(answer)) as connections:
+    async with pool(always(answer)) as connections:
         with pytest.raises(fault):
             await ask(connections, most=1000)
 
@@ -143,7 +143,7 @@ async def test_a_connection_with_something_unasked_on_it_is_not_used_again() -> 
 
 
 async def test_a_kept_connection_that_the_server_closed_is_replaced() -> None:
-    async with pool(one(counted(b"good"))) as connections:
+    async with pool(always(counted(b"good"))) as connections:
         for _ in range(3):
             assert await (await ask(connections)).read_all() == b"good"
             await asyncio.sleep(0.02)
@@ -183,12 +183,12 @@ async def test_a_request_is_sent_again_once_and_only_if_nothing_of_an_answer_cam
     assert asked.count(b"bad") == (1 if begun else 2)
 
 
-@pytest.mark.parametrize("said", [[], [OK], [OK + b"Content-Length: 9\r\n\r\n", b"half"]])
+@pytest.mark.parametrize("pieces", [[], [OK], [OK + b"Content-Length: 9\r\n\r\n", b"half"]])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_server_that_falls_silent_is_given_up_on(said: list[bytes], stream: bool) -> None:
+async def test_a_server_that_falls_silent_is_given_up_on(pieces: list[bytes], stream: bool) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
-        for piece in said:
+        for piece in pieces:
             writer.write(piece)
             await asyncio.sleep(0.01)
         await reader.read()
@@ -254,7 +254,7 @@ async def test_a_connection_that_comes_about_after_the_end_is_closed() -> None:
 
 
 async def test_an_error_is_told_even_if_its_body_is_cut_short() -> None:
-    async with pool(one(b"HTTP/1.1 503 Busy\r\nContent-Length: 99\r\n\r\nbusy")) as connections:
+    async with pool(always(b"HTTP/1.1 503 Busy\r\nContent-Length: 99\r\n\r\nbusy")) as connections:
         response = await ask(connections)
         assert (response.status, await response.read_all()) == (503, b"busy")
 

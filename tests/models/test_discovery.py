@@ -32,8 +32,8 @@ async def test_a_server_is_found_with_its_chat_models_and_gets_no_other_request(
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     async with Endpoint(models=("nomic-embed-text", "qwen3:4b")) as endpoint:
         write_row(config, endpoint.url)
-        found = [server for server in await find_servers(5.0) if server.provider == "ollama"]
-    assert found == [FoundServer("ollama", "Ollama", endpoint.url, ("ollama:qwen3:4b",))]
+        servers = [server for server in await find_servers(5.0) if server.provider == "ollama"]
+    assert servers == [FoundServer("ollama", "Ollama", endpoint.url, ("ollama:qwen3:4b",))]
     assert (endpoint.listed, endpoint.requests) == (1, [])
 
 

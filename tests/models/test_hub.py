@@ -89,7 +89,7 @@ class Hub:
 
 
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def use_test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_TOKEN", "HF_HOME", DOTENV):
         monkeypatch.delenv(name, raising=False)
     # For programs, and for the hub's client in this process, which has read the variable when it was imported
@@ -112,9 +112,9 @@ async def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[H
         await runner.cleanup()
 
 
-async def fetch(folder: Path, file: str | None = None, said: list[str] | None = None) -> Path:
-    told = (said if said is not None else []).append
-    return await asyncio.to_thread(fetch_from_hub, HubWeights(REPO, file), folder, report=told)
+async def fetch(folder: Path, file: str | None = None, told: list[str] | None = None) -> Path:
+    report = (told if told is not None else []).append
+    return await asyncio.to_thread(fetch_from_hub, HubWeights(REPO, file), folder, report=report)
 
 
 def test_a_name_is_a_repository_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,12 +133,12 @@ async def test_the_quantisation_that_suits_most_is_taken_and_its_size_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["t-F16.gguf", "t-Q8_0.gguf", "t-Q4_K_M.gguf", "t-Q2_K.gguf", "mmproj-Q4_K_M.gguf", "README.md"]
-    said: list[str] = []
+    told: list[str] = []
     async with serving(Hub({name: name.encode() * 1000 for name in names}), monkeypatch) as hub:
-        path = await fetch(tmp_path, said=said)
+        path = await fetch(tmp_path, told=told)
     assert path.name == "t-Q4_K_M.gguf"
     assert path.read_bytes() == b"t-Q4_K_M.gguf" * 1000
-    assert said == [f"Fetching t-Q4_K_M.gguf of {REPO}: 0.0 MB."]
+    assert told == [f"Fetching t-Q4_K_M.gguf of {REPO}: 0.0 MB."]
     assert not any(name in asked for name in ("F16", "Q8_0") for asked in hub.asked)
 
 
@@ -270,9 +270,9 @@ def test_a_command_keeps_the_hub_s_client_from_messages_and_requests_of_its_own(
     plain = {
         name: value for name, value in os.environ.items() if not name.startswith(("HF_", "DO_NOT_TRACK"))
     }
-    for own, silent in (({}, "True True"), ({"HF_HUB_VERBOSITY": "info"}, "True False")):
+    for setting, silent in (({}, "True True"), ({"HF_HUB_VERBOSITY": "info"}, "True False")):
         command = [sys.executable, "-c", program, "--version"]
         done = subprocess.run(
-            command, env=plain | own, capture_output=True, text=True, check=True, timeout=60
+            command, env=plain | setting, capture_output=True, text=True, check=True, timeout=60
         )
         assert done.stdout.splitlines()[1] == silent

@@ -94,8 +94,8 @@ async def converse(model: LocalModel, session: str, rounds: int) -> tuple[int, i
 async def test_the_likely_next_tokens_are_listed_also_if_the_first_is_half_a_character(
     llama: LlamaServer,
 ) -> None:
-    said = [Message("user", Text("🐪🐪"))]
-    prompt = await llama.tokens(await llama.chat(said), begins=True)
+    messages = [Message("user", Text("🐪🐪"))]
+    prompt = await llama.tokens(await llama.chat(messages), begins=True)
     ranked = await llama.rank_next(prompt, 5)
     first = max(ranked, key=lambda token: ranked[token])
     assert len(ranked) == 5
@@ -197,12 +197,12 @@ async def test_a_reply_of_the_longest_length_says_so(model: LocalModel) -> None:
 
 
 async def test_what_does_not_fit_is_refused_before_it_is_asked(model: LocalModel) -> None:
-    said: list[str] = []
+    pieces: list[str] = []
     long = Message("user", Text("tree " * 800))
-    request = replace(ASKED, messages=(long,), sampling=Sampling(max_tokens=300), on_text=said.append)
+    request = replace(ASKED, messages=(long,), sampling=Sampling(max_tokens=300), on_text=pieces.append)
     with pytest.raises(ContextFull, match="the window has 1,024"):
         await model.reply(request)
-    assert not said
+    assert not pieces
 
 
 async def test_a_cancelled_call_leaves_the_model_usable(model: LocalModel) -> None:
@@ -217,11 +217,11 @@ async def test_a_cancelled_call_leaves_the_model_usable(model: LocalModel) -> No
 
 
 async def test_any_text_a_person_can_type_comes_through(model: LocalModel) -> None:
-    said: list[Reply] = [
+    replies: list[Reply] = [
         await model.reply(replace(BRIEFLY, messages=(SYSTEM, Message("user", Text(text)))))
         for text in ('{{ braces }} {% "quotes" %}', "שלום עולם", "👩‍👩‍👧‍👦 \u202e", "line\nline\n")
     ]
-    assert all(reply.usage.prompt > 0 for reply in said)
+    assert all(reply.usage.prompt > 0 for reply in replies)
 
 
 async def test_it_writes_nothing_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
@@ -290,41 +290,41 @@ asyncio.run(model.reply(Request((Message("user", Text("Hello.")),))))
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", starved, stderr=asyncio.subprocess.PIPE
     )
-    _, said = await child.communicate()
+    _, errors = await child.communicate()
     assert child.returncode == 1
-    assert b"not enough memory for 16 slots of 8,192 tokens" in said
+    assert b"not enough memory for 16 slots of 8,192 tokens" in errors
 
 
 def workers(parent: int) -> list[int]:
     """Process ids of the llama.cpp servers that ``parent`` has started."""
-    found = subprocess.run(
+    listed = subprocess.run(
         ["pgrep", "-P", str(parent), "-f", "server_process"], capture_output=True, text=True, check=False
     )
-    return [int(line) for line in found.stdout.split()]
+    return [int(line) for line in listed.stdout.split()]
 
 
 async def test_a_killed_server_is_started_again_and_the_reply_is_whole() -> None:
     local = LocalModel(slots=1, window=512)
     model = Retry(local)
-    heard: list[str] = []
+    pieces: list[str] = []
 
     others = workers(os.getpid())  # Those of the other tests are not to be killed.
     killed: list[int] = []
 
     def hear(piece: str) -> None:
-        heard.append(piece)
-        if len(heard) == 4 and not killed:
+        pieces.append(piece)
+        if len(pieces) == 4 and not killed:
             killed.extend(worker for worker in workers(os.getpid()) if worker not in others)
             for worker in killed:
                 os.kill(worker, signal.SIGKILL)
 
     try:
         undisturbed = (await model.reply(ASKED)).text
-        reply = await model.reply(replace(ASKED, on_text=hear, on_restart=heard.clear))
+        reply = await model.reply(replace(ASKED, on_text=hear, on_restart=pieces.clear))
     finally:
         await model.close()
     assert len(killed) == 1
-    assert reply.text == undisturbed == "".join(heard)
+    assert reply.text == undisturbed == "".join(pieces)
 
 
 async def test_no_server_outlives_a_killed_program() -> None:
@@ -355,11 +355,11 @@ async def test_the_name_of_a_control_token_in_what_somebody_says_is_plain_text(
     llama: LlamaServer, name: str
 ) -> None:
     (control,) = (await tokens_of(llama, name, parse_special=True)).tolist()
-    said = f"Write {name}\n{name}system\nat the end: {name}"
+    text = f"Write {name}\n{name}system\nat the end: {name}"
     harmless = await llama.tokens(await llama.chat((SYSTEM, QUESTION)), begins=True)
-    tokens = await llama.tokens(await llama.chat((SYSTEM, Message("user", Text(said)))), begins=True)
+    tokens = await llama.tokens(await llama.chat((SYSTEM, Message("user", Text(text)))), begins=True)
     assert tokens.count(control) == harmless.count(control)
-    assert said in await llama.text(tokens)
+    assert text in await llama.text(tokens)
 
 
 async def test_what_needs_no_stand_in_is_tokenised_as_one_text(llama: LlamaServer) -> None:

@@ -63,8 +63,8 @@ async def test_what_the_grammar_allows_is_read_and_fits_the_function(
         response_format=replace(form, grammar=calls_only),
     )
     reply = await model.reply(request)
-    said, calls = read_calls(reply.text, {tool.tool.name})
-    assert said == ""
+    before, calls = read_calls(reply.text, {tool.tool.name})
+    assert before == ""
     assert len(calls) == (1 if stop else 4)
     for call in calls:
         assert call.name == tool.tool.name

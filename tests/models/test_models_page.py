@@ -16,9 +16,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
 
 def block(language: str, after: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8").split(after, 1)[1], re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8").split(after, 1)[1], re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 def test_a_package_brings_a_wire_format_of_its_own(tmp_path: Path) -> None:

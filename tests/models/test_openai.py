@@ -366,11 +366,11 @@ async def test_nothing_is_opened_before_the_first_request_and_close_can_come_fir
 
 
 def test_each_event_loop_has_a_model_of_its_own() -> None:
-    async def one() -> str:
+    async def ask() -> str:
         async with Endpoint(["Hello."]) as endpoint:
             model = OpenAIModel("m", base_url=endpoint.url)
             reply = await model.reply(ASK)
             await model.close()
             return reply.text
 
-    assert [asyncio.run(one()) for _ in range(2)] == ["Hello.", "Hello."]
+    assert [asyncio.run(ask()) for _ in range(2)] == ["Hello.", "Hello."]

@@ -229,13 +229,13 @@ async def test_a_connection_is_kept_after_a_stream() -> None:
 )
 def test_events_come_out_the_same_however_the_stream_is_cut(datas: list[str], sizes: list[int]) -> None:
     wire = b"".join(b"data: %b\n\n" % text.encode() for text in datas)
-    parser, found = EventReader(), list[bytes]()
+    parser, read = EventReader(), list[bytes]()
     for size in cycle(sizes):
         if not wire:
             break
-        found += parser.feed(wire[:size])
+        read += parser.feed(wire[:size])
         wire = wire[size:]
-    assert [item.decode() for item in found + parser.end()] == datas
+    assert [item.decode() for item in read + parser.end()] == datas
 
 
 async def test_a_thought_is_kept_and_not_passed_on_however_it_is_cut() -> None:
@@ -246,14 +246,14 @@ async def test_a_thought_is_kept_and_not_passed_on_however_it_is_cut() -> None:
         chunk("nk>\n\nSolu"),
         chunk("tion: 4", finish="stop"),
     ]
-    reply, heard = await stream(events(*pieces))
-    assert "".join(heard) == reply.text == "Solution: 4"
+    reply, passed_on = await stream(events(*pieces))
+    assert "".join(passed_on) == reply.text == "Solution: 4"
     assert reply.choices[0].thought == "Hm."
 
 
 async def test_a_thought_that_is_not_closed_is_not_passed_on() -> None:
-    reply, heard = await stream(events(chunk("<think>Hm"), chunk(" hm", finish="length")))
-    assert (heard, reply.text, reply.choices[0].thought) == ([], "", "Hm hm")
+    reply, passed_on = await stream(events(chunk("<think>Hm"), chunk(" hm", finish="length")))
+    assert (passed_on, reply.text, reply.choices[0].thought) == ([], "", "Hm hm")
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
@@ -262,13 +262,15 @@ async def test_a_field_of_thoughts_is_gathered_beside_the_text(field: str) -> No
         return chunk(None, index=0, finish=None, **{field: text})
 
     pieces = [thought("Two and "), thought("two."), chunk("4", finish="stop")]
-    reply, heard = await stream(events(*pieces))
-    assert (heard, reply.text, reply.choices[0].thought) == (["4"], "4", "Two and two.")
+    reply, passed_on = await stream(events(*pieces))
+    assert (passed_on, reply.text, reply.choices[0].thought) == (["4"], "4", "Two and two.")
 
 
 async def test_text_that_turns_out_to_be_a_thought_is_taken_back() -> None:
     restarts: list[str] = []
     request = replace(ASK, on_restart=lambda: restarts.append("again"))
-    reply, heard = await stream(events(chunk("Hm, "), chunk("hm.</think>4", finish="stop")), request=request)
-    assert (heard, restarts) == (["Hm, ", "4"], ["again"])
+    reply, passed_on = await stream(
+        events(chunk("Hm, "), chunk("hm.</think>4", finish="stop")), request=request
+    )
+    assert (passed_on, restarts) == (["Hm, ", "4"], ["again"])
     assert (reply.text, reply.choices[0].thought) == ("4", "Hm, hm.")

@@ -53,13 +53,13 @@ def test_a_model_without_a_price_is_told_the_nearest_one() -> None:
 
 
 def test_a_function_of_ones_own_has_no_price_and_a_budget_is_refused() -> None:
-    own = {"python:answer": bt.load_model(lambda _: "Sencha.")}
-    assert choose_prices(own, None, None, own=own) == {}
+    objects = {"python:answer": bt.load_model(lambda _: "Sencha.")}
+    assert choose_prices(objects, None, None, objects=objects) == {}
     with pytest.raises(InputError, match="0/0 if it is free"):
-        choose_prices(own, None, None, budget=1.0, own=own)
-    assert choose_prices(own, "0/0", None, budget=1.0, own=own) == {"python:answer": Price(0, 0)}
+        choose_prices(objects, None, None, budget=1.0, objects=objects)
+    assert choose_prices(objects, "0/0", None, budget=1.0, objects=objects) == {"python:answer": Price(0, 0)}
 
 
 def test_a_script_costs_nothing() -> None:
-    own = {"scripted": bt.Scripted(["Sencha."])}
-    assert choose_prices(own, None, None, budget=1.0, own=own) == {"scripted": FREE}
+    objects = {"scripted": bt.Scripted(["Sencha."])}
+    assert choose_prices(objects, None, None, budget=1.0, objects=objects) == {"scripted": FREE}

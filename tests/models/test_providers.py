@@ -76,7 +76,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(DOTENV, raising=False)
 
 
-def own_rows(tmp_path: Path, text: str) -> Path:
+def write_rows(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "config" / "providers.toml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
@@ -237,7 +237,7 @@ async def test_a_row_of_one_s_own_is_asked_as_it_says(
         constrained_by = "none"
         window = 4096
         """
-        own_rows(tmp_path, row)
+        write_rows(tmp_path, row)
         model = open_model("ours:m", ModelOptions())
         await model.reply(ASK)
         await model.close()
@@ -271,7 +271,7 @@ async def test_a_row_of_one_s_own_is_asked_as_it_says(
     ],
 )
 def test_a_fault_in_one_s_own_rows_is_told_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
-    own_rows(tmp_path, text)
+    write_rows(tmp_path, text)
     with pytest.raises(InputError, match=complaint):
         open_model("openai:m", ModelOptions())
 

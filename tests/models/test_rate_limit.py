@@ -68,12 +68,12 @@ async def test_two_models_of_one_endpoint_share_its_pace() -> None:
         return "Done."
 
     async with Endpoint([reply]) as endpoint:
-        one = limited(endpoint, clock, requests_per_minute=30)
-        other = one.share(OpenAIModel("other", base_url=endpoint.url))
+        first = limited(endpoint, clock, requests_per_minute=30)
+        other = first.share(OpenAIModel("other", base_url=endpoint.url))
         for _ in range(2):
-            await one.reply(ASK)
+            await first.reply(ASK)
             await other.reply(ASK)
-        await one.close()
+        await first.close()
         await other.close()
     assert at == [100.0, 102.0, 104.0, 106.0]
 

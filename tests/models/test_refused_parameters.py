@@ -71,8 +71,8 @@ async def test_it_is_left_out_from_then_on(answer: Answer, left_out: str) -> Non
     assert len(others) == 2
     for other in others:
         assert other == {name: value for name, value in first.items() if name != left_out}
-    (said,) = told
-    assert f"does not accept {left_out!r}; it is left out from now on" in said
+    (warning,) = told
+    assert f"does not accept {left_out!r}; it is left out from now on" in warning
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ async def test_several_requests_refused_at_the_same_time_report_it_once(name: st
         model = OpenAIModel("m", base_url=endpoint.url, report=told.append)
         replies = await asyncio.gather(*(model.reply(ASK) for _ in range(3)))
         await model.close()
-    assert [one.text for one in replies] == ["Yes."] * 3
+    assert [reply.text for reply in replies] == ["Yes."] * 3
     assert len(endpoint.requests) == 6
     assert len(told) == 1
 

@@ -34,18 +34,20 @@ def seeds_of(run: RunSeeds, jobs: range, turns: range, attempts: range) -> list[
 @given(SEEDS, st.integers(0, 25_000_000), st.integers(0, 40), st.integers(0, 100))
 def test_no_two_requests_of_a_run_share_a_seed(seed: int, job: int, turn: int, attempt: int) -> None:
     jobs, turns, attempts = range(job, job + 12), range(turn, turn + 10), range(attempt, attempt + 4)
-    found = seeds_of(RunSeeds(seed), jobs, turns, attempts)
-    assert len(set(found)) == len(found) == 12 * 10 * 4 * 2 * 2
+    seeds = seeds_of(RunSeeds(seed), jobs, turns, attempts)
+    assert len(set(seeds)) == len(seeds) == 12 * 10 * 4 * 2 * 2
 
 
 def test_a_whole_run_of_conversations_shares_no_seed() -> None:
-    found = seeds_of(RunSeeds(7), range(100), range(41), range(3))
-    assert len(set(found)) == len(found)
+    seeds = seeds_of(RunSeeds(7), range(100), range(41), range(3))
+    assert len(set(seeds)) == len(seeds)
 
 
 @given(SEEDS, st.lists(st.one_of(st.integers(), st.text(CHARACTERS)), max_size=4))
-def test_a_derived_seed_is_a_number_that_every_json_reader_keeps(seed: int, place: list[int | str]) -> None:
-    derived = derive_seed(seed, *place)
+def test_a_derived_seed_is_a_number_that_every_json_reader_keeps(
+    seed: int, position: list[int | str]
+) -> None:
+    derived = derive_seed(seed, *position)
     assert derived >= 1 << 52
     assert int(float(derived)) == derived
 

@@ -66,17 +66,17 @@ async def test_a_request_that_may_not_call_says_so_and_still_names_the_tools_tha
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_the_calls_of_a_reply_are_read(streamed: bool) -> None:
-    heard: list[str] = []
+    pieces: list[str] = []
     calls, text, _ = await replied(
         Calls((("weather", {"city": "Oslo", "days": 2}), ("now", {})), "Let me look."),
-        asking(on_text=heard.append if streamed else None),
+        asking(on_text=pieces.append if streamed else None),
     )
     assert [(call.id, call.name, json.loads(call.arguments)) for call in calls] == [
         ("call_weather_0", "weather", {"city": "Oslo", "days": 2}),
         ("call_now_1", "now", {}),
     ]
     assert text == "Let me look."
-    assert heard == (["Let me look."] if streamed else [])
+    assert pieces == (["Let me look."] if streamed else [])
 
 
 async def test_arguments_that_a_server_sends_as_an_object_are_read_too() -> None:
@@ -147,11 +147,11 @@ NAMES = {"weather", "now"}
     ],
 )
 def test_calls_in_words_are_read(text: str, before: str, calls: list[tuple[str, str | None]]) -> None:
-    said, found = read_calls(text, NAMES)
-    assert said == before
-    assert [call.name for call in found] == [name for name, _ in calls]
+    spoken, read = read_calls(text, NAMES)
+    assert spoken == before
+    assert [call.name for call in read] == [name for name, _ in calls]
     assert all(
-        written is None or call.arguments == written for call, (_, written) in zip(found, calls, strict=True)
+        written is None or call.arguments == written for call, (_, written) in zip(read, calls, strict=True)
     )
 
 
@@ -177,8 +177,8 @@ def test_what_only_looks_like_a_call_is_text(text: str) -> None:
     ],
 )
 def test_a_call_followed_by_its_own_result_or_not_closed_is_one_broken_call(text: str) -> None:
-    said, calls = read_calls(text, NAMES)
-    assert said == ""
+    spoken, calls = read_calls(text, NAMES)
+    assert spoken == ""
     (call,) = calls
     assert call.name == "weather"
     assert call.arguments == text.removeprefix("Call: weather ")
@@ -206,12 +206,12 @@ def test_in_words_the_conversation_has_only_system_user_and_assistant_in_turn() 
 
 
 async def test_a_script_calls_in_words_and_its_call_is_not_streamed() -> None:
-    heard: list[str] = []
+    pieces: list[str] = []
     model = Scripted(['Call: weather {"city": "Oslo"}', "Rain."])
-    first = await model.reply(asking(on_text=heard.append))
+    first = await model.reply(asking(on_text=pieces.append))
     assert first.choices[0].calls == (Invocation("", "weather", '{"city": "Oslo"}'),)
     assert first.finish == "tool_calls"
-    assert heard == []
-    second = await model.reply(asking(call_index=1, on_text=heard.append))
+    assert pieces == []
+    second = await model.reply(asking(call_index=1, on_text=pieces.append))
     assert (second.text, second.choices[0].calls) == ("Rain.", ())
-    assert heard == ["Rain."]
+    assert pieces == ["Rain."]

@@ -15,8 +15,8 @@ def add_up(reported: dict[str, Any], calls: int) -> tuple[int, int]:
     """Tokens that are counted for ``calls`` requests of 2,000 bytes with replies of 400."""
     reader = UsageReader()
     choices = [ReplyChoice(Text("x" * 400))]
-    found = [reader.find(reported, choices, 2000) for _ in range(calls)]
-    return sum(one.prompt for one in found), sum(one.completion for one in found)
+    usages = [reader.find(reported, choices, 2000) for _ in range(calls)]
+    return sum(usage.prompt for usage in usages), sum(usage.completion for usage in usages)
 
 
 def test_counts_that_are_too_small_in_each_call_are_found_out_by_their_sum() -> None:

@@ -61,10 +61,10 @@ def small(
         if prompt + longest > WINDOW:
             return Answer({"error": WORDINGS[wording](prompt, longest)}, status=400)
         allowed.append(longest)
-        said = text(len(allowed) - 1)
-        cut = said[: longest * 3]
+        whole = text(len(allowed) - 1)
+        cut = whole[: longest * 3]
         usage = {"prompt_tokens": prompt, "completion_tokens": len(cut) // 3}
-        return completion(cut, finish="stop" if cut == said else "length") | {"usage": usage}
+        return completion(cut, finish="stop" if cut == whole else "length") | {"usage": usage}
 
     return answer, allowed
 
@@ -117,8 +117,8 @@ async def test_a_window_that_is_given_is_never_asked_for_more() -> None:
 @pytest.mark.parametrize("wording", ["OpenAI", "vLLM", "vLLM, a bound", "llama.cpp"])
 async def test_a_small_window_carries_a_whole_session(wording: str) -> None:
     filler = [" ".join(f"word{number}x{word}" for word in range(45)) for number in range(40)]
-    said = [f"{text} {words}." for text, words in zip(rounds(20), filler, strict=True)]
-    answer, allowed = small(wording, lambda number: said[number])
+    texts = [f"{text} {words}." for text, words in zip(rounds(20), filler, strict=True)]
+    answer, allowed = small(wording, lambda number: texts[number])
     async with Endpoint([answer] * 200) as endpoint:
         model = OpenAIModel("m", base_url=endpoint.url)
         turns, ending = await played(scene(model))

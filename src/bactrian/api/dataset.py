@@ -288,7 +288,7 @@ def build_order(
     filled = fill_defaults(options, GenerateArguments)
     access = build_model_options(options)
     budget, origin = options.get("budget"), options.get("origin")
-    prices = choose_prices(plan.models.values(), filled["price"], access.base_url, budget=budget, own=objects)
+    prices = choose_prices(plan.models.values(), filled["price"], access.base_url, objects, budget=budget)
     return RunOrder(
         plan,
         run,

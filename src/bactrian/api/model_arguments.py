@@ -229,7 +229,7 @@ def open_access(
     """
     access, budget = build_model_options(options), options.get("budget")
     prices = choose_prices(
-        models.names.values(), options.get("price"), access.base_url, budget=budget, own=models.objects
+        models.names.values(), options.get("price"), access.base_url, models.objects, budget=budget
     )
     meter, objects = UsageMeter(None, budget, prices), limit_time(models.objects, access.timeout)
     return replace(access, meter=meter, objects=objects, distrusted=distrusted)

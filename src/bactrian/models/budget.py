@@ -168,7 +168,7 @@ class Budget(Wrapper):
 
     async def _hold(self, estimated: Usage, n: int) -> Usage:
         while True:
-            # How the endpoint counts, and whether it keeps to a longest reply, is found out by one call alone.
+            # How the endpoint counts, and whether it keeps to a longest reply, shows in a single call.
             if self._estimator.knows or not self._asking:
                 most = self._estimator.find_most(estimated, n)
                 if self._meter.hold(self.name, most):

@@ -17,16 +17,16 @@ DOTENV = "BACTRIAN_FROM_DOTENV"
 _ADDRESSES = ("_BASE_URL", "_ENDPOINT")
 
 
-def find_key(variable: str | None, address: str, *, own: bool) -> str:
+def find_key(variable: str | None, address: str, *, official: bool) -> str:
     """Return the key in the environment variable ``variable`` for ``address``; empty if it is not set.
 
-    ``own`` is True if the address is the provider's own, as its row says.
+    ``official`` is True if the address is the provider's, as its row says.
 
     Raises:
         InputError: address and key have different origins.
     """
     key = os.environ.get(variable or "", "").strip()
-    if not key or variable is None or own:
+    if not key or variable is None or official:
         return key
     origins = set(_find_origins(address, os.environ))
     if not origins or origins == {_find_origin(variable)}:

@@ -95,7 +95,7 @@ _NO_SUCH_MODEL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
-# Parameters that contain what is said: an error about them is about this request alone.
+# Parameters that contain the conversation: an error about them concerns this request alone.
 _CONTENT = re.compile(r"messages?\b|prompt|input|contents?\b", re.IGNORECASE)
 # Names of parameters in messages of endpoints that have no field for them.
 _PARAMETER = re.compile(
@@ -301,7 +301,7 @@ def _describe_cause(cause: BaseException | None) -> str:
     if cause is None:
         return "it was closed before the reply was complete"
     if isinstance(cause, ConnectionError) and cause.errno:
-        return os.strerror(cause.errno)  # asyncio replaces the system's message with its own
+        return os.strerror(cause.errno)  # asyncio replaces the message of the system
     return (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__
 
 

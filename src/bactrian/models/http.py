@@ -52,7 +52,7 @@ class Connection(asyncio.BufferedProtocol):
     allocates 256 KB each time, which costs ten times as much as receiving.
     """
 
-    __slots__ = ("_idle", "_response", "_room", "_taker", "_tunnel", "begun", "heard", "transport")
+    __slots__ = ("_idle", "_response", "_room", "_taker", "_tunnel", "begun", "last_received", "transport")
 
     def __init__(self, idle: Callable[[Connection], None], room: memoryview) -> None:
         self._room = room
@@ -62,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._tunnel = False
         self.transport: asyncio.Transport | None = None
         self.begun = 0.0  # Start of the last call, by the loop's clock
-        self.heard = 0.0  # Time of the last received bytes of its answer; 0 before the first
+        self.last_received = 0.0  # Time of the last received bytes of its answer; 0 before the first
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's class does not inherit from it.
@@ -88,14 +88,14 @@ class Connection(asyncio.BufferedProtocol):
         self._tunnel = tunnel
         next(self._taker)
         self.begun = asyncio.get_running_loop().time()
-        self.heard = 0.0
+        self.last_received = 0.0
         self.transport.write(request)
         return response
 
     def excuse(self, seconds: float) -> None:
         """Exclude so many seconds from the timeouts, because this process did not run."""
         self.begun += seconds
-        self.heard = self.heard and self.heard + seconds
+        self.last_received = self.last_received and self.last_received + seconds
 
     def abort(self, fault: TransportFault | None = None) -> None:
         """Close the connection; a pending response fails with ``fault``."""
@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = None
         if exc is None and self._response is not None and self._response.to_the_end:
             self._take(b"")
-        fault = Dropped() if self.heard else NoAnswer()
+        fault = Dropped() if self.last_received else NoAnswer()
         fault.__cause__ = exc
         self._fail(fault)
 
@@ -115,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.heard = asyncio.get_running_loop().time()
+        self.last_received = asyncio.get_running_loop().time()
         self._take(bytes(self._room[:nbytes]))
 
     def _take(self, data: bytes) -> None:
@@ -187,13 +187,13 @@ class Address:
     credentials: str = ""  # `Basic` credentials for a header; empty if not given
 
     @property
-    def place(self) -> str:
+    def origin(self) -> str:
         """Host, with the port unless it is the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.place}{self.path}"
+        return f"{self.scheme}://{self.origin}{self.path}"
 
 
 def read_address(url: str) -> Address:
@@ -302,7 +302,7 @@ class Pool:
         self._tick = min(1.0, limits.total / 5, limits.silence / 5)
         # A proxy for plain HTTP needs absolute addresses; a tunnel does not.
         self._target = str(address) if self._forwarded else address.path
-        lines = [f" HTTP/1.1\r\nHost: {address.place}", "User-Agent: bactrian", "Accept-Encoding: identity"]
+        lines = [f" HTTP/1.1\r\nHost: {address.origin}", "User-Agent: bactrian", "Accept-Encoding: identity"]
         if header:
             lines.append(header)
         if not keep:
@@ -434,11 +434,11 @@ class Pool:
             return
         for connection in self._all:
             if not connection.busy:
-                if now - connection.heard > _SPARE:
+                if now - connection.last_received > _SPARE:
                     connection.abort()
             elif now - connection.begun > self._limits.total:
                 connection.abort(DeadlinePassed())
-            elif now - (connection.heard or connection.begun) > self._limits.silence:
+            elif now - (connection.last_received or connection.begun) > self._limits.silence:
                 connection.abort(IdleTimeout())
         self._all = {connection for connection in self._all if connection.usable}
         self._idle[:] = [connection for connection in self._idle if connection.usable]

@@ -153,13 +153,13 @@ class Traits:
 
 
 BUILT_IN_MODEL = Traits("grammar", small=True, in_process=True, priced=False)  # Traits of the built-in model
-OWN_WEIGHTS = Traits("grammar", in_process=True, priced=False)  # Traits of any other GGUF file
+LOCAL_WEIGHTS = Traits("grammar", in_process=True, priced=False)  # Traits of any other GGUF file
 
 
 def get_traits(model: Model) -> Traits:
     """Return the traits of ``model``, from its attribute ``traits``; defaults if it has no such attribute."""
-    found: object = getattr(model, "traits", None)
-    return found if isinstance(found, Traits) else Traits()
+    traits: object = getattr(model, "traits", None)
+    return traits if isinstance(traits, Traits) else Traits()
 
 
 # Maximum reply lengths in the remaining context window.
@@ -205,7 +205,8 @@ class Wrapper:
         await self._model.close()
 
 
-# Cancellable sleeps: shutting down does not wait for rate limits or ``Retry-After``.
+# Cancellable sleeps: shutting down does not wait for rate limits or `Retry-After`, because a call that sleeps has no
+# request in flight.
 
 
 class StopSignal:

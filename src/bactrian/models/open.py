@@ -15,7 +15,7 @@ from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.models.budget import UsageMeter
 from bactrian.models.model import (
     BUILT_IN_MODEL,
-    OWN_WEIGHTS,
+    LOCAL_WEIGHTS,
     Model,
     RemoteModel,
     Reply,
@@ -129,7 +129,7 @@ MODEL_NAMES = {
     "recorded:RUN": "the replies of a stored run",
 }
 _KINDS = {
-    "local": OWN_WEIGHTS,
+    "local": LOCAL_WEIGHTS,
     "scripted": Traits(priced=False),
     "recorded": Traits(priced=False),
     "human": Traits(priced=False),
@@ -206,8 +206,8 @@ def find_traits(name: str) -> Traits:
         if (row := load_providers().get(kind)) is not None:
             return row.traits
         if (opener := find_opener(kind)) is not None:
-            found: object = getattr(opener, "traits", None)
-            return found if isinstance(found, Traits) else Traits(remote=True)
+            traits: object = getattr(opener, "traits", None)
+            return traits if isinstance(traits, Traits) else Traits(remote=True)
     return Traits()
 
 
@@ -264,17 +264,17 @@ def _open_other(name: str, access: ModelOptions) -> Model:
 
 def _suggest_model(kind: str, rest: str, providers: Mapping[str, Provider]) -> str:
     """Return a hint that leads to a model: a whole name, with its provider; empty if nothing is near."""
-    own = [row.name for row in providers.values() if row.families and kind.lower().startswith(row.families)]
-    if own and not rest:
-        return f" Did you mean '{own[0]}:{kind}'?"
-    alone = [name for name, traits in _KINDS.items() if not rest and traits is OWN_WEIGHTS]
+    fits = [row.name for row in providers.values() if row.families and kind.lower().startswith(row.families)]
+    if fits and not rest:
+        return f" Did you mean '{fits[0]}:{kind}'?"
+    alone = [name for name, traits in _KINDS.items() if not rest and traits is LOCAL_WEIGHTS]
     known = {*alone, *providers, *list_plugins(PLUGINS), *(("scripted", "recorded") if rest else ())}
     # A bare name is rather that of a model than of a provider, so only a slip of the pen counts.
     near = get_close_matches(kind, known, n=1, cutoff=0.6 if rest else 0.8)
     if not near:
         return ""
-    found = near[0] if near[0] in alone else f"{near[0]}:{rest or 'NAME'}"
-    return f" Did you mean {found!r}?"
+    suggestion = near[0] if near[0] in alone else f"{near[0]}:{rest or 'NAME'}"
+    return f" Did you mean {suggestion!r}?"
 
 
 # Clients from the rows of ``providers.toml``.
@@ -294,15 +294,15 @@ def open_endpoint(name: str, parts: ProviderModel, row: Provider, access: ModelO
     from bactrian.models.openai import OpenAIModel
 
     address = find_address(parts, row, access.base_url)
-    own = row.is_at(address)
-    is_known = own or row.address is None
-    distrusted = parts.address is not None and name in access.distrusted and not own
+    official = row.is_at(address)
+    is_known = official or row.address is None
+    distrusted = parts.address is not None and name in access.distrusted and not official
     if distrusted:
         key = ""
     elif row.name == _OPENAI and access.key:
         key = access.key
     else:
-        key = find_key(row.key, address, own=own)
+        key = find_key(row.key, address, official=official)
     return OpenAIModel(
         parts.model,
         base_url=address,

@@ -277,7 +277,7 @@ class OpenAIModel:
             instead = "it is left out from now on"
         self._without |= {name}
         if self._report is not None:
-            self._report(f"{self.name}: {self._url.place} does not accept {name!r}; {instead}.")
+            self._report(f"{self.name}: {self._url.origin} does not accept {name!r}; {instead}.")
         return True
 
     @property
@@ -383,7 +383,7 @@ class OpenAIModel:
         """Convert a fault to an error of our own, with the endpoint's address and without the key."""
         error = fault
         if isinstance(error, TransportFault):
-            error = explain_transport(error, self._url.place, self._limits)
+            error = explain_transport(error, self._url.origin, self._limits)
         error.where = str(self._url)
         error.spent = fault.spent
         error.what = to_line(self._mask.hide(error.what))

@@ -57,21 +57,21 @@ def find_price(name: str, base_url: str | None) -> Price | None:
     address = parts.address or (base_url if row.name == "openai" else None) or row.address
     if row.local:
         return FREE if address is not None and row.is_at(address) else None
-    own = address == row.address or (address is not None and row.is_at(address))
-    if own and row.prices is None:
+    official = address == row.address or (address is not None and row.is_at(address))
+    if official and row.prices is None:
         return None
-    if not own and address is not None and is_loopback(read_address(address).host):
+    if not official and address is not None and is_loopback(read_address(address).host):
         return None  # the table has no such address
     model = parts.model
     from genai_prices import Usage, calc_price  # 0.2 s, which free models do not pay
 
     def cost(usage: Usage) -> float:
-        found = (
+        calculated = (
             calc_price(usage, model, provider_id=row.prices)
-            if own
+            if official
             else calc_price(usage, model, provider_api_url=address)
         )
-        return float(found.total_price) * 1_000_000 / _THOUSAND
+        return float(calculated.total_price) * 1_000_000 / _THOUSAND
 
     try:
         return Price(
@@ -91,24 +91,24 @@ def suggest_priced(name: str) -> str | None:
         return None
     from genai_prices.data import providers
 
-    known = [model.id for one in providers if one.id == row.prices for model in one.models]
+    known = [model.id for provider in providers if provider.id == row.prices for model in provider.models]
     near = get_close_matches(parts.model, known, n=1)
     return f"{parts.provider}:{near[0]}" if near else None
 
 
-def make_pricing(given: str | None, base_url: str | None) -> Callable[[str], Price | None]:
-    """Return a function from a model's name to its price: the user's price ``given``, otherwise from the table.
+def make_pricing(text: str | None, base_url: str | None) -> Callable[[str], Price | None]:
+    """Return a function from a model's name to its price: the user's price ``text``, otherwise from the table.
 
     Raises:
-        InputError: ``given`` is not a price.
+        InputError: ``text`` is not a price.
     """
-    own = read_price(given) if given is not None else None
+    fixed = read_price(text) if text is not None else None
 
     @cache
     def price(model: str) -> Price | None:
-        if own is not None:
+        if fixed is not None:
             # A session without a model's name was made elsewhere, and may have cost money.
-            return own if not model or _may_cost(model) else FREE
+            return fixed if not model or _may_cost(model) else FREE
         return find_price(model, base_url) if model else None
 
     return price
@@ -121,22 +121,22 @@ def _may_cost(model: str) -> bool:
 
 def choose_prices(
     models: Iterable[str],
-    given: str | None,
+    text: str | None,
     base_url: str | None,
+    objects: Mapping[str, Model] = NO_MODELS,
     *,
     budget: float | None = None,
-    own: Mapping[str, Model] = NO_MODELS,
 ) -> dict[str, Price]:
-    """Return the known prices of ``models`` by name; ``own`` are the user's own objects among them.
+    """Return the known prices of ``models`` by name; ``objects`` are the user's own objects among them.
 
     Raises:
-        InputError: ``given`` is not a price, or a ``budget`` is set and a price is unknown.
+        InputError: ``text`` is not a price, or a ``budget`` is set and a price is unknown.
     """
-    pricing = make_pricing(given, base_url)
+    pricing = make_pricing(text, base_url)
     names = sorted(set(models))
     known: dict[str, Price] = {}
     for name in names:
-        free = given is None and name in own and not get_traits(own[name]).priced
+        free = text is None and name in objects and not get_traits(objects[name]).priced
         price = FREE if free else pricing(name)
         if price is not None:
             known[name] = price

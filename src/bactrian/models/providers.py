@@ -31,10 +31,10 @@ class Provider(Dialect):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", description="Stands before the colon.")]
     title: str = ""
-    address: Annotated[str | None, Field(description="Base URL; None if each user has an own one.")] = None
+    address: Annotated[str | None, Field(description="Base URL; None if each user has another.")] = None
     address_variable: Annotated[
         str | None,
-        Field(pattern=VARIABLE, description="Environment variable of an address that takes its place."),
+        Field(pattern=VARIABLE, description="Environment variable of an address that replaces it."),
     ] = None
     dialect: Literal["chat-completions"] = "chat-completions"
     local: Annotated[bool, Field(strict=True, description="A server of one's own, which needs no key.")] = (
@@ -87,10 +87,10 @@ class Provider(Dialect):
         """Return True if ``address`` is at the provider's host, or on this computer for a self-hosted server."""
         if self.address is None:
             return False
-        given, own = read_address(address), read_address(self.address)
-        if self.local and is_loopback(own.host):
-            return is_loopback(given.host)
-        return (given.scheme, given.host, given.port) == (own.scheme, own.host, own.port)
+        asked, home = read_address(address), read_address(self.address)
+        if self.local and is_loopback(home.host):
+            return is_loopback(asked.host)
+        return (asked.scheme, asked.host, asked.port) == (home.scheme, home.host, home.port)
 
 
 class _File(BaseModel):
@@ -122,17 +122,17 @@ def split_name(name: str) -> ProviderModel | None:
     Raises:
         InputError: the address contains a password, which would be stored with every session.
     """
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
-    address = found["address"]
+    address = match["address"]
     if address is not None and read_address(address).credentials:
         raise InputError(
             "The address in a model's name contains a password, which would be stored with each session.",
-            where=f"{found['provider']}:{found['model']}",
+            where=f"{match['provider']}:{match['model']}",
             next="Put the key into the provider's environment variable, or add a row to your own providers.toml.",
         )
-    return ProviderModel(found["provider"], found["model"], address)
+    return ProviderModel(match["provider"], match["model"], address)
 
 
 def find_config_folder() -> Path:
@@ -158,7 +158,7 @@ def load_providers() -> Mapping[str, Provider]:
         ) from error
     except OSError:
         return _load_built_in()
-    return _load_built_in() | _load_own(path, changed)
+    return _load_built_in() | _load_users_rows(path, changed)
 
 
 @cache
@@ -168,7 +168,7 @@ def _load_built_in() -> dict[str, Provider]:
 
 
 @cache
-def _load_own(path: Path, _changed: int) -> dict[str, Provider]:
+def _load_users_rows(path: Path, _changed: int) -> dict[str, Provider]:
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)

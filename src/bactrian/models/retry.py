@@ -29,7 +29,9 @@ from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Message, Usage
 
 MAX_WAIT = 600.0  # Seconds that an endpoint may ask to wait, unless the user says otherwise
-PATIENCE = 3  # Times the longest wait that a request may take, all waits and attempts together
+# Times the longest wait that a request may take, all waits and attempts together: half an hour by default. `--max-wait`
+# is the only setting of patience.
+PATIENCE = 3
 _RESUME = "All data so far is saved: run the same command again to continue."
 
 
@@ -41,8 +43,8 @@ class RetryPolicy:
     bad_replies: int = 3  # Maximum number of invalid replies per request
     first_wait: float = 0.5  # Maximum first wait; it doubles with each attempt
     longest_wait: float = 60.0  # Maximum wait of the exponential back-off
-    # Maximum wait that the endpoint may request. If it requests more, there is one more attempt after this
-    # time.
+    # Maximum wait that the endpoint may request. If it requests more, there is one more attempt after this time; if it
+    # then requests more again, the request is given up.
     max_wait: float = MAX_WAIT
     budget: float = 1800.0  # Maximum time for one request, all waits and attempts together
 

@@ -17,13 +17,13 @@ _DERIVED = 1 << 52
 _SENT = 1 << 31
 
 
-def derive_seed(seed: int, *place: int | str) -> int:
-    """Return the seed for ``place`` (job, agent, turn, attempt …) under ``seed``, from 2**52 to 2**53 - 1.
+def derive_seed(seed: int, *position: int | str) -> int:
+    """Return the seed for ``position`` (job, agent, turn, attempt …) under ``seed``, from 2**52 to 2**53 - 1.
 
-    The same place gives the same seed on every machine. Among a million places, the chance of a collision is 1 in
+    The same position gives the same seed on every machine. Among a million positions, the chance of a collision is 1 in
     9,000.
     """
-    digest = blake2b(repr((seed, *place)).encode(), digest_size=8).digest()
+    digest = blake2b(repr((seed, *position)).encode(), digest_size=8).digest()
     return int.from_bytes(digest) % _DERIVED + _DERIVED
 
 

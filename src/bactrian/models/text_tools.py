@@ -53,7 +53,7 @@ _MAX_DEPTH = 6  # Maximum depth of a schema, which may refer to itself
 
 def extend_grammar(form: ResponseFormat, tools: Sequence[Tool]) -> ResponseFormat:
     """Return ``form`` with tool calls as an alternative."""
-    said = re.sub(r"^root ::=", "said ::=", form.grammar, flags=re.MULTILINE)
+    text_rule = re.sub(r"^root ::=", "said ::=", form.grammar, flags=re.MULTILINE)
     calls: list[str] = []
     for tool in tools:
         definitions = tool.parameters.get("$defs")
@@ -64,7 +64,7 @@ def extend_grammar(form: ResponseFormat, tools: Sequence[Tool]) -> ResponseForma
         f"tool-call ::= {' | '.join(calls)}",
         *_JSON,
     )
-    return replace(form, grammar="\n".join((*rules, said)))
+    return replace(form, grammar="\n".join((*rules, text_rule)))
 
 
 def parse_arguments(schema: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
@@ -174,7 +174,7 @@ def write_calls_as_text(
 
 
 def read_calls(text: str, names: set[str]) -> tuple[str, tuple[Invocation, ...]]:
-    """Split ``text`` into the text before the calls and the calls; malformed calls become one invalid call."""
+    """Split ``text`` into the text before the calls and the calls; malformed calls become a single invalid call."""
     visible = strip_code(text)
     for match in _CALL.finditer(visible):
         # A call has arguments, or the name of a tool: "Call: your broker" is none.

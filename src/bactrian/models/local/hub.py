@@ -204,4 +204,4 @@ def _get_endpoint() -> str:
 def _get_token() -> str | bool | None:
     """Return the key for the hub; None for the key of ``hf auth login``, which is sent only to the hub itself."""
     official = _get_endpoint() == _HUB
-    return find_key("HF_TOKEN", _get_endpoint(), own=official) or (None if official else False)
+    return find_key("HF_TOKEN", _get_endpoint(), official=official) or (None if official else False)

@@ -29,7 +29,7 @@ from bactrian.records.turn import Message
 
 # Notices a process that has work and does nothing, as after a deadlock.
 #
-# The processor's time tells it from one that is only slow: on a busy computer even a process of the lowest
+# The processor's time tells it from a process that is only slow: on a busy computer even a process of the lowest
 # priority receives some, and a reply of a large model may take an hour.
 
 
@@ -108,7 +108,7 @@ class LlamaServer:
     def safe(self, text: str) -> str:
         """Replace names of control tokens in ``text`` with stand-ins, which :meth:`tokens` treats as plain text."""
         return self._control.sub(
-            lambda found: f"\ufdd0{self._controls.index(found[0])}\ufdd1", text.replace("\ufdd0", "\ufffd")
+            lambda match: f"\ufdd0{self._controls.index(match[0])}\ufdd1", text.replace("\ufdd0", "\ufffd")
         )
 
     async def chat(self, messages: Sequence[Message]) -> str:

@@ -22,7 +22,7 @@ from bactrian.models.local.weights import (
 )
 from bactrian.models.model import (
     BUILT_IN_MODEL,
-    OWN_WEIGHTS,
+    LOCAL_WEIGHTS,
     Reply,
     ReplyChoice,
     Request,
@@ -146,7 +146,7 @@ class LocalModel:
         name: str | None = None,
     ) -> None:
         self.name = name or ("local" if path is None else f"local:{path}")
-        self.traits = BUILT_IN_MODEL if path is None and fetch is None else OWN_WEIGHTS
+        self.traits = BUILT_IN_MODEL if path is None and fetch is None else LOCAL_WEIGHTS
         self._fetch = fetch
         self._path = path
         self._slots = slots

@@ -19,6 +19,7 @@ _STATE_CACHE_MIB = 2048
 
 def main() -> None:
     """Load the model that the first line of input requests, and serve until the input ends."""
+    # The key comes over standard input too, because every user of the computer can read a command line.
     order = json.loads(sys.stdin.readline())
     try:
         server = _load(order["path"], order["slots"], order["window"], order["key"])
@@ -28,7 +29,7 @@ def main() -> None:
     except RuntimeError:
         sys.exit(1)
     _answer(address=server.listening_address)
-    sys.stdin.read()
+    sys.stdin.read()  # It ends with the program, also with one that is killed.
     os._exit(0)  # A normal exit would first finish pending requests.
 
 
