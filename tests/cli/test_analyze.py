@@ -41,20 +41,20 @@ def test_a_person_reads_endings_behaviours_and_names(tmp_path: Path, run: Path) 
 
 def test_a_program_reads_one_object(tmp_path: Path, run: Path) -> None:
     done = bactrian("analyze", "tea.db", "--json", cwd=tmp_path)
-    found = json.loads(done.stdout)
-    assert (found["run"], found["sessions"], found["messages"]) == ("tea", 3, 7 + 2 + 4)
-    assert found["behaviours"]["flake_reply"]["sessions"] == 1
-    assert found["endings"]["unfinished"]["count"] == 1
+    report = json.loads(done.stdout)
+    assert (report["run"], report["sessions"], report["messages"]) == ("tea", 3, 7 + 2 + 4)
+    assert report["behaviours"]["flake_reply"]["sessions"] == 1
+    assert report["endings"]["unfinished"]["count"] == 1
 
 
 def test_findings_are_lines_with_the_evidence(tmp_path: Path, run: Path) -> None:
     done = bactrian("analyze", "tea.db", "--findings", "found.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = (tmp_path / "found.jsonl").read_text("utf-8").splitlines()
-    found = json.loads(line)
-    assert list(found) == ["session", "turn", "behaviour", "confidence", "quote", "reason"]
-    assert (found["session"], found["turn"], found["behaviour"]) == ("001_002_001", 2, "flake_reply")
-    assert found["quote"] == "I will get started on it right away."
+    report = json.loads(line)
+    assert list(report) == ["session", "turn", "behaviour", "confidence", "quote", "reason"]
+    assert (report["session"], report["turn"], report["behaviour"]) == ("001_002_001", 2, "flake_reply")
+    assert report["quote"] == "I will get started on it right away."
 
 
 def test_the_page_is_one_file(tmp_path: Path, run: Path) -> None:
@@ -89,9 +89,9 @@ def test_three_runs_stand_side_by_side(tmp_path: Path, run: Path) -> None:
 def test_two_runs_are_compared(tmp_path: Path, run: Path) -> None:
     asyncio.run(make_run(tmp_path / "good.db", [session(str(n), rounds=3) for n in range(5)]))
     done = bactrian("analyze", "tea.db", "good.db", "--json", "--report", "both.html", cwd=tmp_path)
-    found = json.loads(done.stdout)
-    assert [run["run"] for run in found["runs"]] == ["tea", "good"]
-    assert found["differences"]["endings"]["task_done"]["difference"] == pytest.approx(2 / 3)
+    comparison = json.loads(done.stdout)
+    assert [run["run"] for run in comparison["runs"]] == ["tea", "good"]
+    assert comparison["differences"]["endings"]["task_done"]["difference"] == pytest.approx(2 / 3)
     assert "Differences are good minus tea" in (tmp_path / "both.html").read_text("utf-8")
 
 
@@ -161,10 +161,12 @@ def test_the_run_is_never_replaced_by_what_is_written_about_it(
     (tmp_path / "linked").symlink_to(tmp_path)
     (tmp_path / "link.db").symlink_to(run)
     before = run.read_bytes()
-    for given in ("tea.db", "link.db"):
-        done = bactrian("analyze", given, *flags, name, "--overwrite", cwd=tmp_path)
+    for argument in ("tea.db", "link.db"):
+        done = bactrian("analyze", argument, *flags, name, "--overwrite", cwd=tmp_path)
         assert done.returncode == 2
         assert "belongs to" in done.stderr or "input file" in done.stderr
-        done = bactrian("export", given, "--format", "messages", "--out", name, "--overwrite", cwd=tmp_path)
+        done = bactrian(
+            "export", argument, "--format", "messages", "--out", name, "--overwrite", cwd=tmp_path
+        )
         assert done.returncode == 2
     assert run.read_bytes() == before

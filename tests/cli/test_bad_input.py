@@ -198,7 +198,7 @@ ADDRESS = ("--base-url", "http://127.0.0.1:9/v1")
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ((*GENERATE, *ADDRESS), "This is the address of openai:NAME"),
         (
@@ -232,8 +232,10 @@ ADDRESS = ("--base-url", "http://127.0.0.1:9/v1")
         ((*GENERATE, "--keep-tasks"), "There are no tasks to keep without a fork."),
     ],
 )
-def test_what_no_model_or_critic_takes_is_refused(folder: Path, command: tuple[str, ...], said: str) -> None:
-    assert said in " ".join(refused(folder, *command))
+def test_what_no_model_or_critic_takes_is_refused(
+    folder: Path, command: tuple[str, ...], message: str
+) -> None:
+    assert message in " ".join(refused(folder, *command))
 
 
 def test_a_judge_whose_address_is_given_another_way_is_refused(folder: Path) -> None:

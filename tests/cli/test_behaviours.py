@@ -32,10 +32,10 @@ def write_data(path: Path) -> None:
     lines: list[str] = []
     for number, thing in enumerate(THINGS * 3):
         for label, texts in (("apology", SORRY), (None, PLAIN)):
-            said = texts[number % 4].format(thing)
+            reply = texts[number % 4].format(thing)
             turns = [
                 {"speaker": "user", "text": f"Instruction: Describe the {thing}.", "labels": []},
-                {"speaker": "assistant", "text": said, "labels": [label] if label else []},
+                {"speaker": "assistant", "text": reply, "labels": [label] if label else []},
             ]
             lines.append(json.dumps({"author": f"author {number % 4}", "turns": turns}))
     path.write_text("\n".join(lines), "utf-8")
@@ -70,23 +70,23 @@ async def test_a_behaviour_is_learned_from_examples_and_found_by_its_name(
     analyzed = bactrian("analyze", "run.db", "--json", cwd=tmp_path, BACTRIAN_DATA=home)
     assert json.loads(analyzed.stdout)["behaviours"]["apology"]["sessions"] == 1
     monkeypatch.setenv("BACTRIAN_DATA", home)
-    (own,) = read_behaviours(["apology"])
-    assert own.code == "apology"
+    (behaviour,) = read_behaviours(["apology"])
+    assert behaviour.code == "apology"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{}", "not a labelled conversation"),
         ('{"turns": [{"speaker": "user", "text": "Hi", "labels": ["rude"]}]}', "Too few turns"),
         ('{"turns": [{"speaker": "user", "text": "Hi", "labels": []}]}', "no behaviour"),
     ],
 )
-def test_data_from_which_nothing_can_be_learned_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_data_from_which_nothing_can_be_learned_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "data.jsonl").write_text(text, "utf-8")
     refused = bactrian("behaviours", "train", "data.jsonl", cwd=tmp_path)
     assert refused.returncode == 2
-    assert said in refused.stderr
+    assert message in refused.stderr
 
 
 async def test_a_person_labels_doubtful_turns_in_a_terminal(tmp_path: Path) -> None:

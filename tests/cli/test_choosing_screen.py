@@ -24,8 +24,8 @@ from tests.helpers.runs import session, turn
 AGENT = Agent("user", Role("Cook"), Text(""), Scripted([]))
 
 
-def propose(place: int, text: str) -> Proposal:
-    return Proposal(3, 1, place, "user", Text(text), Usage(1, 1), 0.1, "m", "stop")
+def propose(position: int, text: str) -> Proposal:
+    return Proposal(3, 1, position, "user", Text(text), Usage(1, 1), 0.1, "m", "stop")
 
 
 def open_screen(width: int = 80) -> tuple[io.StringIO, ConversationView]:
@@ -55,8 +55,8 @@ def test_proposals_keep_their_indent_and_are_shown_without_the_protocol() -> Non
 
 def test_a_proposal_that_was_made_before_is_named_and_not_repeated() -> None:
     seen, view = open_screen()
-    for place, text in ((1, "Name one."), (2, "Name two."), (3, "Name two.")):
-        view.show(Proposed(propose(place, text)))
+    for position, text in ((1, "Name one."), (2, "Name two."), (3, "Name two.")):
+        view.show(Proposed(propose(position, text)))
     assert "could say (3): the same as 2." in seen.getvalue()
     assert seen.getvalue().count("Name two.") == 1
 
@@ -122,7 +122,7 @@ class Lines:
 async def test_a_person_is_told_why_an_answer_does_not_count(answers: Sequence[str], why: str) -> None:
     person = Lines(list(answers))
     question = CriticQuestion("s", 0, (), AGENT, [propose(1, "Name one.")], (), feedback=False)
-    (decision,) = [one async for one in HumanCritic(person).choose(question)]
+    (decision,) = [answer async for answer in HumanCritic(person).choose(question)]
     assert decision.place == 1
     assert person.prompts[1].startswith(why)
 

@@ -75,6 +75,6 @@ def test_a_command_whose_end_is_interrupted_writes_what_waits_for_the_disk(tmp_p
 
     async def read() -> list[str]:
         async with open_store(tmp_path / "run.db", read_only=True) as store:
-            return [one.id async for one in store.sessions()]
+            return [session.id async for session in store.sessions()]
 
     assert asyncio.run(read()) == ["paid"]

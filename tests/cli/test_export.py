@@ -105,7 +105,7 @@ def test_a_code_alone_says_its_kind(tmp_path: Path, run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--format", "mesages"], "Did you mean 'messages'?"),
         (["--format", "camel-science"], "camel-science cannot contain"),
@@ -123,23 +123,23 @@ def test_a_code_alone_says_its_kind(tmp_path: Path, run: Path) -> None:
     ],
 )
 def test_a_wish_that_cannot_be_granted_is_explained_in_three_lines_and_writes_nothing(
-    tmp_path: Path, run: Path, arguments: list[str], said: str
+    tmp_path: Path, run: Path, arguments: list[str], message: str
 ) -> None:
     done = bactrian("export", "tea.db", "--out", "out", *arguments, cwd=tmp_path)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) <= 3
     assert "Traceback" not in done.stderr
     assert "never awaited" not in done.stderr
     assert not [path.name for path in tmp_path.iterdir() if "out" in path.name]
 
 
-@pytest.mark.parametrize(("name", "said"), [("no.db", "no such run"), ("notes.txt", "not a run")])
-def test_what_is_no_run_is_refused(tmp_path: Path, name: str, said: str) -> None:
+@pytest.mark.parametrize(("name", "message"), [("no.db", "no such run"), ("notes.txt", "not a run")])
+def test_what_is_no_run_is_refused(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "notes.txt").write_text("notes" * 100)
     done = bactrian("export", name, "--format", "messages", "--out", "out", cwd=tmp_path)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_an_export_is_taken_in_again_and_broken_files_are_named(tmp_path: Path, run: Path) -> None:

@@ -22,7 +22,9 @@ LEAVES: dict[str, Any] = {words: load_verb(words) for words in VERBS}
 
 
 def list_options(words: str) -> list[Any]:
-    return [one for one in LEAVES[words].params if one.param_type_name == "option" and not one.hidden]
+    return [
+        option for option in LEAVES[words].params if option.param_type_name == "option" and not option.hidden
+    ]
 
 
 @pytest.mark.parametrize("words", LEAVES)
@@ -59,10 +61,10 @@ def test_a_summary_says_what_the_command_says_itself() -> None:
 @pytest.mark.parametrize("words", VERBS)
 def test_an_example_can_be_given(words: str) -> None:
     for line in VERBS[words].examples:
-        given = shlex.split(line.partition(" > ")[0])[1:]
-        name = max((one for one in LEAVES if given[: len(one.split())] == one.split()), key=len)
-        options = {one for option in LEAVES[name].params for one in (*option.opts, *option.secondary_opts)}
-        used = {one for one in given if re.match(r"-{1,2}[a-z]", one)}
+        example = shlex.split(line.partition(" > ")[0])[1:]
+        name = max((leaf for leaf in LEAVES if example[: len(leaf.split())] == leaf.split()), key=len)
+        options = {flag for option in LEAVES[name].params for flag in (*option.opts, *option.secondary_opts)}
+        used = {word for word in example if re.match(r"-{1,2}[a-z]", word)}
         assert used <= options | {"--help"}, line
 
 

@@ -73,9 +73,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check(folder: Path, *command: str) -> str:
     """Run a command, and check that its output steers nothing and that it did not crash; gives its standard output."""
     done = bactrian(*command, cwd=folder)
-    said = done.stdout + done.stderr
-    assert find_steering(said) == set()
-    assert "Traceback" not in said
+    output = done.stdout + done.stderr
+    assert find_steering(output) == set()
+    assert "Traceback" not in output
     return done.stdout
 
 
@@ -87,8 +87,8 @@ def test_a_hostile_run_steers_no_terminal(folder: Path, command: tuple[str, ...]
 
 
 def test_what_json_escapes_is_the_same_text(folder: Path) -> None:
-    found = [json.loads(line) for line in check(folder, "failures", "run.db", "--json").splitlines()]
-    assert {HOSTILE["ansi"], HOSTILE["bidi"]} <= {one["reason"] for one in found}
+    failures = [json.loads(line) for line in check(folder, "failures", "run.db", "--json").splitlines()]
+    assert {HOSTILE["ansi"], HOSTILE["bidi"]} <= {failure["reason"] for failure in failures}
 
 
 class Page(HTMLParser):
@@ -96,12 +96,12 @@ class Page(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.active: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in ("script", "img", "iframe", "a", "object", "embed", "link", "form"):
-            self.found.append(tag)
-        self.found += [
+            self.active.append(tag)
+        self.active += [
             f"{tag} {name}" for name, _ in attrs if name.startswith("on") or name in ("src", "href")
         ]
 
@@ -111,7 +111,7 @@ def test_the_report_of_a_hostile_run_does_nothing(folder: Path) -> None:
     text = (folder / "report.html").read_text("utf-8")
     page = Page()
     page.feed(text)
-    assert page.found == []
+    assert page.active == []
     assert find_steering(text) == set()
     assert HOSTILE["html"] not in text
 
@@ -226,11 +226,11 @@ async def test_hostile_lists_replies_and_errors_steer_no_terminal_in_a_run(
 async def test_hostile_roles_that_a_model_suggests_steer_no_terminal(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    said = "\n".join(
+    reply = "\n".join(
         f"Role: {text}\nDescription: {text}\nCompetencies: {text}"
         for text in (*HOSTILE.values(), "Cook", "Baker")
     )
-    async with Endpoint([completion(said)]) as endpoint:
+    async with Endpoint([completion(reply)]) as endpoint:
         where = ("--model", "openai:any", "--base-url", endpoint.url)
         task = HOSTILE["bidi"] + HOSTILE["c1"]
         out = await asyncio.to_thread(check, tmp_path, "roles", task, *where, *flags)
@@ -264,7 +264,9 @@ def test_a_provider_s_hostile_row_steers_no_terminal(tmp_path: Path) -> None:
     rows = tmp_path / "providers.toml"
     for text in HOSTILE.values():
         written = "".join(
-            f"\\U{ord(one):08x}" for one in text.encode("utf-8", "replace").decode() if one != "\0"
+            f"\\U{ord(character):08x}"
+            for character in text.encode("utf-8", "replace").decode()
+            if character != "\0"
         )
         rows.write_text(
             f'[[providers]]\nname = "{written}"\naddress = "http://{written}"\nkey = "{written}"\n'

@@ -30,7 +30,7 @@ def command(tmp_path: Path) -> list[str]:
 def stored(folder: Path) -> Session:
     async def read() -> Session:
         async with open_store(folder / "run.db", read_only=True) as store:
-            (session,) = [one async for one in store.sessions()]
+            (session,) = [session async for session in store.sessions()]
             return session
 
     return asyncio.run(read())
@@ -106,11 +106,11 @@ def test_a_person_chooses_mends_writes_and_wants_better(tmp_path: Path, command:
         cwd=tmp_path,
         text=lines,
     )
-    said = events(done.stdout)
-    chose = [line for line in said if line["event"] == "chose"]
+    told = events(done.stdout)
+    chose = [line for line in told if line["event"] == "chose"]
     assert (chose[0]["place"], chose[0]["reason"]) == (2, "it flows")
     assert chose[1]["instead"] == "Solution: Very hot\nNext request."
-    texts = [line["text"] for line in said if line["event"] == "spoke"]
+    texts = [line["text"] for line in told if line["event"] == "spoke"]
     assert texts[:2] == ["Instruction: Pour.\nInput: None", "Solution: Very hot\nNext request."]
     assert chose[2]["feedback"] == "say how much"
     bactrian("export", "run.db", "--format", "preference", "--out", "p.jsonl", "--unfinished", cwd=tmp_path)
@@ -201,10 +201,10 @@ def test_a_person_is_the_critic_of_a_society(
     tmp_path: Path, command: list[str], role: str, more: list[str]
 ) -> None:
     (tmp_path / "tea.toml").write_text(SOCIETY.format(role=role))
-    arguments = [one for one in command if one != "--no-specify"]
+    arguments = [argument for argument in command if argument != "--no-specify"]
     done = bactrian(
         *(*arguments, "--society", "tea.toml", *more, "--json"), cwd=tmp_path, text=b"2\n2\n1\n1\n1\n1\n1\n"
     )
-    said = events(done.stdout)
-    assert [line["place"] for line in said if line["event"] == "chose"][:3] == [2, 2, 1], done.stderr
-    assert said[-1]["code"] == "task_done"
+    told = events(done.stdout)
+    assert [line["place"] for line in told if line["event"] == "chose"][:3] == [2, 2, 1], done.stderr
+    assert told[-1]["code"] == "task_done"

@@ -151,27 +151,27 @@ def test_too_little_memory_is_told_before_any_conversation_starts(
 
 
 def workers(parent: int) -> list[int]:
-    found = subprocess.run(
+    listed = subprocess.run(
         ["pgrep", "-P", str(parent), "-f", "server_process"], capture_output=True, text=True, check=False
     )
-    return [int(line) for line in found.stdout.split()]
+    return [int(line) for line in listed.stdout.split()]
 
 
 async def count_turns(run: Path) -> int:
     if not run.exists():
         return 0
     async with open_store(run, read_only=True) as store:
-        return sum([len(one.turns) async for one in store.sessions()])
+        return sum([len(session.turns) async for session in store.sessions()])
 
 
 @pytest.mark.system
 async def test_a_model_that_is_killed_in_mid_run_costs_no_conversation(folder: Path) -> None:
     child = Command((*GENERATE, "local"), folder, clean_environment())
     killed: set[int] = set()
-    said = 0
+    stored = 0
     while child.returncode is None:
-        if len(killed) < 2 and (turns := await count_turns(folder / "run.db")) > said:
-            said = turns
+        if len(killed) < 2 and (turns := await count_turns(folder / "run.db")) > stored:
+            stored = turns
             for worker in {*workers(child.pid)} - killed:
                 os.kill(worker, signal.SIGKILL)
                 killed.add(worker)
@@ -184,4 +184,4 @@ async def test_a_model_that_is_killed_in_mid_run_costs_no_conversation(folder: P
     assert last["failed_calls"] > 0
     assert b"llama.cpp has stopped and is started again" in told
     async with open_store(folder / "run.db", read_only=True) as store:
-        assert [[turn.number for turn in one.turns] async for one in store.sessions()] == [[1, 2]] * 2
+        assert [[turn.number for turn in session.turns] async for session in store.sessions()] == [[1, 2]] * 2

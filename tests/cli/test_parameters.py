@@ -25,11 +25,11 @@ async def sent_by(folder: Path, *arguments: str) -> dict[str, dict[str, Any]]:
         where = ("--model", f"vllm:any@{endpoint.url}")
         done = await asyncio.to_thread(bactrian, *arguments, *where, cwd=folder)
     assert done.returncode in (0, 4), done.stderr
-    found: dict[str, dict[str, Any]] = {}
+    sent: dict[str, dict[str, Any]] = {}
     for request in endpoint.requests:
         body = request.json
-        found.setdefault(asks(request), {name: body[name] for name in SENT if name in body})
-    return found
+        sent.setdefault(asks(request), {name: body[name] for name in SENT if name in body})
+    return sent
 
 
 async def test_flags_of_all_agents_and_of_one(tmp_path: Path) -> None:

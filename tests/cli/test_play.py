@@ -180,7 +180,7 @@ async def test_a_session_that_was_cut_short_goes_on_and_pays_for_nothing_twice(
         assert [line["turn"] for line in events(output.decode())[1:-1]] == list(range(1, 15))
         assert 14 <= len(endpoint.requests) <= 15
     async with open_store(tmp_path / "run.db", read_only=True) as store:
-        (session,) = [one async for one in store.sessions()]
+        (session,) = [session async for session in store.sessions()]
     assert [turn.number for turn in session.turns] == list(range(1, 15))
 
 
@@ -256,7 +256,7 @@ async def test_a_larger_limit_goes_on_with_the_session_that_stopped_at_a_smaller
             assert turns == list(range(1, max(int(limit), asked) + 1))
             assert len(endpoint.requests) == asked
     async with open_store(tmp_path / "run.db", read_only=True) as store:
-        (session,) = [one async for one in store.sessions()]
+        (session,) = [session async for session in store.sessions()]
     assert session.ending is not None
     assert (session.ending.code, session.ending.turn, len(session.turns)) == ("max_messages", 12, 12)
 
@@ -276,7 +276,7 @@ async def test_a_session_that_goes_on_under_a_larger_limit_can_be_killed_and_res
         assert [line["turn"] for line in events(output.decode())[1:-1]] == list(range(1, 15))
         assert len(endpoint.requests) <= 15
     async with open_store(tmp_path / "run.db", read_only=True) as store:
-        (session,) = [one async for one in store.sessions()]
+        (session,) = [session async for session in store.sessions()]
     assert len(session.turns) == 14
 
 

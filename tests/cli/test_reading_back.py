@@ -40,7 +40,7 @@ def data(tmp_path: Path) -> dict[str, Any]:
 
 async def read_ids(run: Path) -> dict[str, str | None]:
     async with open_store(run, read_only=True) as store:
-        return {one.id: one.ending async for one in store.progress()}
+        return {session.id: session.ending async for session in store.progress()}
 
 
 async def test_a_session_is_kept_without_being_told_where(tmp_path: Path, data: dict[str, Any]) -> None:
@@ -65,9 +65,9 @@ async def test_two_plays_at_once_keep_both_sessions(tmp_path: Path, data: dict[s
     arguments = (*play(tmp_path), "--no-specify")
     write_script(tmp_path, delay=0.3)
     both = [Command(arguments, tmp_path, clean_environment(**data)) for _ in range(2)]
-    for one in both:
-        one.finish()
-    assert [one.wait() for one in both] == [0, 0]
+    for process in both:
+        process.finish()
+    assert [process.wait() for process in both] == [0, 0]
     runs = sorted((tmp_path / "data").glob("*.db"))
     assert [list((await read_ids(run)).values()) for run in runs] == [["task_done"], ["task_done"]]
 
@@ -129,10 +129,10 @@ async def test_a_killed_run_is_found_and_finished_without_its_command(
     made.finish()
     write_script(tmp_path)
 
-    (found,) = events(bactrian("runs", "--json", cwd=tmp_path, **data).stdout)
-    assert (found["recipe"], found["state"], found["jobs"]) == ("ai-society", "incomplete", 12)
-    status = json.loads(bactrian("status", found["run"], "--json", cwd=tmp_path, **data).stdout)
-    assert status["left"] == 12 - sum(one["count"] for one in status["endings"].values())
+    (listed,) = events(bactrian("runs", "--json", cwd=tmp_path, **data).stdout)
+    assert (listed["recipe"], listed["state"], listed["jobs"]) == ("ai-society", "incomplete", 12)
+    status = json.loads(bactrian("status", listed["run"], "--json", cwd=tmp_path, **data).stdout)
+    assert status["left"] == 12 - sum(ending["count"] for ending in status["endings"].values())
     assert status["seed"] == 5
     program, *arguments = shlex.split(status["command"])
     assert program == "bactrian"
@@ -189,7 +189,7 @@ def show(run: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("filters", "found"),
+    ("filters", "matching"),
     [
         ((), ["001_001_001", "002_001_001", "003_001_001"]),
         (("--role", "nurse"), ["001_001_001"]),
@@ -202,16 +202,16 @@ def show(run: Path, *arguments: str) -> str:
         (("--grep", "you sew"), ["003_001_001"]),
     ],
 )
-def test_a_list_holds_the_sessions_that_fit(run: Path, filters: tuple[str, ...], found: list[str]) -> None:
+def test_a_list_holds_the_sessions_that_fit(run: Path, filters: tuple[str, ...], matching: list[str]) -> None:
     done = bactrian("show", run.name, *filters, cwd=run.parent)
-    assert [line.split()[0] for line in done.stdout.splitlines()] == found
-    assert done.returncode == (0 if found else 2)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == matching
+    assert done.returncode == (0 if matching else 2)
 
 
 def test_a_sample_is_the_same_for_the_same_seed(run: Path) -> None:
-    one, two = (show(run, "--sample", "2", "--seed", "7") for _ in range(2))
-    assert one == two
-    assert len(one.splitlines()) == 2
+    first, second = (show(run, "--sample", "2", "--seed", "7") for _ in range(2))
+    assert first == second
+    assert len(first.splitlines()) == 2
 
 
 def test_a_session_is_shown_whole_in_each_form(run: Path) -> None:
@@ -222,8 +222,8 @@ def test_a_session_is_shown_whole_in_each_form(run: Path) -> None:
     assert page.startswith("<!doctype html>")
     assert page.count('<div data-speaker="assistant"') == page.count("Solution: Part") > 0
     whole = json.loads(show(run, "003", "--json"))
-    assert [one["speaker"] for one in whole["turns"]] == ["user", "assistant"]
-    assert "role_flip" in [one["behaviour"] for one in whole["findings"]]
+    assert [turn["speaker"] for turn in whole["turns"]] == ["user", "assistant"]
+    assert "role_flip" in [finding["behaviour"] for finding in whole["findings"]]
 
 
 @pytest.mark.parametrize(
@@ -262,14 +262,14 @@ async def test_a_run_that_is_being_written_is_read(run: Path) -> None:
 def test_runs_changes_nothing_in_a_run(run: Path, tmp_path: Path, data: dict[str, Any]) -> None:
     before = run.read_bytes()
     (tmp_path / "notes.db").write_text("no run")
-    (found,) = events(bactrian("runs", "--json", cwd=tmp_path, **data).stdout)
-    assert (found["run"], found["state"]) == ("run.db", "plays")
+    (listed,) = events(bactrian("runs", "--json", cwd=tmp_path, **data).stdout)
+    assert (listed["run"], listed["state"]) == ("run.db", "plays")
     assert run.read_bytes() == before
 
 
 def test_societies_are_listed_and_shown(tmp_path: Path) -> None:
     listed = events(bactrian("societies", "--json", cwd=tmp_path).stdout)
-    assert "tech-lead" in [one["name"] for one in listed]
+    assert "tech-lead" in [society["name"] for society in listed]
     shown = bactrian("societies", "show", "tech-lead", cwd=tmp_path)
     assert 'name = "tech-lead"' in shown.stdout
 
@@ -314,7 +314,7 @@ async def test_two_models_work_on_the_very_same_tasks(tmp_path: Path) -> None:
     made = bactrian(*generate, "scripted:other.json", *fork, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     async with open_store(tmp_path / "b.db", read_only=True) as store:
-        tasks = [one.task.specified async for one in store.sessions()]
+        tasks = [session.task.specified async for session in store.sessions()]
     assert tasks == [LINES[0]] * 6
     compared = json.loads(bactrian("analyze", "a.db", "b.db", "--json", cwd=tmp_path).stdout)
     paired = compared["differences"]["paired"]

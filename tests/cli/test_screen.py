@@ -19,10 +19,10 @@ from bactrian.records.events import Spoke, Started
 from tests.helpers.runs import session, turn
 
 WIDTH = 20
-SAID = "Solution: ab cd efgh ij klmnop qrst uvw xy.\nNext request."
+REPLY = "Solution: ab cd efgh ij klmnop qrst uvw xy.\nNext request."
 
 
-@pytest.mark.parametrize("size", [1, 3, len(SAID)])
+@pytest.mark.parametrize("size", [1, 3, len(REPLY)])
 def test_a_line_that_fills_the_width_is_followed_by_no_empty_one(size: int) -> None:
     seen = io.StringIO()
     out = Console(
@@ -30,9 +30,9 @@ def test_a_line_that_fills_the_width_is_followed_by_no_empty_one(size: int) -> N
     )
     screen = ConversationView(out, Console(file=io.StringIO()), raw=True)
     screen.show(Started(session(texts=[])))
-    for start in range(0, len(SAID), size):
-        screen.hear("assistant", SAID[start : start + size])
-    screen.show(Spoke(turn(2, SAID)))
+    for start in range(0, len(REPLY), size):
+        screen.hear("assistant", REPLY[start : start + size])
+    screen.show(Spoke(turn(2, REPLY)))
     lines = seen.getvalue().partition("(AI assistant)\n")[2].splitlines()
     assert lines[:4] == ["Solution: ab cd efgh", "ij klmnop qrst uvw ", "xy.", "Next request."]
 

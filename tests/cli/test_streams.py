@@ -38,7 +38,7 @@ max_messages = {TURNS}
 """
 
 
-async def said(request: Received) -> Answer:
+async def answer(request: Received) -> Answer:
     """A turn of some length, a moment after it was asked for."""
     number = len(request.json["messages"])
     await asyncio.sleep(0.08)
@@ -71,7 +71,7 @@ async def test_a_reader_that_leaves_ends_the_command_quietly_and_it_can_be_taken
     tmp_path: Path, forked: str, verb: str
 ) -> None:
     (tmp_path / "tea.toml").write_text(RECIPE)
-    async with Endpoint([said]) as endpoint:
+    async with Endpoint([answer]) as endpoint:
         child = await asyncio.create_subprocess_exec(
             *command(forked, verb, endpoint.url), cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1
         )

@@ -74,7 +74,7 @@ def test_a_stored_session_is_shown_again_and_runs_nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("tools", "problem"),
     [
         ("none.py", "no such Python file"),
         ("calc.py:sub", "no function 'sub'"),
@@ -83,11 +83,11 @@ def test_a_stored_session_is_shown_again_and_runs_nothing(folder: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_used_is_wrong_usage_without_a_traceback(
-    folder: Path, given: str, problem: str
+    folder: Path, tools: str, problem: str
 ) -> None:
     (folder / "bad.py").write_text("1 / 0\n")
     (folder / "untyped.py").write_text('def f(x):\n    "Something."\n')
-    done = bactrian(*PLAY, "--tools", given, cwd=folder)
+    done = bactrian(*PLAY, "--tools", tools, cwd=folder)
     assert done.returncode == 2
     assert problem in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,1 +1,1 @@
-"""The command line: one file for each verb. The only place that prints."""
+"""The command line: one file for each verb. Nothing else prints."""

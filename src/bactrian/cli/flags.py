@@ -17,8 +17,8 @@ from bactrian.cli.help_form import HELP_NAMES, HelpArgument, HelpOption, VerbCom
 from bactrian.errors import InputError
 from bactrian.options import Option, SamplingSpec, list_options, read_option
 
+# Short names of options, the same in every command.
 SHORT_NAMES = {"--model": "-m", "--run": "-r", "--out": "-o", "--quiet": "-q", "--count": "-n"}
-"""Short names of options, the same in every command."""
 SPEAKERS = ("assistant", "user", "task", "critic")
 
 
@@ -28,10 +28,8 @@ class Argument:
 
     help: str = ""
     metavar: str | None = None
-    shown: str = ""
-    """What the help shows as the default."""
-    check: Callable[[Any], Any] | None = None
-    """Returns the value to use."""
+    shown: str = ""  # What the help shows as the default
+    check: Callable[[Any], Any] | None = None  # Returns the value to use
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +62,11 @@ def find_run_files(paths: list[Path] | None) -> list[Path]:
     return [find_run_file(path) for path in paths or ()]
 
 
+# The argument of every command that reads a run.
 RunArgument = Annotated[
     Path,
     Argument("The run: a file, or a name in `bactrian runs`.", metavar="RUN", check=find_run_file),
 ]
-"""The argument of every command that reads a run."""
 
 
 class _WholeText(click.ParamType[str]):
@@ -354,8 +352,8 @@ def _read_sampling(name: str, agents: tuple[str, ...]) -> _Flags:
         for (agent, each), param in zip(flags, params, strict=True):
             written = values[str(param.name)]
             if written is not None and written != ():
-                own = table if agent is None else table.setdefault(agent, {})
-                own[each.name] = (
+                sampling = table if agent is None else table.setdefault(agent, {})
+                sampling[each.name] = (
                     _read_body(written) if each.name == "body" else _read_value(each.kind, written)
                 )
         return table

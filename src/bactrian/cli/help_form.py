@@ -14,9 +14,9 @@ import bactrian
 from bactrian.cli.verbs import HELP, OPTIONS, VERBS, list_verbs, write_overview
 from bactrian.errors import InputError
 
+# Help is plain text: with `rich`, which draws conversations, it would take twice as long to start.
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-_FREE_TEXT = ("idea", "task")
-"""Arguments that are sentences, and are often written without quotation marks."""
+_FREE_TEXT = ("idea", "task")  # Arguments that are sentences, and are often written without quotation marks
 _GROUP_OF = {f"--{name}": group for group, names in HELP["groups"].items() for name in names.split()}
 _METAVAR_OF = {"-k": "K,K"} | {
     f"--{name}": metavar for metavar, names in HELP["values"].items() for name in names.split()
@@ -43,8 +43,7 @@ class HelpOption(click.Option):
 class VerbCommand(click.Command):
     """A command with its options in groups, and with examples."""
 
-    allow_extra_args = True
-    """So that :meth:`parse_args` can refuse them with the fix."""
+    allow_extra_args = True  # So that `parse_args` can refuse them with the fix
 
     def __init__(self, name: str, *, params: list[click.Parameter], **more: Any) -> None:
         verbose = click.Option(

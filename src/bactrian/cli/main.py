@@ -23,16 +23,17 @@ _OPTIONS = (
     r"|CONCURRENCY|TIMEOUT|WINDOW|TEMPERATURE|TOP_P|REASONING_EFFORT|REPLY_LENGTH|WORD_LIMIT|PROTOCOL|ENDINGS"
     r"|ASSISTANT|USER|\w+_DESCRIPTION|THOUGHTS|REDACT|MARK|NOTE|JSON|QUIET|VERBOSE|DEBUG"
 )
+# Variables that `.env` may set: keys, addresses of models, and options that decide neither where keys go nor
+# what runs. The file may come from another person: an option names code to load, and others allow what only
+# the user can allow.
 _MAY = re.compile(
     rf"BACTRIAN_({_OPTIONS})|(?!BACTRIAN_|LD_|PYTHON|OTEL_|HF_ENDPOINT)\w*(_KEY|_TOKEN|_SECRET|_PASSWORD|_BASE_URL|_ENDPOINT)",
     re.IGNORECASE,
 )
-"""Variables that ``.env`` may set: keys, addresses of models, and options that decide neither where keys go nor what
-runs. It may come from another person: one option names code to load, others allow what only the user can."""
 
+# What the hub's client reads when it is imported: it prints no warnings beside our progress, and sends no
+# requests besides ours.
 _HUB = {"HF_HUB_VERBOSITY": "error", "HF_HUB_DISABLE_TELEMETRY": "1"}
-"""What the hub's client reads when it is imported: it prints no warnings beside our progress, and sends no requests
-besides ours."""
 
 
 def main() -> None:
@@ -91,13 +92,13 @@ def _plain_warnings() -> None:
     """Show our own warnings as a sentence, without the line of code."""
     usual = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *position: Any) -> None:
         if issubclass(category, BactrianWarning):
             from bactrian.cli.terminal.console import say
 
             say(f"bactrian: warning: {message}")
         else:
-            usual(message, category, *place)
+            usual(message, category, *position)
 
     warnings.showwarning = show
 

@@ -18,8 +18,7 @@ from bactrian.roleplay.human import HUMAN
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-_WARN_EVERY = 60.0
-"""Seconds between two warnings about transient faults."""
+_WARN_EVERY = 60.0  # Seconds between two warnings about transient faults
 
 
 def read_model_options(base_url: str | None, *names: str, **more: float) -> ModelOptions:
@@ -56,11 +55,11 @@ def check_critic_flags(
         InputError: such a flag was given.
     """
     model = models.get("critic")
-    given = {
+    flags = {
         "--critic-model": None if model in (os.environ.get("BACTRIAN_CRITIC_MODEL"), HUMAN) else model,
         "--critic-temperature or its like": sampling.get("critic"),
     }
-    check_critic(critic, given, hint)
+    check_critic(critic, flags, hint)
 
 
 def _say(text: str) -> None:

@@ -9,28 +9,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 HELP = tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))
+# The options before a command.
 OPTIONS = {
     "--version": "Show the version and stop.",
     "--debug": "Show the traceback of an error.",
 }
-"""The options before a command."""
 
 
 class Verb(NamedTuple):
     """A command."""
 
+    # `module:function`, in `bactrian.cli.commands`. Empty for a command that only has subcommands.
     function: str = ""
-    """``module:function``, in ``bactrian.cli.commands``. Empty for a command that only has subcommands."""
     summary: str = ""
-    section: str = ""
-    """Its section of the overview; empty for a subcommand."""
+    section: str = ""  # Its section of the overview; empty for a subcommand
     examples: tuple[str, ...] = ()
-    hidden: bool = False
-    """True for a second name of a command, which the help leaves out."""
+    hidden: bool = False  # True for a second name of a command, which the help leaves out
 
 
+# All commands by their words, such as `recipes show`.
 VERBS = {words: Verb(**row) for words, row in HELP["verbs"].items()}
-"""All commands by their words, such as ``recipes show``."""
 
 
 def list_verbs(parent: str = "") -> dict[str, Verb]:

@@ -134,7 +134,7 @@ def analyze(
     check_installed()
     if run_code:
         choose_tier()
-    own = merge_installed((CODE_FAILS,) if run_code else ())
+    installed = merge_installed((CODE_FAILS,) if run_code else ())
     access = read_model_options(judging.base_url, judging.judge) if judging.judge else None
 
     async def work() -> int:
@@ -142,7 +142,7 @@ def analyze(
         prices = make_pricing(judging.price or await read_common_price(*runs), judging.base_url)
         protected = [name for run in runs for name in list_run_files(run)]
         with ExitStack() as stack:
-            # Opened before the work, which may be long and expensive; moved to their places after it.
+            # Opened before the work, which may be long and expensive; moved to their final paths after it.
             findings_file, page_file = (
                 path
                 and (
@@ -155,9 +155,9 @@ def analyze(
             kept: list[Finding] = []
             # Findings stay in memory only for a judge; there may be more of them than sessions.
             keep = kept.extend if judging.judge else file and partial(_write_findings, file)
-            parts = [(run_file, await _measure(run_file, keep, own, quiet=quiet))]
-            parts += [(run, await _measure(run, None, own, quiet=quiet)) for run in runs[1:]]
-            report = await read_report(parts, prices, own, conversations=page is not None)
+            parts = [(run_file, await _measure(run_file, keep, installed, quiet=quiet))]
+            parts += [(run, await _measure(run, None, installed, quiet=quiet)) for run in runs[1:]]
+            report = await read_report(parts, prices, installed, conversations=page is not None)
             if access is not None:
                 judged, answers = await _judge(
                     run_file, kept, parts[0][1], judging, access, prices, parameters
@@ -182,14 +182,14 @@ def analyze(
 async def _measure(
     run_file: Path,
     keep: Callable[[list[Finding]], None] | None,
-    own: Sequence[OwnBehaviour],
+    installed: Sequence[OwnBehaviour],
     *,
     quiet: bool,
 ) -> Aggregate:
     """Measure a run, and show the progress."""
     async with open_store(run_file, read_only=True) as store:
         with show_bar(f"Reading {to_printable(run_file.name)}", "sessions", quiet=quiet) as tell:
-            return await measure(store, keep, tell, own)
+            return await measure(store, keep, tell, installed)
 
 
 def _write_findings(

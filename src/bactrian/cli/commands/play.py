@@ -222,9 +222,9 @@ def _refuse(flags: Mapping[str, object], beside: str, hint: str) -> None:
         raise InputError(f"{wrong} cannot be combined with {beside}.", where=wrong, next=hint)
 
 
-def _read_idea(given: str | None) -> str | None:
+def _read_idea(idea: str | None) -> str | None:
     """Return the idea; a dash reads it from standard input."""
-    if given != "-":
-        return given
+    if idea != "-":
+        return idea
     # Invalid UTF-8 becomes surrogates, which the check of the idea refuses with a clear error.
     return sys.stdin.buffer.read().decode(errors="surrogateescape").strip()

@@ -43,17 +43,17 @@ def resume(
 
 
 async def _resume(
-    run: Path, session: str | None, given: ResumeOptions, stop_control: StopControl, *, json: bool
+    run: Path, session: str | None, options: ResumeOptions, stop_control: StopControl, *, json: bool
 ) -> int:
     stored = await read_resumable(run, session)
     if isinstance(stored, StoredRun):
-        order = build_resume_order(stored, run, given)
+        order = build_resume_order(stored, run, options)
         order = replace(order, access=show_model_progress(order.access))
         return await watch_run(order, choose_progress_view(json=json), stop_control)
-    ordered = build_resume_session(stored, run, given)
+    ordered = build_resume_session(stored, run, options)
     if not isinstance(ordered, tuple) and ordered.embodied:
         role = ordered.role if isinstance(ordered, EmbodiedOrder) else ordered.setup.assistant
-        tools, yes = given.get("tools", ()), given.get("run_code", False)
+        tools, yes = options.get("tools", ()), options.get("run_code", False)
         await asyncio.to_thread(ask_consent, role.name, tools, yes=yes)
     access = ordered[1] if isinstance(ordered, tuple) else ordered.options
     keeper = PlayKeeper(OutputFlags(run, json=json), access.meter)

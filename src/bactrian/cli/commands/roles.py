@@ -80,11 +80,10 @@ def read_experts(path: Path) -> list[SuggestedRole]:
         ) from error
 
 
-_GivenRole = tuple[str | None, str, str]
-"""Given name, default name, and description."""
+_RoleArgument = tuple[str | None, str, str]  # Given name, default name, and description
 
 
-def choose_roles(file: Path | None, *given: _GivenRole) -> tuple[Role, Role]:
+def choose_roles(file: Path | None, *roles: _RoleArgument) -> tuple[Role, Role]:
     """Return the roles of both sides, by name or in the order of the file.
 
     Raises:
@@ -92,10 +91,10 @@ def choose_roles(file: Path | None, *given: _GivenRole) -> tuple[Role, Role]:
     """
 
     known = [expert.role() for expert in read_experts(file)] if file else []
-    taken = [name for name, _, _ in given if name]
+    taken = [name for name, _, _ in roles if name]
     free = [role for role in known if role.name not in taken]
     made: list[Role] = []
-    for name, default, description in given:
+    for name, default, description in roles:
         if name is None and file is not None:
             if not free:
                 raise InputError(
@@ -133,15 +132,15 @@ async def _roles(
 ) -> int:
 
     written = 0
-    found: RoleSuggestions | None = None
+    suggested: RoleSuggestions | None = None
     async with open_models({"role_assigner": name}, reach) as models:
-        async for found in ask(models["role_assigner"]):
-            for number, expert in enumerate(found.experts[written:], start=written + 1):
+        async for suggested in ask(models["role_assigner"]):
+            for number, expert in enumerate(suggested.experts[written:], start=written + 1):
                 write(number, expert)
-            written = len(found.experts)
-    if found is not None:
-        usage = found.usage
+            written = len(suggested.experts)
+    if suggested is not None:
+        usage = suggested.usage
         open_progress().say(
-            f"{found.calls} calls, {usage.prompt:,} + {usage.completion:,} tokens", style="dim"
+            f"{suggested.calls} calls, {usage.prompt:,} + {usage.completion:,} tokens", style="dim"
         )
     return 0

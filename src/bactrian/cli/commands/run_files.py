@@ -23,8 +23,7 @@ from bactrian.store import find_data_folder, name_run, open_store
 from bactrian.store.care import recover as recovered
 from bactrian.store.care import verify as verified
 
-_ENDINGS = 3
-"""Endings that a line names."""
+_ENDINGS = 3  # Endings that a line names
 
 
 def runs(
@@ -39,18 +38,18 @@ def runs(
 
 
 async def _list_runs(folders: list[Path], *, json: bool) -> int:
-    found = await list_runs(folders)
+    runs = await list_runs(folders)
     if json:
-        for run in found:
+        for run in runs:
             print(to_json(run.describe()))
         return 0
-    if not found:
+    if not runs:
         where = ", ".join(map(str, folders)) or f"{find_data_folder()} or here"
         open_progress().say(f"There is no run in {where}. `bactrian play` makes one.")
         return 0
     console = open_output()
     if console.is_terminal and console.width < LEAST_TABLE:
-        for run in found:
+        for run in runs:
             name, recipe, ended, state, endings, cost, age = map(to_printable, _write_row(run))
             console.print(name, style="bold")
             facts = filter(None, (recipe, f"{ended} ended" if ended else "", state, endings, cost, age))
@@ -60,7 +59,7 @@ async def _list_runs(folders: list[Path], *, json: bool) -> int:
         return 0
     table = Table("run", "recipe", "ended", "state", "endings", "cost", "changed", box=None, pad_edge=False)
     table.columns[2].justify = "right"
-    for run in found:
+    for run in runs:
         table.add_row(*map(to_printable, _write_row(run)))
     console.print_table(table)
     _suggest()
@@ -102,16 +101,15 @@ def status(
 
 
 async def _show_status(run: Path, *, json: bool) -> int:
-    found = await read_status(run)
+    status = await read_status(run)
     if json:
-        print(to_json(found.describe()))
+        print(to_json(status.describe()))
     else:
-        write_labelled(open_output(), found.list_facts(), 10)
+        write_labelled(open_output(), status.list_facts(), 10)
     return 0
 
 
-_SHOWN = 200
-"""Characters of a response that are printed; ``--json`` has all that is stored."""
+_SHOWN = 200  # Characters of a response that are printed; `--json` has all that is stored
 
 
 def failures(
@@ -166,8 +164,8 @@ def verify(
     with show_bar("Checking", "sessions", quiet=quiet) as tell:
         verdict = verified(run_file, tell)
     if json:
-        found = {"sessions": verdict.sessions, "turns": verdict.turns, "faults": verdict.faults}
-        print(to_json(found))
+        counts = {"sessions": verdict.sessions, "turns": verdict.turns, "faults": verdict.faults}
+        print(to_json(counts))
     elif verdict.faults:
         print("\n".join(map(to_line, verdict.faults)))
     elif not quiet:
@@ -190,12 +188,12 @@ def recover(
 ) -> None:
     """Write a new run with everything readable from a damaged one."""
 
-    found = recovered(run_file, out)
+    saved = recovered(run_file, out)
     if json:
-        print(dumps({"run": str(out), **asdict(found)}))
+        print(dumps({"run": str(out), **asdict(saved)}))
         return
-    print(f"{found.sessions:,} sessions with {found.turns:,} turns are in {out}.")
-    if found.opened:
+    print(f"{saved.sessions:,} sessions with {saved.turns:,} turns are in {out}.")
+    if saved.opened:
         print(
-            f"{found.opened:,} of them lack turns and are open again: the command that made the run finishes them."
+            f"{saved.opened:,} of them lack turns and are open again: the command that made the run finishes them."
         )

@@ -96,9 +96,9 @@ async def _show(
     async with open_store(run, read_only=True) as opened, opened.snapshot() as store:
         writer.marks = _group(await store.marks())
         if session is not None:
-            found = await find_session(store, session)
+            stored = await find_session(store, session)
             selection = await read_selection(store, options)
-            writer.show([selection.match(found) or SelectedSession(found)])
+            writer.show([selection.match(stored) or SelectedSession(stored)])
             return 0
         await _list(store, options, writer, sample, seed)
     return 0
@@ -132,8 +132,8 @@ async def _list(
         )
 
 
+# A line that the terminal's width cuts.
 _ONE_LINE: dict[str, Any] = {"overflow": "ellipsis", "no_wrap": True, "soft_wrap": False}
-"""A line that the terminal's width cuts."""
 
 
 class _Writer:
@@ -147,28 +147,28 @@ class _Writer:
         self.marks: Mapping[str, list[Mark]] = {}
         self._out = out
         self._page = page
+        # True if each session is written before the next one is read.
         self.streams = isinstance(page, nullcontext) and form is not ShowFormat.html
-        """True if each session is written before the next one is read."""
 
-    def show(self, found: list[SelectedSession]) -> None:
+    def show(self, sessions: list[SelectedSession]) -> None:
         """Write these sessions, through the pager if there is one."""
         with self._page:
             if self.form is ShowFormat.html:
-                pages = [(selected.session, find_behaviours(selected.session)) for selected in found]
-                print(render_page(pages, found[0].session.task.original), end="")
+                pages = [(selected.session, find_behaviours(selected.session)) for selected in sessions]
+                print(render_page(pages, sessions[0].session.task.original), end="")
                 return
-            for selected in found:
+            for selected in sessions:
                 self.write(selected)
 
-    def write(self, found: SelectedSession) -> None:
+    def write(self, selected: SelectedSession) -> None:
         """Write one session."""
-        session = found.session
+        session = selected.session
         marks = self.marks.get(session.id, [])
         if self.form is ShowFormat.json:
             line = (
                 write_session(session, find_behaviours(session), marks)
                 if self.whole
-                else _list_facts(found, marks)
+                else _list_facts(selected, marks)
             )
             print(to_json(line))
         elif self.form is ShowFormat.markdown:
@@ -176,13 +176,13 @@ class _Writer:
         elif self.whole:
             self._write_conversation(session, marks)
         else:
-            begin, about, why = self._write_line(found, marks)
+            begin, about, why = self._write_line(selected, marks)
             if not self._out.is_terminal:
                 print(f"{begin}  {about}: {why}")
             elif self._out.width < LEAST_TABLE:
                 self._out.print(" ".join(begin.split()), style="bold", **_ONE_LINE)
                 self._out.print(f"  {about}: {why}", **_ONE_LINE)
-            elif found.findings or found.matches:
+            elif selected.findings or selected.matches:
                 self._out.print(f"{begin}  {about}", **_ONE_LINE)
                 self._out.print(f"  {why}", style="dim", **_ONE_LINE)
             else:
@@ -201,31 +201,31 @@ class _Writer:
         for mark in marks:
             self._out.print(to_printable(f"mark {mark.mark} {mark.note}"), style="dim")
 
-    def _write_line(self, found: SelectedSession, marks: list[Mark]) -> tuple[str, str, str]:
+    def _write_line(self, selected: SelectedSession, marks: list[Mark]) -> tuple[str, str, str]:
         """Return how a session ended, its roles and marks, and why it is in the list."""
-        session = found.session
+        session = selected.session
         code = session.ending.code if session.ending else "unfinished"
         cast = session.provenance.cast.values() or (session.assistant, session.user)
         roles = " × ".join(role.name for role in cast)
         tags = "".join(f" [{mark.mark}]" for mark in marks)
         begin = f"{to_line(session.id)}  {code:<18}{write_count(len(session.turns), 'turn'):>9}"
-        return begin, to_line(f"{roles}{tags}"), to_line(_explain(found))
+        return begin, to_line(f"{roles}{tags}"), to_line(_explain(selected))
 
 
-def _explain(found: SelectedSession) -> str:
+def _explain(selected: SelectedSession) -> str:
     """Return why a session is in the list, or else its task."""
-    if found.findings:
-        finding = found.findings[0]
+    if selected.findings:
+        finding = selected.findings[0]
         quote = f": “{finding.quote}”" if finding.quote else ""
         return f"{finding.behaviour} at turn {finding.turn}{quote}"
-    if found.matches:
-        turn, line = found.matches[0]
+    if selected.matches:
+        turn, line = selected.matches[0]
         return f"turn {turn}: {line}"
-    return found.session.task.original
+    return selected.session.task.original
 
 
-def _list_facts(found: SelectedSession, marks: list[Mark]) -> dict[str, object]:
-    session = found.session
+def _list_facts(selected: SelectedSession, marks: list[Mark]) -> dict[str, object]:
+    session = selected.session
     return {
         "session": session.id,
         "assistant_role": session.assistant.name,
@@ -235,9 +235,9 @@ def _list_facts(found: SelectedSession, marks: list[Mark]) -> dict[str, object]:
         "turns": len(session.turns),
         "findings": [
             {"turn": finding.turn, "behaviour": finding.behaviour, "quote": finding.quote}
-            for finding in found.findings
+            for finding in selected.findings
         ],
-        "matches": [{"turn": turn, "line": line} for turn, line in found.matches],
+        "matches": [{"turn": turn, "line": line} for turn, line in selected.matches],
         "marks": [mark.mark for mark in marks],
     }
 

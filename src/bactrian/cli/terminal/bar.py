@@ -12,8 +12,7 @@ from rich.text import Text
 
 from bactrian.cli.terminal.console import open_progress
 
-_LINES = 10.0
-"""Seconds between two plain lines, where no bar can be drawn."""
+_LINES = 10.0  # Seconds between two plain lines, where no bar can be drawn
 
 
 class Tell(Protocol):

@@ -19,14 +19,12 @@ from bactrian.records.text import join_facts, to_printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-LEAST_TABLE = 72
-"""Columns below which a line per thing has no room; each then takes several lines."""
+LEAST_TABLE = 72  # Columns below which a line per thing has no room; each then takes several lines
+# The spinner of this task; the threads that it starts see it, too. It makes room for a bar.
 _TURNING: ContextVar[Status | None] = ContextVar("spinner", default=None)
-"""The spinner of this task; the threads that it starts see it, too. It makes room for a bar."""
+# A word; a command between backticks is one word, so that no line divides it.
 _WORDS = re.compile(r"(?:`[^`]*`|\S)+")
-"""A word; a command between backticks is one word, so that no line divides it."""
-_UNLIMITED = 100_000
-"""Columns that no table has."""
+_UNLIMITED = 100_000  # Columns that no table has
 _COMMAND = re.compile(r"(?P<prose>.*[:.;] +|\s*)(?P<command>(?:bactrian|pip install|ollama|export) \S.*)")
 
 

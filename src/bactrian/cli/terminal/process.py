@@ -15,17 +15,16 @@ from typing import NoReturn, TextIO
 
 from bactrian.errors import BactrianError
 
+# Exit code after a closed pipe (`| head`): 128 plus the number of SIGPIPE, as in shells; not 0, because the work is
+# not done.
 READER_LEFT = 141
-"""Exit code after a closed pipe (``| head``): 128 plus the number of SIGPIPE, as in shells."""
 _ESCAPED = "bactrian-escaped"
-CALL_THREAD = "bactrian-call"
-"""How the names of the threads for blocking calls begin."""
+CALL_THREAD = "bactrian-call"  # How the names of the threads for blocking calls begin
+# The thread that `store/write.py` names so. Not imported: the store would be loaded at every start.
 _WRITER_THREAD = "bactrian-store"
-"""The thread that ``store/write.py`` names so. Not imported: the store would be loaded at every start."""
+# Seconds that a slow disk, or another process that writes the same run, may hold up the last replies.
 _LAST_WRITE = 60.0
-"""Seconds that a slow disk, or another process that writes the same run, may hold up the last replies."""
-_LAST_WAIT = 1.0
-"""Seconds that cancelled calls have to release what they use."""
+_LAST_WAIT = 1.0  # Seconds that cancelled calls have to release what they use
 
 
 class ReaderLeft(BactrianError):
@@ -45,7 +44,8 @@ def guard_streams() -> Generator[None]:
     for number in (0, 1, 2):
         try:
             os.fstat(number)
-        except OSError:  # A closed one: otherwise the next file opened would get its number, and our output.
+        # A stream that is closed from the start was closed on purpose, and is no fault.
+        except OSError:  # Otherwise the next file opened would get its number, and our output.
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 (it lives as long as the process)
     codecs.register_error(_ESCAPED, _escape)
@@ -72,6 +72,7 @@ def _replace(stream: TextIO | None, raw: io.RawIOBase) -> TextIO:
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
     """Write characters that the encoding lacks as JSON escapes, so that JSON output stays valid."""
+    # In prose, too: what is printed stays the data that it was.
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")

@@ -25,8 +25,7 @@ from bactrian.roleplay.human import HUMAN
 _STYLE: dict[Speaker, str] = {"user": "bold cyan", "assistant": "bold green"}
 _MORE = ("bold cyan", "bold green", "bold yellow", "bold magenta", "bold blue", "bold red")
 _WORDS = re.compile(r"\n|[^ \n]* *")
-_SHOWN = 300
-"""Characters of a tool's arguments or result that are shown; the stored record is complete."""
+_SHOWN = 300  # Characters of a tool's arguments or result that are shown; the stored record is complete
 _PART: dict[Speaker, str] = {"user": "AI user", "assistant": "AI assistant"}
 _NAMED: dict[Speaker, str] = {speaker: f"the {part}" for speaker, part in _PART.items()}
 
@@ -50,8 +49,8 @@ class ConversationView:
         self._roles: dict[Speaker, str] = {}
         self._embodied: set[str] = set()
         self._speaking: Speaker | None = None
+        # The proposals of this round for the turn; later ones are compared with the first.
         self._proposed: list[Proposal] = []
-        """The proposals of this round for the turn; later ones are compared with the first."""
         self._held = ""
         self._column = 0
         self._turns = 0
@@ -65,8 +64,8 @@ class ConversationView:
     def show_stage(self, name: str, number: int, count: int) -> None:
         """Show that a stage of a society begins; ``number`` counts from 1."""
         self._out.print()
-        place = "Stage" if count == 1 else f"Stage {number} of {count}"
-        self._out.print(f"{place}: {to_printable(name)}", style="bold")
+        heading = "Stage" if count == 1 else f"Stage {number} of {count}"
+        self._out.print(f"{heading}: {to_printable(name)}", style="bold")
 
     def remark(self, text: str) -> None:
         """Show a remark on the turn above."""
@@ -182,12 +181,12 @@ class ConversationView:
         if verdict.problem:
             self._dim(f"\n{verdict.chooser} gave an unreadable answer: {verdict.problem}")
             return
-        who, end, own = (
+        who, end, message = (
             ("You", "", "your own message")
             if verdict.chooser == HUMAN
             else (verdict.chooser, "s", "its own message")
         )
-        taken = str(verdict.place) if verdict.instead is None else own
+        taken = str(verdict.place) if verdict.instead is None else message
         does = f"keep{end} {', '.join(map(str, verdict.kept))}" if verdict.kept else f"take{end} {taken}"
         self._dim(f"\n{who} {does}. {verdict.reason}".rstrip())
         if verdict.feedback:

@@ -17,11 +17,9 @@ from bactrian.records.text import to_printable
 if TYPE_CHECKING:
     from rich.markdown import Markdown
 
-_REDRAWN = 0.125
-"""Least seconds between two drawings."""
+_REDRAWN = 0.125  # Least seconds between two drawings
 _WORDS = re.compile(r"\s+|[^\s]+")
-_ALIKE = 0.5
-"""Share of equal words from which two proposals are shown by their differences."""
+_ALIKE = 0.5  # Share of equal words from which two proposals are shown by their differences
 _FENCE = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 _CODE = re.compile(r"(`[^`\n]*`)")
 
@@ -76,12 +74,12 @@ def make_markdown(text: str) -> Markdown:
 
 def mark_differences(text: str, first: str) -> Text:
     """Return ``text`` dimmed, with the words bright that ``first`` does not have; dimmed as a whole if most differ."""
-    own, other = _WORDS.findall(text), _WORDS.findall(first)
-    matcher = SequenceMatcher(None, other, own, autojunk=False)
+    words, other = _WORDS.findall(text), _WORDS.findall(first)
+    matcher = SequenceMatcher(None, other, words, autojunk=False)
     if matcher.ratio() < _ALIKE:
         return Text(text, style="dim")
     parts = [
-        ("".join(own[start:end]), "dim" if kind == "equal" else "bold")
+        ("".join(words[start:end]), "dim" if kind == "equal" else "bold")
         for kind, _, _, start, end in matcher.get_opcodes()
     ]
     return Text.assemble(*parts)

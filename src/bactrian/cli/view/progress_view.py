@@ -29,10 +29,8 @@ from bactrian.runs.runner import Runner
 from bactrian.runs.wiring import RunOrder, tune_gc
 from bactrian.store import name_run
 
-_REDRAWN = 0.5
-"""Seconds between two drawings."""
-_LINES = 10.0, 60.0
-"""Seconds between two plain lines, in the first minutes and later."""
+_REDRAWN = 0.5  # Seconds between two drawings
+_LINES = 10.0, 60.0  # Seconds between two plain lines, in the first minutes and later
 
 
 class ProgressView(Protocol):

@@ -11,8 +11,7 @@ from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.records.text import write_count
 from bactrian.train.training_folder import TrainedModels
 
-_EVERY = 10.0
-"""Seconds between two lines of progress that is not on a terminal."""
+_EVERY = 10.0  # Seconds between two lines of progress that is not on a terminal
 
 
 class TrainingView:

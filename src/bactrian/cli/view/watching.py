@@ -33,8 +33,8 @@ from bactrian.store import RunStore, name_run, open_kept_run
 if TYPE_CHECKING:
     from bactrian.roleplay.society import SocietyRun
 
+    # What can be played: a role-play, an embodied agent alone, or a society.
     Ordered = PlayOrder | tuple[SocietyRun, ModelOptions]
-    """What can be played: a role-play, an embodied agent alone, or a society."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +279,7 @@ class _JsonViewer:
 
     def show(self, event: Event) -> None:
         _write_line(event)
+        # Of a resumed session, the stored turns too: standard output has the whole conversation each time.
         if isinstance(event, Started):
             for turn in event.session.turns:
                 _write_line(Spoke(turn), stored=True)
