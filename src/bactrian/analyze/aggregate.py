@@ -66,7 +66,7 @@ def _grams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
 def _near_duplicates(texts: Sequence[Sequence[str]]) -> int:
     """Return the number of texts with a near-duplicate."""
     try:
-        rensa: Any = import_module("rensa")
+        rensa: Any = import_module("rensa")  # one small wheel, without SciPy
     except ModuleNotFoundError as error:
         raise MissingExtra("analysis", "The search for near-duplicates") from error
     times = Counter(frozenset(map(" ".join, _grams(text, _SHINGLE))) or frozenset(text) for text in texts)

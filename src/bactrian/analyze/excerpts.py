@@ -100,7 +100,8 @@ def _hash(session: SessionSummary) -> bytes:
 # Conversations as the page shows them: quotations marked, long turns shortened so that the page stays small.
 
 
-ALL_CONVERSATIONS = 1_000_000  # most bytes of all conversations of a page
+# Most bytes of all conversations of a page: each figure can be checked there, and the file can be mailed.
+ALL_CONVERSATIONS = 1_000_000
 _ONE_CONVERSATION = 48_000  # most bytes of a conversation; its longest turns are shortened to fit
 _MARKUP = 220  # bytes of a turn besides its text
 _AROUND = 160  # characters of a turn before and after a quotation

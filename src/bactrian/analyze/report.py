@@ -416,6 +416,7 @@ _RATIOS = {
 }
 
 
+# Differences only: two whole reports one below the other had to be compared by eye.
 def compare_reports(before: Aggregate, after: Aggregate) -> Json:
     """Return the differences between two runs, each with its 95 % interval.
 

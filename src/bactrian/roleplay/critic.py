@@ -287,6 +287,8 @@ def list_options(proposals: Sequence[Proposal]) -> list[Proposal]:
     for proposal in sorted(proposals, key=lambda one: one.place):
         if proposal.text.strip() or proposal.finish == "content_filter":
             texts.setdefault(proposal.text, proposal)
+    # An empty reply, like a giant one or an unasked tool call, has no ending of its own: it is requested again where
+    # that can help, and otherwise the session ends as `failed` with the reason as evidence.
     if not texts:
         raise BadReply(
             f"The model answered turn {proposals[0].number} with nothing, {len(proposals)} times.",

@@ -125,6 +125,7 @@ class Proposer:
             for proposal in made:
                 yield proposal
             missing = missing[len(made) :]
+            # Each endpoint shows here whether it has `n`, so no list of servers is needed.
             self._together = not missing
         fault: BactrianError | None = None
         async with aclosing(run_together([self._ask(view, needed, [place]) for place in missing])) as asked:

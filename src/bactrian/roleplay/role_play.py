@@ -226,6 +226,8 @@ def build_role_play(
         if enforced and side == "user":
             form = build_user_format(small=traits.small, plain=plain)
         elif enforced:  # The small grammar does not admit code.
+            # Where code is wanted, a model held to it wants what the grammar forbids at every token, and each of
+            # those costs a pass over the vocabulary: a quarter of the speed (docs/performance.md).
             form = build_assistant_format(small=traits.small and not origin.needs_code, plain=plain)
         agents[side] = Agent(
             speaker=side,

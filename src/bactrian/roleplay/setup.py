@@ -109,6 +109,7 @@ class RolePlaySetup:
     @property
     def pack(self) -> str:
         """Name of the prompt pack: the given one, or the default for these models."""
+        # Given the full inception prompt, the built-in model talks about the rules instead of the task.
         return "ai-society-small" if self.small else "ai-society"
 
     def rules(self) -> tuple[Rule, ...]:

@@ -256,6 +256,7 @@ async def _find_done(
 
 # The models of a run, wrapped for many sessions at once.
 
+# A single session gives up after three bad replies; among 80,000 calls, three in a row happen by bad luck alone.
 _RETRY_POLICY = RetryPolicy(attempts=1_000, bad_replies=5)
 """Transient faults are retried for half an hour without a limit on attempts; invalid replies are retried four times."""
 LOCAL_WINDOW = 4
@@ -337,7 +338,8 @@ async def open_run_models(
         InputError: a name is not that of a model, or its file cannot be used.
     """
     window = limits.choose_window(names.values())
-    # Cache slots: one for each agent in flight, and two for a session that begins while others are newer.
+    # Cache slots: one for each agent in flight, and two for a session that begins while others are newer. With fewer,
+    # agents push each other's conversations out of the cache.
     access = replace(access, slots=(3 if "critic" in names else 2) * window + 2)
     _check_open_files(window)
     models: dict[str, Model] = {}
@@ -353,6 +355,7 @@ async def open_run_models(
             model = opened[-1]
             # Address and key, whose limits all models share whatever their names.
             endpoint = model.endpoint if isinstance(model, RemoteModel) else name
+            # A call that was answered is a turn already, with model, tokens and time.
             inner: Model = Budget(Recorder(model, sink, failures_only=True), meter)
             if has_rate:
                 rates[endpoint] = inner = (
