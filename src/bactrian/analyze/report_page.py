@@ -1,7 +1,5 @@
-"""The report as one self-contained HTML file: no scripts, no fonts, no network.
-
-Browsers open a folded conversation for a link into it by themselves (HTML's revealing of ancestors).
-"""
+"""The report as one self-contained HTML file: no scripts, no fonts, no network."""
+# Browsers open a folded conversation for a link into it by themselves (HTML's revealing of ancestors).
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Secrets are found by detect-secrets (the detectors that recognise a token by its format), telephone numbers by
 phonenumbers, card and account numbers by their check digits (python-stdnum), e-mail addresses by their format. Names
-and postal addresses are not found: that would need a model, and a filter that finds some of them would be trusted to
-find all.
+and postal addresses are not found: that needs a model, and a filter that finds some would be trusted to find all.
 """
 
 from __future__ import annotations
