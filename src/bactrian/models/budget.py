@@ -48,7 +48,7 @@ class UsageMeter:
     _held_tokens: int = 0
     _held_usd: float = 0.0
     _in_flight: int = 0
-    _waiting: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def limited(self) -> bool:
@@ -90,9 +90,7 @@ class UsageMeter:
 
     async def wait(self) -> None:
         """Wait until a call that is in flight has ended."""
-        ended = asyncio.get_running_loop().create_future()
-        self._waiting.append(ended)
-        await ended
+        await self._ended.wait()
 
     def settle(self, model: str, held: Usage | None, used: Usage | None, *, failed: bool) -> None:
         """Release what :meth:`hold` reserved, if anything, and count what was used; None if unknown."""
@@ -101,14 +99,11 @@ class UsageMeter:
             self._held_tokens -= held.total
             if self.max_usd is not None:
                 self._held_usd -= self._price(model).cost(held)
-            for ended in self._waiting:
-                if not ended.done():
-                    ended.set_result(None)
-            self._waiting.clear()
-        if failed:
-            self.unknown += 1
-        else:
-            self.calls += 1
+            # Wakes all that wait; who begins to wait after this waits for the next call.
+            self._ended.set()
+            self._ended.clear()
+        self.unknown += failed
+        self.calls += not failed
         if used is None:
             return
         self.used += used

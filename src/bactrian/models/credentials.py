@@ -8,7 +8,6 @@ from the same origin, so that the ``.env`` of a foreign folder cannot collect ke
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
 
 from bactrian.errors import InputError
 
@@ -28,7 +27,12 @@ def find_key(variable: str | None, address: str, *, official: bool) -> str:
     key = os.environ.get(variable or "", "").strip()
     if not key or variable is None or official:
         return key
-    origins = set(_find_origins(address, os.environ))
+    # Of the variables that contain the address; none if it comes from elsewhere
+    origins = {
+        _find_origin(name)
+        for name, value in os.environ.items()
+        if address in value and (name.endswith(_ADDRESSES) or name.startswith("BACTRIAN_"))
+    }
     if not origins or origins == {_find_origin(variable)}:
         return key
     raise InputError(
@@ -41,10 +45,3 @@ def find_key(variable: str | None, address: str, *, official: bool) -> str:
 
 def _find_origin(variable: str) -> str:
     return ".env" if variable in os.environ.get(DOTENV, "").split() else "the environment"
-
-
-def _find_origins(address: str, environment: Mapping[str, str]) -> Iterable[str]:
-    """Yield the origins of the variables that contain ``address``; nothing if it comes from elsewhere."""
-    for name, value in environment.items():
-        if address in value and (name.endswith(_ADDRESSES) or name.startswith("BACTRIAN_")):
-            yield _find_origin(name)

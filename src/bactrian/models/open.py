@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -229,13 +229,10 @@ def _open_local(rest: str, access: ModelOptions) -> Model:
     from bactrian.models.local.gguf import check_gguf
     from bactrian.models.local.hub import fetch_from_hub, read_hub_name
     from bactrian.models.local.local_model import LocalModel
-    from bactrian.models.local.weights import Progress, find_cache_folder
+    from bactrian.models.local.weights import find_cache_folder
 
     if (weights := read_hub_name(rest)) is not None:
-
-        def fetch(progress: Progress) -> Path:
-            return fetch_from_hub(weights, find_cache_folder(), progress=progress, report=access.report)
-
+        fetch = partial(fetch_from_hub, weights, find_cache_folder(), report=access.report)
         return LocalModel(slots=access.slots, fetch=fetch, progress=access.progress, name=f"local:{rest}")
     path = Path(rest).expanduser() if rest else None
     if path is not None:

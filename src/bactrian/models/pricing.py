@@ -107,16 +107,12 @@ def make_pricing(text: str | None, base_url: str | None) -> Callable[[str], Pric
     @cache
     def price(model: str) -> Price | None:
         if fixed is not None:
-            # A session without a model's name was made elsewhere, and may have cost money.
-            return fixed if not model or _may_cost(model) else FREE
+            # A session without a model's name was made elsewhere, and may have cost money; so may a user's own object.
+            may_cost = not model or model.startswith("python:") or find_traits(model).priced
+            return fixed if may_cost else FREE
         return find_price(model, base_url) if model else None
 
     return price
-
-
-def _may_cost(model: str) -> bool:
-    """Return True if the model's tokens may cost money: it is remote, or the user's own object."""
-    return model.startswith("python:") or find_traits(model).priced
 
 
 def choose_prices(

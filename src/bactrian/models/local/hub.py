@@ -59,8 +59,8 @@ def read_hub_name(text: str) -> HubWeights | None:
 def fetch_from_hub(
     weights: HubWeights,
     folder: Path,
-    *,
     progress: Progress | None = None,
+    *,
     report: Callable[[str], None] | None = None,
 ) -> Path:
     """Return the path of the weights in the hub's cache; download them first if missing.

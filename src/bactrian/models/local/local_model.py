@@ -8,6 +8,7 @@ from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -147,7 +148,7 @@ class LocalModel:
     ) -> None:
         self.name = name or ("local" if path is None else f"local:{path}")
         self.traits = BUILT_IN_MODEL if path is None and fetch is None else LOCAL_WEIGHTS
-        self._fetch = fetch
+        self._fetch = fetch or partial(fetch_weights, BUILT_IN, find_cache_folder())
         self._path = path
         self._slots = slots
         self._window = window
@@ -227,7 +228,7 @@ class LocalModel:
             if self._ready is None:
                 path = self._path
                 if path is None:
-                    path = await fetch_in_thread(self._fetch or _fetch_built_in, self._progress)
+                    path = await fetch_in_thread(self._fetch, self._progress)
                 try:
                     llama = await start_server(path, slots=self._slots, window=self._window)
                 except Exhausted as error:
@@ -280,10 +281,6 @@ class LocalModel:
                 ) from error
         clean = Text(clean_text(text))
         return ReplyChoice(clean, finish, lossy=clean != text, thought=clean_text(thought))
-
-
-def _fetch_built_in(progress: Progress) -> Path:
-    return fetch_weights(BUILT_IN, find_cache_folder(), progress=progress)
 
 
 async def _make_computed_text(

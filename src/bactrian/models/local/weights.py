@@ -71,7 +71,7 @@ def is_whole(path: Path, weights: Weights) -> bool:
 
 
 def fetch_weights(
-    weights: Weights, folder: Path, *, progress: Progress | None = None, source: Sequence[str] = ()
+    weights: Weights, folder: Path, progress: Progress | None = None, *, source: Sequence[str] = ()
 ) -> Path:
     """Return the path of the weights in ``folder``; download them first if they are missing or incomplete.
 
