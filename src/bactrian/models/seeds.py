@@ -45,7 +45,7 @@ class RunSeeds:
 def fit_seed(seed: int) -> int:
     """Return ``seed`` as it is sent to an endpoint: a derived seed is reduced to 31 bits.
 
-    Gemini accepts signed 32-bit seeds only, and llama.cpp unsigned ones. A seed that the user typed is sent as it is.
+    Gemini accepts signed 32-bit seeds only, and llama.cpp unsigned ones. A smaller seed is sent as it is.
     """
     return seed % _SENT if seed >= _DERIVED else seed
 

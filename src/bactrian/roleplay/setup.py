@@ -237,7 +237,7 @@ def _identify(setup: RolePlaySetup, pack: Pack) -> str:
 
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
 """The paper's example: idea, assistant role, user role."""
-EXAMPLE_SEED = 8  # The seed with which the built-in model plays the conversation in the README.
+EXAMPLE_SEED = 8  # With it, the built-in model stays with the example for the whole of its conversation.
 ROLES = ("Expert", "Beginner")
 """Assistant and user role for any other idea: they fit every subject, and no model is asked for them."""
 SMALL_PACK = "plain-small"  # Prompt pack of the built-in model for any other idea.
