@@ -119,3 +119,15 @@ with write_atomically(Path(sys.argv[1])) as stage:
         assert other.wait() != 0  # It may not replace what has come in between.
     assert (tmp_path / "tea").read_text() == "fast"
     assert [path.name for path in tmp_path.iterdir()] == ["tea"]
+
+
+def test_a_link_is_never_written_through_nor_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    (tmp_path / "out.jsonl").symlink_to(tmp_path / "thesis.txt")
+    with (
+        pytest.raises(InputError, match="not a regular file"),
+        write_atomically(tmp_path / "out.jsonl", overwrite=True) as stage,
+    ):
+        (stage / "out.jsonl").write_text("theirs")
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+    assert (tmp_path / "out.jsonl").is_symlink()
