@@ -9,7 +9,7 @@ import nox  # pyright: ignore[reportMissingImports]
 nox.options.sessions = ["lint", "types", "test"]
 nox.options.reuse_existing_virtualenvs = True
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
-PAGES = ["tests/docs", "tests/test_readme.py", "tests/test_faults_page.py", "tests/prompts/test_docs.py"]
+PAGES = ["tests/docs", "tests/test_readme.py", "tests/test_faults_page.py", "tests/protocol/test_docs.py"]
 
 
 def install(session: nox.Session) -> None:

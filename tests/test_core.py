@@ -16,7 +16,7 @@ import bactrian
 SOURCE = Path(bactrian.__file__).parent
 ROOT = Path(__file__).parents[1]
 VERBS = ("analyze", "evaluate", "explore", "ingest", "train")
-FOLDERS = ("records", "language", "protocol", "prompts", "play", "roleplay", "models", "store", "runs")
+FOLDERS = ("records", "protocol", "roleplay", "models", "store", "runs")
 """The folders of the core's tests."""
 
 

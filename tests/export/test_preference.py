@@ -11,7 +11,7 @@ from bactrian.roleplay.loop import play_session
 from bactrian.roleplay.start import persist_events
 from bactrian.store import open_store
 from tests.helpers.exports import handed, lines
-from tests.play.test_critic import ASKS, SOLVES, critic_scene
+from tests.roleplay.test_critic import ASKS, SOLVES, critic_scene
 
 
 async def made_with_a_critic(path: Path) -> Path:

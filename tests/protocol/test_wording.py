@@ -31,7 +31,7 @@ from bactrian.runs.lists import ModelSource
 from bactrian.runs.scheduler import ListRequest
 from tests.helpers.runs import session
 from tests.helpers.scenes import Counting, setup
-from tests.play.test_society import MODERATED, performed, scripted, wish, written
+from tests.roleplay.test_society import MODERATED, performed, scripted, wish, written
 
 GOLDEN = Path(__file__).parents[1] / "data" / "wording.json"
 PACK = load_pack("ai-society")

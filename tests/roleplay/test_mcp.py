@@ -20,7 +20,7 @@ from bactrian.roleplay.setup import new_session
 from bactrian.roleplay.tool_sources import open_server, open_tools
 from bactrian.roleplay.tools import BadArguments, ToolFailed
 from tests.helpers.scenes import AGENTS, setup
-from tests.play.test_tools import ANSWER, ASK, PACK
+from tests.roleplay.test_tools import ANSWER, ASK, PACK
 
 SERVER = f"{sys.executable} {Path(__file__).parents[1] / 'helpers/mcp_server.py'}"
 
