@@ -51,24 +51,29 @@ def prepare_index(beside: Path = Path("library")) -> Path:
     if not os.access(folder, os.W_OK):
         folder, name = beside.absolute().parent, f"{beside.name}.explore"
     path = folder / name
+    with _explain_failure(path), FileLock(f"{path}.lock"):
+        try:
+            _create_tables(path)
+        except sqlite3.OperationalError:
+            raise  # The disk is full, or something else that is no fault of the file.
+        except sqlite3.DatabaseError:
+            # It is damaged. Everything in it can be made again.
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            _create_tables(path)
+    return path
+
+
+@contextmanager
+def _explain_failure(path: Path) -> Generator[None]:
     try:
-        with FileLock(f"{path}.lock"):
-            try:
-                _create_tables(path)
-            except sqlite3.OperationalError:
-                raise  # The disk is full, or something else that is no fault of the file.
-            except sqlite3.DatabaseError:
-                # It is damaged. Everything in it can be made again.
-                for suffix in ("", "-wal", "-shm"):
-                    path.with_name(path.name + suffix).unlink(missing_ok=True)
-                _create_tables(path)
+        yield
     except (OSError, sqlite3.Error) as error:
         raise InputError(
             f"The index of the explorer cannot be written: {error}.",
             where=str(path),
-            next="Set XDG_CACHE_HOME to a folder that can be written.",
+            next="Make room on its disk, or set XDG_CACHE_HOME to a folder that can be written.",
         ) from error
-    return path
 
 
 def _create_tables(path: Path) -> None:
@@ -93,12 +98,15 @@ def register_run(index: Path, run: Path, identity: str) -> int:
         index: The index.
         run: The run.
         identity: What :func:`identify_run` returns.
+
+    Raises:
+        InputError: the index cannot be written.
     """
     name = os.fsencode(run.resolve())
     query = (
         "SELECT number, path, value FROM runs LEFT JOIN main.meta ON row = number << 32 AND key = 'identity'"
     )
-    with write_index(index, ()) as connection, connection:
+    with _explain_failure(index), write_index(index, ()) as connection, connection:
         connection.execute("BEGIN IMMEDIATE")
         runs: list[tuple[int, bytes, str]] = connection.execute(query).fetchall()
         known = next((number for number, *stored in runs if stored == [name, identity]), None)
