@@ -91,10 +91,10 @@ def calibrate_folds(folds: Sequence[Fold]) -> list[Fold]:
 def find_held_out(folds: Sequence[Fold], sessions: Mapping[str, Session]) -> Found:
     """Findings in every conversation, by the model that has not seen it."""
     return {
-        one: find_failures(sessions[one], fold.model)
+        name: find_failures(sessions[name], fold.model)
         for fold in folds
-        for one in fold.held_out
-        if one in sessions
+        for name in fold.held_out
+        if name in sessions
     }
 
 
@@ -113,25 +113,29 @@ def write_older(model: DetectorModel) -> Iterator[str]:
 
 def list_training() -> list[LabelledConversation]:
     """Everything that the detector learns from."""
-    measured = [one.to_labelled() for one in (*read_corpus(), *read_real())]
+    measured = [conversation.to_labelled() for conversation in (*read_corpus(), *read_real())]
     return [*measured, *read_transcripts(), *read_older_cases()]
 
 
 def split_by_author(conversations: Sequence[LabelledConversation]) -> list[list[LabelledConversation]]:
     """Return parts that are left out together: authors of each style, and ideas of the real conversations."""
-    authors = {one.group for one in conversations} - NOT_BLIND
+    authors = {conversation.group for conversation in conversations} - NOT_BLIND
     styles = (DISGUISED, {author for author in authors if author.startswith("real")})
     ordered = (sorted(styles[0]), sorted(authors - styles[0] - styles[1]), sorted(styles[1]))
     part_of = {author: place % PARTS for some in ordered for place, author in enumerate(some)}
-    return [[one for one in conversations if part_of.get(one.group) == part] for part in range(PARTS)]
+    return [
+        [conversation for conversation in conversations if part_of.get(conversation.group) == part]
+        for part in range(PARTS)
+    ]
 
 
 def split_by_language(conversations: Sequence[LabelledConversation]) -> list[list[LabelledConversation]]:
     """Return parts that are left out together: all conversations of some languages other than English."""
-    languages = sorted({one.language for one in conversations} - {"en"})
+    languages = sorted({conversation.language for conversation in conversations} - {"en"})
     part_of = {language: place % LANGUAGE_PARTS for place, language in enumerate(languages)}
     return [
-        [one for one in conversations if part_of.get(one.language) == part] for part in range(LANGUAGE_PARTS)
+        [conversation for conversation in conversations if part_of.get(conversation.language) == part]
+        for part in range(LANGUAGE_PARTS)
     ]
 
 
@@ -144,7 +148,9 @@ def load_training() -> TrainingSet:
 def train_fold(held_out: frozenset[str]) -> Fold:
     """Train without some conversations, and score them."""
     data = load_training()
-    fold = hold_out(data, [one for one in data.conversations if one.id in held_out])
+    fold = hold_out(
+        data, [conversation for conversation in data.conversations if conversation.id in held_out]
+    )
     print(f"{len(held_out)} conversations left out", file=sys.stderr, flush=True)
     return fold
 
@@ -152,11 +158,11 @@ def train_fold(held_out: frozenset[str]) -> Fold:
 def main() -> None:
     """Print the tables; with ``--write``, store them and the model."""
     corpus, real = list(read_corpus()), read_real()
-    sessions = {one.session.id: one.session for one in (*corpus, *real)}
+    sessions = {conversation.session.id: conversation.session for conversation in (*corpus, *real)}
     data = load_training()
     conversations = data.conversations
     parts = [
-        frozenset(one.id for one in part)
+        frozenset(conversation.id for conversation in part)
         for part in (*split_by_author(conversations), *split_by_language(conversations), ())
     ]
     # Forked processes share the training data.
@@ -167,12 +173,12 @@ def main() -> None:
     by_language: list[Fold] = []
     for fold in folds[PARTS:-1]:
         held_out = set(fold.held_out)
-        rest = [one for one in scores if one.conversation not in held_out]
+        rest = [score for score in scores if score.conversation not in held_out]
         by_language.append(replace(fold, model=calibrate_model(fold.model, rest)))
     model = calibrate_model(folds[-1].model, scores)
     found, others = find_held_out(by_author, sessions), find_held_out(by_language, sessions)
-    natural = [one for one in corpus if one.style == "natural"]
-    foreign = [one for one in corpus if one.language != "en"]
+    natural = [conversation for conversation in corpus if conversation.style == "natural"]
+    foreign = [conversation for conversation in corpus if conversation.language != "en"]
     text = "\n".join(
         (
             "Authors left out, conversations as failures look in transcripts:\n",

@@ -47,10 +47,10 @@ def measure(
 ) -> BootstrapSums:
     """Sums of ``COLUMNS`` over turns, of one speaker if given, or over whole conversations."""
     rows: list[list[float]] = []
-    for one in conversations:
-        turns = [turn for turn in one.session.turns if speaker in ("", turn.speaker)]
-        there = [behaviour in one.labels[turn.number - 1] for turn in turns]
-        said = [(turn.number, behaviour) in found[one.session.id] for turn in turns]
+    for conversation in conversations:
+        turns = [turn for turn in conversation.session.turns if speaker in ("", turn.speaker)]
+        there = [behaviour in conversation.labels[turn.number - 1] for turn in turns]
+        said = [(turn.number, behaviour) in found[conversation.session.id] for turn in turns]
         rows.append(count([any(there)], [any(said)]) if whole else count(there, said))
     return resample(rows, COLUMNS)
 
@@ -78,11 +78,11 @@ def write_groups(
     """F1 of turns for each group."""
     yield SHORT_HEAD.format(name)
     groups: defaultdict[str, list[Conversation]] = defaultdict(list)
-    for one in conversations:
-        groups[key(one)].append(one)
+    for conversation in conversations:
+        groups[key(conversation)].append(conversation)
     for value, group in sorted(groups.items()):
         sums = (measure(group, found, behaviour) for behaviour in BEHAVIOURS)
-        cells = " | ".join(write_ratio(one, "twice_right", "found_and_there") for one in sums)
+        cells = " | ".join(write_ratio(part, "twice_right", "found_and_there") for part in sums)
         yield f"| {value} | {len(group)} | {cells} |"
 
 
@@ -91,9 +91,9 @@ def write_prevalence(folds: Sequence[Fold]) -> Iterator[str]:
     said: defaultdict[str, list[tuple[float, bool]]] = defaultdict(list)
     for fold in folds:
         heads = {head.name: head for head in fold.model.heads}
-        for one in fold.scores:
-            if one.is_ordinary:
-                said[one.head].append((heads[one.head].calibrate(one.score), one.is_target))
+        for score in fold.scores:
+            if score.is_ordinary:
+                said[score.head].append((heads[score.head].calibrate(score.score), score.is_target))
     yield f"| head | {' | '.join(f'from {least}: precision | recall' for least in LEASTS)} |"
     yield f"|---{'|---' * 2 * len(LEASTS)}|"
     for head, pairs in sorted(said.items()):
@@ -114,10 +114,10 @@ def write_reliability(folds: Sequence[Fold]) -> Iterator[str]:
     bins: defaultdict[int, list[tuple[float, bool]]] = defaultdict(list)
     for fold in folds:
         heads = {head.name: head for head in fold.model.heads}
-        for one in fold.scores:
-            if one.is_ordinary:
-                confidence = heads[one.head].calibrate(one.score)
-                bins[min(9, int(10 * confidence))].append((confidence, one.is_target))
+        for score in fold.scores:
+            if score.is_ordinary:
+                confidence = heads[score.head].calibrate(score.score)
+                bins[min(9, int(10 * confidence))].append((confidence, score.is_target))
     yield "| confidence | turns | mean confidence | share right |\n|---|---|---|---|"
     for place, pairs in sorted(bins.items()):
         mean = sum(confidence for confidence, _ in pairs) / len(pairs)
@@ -130,10 +130,10 @@ def write_agreement(conversations: Sequence[Conversation]) -> Iterator[str]:
     yield "| behaviour | turns read twice | alpha |\n|---|---|---|"
     for behaviour in BEHAVIOURS:
         rows: list[list[float]] = []
-        for one in conversations:
+        for conversation in conversations:
             pairs = [
                 (behaviour in first, behaviour in second)
-                for first, second in zip(one.labels, one.second or (), strict=False)
+                for first, second in zip(conversation.labels, conversation.second or (), strict=False)
             ]
             different, shown = (sum(first != second for first, second in pairs), sum(map(sum, pairs)))
             rows.append([different, shown, 2 * len(pairs)])
@@ -156,15 +156,20 @@ def _compute_alphas(sums: BootstrapSums) -> tuple[float, float, float]:
 
 def write_endings(conversations: Sequence[Conversation], folds: Sequence[Fold]) -> Iterator[str]:
     """How many conversations the ending ``repeat_loop`` stops, by models that have not seen them."""
-    model_of = {one: fold.model for fold in folds for one in fold.held_out}
+    model_of = {name: fold.model for fold in folds for name in fold.held_out}
     rows: defaultdict[str, list[bool]] = defaultdict(list)
-    for one in conversations:
-        turns = one.session.turns
+    for conversation in conversations:
+        turns = conversation.session.turns
         shown = [
-            LOOP in first | second for first, second in zip(one.labels, one.second or one.labels, strict=True)
+            LOOP in first | second
+            for first, second in zip(
+                conversation.labels, conversation.second or conversation.labels, strict=True
+            )
         ]
         lengths = range(ENDED, len(turns) + 1, 2)
-        at = next((end for end in lengths if is_loop(turns[:end], ENDED, model_of[one.session.id])), None)
+        at = next(
+            (end for end in lengths if is_loop(turns[:end], ENDED, model_of[conversation.session.id])), None
+        )
         if not any(shown):
             rows["without a loop, eight turns or more: ended"] += [at is not None] if lengths else []
         else:

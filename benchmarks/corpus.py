@@ -91,7 +91,7 @@ def read_transcripts() -> list[LabelledConversation]:
     """Read conversations in the style of chat models, by an author who knew the detectors: for training only."""
     lines = (FOLDER / "transcripts.jsonl").read_text("utf-8").splitlines()
     rows = (_read_conversation(json.loads(line), "b", number) for number, line in enumerate(lines, 1))
-    return [replace(one.to_labelled(), is_ordinary=True) for one in rows]
+    return [replace(row.to_labelled(), is_ordinary=True) for row in rows]
 
 
 def read_older_cases() -> list[LabelledConversation]:

@@ -215,7 +215,7 @@ def _measure_pages(server: int) -> Iterator[tuple[str, str, str]]:
     client = Client()
     draw = Random(1)
     rows = from_json(_unpack(client.get("/conversations.json")[1]))["sessions"]
-    talks = [f"/c/{one['data']}/{one['id']}" for one in draw.sample(rows, 40)]
+    talks = [f"/c/{row['data']}/{row['id']}" for row in draw.sample(rows, 40)]
     client.measure((*LISTS[:1], *SEARCHES[:1], *talks[:1]))
     groups = (("list page", "25 ms", LISTS), ("search", "150 ms", SEARCHES), ("conversation", "10 ms", talks))
     for name, goal, paths in groups:

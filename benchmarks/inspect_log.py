@@ -28,7 +28,7 @@ def main() -> None:
             log.EvalSample(id=one["id"], epoch=1, input=one["task"], target="", messages=said, output=output)
         )
     count = len(samples)
-    ids = [one.id for one in samples]
+    ids = [sample.id for sample in samples]
     dataset = log.EvalDataset(name="society", samples=count, sample_ids=ids)
     spec = log.EvalSpec(
         created=WHEN, task="society", dataset=dataset, model="openai/m", config=log.EvalConfig()

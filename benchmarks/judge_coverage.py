@@ -81,7 +81,7 @@ def count_draws(resamples: int) -> Floats:
     """Return how often each resample draws each task: the same draws as those of the program."""
     draw = Random(SEED)
     drawn = [draw.choices(range(TASKS), k=TASKS) for _ in range(resamples)]
-    return np.array([np.bincount(one, minlength=TASKS) for one in drawn], dtype=float)
+    return np.array([np.bincount(tasks, minlength=TASKS) for tasks in drawn], dtype=float)
 
 
 def make_tasks(signs: NDArray[np.int8]) -> list[JudgedTask]:

@@ -99,7 +99,9 @@ async def store_run(path: Path, made: Plan) -> None:
         numbers = [range(1, ROLES + 1), range(1, ROLES + 1), range(1, TASKS + 1)]
         ids = [f"{a:03}_{u:03}_{t:03}" for a, u, t in product(*numbers)]
         for start in range(0, len(ids), 1000):
-            await asyncio.gather(*(_store(store, session, one) for one in ids[start : start + 1000]))
+            await asyncio.gather(
+                *(_store(store, session, identifier) for identifier in ids[start : start + 1000])
+            )
 
 
 async def _store(store: RunStore, session: Session, session_id: str) -> None:
@@ -133,8 +135,10 @@ def main() -> None:
         command = [sys.executable, "-m", "benchmarks.opening", "open", name]
         found = [json.loads(subprocess.check_output(command)) for _ in range(runs)]
     table = Table("figure", "median", title=f"{ROLES * ROLES * TASKS:,} stored sessions, {runs} runs")
-    table.add_row("opening and finding what is left, s", f"{median(one['seconds'] for one in found):.2f}")
-    table.add_row("peak memory, MB", f"{median(one['mb'] for one in found):.0f}")
+    table.add_row(
+        "opening and finding what is left, s", f"{median(opening['seconds'] for opening in found):.2f}"
+    )
+    table.add_row("peak memory, MB", f"{median(opening['mb'] for opening in found):.0f}")
     Console().print(table)
 
 

@@ -208,11 +208,11 @@ def make_table(measured: Sequence[tuple[Defaults, Sequence[Measured]]]) -> Table
     )
     for defaults, all_measured in measured:
         shares = [
-            Proportion(sum(getattr(one, name) for one in all_measured), len(all_measured))
+            Proportion(sum(getattr(conversation, name) for conversation in all_measured), len(all_measured))
             for name in ("on_subject", "foreign", "repeats")
         ]
-        cells = (f"{one.rate:.0%} ({one.interval[0]:.0%} to {one.interval[1]:.0%})" for one in shares)
-        overlap = sum(one.overlap for one in all_measured) / max(1, len(all_measured))
+        cells = (f"{share.rate:.0%} ({share.interval[0]:.0%} to {share.interval[1]:.0%})" for share in shares)
+        overlap = sum(conversation.overlap for conversation in all_measured) / max(1, len(all_measured))
         table.add_row(defaults.name, str(len(all_measured)), *cells, f"{overlap:.0%}")
     return table
 

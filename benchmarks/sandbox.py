@@ -39,7 +39,7 @@ def measure(action: Callable[[], object]) -> tuple[float, float]:
 
 def _read_cpu() -> float:
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in usage)
+    return sum(spent.ru_utime + spent.ru_stime for spent in usage)
 
 
 def _start(tier: Tier) -> None:
@@ -51,12 +51,12 @@ def _time_blocks(tier: Tier) -> tuple[float, float]:
     with SandboxSession(Limits(cpu=100), {"act": str}, tier=tier) as session:
         session.run("x = 0")
         block = measure(lambda: [session.run("x += 1") for _ in range(BLOCKS)])[0] / BLOCKS
-        return block, measure(lambda: session.run(f"for one in range({BLOCKS}): act(one)"))[0] / BLOCKS
+        return block, measure(lambda: session.run(f"for number in range({BLOCKS}): act(number)"))[0] / BLOCKS
 
 
 def _judge_all() -> None:
     problems = read_human_eval()
-    samples = [CodeSample(one.id, one, one.prompt + one.canonical) for one in problems]
+    samples = [CodeSample(problem.id, problem, problem.prompt + problem.canonical) for problem in problems]
     with tempfile.TemporaryDirectory() as folder:
         verdicts = VerdictFile(Path(folder) / "verdicts.jsonl")
         found = judge_solutions(samples, verdicts, Limits(), workers=WORKERS, on_verdict=lambda _: None)
@@ -74,7 +74,7 @@ def main() -> None:
             (measure(partial(_start, tier)), measure(partial(subprocess.run, INTERPRETER, check=True)))
             for _ in range(runs)
         ]
-        figures = [median(pair[one][which] for pair in pairs) for one in (0, 1) for which in (0, 1)]
+        figures = [median(pair[subject][which] for pair in pairs) for subject in (0, 1) for which in (0, 1)]
         table.add_row(tier.name, "start and end", *(f"{figure:.1f}" for figure in figures))
         block, call = _time_blocks(tier)
         table.add_row(tier.name, "a further block", f"{block:.2f}")

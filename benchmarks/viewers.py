@@ -62,9 +62,9 @@ async def write_lines(run: Path, target: Path) -> None:
     """Write the conversations of ``run`` as JSON lines."""
     with target.open("w", encoding="utf-8") as file:
         async with open_store(run, read_only=True) as store:
-            async for one in store.sessions():
-                said = [(turn.speaker, turn.text) for turn in one.turns]
-                file.write(json.dumps({"id": one.id, "task": one.task.text, "messages": said}) + "\n")
+            async for session in store.sessions():
+                said = [(turn.speaker, turn.text) for turn in session.turns]
+                file.write(json.dumps({"id": session.id, "task": session.task.text, "messages": said}) + "\n")
 
 
 def explorer(run: Path) -> Viewer:
@@ -136,7 +136,7 @@ def measure(viewer: Viewer) -> Iterator[str]:
 
         network.on("Network.loadingFinished", count)
         # The browser is a process of Playwright's driver.
-        (driver,) = [one for one in list_children(_own_process()) if one != server]
+        (driver,) = [process for process in list_children(_own_process()) if process != server]
         for name, act in viewer.steps:
             page.wait_for_timeout(1000 * _SETTLED)
             received.clear()

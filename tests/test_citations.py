@@ -36,7 +36,7 @@ def test_the_readme_and_the_citation_file_name_every_author(author: str) -> None
     readme = read_words((ROOT / "README.md").read_text("utf-8"))
     assert f"{author}," in readme
     (paper,) = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["references"]
-    assert author in [one["family-names"] for one in paper["authors"]]
+    assert author in [person["family-names"] for person in paper["authors"]]
 
 
 def test_the_readme_cites_the_paper_and_the_program_and_names_licence_and_use() -> None:

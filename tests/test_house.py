@@ -128,7 +128,7 @@ class Function(NamedTuple):
     @property
     def is_attribute(self) -> bool:
         """True for a property, which is read like a field and named like one."""
-        names = [ast.unparse(one).split("(")[0] for one in self.node.decorator_list]
+        names = [ast.unparse(decorator).split("(")[0] for decorator in self.node.decorator_list]
         return any(name.endswith(("property", ".setter")) for name in names)
 
 
@@ -263,13 +263,13 @@ def test_no_public_function_is_named_by_a_participle() -> None:
     check_rule(
         "participles",
         (
-            one.where
-            for one in list_functions()
-            if one.is_public
-            and not one.is_attribute
-            and one.name not in CALLED_BY_OTHERS
-            and is_participle(one.name.split("_")[0])
-            and one.name not in NOUNS
+            function.where
+            for function in list_functions()
+            if function.is_public
+            and not function.is_attribute
+            and function.name not in CALLED_BY_OTHERS
+            and is_participle(function.name.split("_")[0])
+            and function.name not in NOUNS
         ),
     )
 
@@ -279,13 +279,13 @@ def test_a_public_function_begins_with_a_verb() -> None:
     check_rule(
         "verbs",
         (
-            one.where
-            for one in list_functions()
-            if one.is_public
-            and not one.owner
-            and not one.file.startswith("cli/commands/")
-            and one.name not in NOUNS
-            and one.name.split("_")[0] not in VERBS
+            function.where
+            for function in list_functions()
+            if function.is_public
+            and not function.owner
+            and not function.file.startswith("cli/commands/")
+            and function.name not in NOUNS
+            and function.name.split("_")[0] not in VERBS
         ),
     )
 

@@ -57,7 +57,7 @@ def main() -> None:
             browser = tool.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             draw_map(browser, address)
             if given.all is None:
-                take_docs(browser, address, [one.stem for one in runs])
+                take_docs(browser, address, [run.stem for run in runs])
             else:
                 given.all.mkdir(parents=True, exist_ok=True)
                 take_all(browser, address, given.all)

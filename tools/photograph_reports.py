@@ -90,14 +90,14 @@ def make_run(
     """
 
     def specify(messages: Sequence[dict[str, str]]) -> str:
-        idea = next(one for one in tasks if one in messages[-1]["content"])
+        idea = next(task for task in tasks if task in messages[-1]["content"])
         return f"{idea}, step by step, as plan {zlib.crc32(messages[-1]['content'].encode()) % 1000}."
 
     def speak(agent: str) -> Callable[[Sequence[dict[str, str]]], Awaitable[str]]:
         async def reply(messages: Sequence[dict[str, str]]) -> str:
             await asyncio.sleep(delay)
             lines = write_script(find_number(messages[0]["content"]), trouble)[agent]
-            said = sum(one["role"] == "assistant" for one in messages)
+            said = sum(message["role"] == "assistant" for message in messages)
             return lines[min(said, len(lines) - 1)]
 
         return reply

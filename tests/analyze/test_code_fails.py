@@ -65,11 +65,11 @@ def test_a_solution_uses_what_earlier_ones_have_defined() -> None:
     found = list(
         run_solutions(solve(fence("def double(n): return 2 * n"), fence("print(double(2), triple)")))
     )
-    assert [(one.turn, one.ending) for one in found] == [(2, "runs"), (4, "fails")]
+    assert [(solution.turn, solution.ending) for solution in found] == [(2, "runs"), (4, "fails")]
     assert found[1].line == "print(double(2), triple)"
     assert "triple" in found[1].reason
     after = list(run_solutions(solve(fence("import tea_of_nobody\nx = 1"), fence("print(x)"))))
-    assert [one.ending for one in after] == ["unknown", "unknown"]
+    assert [solution.ending for solution in after] == ["unknown", "unknown"]
 
 
 def test_a_session_runs_if_some_code_runs_and_none_fails() -> None:

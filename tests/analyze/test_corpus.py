@@ -20,38 +20,44 @@ def corpus() -> list[Conversation]:
 
 
 def test_the_corpus_is_as_large_as_its_page_says(corpus: Sequence[Conversation]) -> None:
-    turns = sum(len(one.labels) for one in corpus)
+    turns = sum(len(conversation.labels) for conversation in corpus)
     assert f"{len(corpus):,} conversations with {turns:,} turns" in PAGE
-    assert len({one.author for one in corpus}) == 28
-    assert len({one.language for one in corpus}) == 12
+    assert len({conversation.author for conversation in corpus}) == 28
+    assert len({conversation.language for conversation in corpus}) == 12
 
 
 def test_every_turn_is_labelled_with_known_behaviours_and_most_of_them_twice(
     corpus: Sequence[Conversation],
 ) -> None:
-    for one in corpus:
-        second = one.second or one.labels
-        assert len(second) == len(one.labels) == len(one.session.turns)
-        assert set().union(*one.labels, *second) <= set(BEHAVIOURS)
-    assert {one.author for one in corpus if one.second is None} == {"a27"}
+    for conversation in corpus:
+        second = conversation.second or conversation.labels
+        assert len(second) == len(conversation.labels) == len(conversation.session.turns)
+        assert set().union(*conversation.labels, *second) <= set(BEHAVIOURS)
+    assert {conversation.author for conversation in corpus if conversation.second is None} == {"a27"}
 
 
 def test_a_loop_is_labelled_from_its_fourth_turn_on(corpus: Sequence[Conversation]) -> None:
-    for one in corpus:
-        first = next((place for place, labels in enumerate(one.labels) if "infinite_loop" in labels), 3)
+    for conversation in corpus:
+        first = next(
+            (place for place, labels in enumerate(conversation.labels) if "infinite_loop" in labels), 3
+        )
         assert first >= 3
 
 
 def test_the_user_speaks_first_and_the_agents_alternate(corpus: Sequence[Conversation]) -> None:
-    for one in corpus:
-        speakers = [turn.speaker for turn in one.session.turns]
+    for conversation in corpus:
+        speakers = [turn.speaker for turn in conversation.session.turns]
         assert speakers == (["user", "assistant"] * len(speakers))[: len(speakers)]
 
 
 def test_each_behaviour_is_shown_by_every_author(corpus: Sequence[Conversation]) -> None:
     for behaviour in BEHAVIOURS:
-        authors = Counter(one.author for one in corpus if any(behaviour in labels for labels in one.labels))
-        assert len(authors) == len({one.author for one in corpus})
+        authors = Counter(
+            conversation.author
+            for conversation in corpus
+            if any(behaviour in labels for labels in conversation.labels)
+        )
+        assert len(authors) == len({conversation.author for conversation in corpus})
 
 
 @pytest.mark.slow  # It changes with the data only.
@@ -62,10 +68,12 @@ def test_no_author_language_or_idea_is_trained_on_and_measured(corpus: Sequence[
         (split_by_language(conversations), lambda one: one.language),
     ):
         for part in parts:
-            held = {one.id for one in part}
-            assert {key(one) for one in part}.isdisjoint(
-                key(one) for one in conversations if one.id not in held
+            held = {conversation.id for conversation in part}
+            assert {key(conversation) for conversation in part}.isdisjoint(
+                key(conversation) for conversation in conversations if conversation.id not in held
             )
-    measured = {one.id for part in split_by_author(conversations) for one in part}
-    assert measured == {one.session.id for one in (*corpus, *read_real())}
-    assert NOT_BLIND.isdisjoint(one.group for one in conversations if one.id in measured)
+    measured = {conversation.id for part in split_by_author(conversations) for conversation in part}
+    assert measured == {conversation.session.id for conversation in (*corpus, *read_real())}
+    assert NOT_BLIND.isdisjoint(
+        conversation.group for conversation in conversations if conversation.id in measured
+    )

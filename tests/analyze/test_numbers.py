@@ -36,8 +36,8 @@ def test_spreads_and_means_of_parts_add_up_to_those_of_the_whole() -> None:
         [(StreamingQuantiles(), StreamingMean()), (StreamingQuantiles(), StreamingMean())],
     )
     for number, value in enumerate(values):
-        for one in (*whole, *halves[number % 2]):
-            one.add(value)
+        for spread in (*whole, *halves[number % 2]):
+            spread.add(value)
     halves[0][0].merge(halves[1][0])
     halves[0][1].merge(halves[1][1])
     assert halves[0][0].quantile(0.9) == whole[0].quantile(0.9)

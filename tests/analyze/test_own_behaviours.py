@@ -52,7 +52,7 @@ async def test_a_report_counts_them_beside_the_built_in_ones(tmp_path: Path) -> 
 
 def test_a_finding_quotes_the_words_that_the_function_returned() -> None:
     found = find_behaviours(conversation("1"), (), own=(says_dial,))
-    assert [(one.turn, one.quote) for one in found] == [(2, "dial"), (4, "dial")]
+    assert [(finding.turn, finding.quote) for finding in found] == [(2, "dial"), (4, "dial")]
 
 
 def test_a_function_that_fails_is_named_with_its_session() -> None:

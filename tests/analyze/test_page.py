@@ -71,7 +71,7 @@ def test_a_behaviour_unfolds_to_its_definition_and_three_quotations_with_links(p
     assert shown.count("<mark>") == 3
     targets = re.findall(r'href="#([^"]+)"', text)
     assert targets
-    assert [one for one in targets if f'id="{one}"' not in text] == []
+    assert [target for target in targets if f'id="{target}"' not in text] == []
 
 
 def test_behaviours_that_were_not_seen_are_folded_and_have_an_interval(pages: list[Path]) -> None:
@@ -167,7 +167,7 @@ def test_no_page_has_a_barrier_that_axe_finds(
         view.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
         if view.evaluate(IS_TOO_WIDE):
             found.append(f"{page}: wider than the window")
-        found += [f"{page}: {one}" for one in find_barriers(view, rules=rules)]
+        found += [f"{page}: {barrier}" for barrier in find_barriers(view, rules=rules)]
     context.close()
     assert found == []
 

@@ -90,7 +90,7 @@ async def test_roles_pairs_and_rounds_are_told_apart(tmp_path: Path) -> None:
     assert found["roles"]["assistant"]["Poet"]["sessions"] == 2
     assert found["roles"]["assistant"]["Poet"]["cooperation_failed"]["rate"] == 0.5
     assert found["roles"]["user"]["Cook"]["cooperation_failed"]["sessions"] == 0
-    pairs = {(one["assistant"], one["user"]): one for one in found["pairs"]}
+    pairs = {(pair["assistant"], pair["user"]): pair for pair in found["pairs"]}
     assert pairs["Poet", "Nurse"]["behaviours"]["flake_reply"]["rate"] == 1.0
     first, second, *_ = found["rounds"]
     assert (first["sessions"], first["behaviours"]["flake_reply"]["sessions"]) == (3, 1)
@@ -107,8 +107,8 @@ async def test_the_worst_and_the_best_are_named(tmp_path: Path) -> None:
             session("flaky", texts=FLAKE, code="max_messages"),
         ],
     )
-    assert [one["session"] for one in found["best"]] == ["long", "short"]
-    assert [one["session"] for one in found["worst"]] == ["flaky"]
+    assert [row["session"] for row in found["best"]] == ["long", "short"]
+    assert [row["session"] for row in found["worst"]] == ["flaky"]
     assert found["worst"][0]["behaviours"]["flake_reply"] == 1
 
 
@@ -135,7 +135,7 @@ async def test_prompts_grow_by_the_turn_and_replies_take_their_time(tmp_path: Pa
         return replace(made, turns=turns)
 
     found = await reported(tmp_path / "tea.db", [slow("1", 1), slow("2", 3)])
-    assert [one["prompt_tokens"] for one in found["growth"]] == [200.0, 400.0, 600.0, 800.0, 1000.0]
+    assert [row["prompt_tokens"] for row in found["growth"]] == [200.0, 400.0, 600.0, 800.0, 1000.0]
     assert found["growth"][0]["low"] < 200 < found["growth"][0]["high"]
     assert found["latency"]["assistant"]["p50"]["seconds"] == pytest.approx(2.0, rel=0.011)
     assert found["latency"]["assistant"]["p99"]["seconds"] == pytest.approx(6.0, rel=0.011)
@@ -180,7 +180,9 @@ async def test_a_run_read_by_several_processes_gives_what_one_gives(
         assert seen == [(0, 24), (10, 24), (20, 24), (24, 24)]
         results.append((build_report("tea", part, no_price), findings))
     assert results[0] == results[1]
-    assert [one.session for one in results[0][1]] == sorted(one.session for one in results[0][1])
+    assert [finding.session for finding in results[0][1]] == sorted(
+        finding.session for finding in results[0][1]
+    )
 
 
 async def test_a_difference_between_runs_has_an_interval_that_says_whether_it_is_chance(

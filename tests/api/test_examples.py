@@ -37,16 +37,16 @@ def test_the_examples_of_a_public_name_and_its_methods_are_true(
     )  # a class before its methods
     for returned in RETURNED.get(name, ()):
         found += sorted(finder.find(returned, f"{name}.{returned.__name__}"), key=lambda test: test.name)
-    public = [one for one in found if not one.name.rpartition(".")[2].startswith("_")]
-    assert [one.name for one in public if not one.examples] == []
+    public = [test for test in found if not test.name.rpartition(".")[2].startswith("_")]
+    assert [test.name for test in public if not test.examples] == []
 
     runner = doctest.DocTestRunner(
         optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL, verbose=False
     )
     made: dict[str, object] = {}
-    for one in public:
-        one.globs = made
-        assert runner.run(one, clear_globs=False).failed == 0
+    for test in public:
+        test.globs = made
+        assert runner.run(test, clear_globs=False).failed == 0
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])

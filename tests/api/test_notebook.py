@@ -35,8 +35,8 @@ def test_a_notebook_shows_the_progress_in_one_place_while_the_cell_runs(tmp_path
             return super().process_message(msg, cell, cell_index)
 
     Client(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    shown = [one for one in notebook.cells[0].outputs if one.output_type == "display_data"]
+    shown = [output for output in notebook.cells[0].outputs if output.output_type == "display_data"]
     assert len(shown) == 1
     assert "3 of 3" in shown[0].data["text/html"]
     assert "task_done 3" in shown[0].data["text/html"]
-    assert any(f"{done} of 3" in one for one in updates for done in range(3))
+    assert any(f"{done} of 3" in update for update in updates for done in range(3))

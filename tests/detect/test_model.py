@@ -67,7 +67,7 @@ def test_the_older_cases_are_mostly_judged_as_they_are_labelled(behaviour: str) 
     """The model was trained on them: a regression test, no measure of accuracy."""
     cases = read_cases(behaviour)
     right = sum(
-        case.label is any(one.turn == case.turn for one in find_behaviours(case.session, [behaviour]))
+        case.label is any(finding.turn == case.turn for finding in find_behaviours(case.session, [behaviour]))
         for case in cases
     )
     assert right / len(cases) >= 0.9
@@ -128,5 +128,5 @@ def test_findings_that_are_only_counted_are_the_same_without_words_and_reasons()
     for case in list(islice(read_corpus(), 0, 300, 20)):
         explained = find_behaviours(case.session, BEHAVIOURS)
         counted = find_behaviours(case.session, BEHAVIOURS, explain=False)
-        assert [one.turn for one in counted] == [one.turn for one in explained]
-        assert [one.confidence for one in counted] == [one.confidence for one in explained]
+        assert [finding.turn for finding in counted] == [finding.turn for finding in explained]
+        assert [finding.confidence for finding in counted] == [finding.confidence for finding in explained]

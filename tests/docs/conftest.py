@@ -104,8 +104,8 @@ async def write_runs(files: Path) -> None:
     plays = [session(f"001_{number:03}_001", user=f"U{number}") for number in range(12)]
     german = replace(ORIGIN, models={"translator": "openai:one"}, language="German")
     translated = [
-        replace(one, id=f"de_{one.id}", provenance=german, values={"language": "de", "source": one.id})
-        for one in plays
+        replace(play, id=f"de_{play.id}", provenance=german, values={"language": "de", "source": play.id})
+        for play in plays
     ]
     flips = ["Instruction: Plan it.\nInput: None", "Instruction: Now you plan it.\nInput: None"]
     flipped = [session(f"002_{number:03}_001", texts=flips, code="assistant_instruct") for number in range(4)]

@@ -54,9 +54,9 @@ async def test_ids_that_differ_in_case_or_in_signs_have_files_of_their_own(tmp_p
     names = ["a b", "A_B", "a_b", "a%2Fb", "ü", ".."]
     run = await make_run(tmp_path / "run.db", [session(name, task=f"Task {name}") for name in names])
     assert await write_bundle([run], tmp_path / "copy") == 6
-    pages = [one for one in (tmp_path / "copy" / "c" / "run").glob("*.html") if "prompts" not in one.name]
-    assert len({one.name.lower() for one in pages}) == 5
-    assert sum("Task ü" in one.read_text("utf-8") for one in pages) == 1
+    pages = [page for page in (tmp_path / "copy" / "c" / "run").glob("*.html") if "prompts" not in page.name]
+    assert len({page.name.lower() for page in pages}) == 5
+    assert sum("Task ü" in page.read_text("utf-8") for page in pages) == 1
 
 
 def test_a_link_to_what_is_not_copied_becomes_text() -> None:

@@ -169,10 +169,12 @@ async def test_the_index_keeps_the_words_that_show_a_behaviour_until_the_convers
             builder.add_behaviours(await asyncio.to_thread(search_sessions, run, [*unsearched]), unsearched)
             assert builder.list_unsearched(10) == {}
             row, _ = unsearched["flip"]
-            detected = [(one.turn, one.behaviour, one.quote) for one in find_behaviours(second)]
+            detected = [
+                (finding.turn, finding.behaviour, finding.quote) for finding in find_behaviours(second)
+            ]
             assert [
-                (one.turn, one.behaviour, one.quote)
-                for one in read_evidence(builder.index, row, second) or ()
+                (finding.turn, finding.behaviour, finding.quote)
+                for finding in read_evidence(builder.index, row, second) or ()
             ] == detected
             assert any("Now you plan it" in quote for _, _, quote in detected)
             assert read_evidence(builder.index, row, replace(second, turns=second.turns[:1])) is None
@@ -192,7 +194,9 @@ async def test_a_conversation_shows_the_findings_of_the_index(tmp_path: Path) ->
             )
             builder.add_behaviours([flake], builder.list_unsearched(1))
             findings = read_known(builder.index, FLIPPED).findings
-    assert [(one.turn, one.behaviour, one.quote) for one in findings] == [(2, "flake_reply", "you plan")]
+    assert [(finding.turn, finding.behaviour, finding.quote) for finding in findings] == [
+        (2, "flake_reply", "you plan")
+    ]
 
 
 async def test_shares_of_behaviours_are_of_the_conversations_that_were_searched(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def decide(number: int, *kept: int) -> Decision:
 def outline(branches: Sequence[Branch]) -> list[object]:
     """The tree as nested lists: text, ``!`` if spoken, ``+`` if the search went on."""
     return [
-        [f"{one.proposal.text}{'!' * one.chosen}{'+' * one.survives}", *outline(one.children)]
-        for one in branches
+        [f"{branch.proposal.text}{'!' * branch.chosen}{'+' * branch.survives}", *outline(branch.children)]
+        for branch in branches
     ]
 
 
@@ -120,7 +120,7 @@ async def test_a_played_society_of_a_file_says_who_does_not_hear_a_message(tmp_p
     assert done.returncode == 0, done.stderr
     (tmp_path / "own.toml").unlink()
     async with open_store(tmp_path / "run.db", read_only=True) as store:
-        (talk,) = [one.id async for one in store.sessions()]
+        (talk,) = [session.id async for session in store.sessions()]
     (page,) = await fetch([tmp_path / "run.db"], f"/c/run/{talk}")
     assert page.body.count(b"Not heard by") == 1
     assert b'Not heard by <span dir="auto">Role b</span>' in page.body
@@ -167,7 +167,7 @@ async def make_embodied(folder: Path) -> Path:
 
 async def test_files_of_an_embodied_agent_are_shown_and_lead_nowhere_else(tmp_path: Path) -> None:
     run = await make_embodied(tmp_path)
-    assert [one.name for one in list_kept_files(run, "001")] == ["a.svg", "camel.png", "page.html"]
+    assert [file.name for file in list_kept_files(run, "001")] == ["a.svg", "camel.png", "page.html"]
     strange = ("link.txt", ".hidden", "..%2Fsecret.txt", "%2e%2e", "secret.txt")
     names = (*FILES, *strange)
     page, other, *files = await fetch(
@@ -180,13 +180,13 @@ async def test_files_of_an_embodied_agent_are_shown_and_lead_nowhere_else(tmp_pa
         assert (answer.status, answer.body) == (200, content)
         assert answer.headers["content-disposition"].startswith("attachment")
         assert answer.headers["x-content-type-options"] == "nosniff"
-    assert {one.status for one in files[len(FILES) :]} == {404}
+    assert {answer.status for answer in files[len(FILES) :]} == {404}
 
 
 async def test_a_copy_takes_pictures_and_no_other_files(tmp_path: Path) -> None:
     run = await make_embodied(tmp_path)
     await write_bundle([run], tmp_path / "copy")
-    made = [one.name for one in (tmp_path / "copy").rglob("*") if one.parent.name == "001-files"]
+    made = [path.name for path in (tmp_path / "copy").rglob("*") if path.parent.name == "001-files"]
     assert made == ["camel.png"]
     page = (tmp_path / "copy" / "c" / "run" / "001.html").read_text()
     assert '<img src="001-files/camel.png"' in page

@@ -26,7 +26,7 @@ CODE = "```python\ndef add(a, b):\n    return a + b\n```"
 
 def test_the_fields_of_the_protocol_are_told_apart() -> None:
     fields = arrange_turn(turn(1, "Well: \nInstruction: Add them.\nInput: 1 and 2"), [], ())
-    assert [(one.name, write_plain([one])) for one in fields] == [
+    assert [(field.name, write_plain([field])) for field in fields] == [
         ("", "Well:"),
         ("Instruction", "Add them."),
         ("Input", "1 and 2"),

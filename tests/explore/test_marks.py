@@ -64,7 +64,7 @@ def read_marks(folder: Path, name: str) -> list[Mark]:
 
     async def read() -> list[Mark]:
         async with open_store(folder / "run.db", read_only=True) as store:
-            return [one for one in await store.marks() if one.session == name]
+            return [mark for mark in await store.marks() if mark.session == name]
 
     return asyncio.run(read())
 
@@ -76,7 +76,7 @@ def count(one: RunningExplorer, query: str) -> int:
 
 def test_a_mark_is_stored_in_the_run_shown_and_found(editable: RunningExplorer, folder: Path) -> None:
     assert send(editable, "/c/run/s5/marks", mark="look again", note="<b>why</b>")[0] == 303
-    assert [(one.session, one.mark, one.note) for one in read_marks(folder, "s5")] == [
+    assert [(mark.session, mark.mark, mark.note) for mark in read_marks(folder, "s5")] == [
         ("s5", "look again", "<b>why</b>")
     ]
     assert "&lt;b&gt;why" in editable.get("/c/run/s5").text
@@ -98,7 +98,7 @@ def test_a_note_that_somebody_else_changed_is_not_overwritten(
     assert status == 409
     assert "theirs" in text
     assert "mine" in text
-    assert [one.note for one in read_marks(folder, "s6")] == ["theirs"]
+    assert [mark.note for mark in read_marks(folder, "s6")] == ["theirs"]
 
 
 def test_a_filter_is_marked_and_exported_by_the_command_that_is_shown(
@@ -113,7 +113,7 @@ def test_a_filter_is_marked_and_exported_by_the_command_that_is_shown(
     assert done.returncode == 0, done.stderr
     written = [json.loads(line) for line in (folder / "chosen.jsonl").read_text().splitlines()]
     sent = [json.loads(line) for line in editable.get("/export/messages.jsonl?mark=poets").text.splitlines()]
-    assert [one["messages"] for one in sent] == [one["messages"] for one in written]
+    assert [row["messages"] for row in sent] == [row["messages"] for row in written]
     assert len(written) == 4
     assert count(editable, "mark=-poets") == 6
     assert '<option value="-poets" selected>' in editable.get("/conversations?mark=-poets").text

@@ -70,7 +70,7 @@ def read_played(folder: Path) -> Session:
 
     async def read() -> None:
         async with open_store(folder / "played.db", read_only=True) as store:
-            made.extend([one async for one in store.sessions()])
+            made.extend([session async for session in store.sessions()])
 
     reader = threading.Thread(target=lambda: asyncio.run(read()))
     reader.start()

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.system
 
 def ids(explored: RunningExplorer, query: str) -> list[str]:
     """The conversations on a page of the list."""
-    return [one["id"] for one in json.loads(explored.get(f"/conversations.json?{query}").text)["sessions"]]
+    return [row["id"] for row in json.loads(explored.get(f"/conversations.json?{query}").text)["sessions"]]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_pages_hold_every_conversation_once_in_every_order(explored: RunningExpl
     after = ""
     while True:
         page = json.loads(explored.get(f"/conversations.json?sort={sort}&after={after}").text)
-        seen += [one["id"] for one in page["sessions"]]
+        seen += [row["id"] for row in page["sessions"]]
         if page["next"] is None:
             break
         after = quote(page["next"])
@@ -137,7 +137,7 @@ def test_conversations_made_to_study_misuse_come_after_a_notice(explored: Runnin
 
 def test_a_conversation_is_given_as_its_events(explored: RunningExplorer) -> None:
     events = json.loads(explored.get("/c/run/loop/json").text)["events"]
-    assert [one["event"] for one in events] == ["started", *["spoke"] * 8, "ended"]
+    assert [event["event"] for event in events] == ["started", *["spoke"] * 8, "ended"]
 
 
 def test_texts_in_markdown_cannot_leave_their_quotation(explored: RunningExplorer) -> None:
@@ -220,7 +220,7 @@ async def test_a_fault_of_the_program_is_a_page_that_says_what_to_do() -> None:
         await app(scope, receive, send)
     assert sent[0]["status"] == 500
     assert dict(sent[0]["headers"])[b"content-security-policy"].startswith(b"default-src 'none'")
-    text = b"".join(one.get("body", b"") for one in sent).decode()
+    text = b"".join(message.get("body", b"") for message in sent).decode()
     assert "does not know: ZeroDivisionError" in text
     assert "bactrian doctor" in text
 

@@ -17,7 +17,9 @@ def write_training(root: Path, *stages: tuple[str, int, int]) -> Path:
     """Write what a training leaves: stages by name, steps that were done, and steps of all."""
     root.mkdir()
     names = [name for name, _, _ in stages]
-    write_json(root / "plan.json", {"recipe": {"name": "small", "stages": [{"name": one} for one in names]}})
+    write_json(
+        root / "plan.json", {"recipe": {"name": "small", "stages": [{"name": name} for name in names]}}
+    )
     for folder, (_, done, steps) in zip(list_stage_folders(root, names)[1:], stages, strict=True):
         if not done:
             continue
@@ -51,7 +53,7 @@ def test_stages_follow_each_other_in_the_picture_and_a_long_table_is_averaged(
     stages = read_stages(
         write_training(tmp_path / "tuned", ("first", 10, 10), ("second", 600, 900), ("third", 0, 0))
     )
-    assert [(one.is_complete, one.steps, one.of) for one in stages] == [
+    assert [(stage.is_complete, stage.steps, stage.of) for stage in stages] == [
         (True, 10, 10),
         (False, 600, 900),
         (False, 0, 0),

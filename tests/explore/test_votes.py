@@ -54,7 +54,7 @@ def test_the_second_window_of_a_voter_does_not_overwrite_the_vote_of_the_first(
     assert second.status == 409
     assert "in another window" in second.text
     assert "Pair 2 of 7" in second.text
-    assert [one.choice for one in read_stored(voting.folder)] == ["left"]
+    assert [vote.choice for vote in read_stored(voting.folder)] == ["left"]
 
 
 @pytest.mark.system
@@ -132,7 +132,7 @@ def test_more_votes_than_a_person_can_give_are_not_counted(voting: RunningExplor
     (token,) = invite_voters(voting.folder / "run.agents", ["tern"]).values()
     shown = get(voting, token).text
     answers = [send(voting, token, shown, seen="1.0") for _ in range(31)]
-    assert [one.status for one in answers] == [409] * 30 + [429]
+    assert [answer.status for answer in answers] == [409] * 30 + [429]
     assert "continue in" in answers[-1].text
 
 
@@ -144,7 +144,7 @@ def test_an_invitation_that_is_not_valid_lets_nobody_in(voting: RunningExplorer)
     assert get(voting, token).status == 200  # The owner is asked for a pseudonym.
     assert "Begin" in get(voting, token).text
     answers = [voting.get(f"/vote?invite={token}") for _ in range(21)]
-    assert {one.status for one in answers[:-1]} == {403}
+    assert {answer.status for answer in answers[:-1]} == {403}
     assert answers[-1].status == 429
     assert send(voting, token, get(voting, token).text + 'id="ballot"', session="001").status == 400
 

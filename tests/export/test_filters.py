@@ -68,7 +68,7 @@ PROBLEM = {
     "prompt": 'def brew(cups: list[int], limit: int) -> int:\n    """Count the cups that hold more tea than'
     ' the limit allows and give back their number as one whole number."""\n',
     "entry_point": "brew",
-    "canonical_solution": "    return len([one for one in cups if one > limit])\n",
+    "canonical_solution": "    return len([cup for cup in cups if cup > limit])\n",
     "test": "def check(candidate): pass",
 }
 

@@ -120,9 +120,9 @@ async def test_tables_hold_every_session_message_and_finding(tmp_path: Path, loa
         name: load("parquet", data_files=str(out / f"{name}.parquet"), split="train")
         for name in ("sessions", "messages", "findings")
     }
-    assert tables["sessions"]["session"][:] == [one.id for one in three()]
+    assert tables["sessions"]["session"][:] == [session.id for session in three()]
     assert tables["sessions"]["values"][:] == ["{}", "{}", '{"topic":"tea"}']
-    assert len(tables["messages"]) == sum(len(one.turns) for one in three())
+    assert len(tables["messages"]) == sum(len(session.turns) for session in three())
     first = tables["messages"][0]
     assert (first["turn"], first["speaker"], first["instruction"]) == (1, "user", "Name part 1 of the timer.")
     assert (first["input"], first["solution"], first["prompt_tokens"]) == (None, None, 10)

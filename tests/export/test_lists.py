@@ -59,7 +59,9 @@ def test_roles_and_tasks_lie_as_camel_publishes_them_and_are_read_again(tmp_path
         task={"file": f"{tmp_path}/lists/tasks/{{{{ assistant_role }}}}_{{{{ user_role }}}}.txt", "count": 2},
     )
     second = generate(tmp_path, again, "again.db")
-    assert {one.id: dict(one.values) for one in second} == {one.id: dict(one.values) for one in run}
+    assert {session.id: dict(session.values) for session in second} == {
+        session.id: dict(session.values) for session in run
+    }
 
 
 def test_topics_of_a_science_lie_below_each_other(tmp_path: Path) -> None:

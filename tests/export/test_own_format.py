@@ -27,7 +27,7 @@ def open_markdown(path: Path, context: ExportContext) -> Generator[Add]:
         file.write(f"# {context.run}\n")
 
         def add(sample: Sample) -> int:
-            found = ", ".join(one.behaviour for one in sample.findings or ())
+            found = ", ".join(finding.behaviour for finding in sample.findings or ())
             file.write(f"\n## {sample.session.id}: {found or 'nothing found'}\n\n")
             for turn in sample.session.turns:
                 file.write(f"**{turn.role}**: {turn.text}\n\n")

@@ -50,7 +50,7 @@ async def test_a_plain_chat_has_no_system_prompt_and_no_word_of_the_protocol(
 ) -> None:
     path, _ = await exported(tmp_path, [session(texts=TALK)], "messages", "tea.jsonl", side=side, plain=True)
     (row,) = lines(path)
-    said = [(one["role"], one["content"]) for one in row["messages"]]
+    said = [(message["role"], message["content"]) for message in row["messages"]]
     assert said == told
     assert row["system_prompt"] == "left out"
 

@@ -20,8 +20,9 @@ datasets = pytest.importorskip("datasets")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 TEMPLATE = (
-    "{% for one in messages %}{{ one['role'] }} {% if one['role'] == 'assistant' %}{% generation %}"
-    "{{ one['content'] }}</s>{% endgeneration %}{% else %}{{ one['content'] }}{% endif %}\n{% endfor %}"
+    "{% for message in messages %}{{ message['role'] }} "
+    "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] }}</s>{% endgeneration %}"
+    "{% else %}{{ message['content'] }}{% endif %}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant {% endif %}"
 )
 

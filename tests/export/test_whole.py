@@ -25,7 +25,9 @@ def sessions_for(form: str, count: int = 30) -> list[object]:
     plays = [session(f"{number:03}", user=f"U{number}", rounds=3) for number in range(count)]
     if form == "camel-translated":
         origin = replace(plays[0].provenance, models={"translator": "openai:one"})
-        return [replace(one, provenance=origin, values={"language": "de", "source": one.id}) for one in plays]
+        return [
+            replace(play, provenance=origin, values={"language": "de", "source": play.id}) for play in plays
+        ]
     return list(plays)
 
 

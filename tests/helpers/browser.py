@@ -66,4 +66,4 @@ def find_barriers(page: Page, *, preload: bool = True, rules: Sequence[str] = ()
         page.evaluate(Axe().axe_script)
     page.evaluate("rows => document.querySelectorAll(rows).forEach(row => row.remove())", ", ".join(REPEATED))
     found = page.evaluate("options => axe.run(options).then(results => results.violations)", options)
-    return [f"{one['id']}: {one['nodes'][0]['html'][:90]}" for one in found]
+    return [f"{violation['id']}: {violation['nodes'][0]['html'][:90]}" for violation in found]

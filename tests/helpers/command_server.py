@@ -98,7 +98,7 @@ class _Forks:
     def serve(self) -> None:
         """Run a command for each request until the other end is closed."""
         while True:
-            forked = {one.control: one for one in (*self.running, *self.idle)}
+            forked = {process.control: process for process in (*self.running, *self.idle)}
             ready, _, _ = select.select([self.requests, *forked], [], [])
             for control in forked.keys() & set(ready):
                 self._take_answer(forked[control])
@@ -128,10 +128,10 @@ class _Forks:
 
     def _find_idle(self, environment: Mapping[str, str] | None) -> _Forked | None:
         """Take a process that has run commands with this environment, if there is one."""
-        for one in self.idle:
-            if environment is not None and one.environment == environment:
-                self.idle.remove(one)
-                return one
+        for process in self.idle:
+            if environment is not None and process.environment == environment:
+                self.idle.remove(process)
+                return process
         return None
 
     def _fork(self, environment: Mapping[str, str] | None, foreign: Sequence[int]) -> _Forked:
@@ -141,8 +141,8 @@ class _Forks:
         ours, theirs = socket.socketpair()
         child = os.fork()
         if child == 0:
-            others = (*(one.control for one in (*self.running, *self.idle)), *self.running.values())
-            for number in (*foreign, *(one.fileno() for one in (self.requests, ours, *others))):
+            others = (*(process.control for process in (*self.running, *self.idle)), *self.running.values())
+            for number in (*foreign, *(source.fileno() for source in (self.requests, ours, *others))):
                 os.close(number)
             run_commands(theirs)
             sys.exit()

@@ -45,7 +45,7 @@ def members(path: Path) -> dict[str, bytes]:
             return {name: pack.read(name) for name in pack.namelist()}
     if path.name.endswith(".tar.gz"):
         with tarfile.open(path) as pack:
-            return {one.name: (pack.extractfile(one) or pytest.fail()).read() for one in pack}
+            return {member.name: (pack.extractfile(member) or pytest.fail()).read() for member in pack}
     return {file.name: file.read_bytes() for file in path.iterdir()}
 
 

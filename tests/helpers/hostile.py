@@ -38,9 +38,10 @@ BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u
 def find_steering(output: str) -> set[str]:
     """The characters of ``output`` that do something to a terminal besides being shown there."""
     return {
-        one
-        for one in output
-        if one not in "\n\t" and (unicodedata.category(one) in ("Cc", "Cs", "Zl", "Zp") or one in BIDI)
+        character
+        for character in output
+        if character not in "\n\t"
+        and (unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in BIDI)
     }
 
 

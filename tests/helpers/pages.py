@@ -68,7 +68,7 @@ def read_blocks(page: Path) -> list[Block]:
             (match.start(), Block(name_page(page), line, match["language"], code, match["note"] or ""))
         )
     tables = [table.span() for table in _TABLE.finditer(text)]
-    for match in (one for table in tables for one in _IN_TABLE.finditer(text, *table)):
+    for match in (match for table in tables for match in _IN_TABLE.finditer(text, *table)):
         line = text.count("\n", 0, match.start()) + 1
         found.append((match.start(), Block(name_page(page), line, "sh", match[1] + "\n", "")))
     return [block for _, block in sorted(found, key=lambda one: one[0])]

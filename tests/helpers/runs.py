@@ -94,8 +94,10 @@ async def make_run(path: Path, sessions: Iterable[Session]) -> Path:
     """Write ``sessions`` to a run, as a generation would have."""
     async with open_store(path) as store:
         made = list(sessions)
-        await gather(*(store.begin(replace(one, turns=(), ending=None)) for one in made))
-        await gather(*(store.save_task(one) for one in made))
-        await gather(*(store.add_turn(one.id, said) for one in made for said in one.turns))
-        await gather(*(store.end(one.id, one.ending, one.usage) for one in made if one.ending))
+        await gather(*(store.begin(replace(session, turns=(), ending=None)) for session in made))
+        await gather(*(store.save_task(session) for session in made))
+        await gather(*(store.add_turn(session.id, said) for session in made for said in session.turns))
+        await gather(
+            *(store.end(session.id, session.ending, session.usage) for session in made if session.ending)
+        )
     return path

@@ -32,7 +32,7 @@ def _vary(text: str, number: int) -> str:
 
 
 def _speak(body: dict[str, Any]) -> str:
-    messages = [(one["role"], str(one.get("content") or "")) for one in body["messages"]]
+    messages = [(message["role"], str(message.get("content") or "")) for message in body["messages"]]
     schema = (body.get("response_format") or {}).get("json_schema", {}).get("schema")
     if schema:
         return json.dumps(_fill(schema))

@@ -99,7 +99,7 @@ def foldered(path: Path, files: dict[str, bytes]) -> Path:
 
 
 def encoded(*chats: dict[str, Any], folder: str = "") -> dict[str, bytes]:
-    return {f"{folder}{one['id']}.json": json.dumps(one).encode() for one in chats}
+    return {f"{folder}{chat['id']}.json": json.dumps(chat).encode() for chat in chats}
 
 
 async def taken(
@@ -109,7 +109,7 @@ async def taken(
     source = find_chats(path, form, Origin(**origin))
     async with open_store(run) as store:
         report = await import_chats(store, source)
-        return [one async for one in store.sessions()], report
+        return [session async for session in store.sessions()], report
 
 
 async def one_chat(tmp_path: Path, **more: Any) -> Session:
@@ -125,7 +125,7 @@ async def test_folders_and_archives_flat_or_nested_are_taken_in(
     chats = [chat(id=f"001_001_{number:03}") for number in range(250)]
     found, report = await taken(make(tmp_path / name, encoded(*chats, folder=folder)), tmp_path / "run.db")
     assert (report.stored, report.already, report.broken, report.messages) == (250, 0, 0, 500)
-    assert [one.id for one in found] == [one["id"] for one in chats]
+    assert [session.id for session in found] == [chat["id"] for chat in chats]
 
 
 async def test_a_chat_becomes_a_session_with_its_turns_read_by_the_protocol(tmp_path: Path) -> None:
@@ -155,10 +155,14 @@ async def test_a_chat_without_a_reason_ends_as_it_shows_itself(tmp_path: Path) -
     long = chat(
         id="3", **{f"message_{n}": message("USER" if n % 2 else "ASSISTANT", "x", "y") for n in range(1, 41)}
     )
-    for one in (done, silent, long):
-        del one["termination_reason"]
+    for talk in (done, silent, long):
+        del talk["termination_reason"]
     found, _ = await taken(foldered(tmp_path / "in", encoded(done, silent, long)), tmp_path / "run.db")
-    assert [one.ending and one.ending.code for one in found] == ["task_done", "imported", "max_messages"]
+    assert [session.ending and session.ending.code for session in found] == [
+        "task_done",
+        "imported",
+        "max_messages",
+    ]
 
 
 async def test_keys_and_role_types_may_have_any_case_and_the_role_is_not_trusted(tmp_path: Path) -> None:
@@ -209,11 +213,11 @@ async def test_broken_files_are_named_and_counted_and_the_rest_is_stored(tmp_pat
     }
     found, report = await taken(zipped(tmp_path / "in.zip", files), tmp_path / "run.db")
     assert len(found) == report.stored == 1
-    assert [one.name.partition(",")[0] for one in report.named] == [
+    assert [fault.name.partition(",")[0] for fault in report.named] == [
         f"{letter}.json" for letter in "abcdefghij"
     ]
     assert report.broken == 10
-    assert all(one.problem for one in report.named)
+    assert all(fault.problem for fault in report.named)
 
 
 async def test_taking_in_twice_stores_once(tmp_path: Path) -> None:
@@ -244,7 +248,7 @@ async def test_chats_of_two_data_sets_with_the_same_id_are_both_kept_once(tmp_pa
     for source in (one, two, one):
         await taken(source, tmp_path / "run.db")
     found, _ = await taken(two, tmp_path / "run.db")
-    assert [one.assistant.name for one in found] == ["Actor", "Python"]
+    assert [session.assistant.name for session in found] == ["Actor", "Python"]
     assert found[0].id == "002_005_001"
     assert found[1].id.startswith("002_005_001-")
 
@@ -253,7 +257,7 @@ async def test_two_versions_of_a_chat_in_one_archive_are_both_kept(tmp_path: Pat
     other = chat(message_2=message("ASSISTANT", "Actor", "Solution: Assam."))
     path = zipped(tmp_path / "in.zip", encoded(chat()) | encoded(other, folder="v2/"))
     found, _ = await taken(path, tmp_path / "run.db")
-    assert sorted(one.turns[1].text for one in found) == [
+    assert sorted(session.turns[1].text for session in found) == [
         "Solution: Assam.",
         "Solution: Darjeeling.\n\nNext request.",
     ]
@@ -310,7 +314,7 @@ async def test_names_that_lead_out_of_the_archive_write_nothing(tmp_path: Path, 
     ) == [name]
     assert not Path("/tmp/evil-bactrian.json").exists()
     async with open_store(inside / "run.db", read_only=True) as store:
-        assert [one.id async for one in store.sessions()] == ["evil"]
+        assert [session.id async for session in store.sessions()] == ["evil"]
 
 
 async def test_a_file_that_unfolds_to_too_much_is_named_and_not_read(tmp_path: Path) -> None:
@@ -394,12 +398,17 @@ async def test_our_own_camel_chats_come_back_as_they_were(tmp_path: Path) -> Non
     run = await make_run(tmp_path / "tea.db", sessions)
     await handed(run, "camel-chat", tmp_path / "tea.tar.gz")
     found, _ = await taken(tmp_path / "tea.tar.gz", tmp_path / "back.db")
-    for back, one in zip(found, sessions, strict=True):
-        assert (back.id, back.assistant, back.user, back.task) == (one.id, one.assistant, one.user, one.task)
-        assert [turn.text for turn in back.turns] == [turn.text for turn in one.turns]
+    for back, original in zip(found, sessions, strict=True):
+        assert (back.id, back.assistant, back.user, back.task) == (
+            original.id,
+            original.assistant,
+            original.user,
+            original.task,
+        )
+        assert [turn.text for turn in back.turns] == [turn.text for turn in original.turns]
         assert back.ending is not None
-        assert one.ending is not None
-        assert back.ending.code == one.ending.code
+        assert original.ending is not None
+        assert back.ending.code == original.ending.code
 
 
 async def test_others_chats_need_no_names_and_repeat_speakers_leave_gaps(tmp_path: Path) -> None:
@@ -411,7 +420,7 @@ async def test_others_chats_need_no_names_and_repeat_speakers_leave_gaps(tmp_pat
     path = tmp_path / "chats.jsonl.gz"
     path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
     found, _ = await taken(path, tmp_path / "run.db", model="gpt-x")
-    numbers = [[turn.number for turn in one.turns] for one in found]
+    numbers = [[turn.number for turn in session.turns] for session in found]
     assert numbers == [[1], [2, 3, 4, 5], [1, 3]]
     assert (found[0].assistant.name, found[0].user.name, found[0].task.original) == (
         "Assistant",
@@ -428,7 +437,7 @@ async def test_a_file_that_breaks_off_gives_what_it_holds(tmp_path: Path) -> Non
     (tmp_path / "c.jsonl.gz").write_bytes(packed[: len(packed) // 2])
     found, report = await taken(tmp_path / "c.jsonl.gz", tmp_path / "run.db")
     assert 10 < len(found) < 40
-    assert [one.name for one in report.named] == ["c.jsonl.gz"]
+    assert [fault.name for fault in report.named] == ["c.jsonl.gz"]
 
 
 async def test_broken_lines_are_named_by_their_number(tmp_path: Path) -> None:
@@ -445,7 +454,7 @@ async def test_broken_lines_are_named_by_their_number(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text("\n".join([good, *bad, "", good]))
     found, report = await taken(tmp_path / "c.jsonl", tmp_path / "run.db", "sharegpt")
     assert len(found) == 1
-    assert [one.name for one in report.named] == [f"c.jsonl, line {number}" for number in range(2, 9)]
+    assert [fault.name for fault in report.named] == [f"c.jsonl, line {number}" for number in range(2, 9)]
 
 
 async def test_a_line_that_is_too_long_cannot_fill_the_memory(tmp_path: Path) -> None:
@@ -453,8 +462,8 @@ async def test_a_line_that_is_too_long_cannot_fill_the_memory(tmp_path: Path) ->
     with (tmp_path / "c.jsonl").open("w") as file:
         file.write(good + "\n" + "x" * (2 * LONGEST + 7) + "\n" + good.replace("Hi", "Ho") + "\n")
     found, report = await taken(tmp_path / "c.jsonl", tmp_path / "run.db")
-    assert [one.turns[0].text for one in found] == ["Hi", "Ho"]
-    assert [one.name for one in report.named] == ["c.jsonl, line 2"]
+    assert [session.turns[0].text for session in found] == ["Hi", "Ho"]
+    assert [fault.name for fault in report.named] == ["c.jsonl, line 2"]
 
 
 @pytest.mark.parametrize("name", ["nothing", "empty", "notes.txt", "notes.jsonl", "notes.json"])
@@ -630,7 +639,9 @@ async def test_recovery_keeps_what_comes_after_a_gap_of_an_imported_chat(tmp_pat
     report = recover(run, new)
     assert (report.sessions, report.turns, report.opened) == (1, 3, 0)
     async with open_store(run, read_only=True) as before, open_store(new, read_only=True) as after:
-        assert [one async for one in after.sessions()] == [one async for one in before.sessions()]
+        assert [session async for session in after.sessions()] == [
+            session async for session in before.sessions()
+        ]
 
 
 @pytest.mark.parametrize("name", ["run.db.lock", "run.db-wal", "link", "hard"])

@@ -69,7 +69,7 @@ async def take(
     source = find_chats(path, form, Origin(**origin))
     async with open_store(run) as store:
         report = await import_chats(store, source)
-        return [one async for one in store.sessions()], report
+        return [session async for session in store.sessions()], report
 
 
 def read(path: Path) -> Any:
@@ -109,7 +109,7 @@ async def test_an_export_comes_back_and_goes_out_again_as_it_was(
     await handed(run, form, first)
     found, report = await take(first, tmp_path / "back.db", form if told else None)
     assert (report.stored, report.broken) == (len(sessions), 0)
-    assert [one.id for one in found] == [one.id for one in sessions]
+    assert [session.id for session in found] == [session.id for session in sessions]
     assert list(map(find_kind, found)) == list(map(find_kind, sessions))
     assert list(map(name_roles, found)) == list(map(name_roles, sessions))
     await handed(tmp_path / "back.db", form, again)
@@ -213,7 +213,7 @@ async def test_camels_instructions_become_conversations(tmp_path: Path, first: i
     path.write_text(json.dumps(rows, indent=1))
     found, report = await take(path, tmp_path / "run.db")
     assert report.stored == 2
-    assert [one.id for one in found] == ["001_001_001", "001_001_002"]
+    assert [session.id for session in found] == ["001_001_001", "001_001_002"]
     one = found[0]
     assert [turn.number for turn in one.turns] == [1, 2, 5, 6]
     assert one.turns[0].said == Instruction("Name hero 0.", "She drinks tea.")
@@ -233,8 +233,8 @@ async def test_an_alpaca_row_of_another_program_is_a_question_and_its_answer(tmp
     path = tmp_path / "alpaca_data.json"
     path.write_text(json.dumps(rows))
     found, _ = await take(path, tmp_path / "run.db")
-    assert [str(one.turns[0].text) for one in found] == ["Translate.\n\nTee", "Say hello."]
-    assert [find_kind(one) for one in found] == ["answer", "answer"]
+    assert [str(session.turns[0].text) for session in found] == ["Translate.\n\nTee", "Say hello."]
+    assert [find_kind(session) for session in found] == ["answer", "answer"]
     await handed(tmp_path / "run.db", "alpaca", tmp_path / "again.json")
     again = json.loads((tmp_path / "again.json").read_text())
     assert [{key: row[key] for key in rows[0]} for row in again] == rows
@@ -383,7 +383,7 @@ async def test_a_large_array_is_read_one_row_at_a_time(tmp_path: Path) -> None:
             file.write(json.dumps(row) + (",\n" if number < rows - 1 else "\n]"))
     tracemalloc.start()
     try:
-        found = sum(isinstance(one, Session) for one in find_chats(path, None, Origin()))
+        found = sum(isinstance(chat, Session) for chat in find_chats(path, None, Origin()))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -413,13 +413,13 @@ async def test_rows_of_all_kinds_in_one_array_are_told_apart(tmp_path: Path) -> 
     path = tmp_path / "rows.json"
     path.write_text(json.dumps(rows))
     found, report = await take(path, tmp_path / "run.db")
-    assert [one.provenance.prompts.removeprefix("imported from ") for one in found] == [
+    assert [session.provenance.prompts.removeprefix("imported from ") for session in found] == [
         "alpaca",
         "camel-science",
         "camel-chat",
         "messages",
     ]
-    assert [one.name for one in report.named] == ["rows.json, row 2", "rows.json, row 4"]
+    assert [fault.name for fault in report.named] == ["rows.json, row 2", "rows.json, row 4"]
 
 
 @pytest.mark.parametrize("form", ["messages", "sharegpt"])
@@ -476,7 +476,7 @@ async def test_two_conversations_of_one_id_in_a_file_of_instructions_stay_two(tm
         rows += json.loads((tmp_path / f"{task}.json").read_text())
     (tmp_path / "both.json").write_text(json.dumps(rows[::2] + rows[1::2]))
     stored, _ = await take(tmp_path / "both.json", tmp_path / "run.db")
-    assert sorted(one.task.original for one in stored) == ["Cake", "Tea"]
+    assert sorted(session.task.original for session in stored) == ["Cake", "Tea"]
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "hf"])

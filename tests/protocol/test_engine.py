@@ -75,7 +75,7 @@ def test_no_message_to_a_model_has_its_words_in_python() -> None:
             else:
                 continue
             texts = [
-                one.value for one in said if isinstance(one, ast.Constant) and isinstance(one.value, str)
+                part.value for part in said if isinstance(part, ast.Constant) and isinstance(part.value, str)
             ]
             found += [f"{path}: {text}" for text in texts if re.search(r"[A-Za-z]+[,.]? [A-Za-z]", text)]
     assert found == []

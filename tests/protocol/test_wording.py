@@ -133,7 +133,9 @@ async def said_with_tools() -> dict[str, object]:
         made = await box.call(ToolCall(1, 1, 1, "user", wanted, Text(""), Usage(), 0.0, "any"))
         results.append(made.text)
     return {
-        "tools in text": [[(one.role, one.text) for one in request.messages] for request in asked],
+        "tools in text": [
+            [(message.role, message.text) for message in request.messages] for request in asked
+        ],
         "results": results,
     }
 
@@ -144,14 +146,14 @@ async def said_in_lists_and_roles() -> dict[str, object]:
     request = ListRequest("task@001", axis.name, {"role": "Chef"}, axis.count, axis.count)
     async for _ in ModelSource([axis], model, preamble="Be brief.").list_items(request, None):
         pass
-    said: dict[str, object] = {"list": [one.messages[0].text for one in model.requests]}
+    said: dict[str, object] = {"list": [request.messages[0].text for request in model.requests]}
     for name in ("scripted", "local"):
         block = "Role: Expert {}\nDescription: Knows {}.\nCompetencies: law\n"
         model = Counting(Scripted({"role_assigner": [block.format(n, n) for n in range(3)]}, name=name))
         model.traits = Traits(small=name == "local")
         async for _ in find_roles("Make {{ tea }} {count}", 3, model, language="German", constrained=False):
             pass
-        said[f"roles {name}"] = [one.messages[0].text for one in model.requests]
+        said[f"roles {name}"] = [request.messages[0].text for request in model.requests]
     return said
 
 
@@ -187,7 +189,7 @@ def said_in_exports() -> dict[str, object]:
     unknown = replace(session().provenance, prompts="mine", prompts_hash="00")
     alone = replace(unknown, models={"assistant": "openai:two"})
     told = [SystemPrompts().render(session(provenance=origin)) for origin in (unknown, alone)]
-    return {"stand-ins": [[one.user, one.assistant, one.opening] for one in told]}
+    return {"stand-ins": [[prompts.user, prompts.assistant, prompts.opening] for prompts in told]}
 
 
 async def test_every_word_that_the_engine_says_is_the_one_it_was(tmp_path: Path) -> None:

@@ -329,7 +329,7 @@ async def test_what_an_unfinished_turn_has_cost_is_counted(tmp_path: Path) -> No
                 break
         known = await store.deliberation(scene.session.id)
         spent = await store.count_spent()
-    assert spent["user"].total == sum(one.usage.total for one in known.proposals) > 0
+    assert spent["user"].total == sum(proposal.usage.total for proposal in known.proposals) > 0
     assert spent["critic"].total == known.verdicts[0].usage.total > 0
 
 

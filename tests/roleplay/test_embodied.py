@@ -54,17 +54,19 @@ def test_blocks_act_see_their_results_and_keep_their_names_and_files(folder: Pat
     done = bactrian(*ALONE, "--model", write_script(folder, assistant=replies), "--yes", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     told = events(done.stdout)
-    called = [one for one in told if one["event"] == "called"]
-    assert [one["name"] for one in called] == ["python", "python"]
+    called = [event for event in told if event["event"] == "called"]
+    assert [event["name"] for event in called] == ["python", "python"]
     assert called[0]["text"] == "I do this because it helps."
-    first, second = [one for one in told if one["event"] == "returned"]
+    first, second = [event for event in told if event["event"] == "returned"]
     assert first["problem"] is None
     assert '[action] price {"item": "tea"}: 3.5' in first["text"]
     assert "[file] total.txt (3 bytes)" in first["text"]
     assert second["problem"] == "failed"
     assert second["text"].startswith("so far 9.7\n")
     assert "KeyError: 'gold'" in second["text"]
-    text = next(one["text"] for one in told if one["event"] == "spoke" and one["speaker"] == "assistant")
+    text = next(
+        event["text"] for event in told if event["event"] == "spoke" and event["speaker"] == "assistant"
+    )
     assert text.startswith("Together they cost 9.7 euros.\n\n> Embodied Actions:\nI do this")
     assert text.count("> Executed Results:") == 2
     (kept,) = (folder / "shop.db.files").rglob("*.txt")
@@ -84,7 +86,9 @@ def test_the_role_that_solves_may_have_a_body(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = events(done.stdout)
     assert told[-1]["code"] == "task_done"
-    text = next(one["text"] for one in told if one["event"] == "spoke" and one["speaker"] == "assistant")
+    text = next(
+        event["text"] for event in told if event["event"] == "spoke" and event["speaker"] == "assistant"
+    )
     assert text.startswith("Solution: 3.5 and 6.2.\n\n> Embodied Actions:")
     assert text.endswith('3.5 6.2\n[action] price {"item": "tea"}: 3.5\n'
                          '[action] price {"item": "coffee"}: 6.2\n\nNext request.')  # fmt: skip
@@ -125,7 +129,7 @@ def test_a_block_that_ends_its_process_is_told_and_its_files_stay(folder: Path) 
     ]
     script = write_script(folder, assistant=replies)
     done = bactrian(*ALONE, "--model", script, "--yes", "--json", cwd=folder)
-    first, second = [one for one in events(done.stdout) if one["event"] == "returned"]
+    first, second = [event for event in events(done.stdout) if event["event"] == "returned"]
     assert first["problem"] == "failed"
     assert second["text"].splitlines()[0].startswith("[Python was started again")
     assert "still here False" in second["text"]
@@ -135,7 +139,7 @@ def test_a_block_that_does_not_end_is_stopped(folder: Path) -> None:
     replies = [block("while True: pass"), block("print('on')"), "Done."]
     arguments = ("--model", write_script(folder, assistant=replies), "--tool-timeout", "1", "--yes", "--json")
     done = bactrian(*ALONE, *arguments, cwd=folder)
-    first, second = [one for one in events(done.stdout) if one["event"] == "returned"]
+    first, second = [event for event in events(done.stdout) if event["event"] == "returned"]
     assert "time" in first["text"]
     assert second["text"].endswith("on")
 
@@ -150,7 +154,7 @@ def test_a_session_that_is_killed_goes_on_with_its_files(folder: Path) -> None:
     kill_in_second_block(folder, arguments)
     done = bactrian(*arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
-    last = [one for one in events(done.stdout) if one["event"] == "returned"][-1]
+    last = [event for event in events(done.stdout) if event["event"] == "returned"][-1]
     assert "['first.txt']" in last["text"]
     assert last["text"].startswith("[Python was started again")
 
@@ -182,7 +186,7 @@ def test_blocks_of_other_languages_are_not_run() -> None:
     assert blocks == ["x = 1\n", "y = 2\n"]
     assert '{"a": 1}' in explanation
     assert split_blocks("```py\na\n```\n" * 5, 2)[1] == ["a\n", "a\n\na\n\na\n\na\n"]
-    assert [one.code for one in find_blocks("```python\nz = 3")] == ["z = 3"]
+    assert [block.code for block in find_blocks("```python\nz = 3")] == ["z = 3"]
 
 
 def test_the_record_stands_before_the_request_for_the_next_one() -> None:

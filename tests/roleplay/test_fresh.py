@@ -95,7 +95,7 @@ def test_all_openings_return_when_none_is_left() -> None:
     whole = build_user_format(small=True, plain=True).grammar
     rule = next(line for line in whole.splitlines() if line.startswith("opening ::="))
     said = [
-        f"Instruction: {one.strip().strip(chr(34))} tea."
-        for one in rule.partition("=")[2].strip("= ").split("|")
+        f"Instruction: {opening.strip().strip(chr(34))} tea."
+        for opening in rule.partition("=")[2].strip("= ").split("|")
     ]
     assert build_user_format(small=True, plain=True, used=said).grammar == whole

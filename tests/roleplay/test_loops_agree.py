@@ -48,7 +48,9 @@ def test_a_session_that_is_ended_for_its_loop_is_reported_for_it_too() -> None:
         if RepeatLoop()(heard.turns) is None:
             continue
         ended += 1
-        assert heard.turns[-1].number in {one.turn for one in find_behaviours(heard, ["infinite_loop"])}
+        assert heard.turns[-1].number in {
+            finding.turn for finding in find_behaviours(heard, ["infinite_loop"])
+        }
     assert ended > 3
 
 
@@ -144,7 +146,7 @@ def test_four_rounds_of_the_same_words_are_a_loop_and_the_first_is_not_counted_a
     assert count_repeats(read_turns(heard.turns)) == [0, 0, 1, 2, 3, 4, 5, 6]
     assert is_loop(heard.turns, 8)
     assert not is_loop(heard.turns[:6], 8)
-    assert {one.turn for one in find_behaviours(heard, ["infinite_loop"])} >= {6, 7, 8}
+    assert {finding.turn for finding in find_behaviours(heard, ["infinite_loop"])} >= {6, 7, 8}
 
 
 @pytest.mark.parametrize(
@@ -186,9 +188,9 @@ def test_an_ending_takes_a_sure_score() -> None:
     model = load_model()
     doubtful = replace(model, heads=tuple(replace(head, calibration=(0.0, 0.0)) for head in model.heads))
     texts = next(
-        one.session.turns[:12]
-        for one in read_corpus()
-        if len(one.session.turns) >= 12 and is_loop(one.session.turns[:12], 8)
+        conversation.session.turns[:12]
+        for conversation in read_corpus()
+        if len(conversation.session.turns) >= 12 and is_loop(conversation.session.turns[:12], 8)
     )
     assert is_loop(texts, 8, model)
     assert not is_loop(texts, 8, doubtful)

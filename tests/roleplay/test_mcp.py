@@ -29,7 +29,7 @@ SERVER = f"{sys.executable} {Path(__file__).parents[1] / 'helpers/mcp_server.py'
 async def test_a_server_says_which_tools_it_has_and_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     async with open_server(SERVER) as tools:
-        by_name = {one.tool.name: one for one in tools}
+        by_name = {tool.tool.name: tool for tool in tools}
         assert list(by_name) == ["price", "stock_count", "broken", "key", "leave"]
         price = by_name["price"]
         assert price.tool.description == "The price of something."
@@ -70,8 +70,8 @@ async def test_an_agent_calls_them_in_its_turn_and_the_session_goes_on_when_the_
         "Call: leave {}",
         'Call: price {"item": "tea"}',
     )
-    assert [one.problem for one in results] == [None, None, *["failed"] * 4]
-    assert [one.text for one in results[:2]] == ["tea is 3.50", "milk is 3.50"]
+    assert [result.problem for result in results] == [None, None, *["failed"] * 4]
+    assert [result.text for result in results[:2]] == ["tea is 3.50", "milk is 3.50"]
     assert code == "task_done"
 
 

@@ -21,7 +21,7 @@ def block(*numbers: int) -> str:
 
 
 async def found(model: Counting, count: int, task: str = "Make {tea} {count}") -> RoleSuggestions:
-    *_, last = [one async for one in find_roles(task, count, model)]
+    *_, last = [suggestions async for suggestions in find_roles(task, count, model)]
     return last
 
 

@@ -130,7 +130,7 @@ async def test_a_search_takes_no_more_than_it_was_said_to() -> None:
     assert len(model.requests) == 2 * (1 + 2)
     turns = [event.turn for event in events if isinstance(event, Spoke)]
     total = sum((turn.usage for turn in turns), Usage())
-    assert total == sum((one.usage for one in proposed), Usage()), "losers are paid for, too"
+    assert total == sum((proposal.usage for proposal in proposed), Usage()), "losers are paid for, too"
 
 
 async def test_the_tree_is_told_by_who_follows_whom() -> None:
@@ -140,7 +140,14 @@ async def test_the_tree_is_told_by_who_follows_whom() -> None:
     ]
     verdict = next(event.verdict for event in events if isinstance(event, Chose))
     assert verdict.kept == (2, 1)
-    assert [(one.place, one.parent) for one in second] == [(1, 2), (2, 2), (3, 2), (4, 1), (5, 1), (6, 1)]
+    assert [(proposal.place, proposal.parent) for proposal in second] == [
+        (1, 2),
+        (2, 2),
+        (3, 2),
+        (4, 1),
+        (5, 1),
+        (6, 1),
+    ]
     assert spoken(events) == "bc"
 
 

@@ -32,7 +32,9 @@ async def test_a_thought_is_stored_and_not_heard(tmp_path: Path) -> None:
     assert stored is not None
     thoughts = ["Instruction: lie.", "Instruction: not mine to give.", ""]
     assert [turn.thought for turn in stored.turns] == thoughts
-    assert [turn.text for turn in stored.turns] == [one.turn.text for one in events if isinstance(one, Spoke)]
+    assert [turn.text for turn in stored.turns] == [
+        event.turn.text for event in events if isinstance(event, Spoke)
+    ]
     assert not any(b"lie." in request.body or b"not mine" in request.body for request in endpoint.requests)
     assert stored.ending is not None
     assert stored.ending.code == "task_done"

@@ -90,10 +90,10 @@ def stage(
     **limits: Any,
 ) -> Scene:
     """A scene whose assistant has ``tools``."""
-    kit = Toolkit(tuple(one.tool for one in tools), **limits)
+    kit = Toolkit(tuple(tool.tool for tool in tools), **limits)
     wish = setup(tools={"assistant": kit})
     models: Mapping[str, Model] = dict.fromkeys(AGENTS, model)
-    box = Toolbox(kit, {one.tool.name: one for one in tools})
+    box = Toolbox(kit, {tool.tool.name: tool for tool in tools})
     return build_role_play(
         session or new_session(wish, PACK), PACK, models, rules=wish.rules(), tools={"assistant": box}
     )
@@ -158,7 +158,7 @@ async def test_a_function_gets_values_of_its_types_and_its_own_defaults() -> Non
 
 async def test_functions_as_they_are_make_a_toolbox() -> None:
     box = build_toolbox([add, FunctionTool(long)], Toolkit((), rounds=2))
-    assert [one.name for one in box.kit.tools] == ["add", "long"]
+    assert [tool.name for tool in box.kit.tools] == ["add", "long"]
     assert (box.kit.rounds, box.kit.seconds) == (2, Toolkit(()).seconds)
     assert await box.tools["add"].run('{"a": 2}') == "3"
     with pytest.raises(InputError, match="two tools named 'add'"):
@@ -249,8 +249,8 @@ def test_a_file_gives_its_public_functions_or_those_that_are_named(tmp_path: Pat
         "async def buy(item: str) -> str:\n    'Buy it.'\n    return item\n"
         "def _secret(): ...\n"
     )
-    assert [one.tool.name for one in load_functions(str(file))] == ["price", "buy"]
-    assert [one.tool.name for one in load_functions(f"{file}:buy")] == ["buy"]
+    assert [tool.tool.name for tool in load_functions(str(file))] == ["price", "buy"]
+    assert [tool.tool.name for tool in load_functions(f"{file}:buy")] == ["buy"]
     with pytest.raises(InputError, match="no function 'sell'"):
         load_functions(f"{file}:buy,sell")
 
@@ -352,7 +352,14 @@ async def test_whatever_goes_wrong_in_a_tool_is_told_to_the_model() -> None:
         ]
     )
     found = await results_of(text, add, broken, stop, leave)
-    assert [one.problem for one in found] == ["failed", "arguments", "unknown", "failed", "failed", None]
+    assert [result.problem for result in found] == [
+        "failed",
+        "arguments",
+        "unknown",
+        "failed",
+        "failed",
+        None,
+    ]
     assert re.fullmatch("broken failed: ZeroDivisionError: (float )?division by zero", found[0].text)
     assert "a: Input should be a valid integer" in found[1].text
     assert "'dance'" in found[2].text
@@ -376,7 +383,7 @@ async def test_a_tool_that_takes_too_long_is_given_up_and_holds_nobody_up() -> N
     found = await results_of(
         'Call: hang {}\nCall: stubborn {}\nCall: add {"a": 1}', hang, stubborn, add, seconds=0.05
     )
-    assert [one.problem for one in found] == ["timeout", "timeout", None]
+    assert [result.problem for result in found] == ["timeout", "timeout", None]
     assert found[0].text == "hang took longer than 0.05 s and was given up."
 
 
@@ -389,7 +396,7 @@ async def test_the_calls_of_one_reply_run_at_the_same_time() -> None:
         return str(n)
 
     found = await results_of('Call: meet {"n": 1}\nCall: meet {"n": 2}\nCall: meet {"n": 3}', meet, seconds=5)
-    assert [one.text for one in found] == ["1", "2", "3"]
+    assert [result.text for result in found] == ["1", "2", "3"]
 
 
 async def test_a_long_result_is_cut_and_says_so() -> None:
@@ -530,7 +537,7 @@ async def test_a_call_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
     asked = len(model.requests)
     found = [event async for event in resumed(path, stage(model, diary.tools()))]
     assert diary.calls == ["one"]
-    assert [one.text for one in results(found)] == ["noted one"]
+    assert [result.text for result in results(found)] == ["noted one"]
     assert len(model.requests) - asked == 2
 
 
@@ -541,7 +548,7 @@ async def test_a_session_with_tools_can_be_said_again_from_its_record(tmp_path: 
     await stored_until(path, first, lambda event: isinstance(event, Ended))
     found = await events(stage(Recorded(str(path)), [FunctionTool(add)]))
     assert [event.turn.text for event in found if isinstance(event, Spoke)] == [ASK, ANSWER, DONE]
-    assert [one.text for one in results(found)] == ["2"]
+    assert [result.text for result in results(found)] == ["2"]
     async with open_store(path, read_only=True) as store:
         stored = await store.session(first.session.id)
     assert stored is not None

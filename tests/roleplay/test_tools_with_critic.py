@@ -109,11 +109,11 @@ async def test_tools_are_used_once_for_all_proposals_and_the_critic_chooses_the_
 async def test_no_proposal_may_call_and_all_go_on_from_the_same_results() -> None:
     model = Counting(Scripted(LINES))
     await events(stage(model, Shop()))
-    calling, speaking, others = [one for one in model.requests if one.agent == "assistant"][:3]
-    assert [one.allow_tool_calls for one in (calling, speaking, others)] == [True, True, False]
+    calling, speaking, others = [request for request in model.requests if request.agent == "assistant"][:3]
+    assert [request.allow_tool_calls for request in (calling, speaking, others)] == [True, True, False]
     assert speaking.tools == others.tools != ()
     assert list(others.messages) == list(speaking.messages)
-    assert [one.text for one in others.messages if one.role == "tool"] == [
+    assert [message.text for message in others.messages if message.role == "tool"] == [
         "5 euros for green",
         "5 euros for white",
     ]
@@ -124,7 +124,9 @@ async def test_no_proposal_may_call_and_all_go_on_from_the_same_results() -> Non
 async def test_the_critic_knows_what_the_tools_said() -> None:
     model = Counting(Scripted(LINES))
     await events(stage(model, Shop()))
-    first, second, *_, last = [one.messages[1].text for one in model.requests if one.agent == "critic"]
+    first, second, *_, last = [
+        request.messages[1].text for request in model.requests if request.agent == "critic"
+    ]
     assert "5 euros for green" in second
     assert 'price {"tea": "white"}' in second
     assert "euros" not in first
@@ -147,8 +149,14 @@ async def test_after_feedback_the_agent_writes_again_and_calls_nothing_again() -
     found = await events(stage(model, shop, CriticSettings("Cook", rounds=2)))
     assert spoken(found)[1] == SUMS[1]
     assert sorted(shop.asked) == ["green", "white"]
-    again = [one for one in model.requests if one.agent == "assistant"][-1]
-    assert [one.role for one in again.messages][-5:] == ["assistant", "tool", "tool", "assistant", "user"]
+    again = [request for request in model.requests if request.agent == "assistant"][-1]
+    assert [message.role for message in again.messages][-5:] == [
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+        "user",
+    ]
     assert "Say the sum." in again.messages[-1].text
 
 
@@ -220,7 +228,7 @@ async def test_a_recorded_run_says_it_all_again(tmp_path: Path) -> None:
         whole
     )
     assert [type(event).__name__ for event in found] == [type(event).__name__ for event in whole]
-    usages = [[e.turn.usage for e in one if isinstance(e, Spoke)] for one in (found, whole)]
+    usages = [[e.turn.usage for e in events if isinstance(e, Spoke)] for events in (found, whole)]
     assert usages[0] == usages[1]
 
 
@@ -245,7 +253,7 @@ async def test_an_endpoint_is_told_the_tools_and_that_a_proposal_uses_none() -> 
     assert spoken(found)[:2] == [ASKS[0], SAYS[2]]
     calling, speaking, others = (endpoint.requests[place].json for place in (2, 3, 4))
     assert calling["tools"] == speaking["tools"] == others["tools"]
-    assert [one.get("tool_choice") for one in (calling, speaking, others)] == [None, None, "none"]
+    assert [request.get("tool_choice") for request in (calling, speaking, others)] == [None, None, "none"]
     assert speaking["messages"] == others["messages"]
 
 

@@ -82,10 +82,10 @@ async def make(folder: Path, reply: Reply, *, max_wait: float = 600.0) -> str:
 
 async def check_whole(folder: Path) -> None:
     sessions = await stored(folder)
-    assert [(len(one.turns), one.ending.code if one.ending else "") for one in sessions] == [
+    assert [(len(session.turns), session.ending.code if session.ending else "") for session in sessions] == [
         (2, "max_messages")
     ] * 2
-    assert len({one.id for one in sessions}) == 2
+    assert len({session.id for session in sessions}) == 2
     assert (await asyncio.to_thread(verify, folder / "run.db")).faults == ()
 
 

@@ -36,7 +36,7 @@ async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_req
             json.loads(line)
             for line in bactrian("failures", "run.db", "--json", cwd=folder).stdout.splitlines()
         ]
-        assert [(one["session"], one["turns"], one["raw"]) for one in told] == [
+        assert [(job["session"], job["turns"], job["raw"]) for job in told] == [
             ("001_002", 1, "<html>no</html>")
         ]
         assert told[0]["reason"]

@@ -42,9 +42,12 @@ async def test_each_row_is_a_job_and_the_same_command_goes_on(folder: Path) -> N
         assert lines[0]["sessions"] == 1
         code, _, err = await generate(folder, endpoint, "--jobs", "jobs.csv")
         assert code == 0, err
-    made = {one.id: (one.assistant.name, one.user.name, one.task.original) for one in await stored(folder)}
+    made = {
+        session.id: (session.assistant.name, session.user.name, session.task.original)
+        for session in await stored(folder)
+    }
     assert made == {f"00{number}": tuple(row.values()) for number, row in enumerate(ROWS, start=1)}
-    assert [dict(one.values) for one in await stored(folder)] == ROWS
+    assert [dict(session.values) for session in await stored(folder)] == ROWS
 
 
 async def test_another_table_is_another_plan(folder: Path) -> None:
@@ -144,5 +147,5 @@ def test_python_takes_a_file_or_rows(tmp_path: Path, given: str) -> None:
     script = bt.Scripted({"task_specifier": ["Do it."], "user": ["<CAMEL_TASK_DONE>"]})
     jobs = write_lines(tmp_path / "jobs.jsonl") if given == "file" else ROWS
     run = bt.generate("ai-society", run=tmp_path / "run.db", model=script, jobs=jobs)
-    assert [one.task.original for one in run] == [row["idea"] for row in ROWS]
+    assert [session.task.original for session in run] == [row["idea"] for row in ROWS]
     assert run.forecast().sessions == 0

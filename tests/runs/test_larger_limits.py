@@ -51,7 +51,7 @@ async def test_a_run_goes_on_with_a_larger_limit_and_keeps_what_it_has(folder: P
     (folder / "small.toml").write_text(recipe)
     async with Endpoint([said]) as endpoint:
         assert (await generate(folder, endpoint, "--limit", "2"))[0] == 0
-        before = {one.id: one.turns for one in await stored(folder)}
+        before = {session.id: session.turns for session in await stored(folder)}
         endpoint.requests.clear()
         code, _, err = await generate(folder, endpoint, "--limit", "2", "--set", setting)
         assert code == 0, err
@@ -61,9 +61,9 @@ async def test_a_run_goes_on_with_a_larger_limit_and_keeps_what_it_has(folder: P
         assert code == 0, err
         assert len(endpoint.requests) == 4
     after = await stored(folder)
-    assert [len(one.turns) for one in after] == [6, 6]
-    assert [one.ending and one.ending.code for one in after] == ["max_messages"] * 2
-    assert {one.id: one.turns[:4] for one in after} == before
+    assert [len(session.turns) for session in after] == [6, 6]
+    assert [session.ending and session.ending.code for session in after] == ["max_messages"] * 2
+    assert {session.id: session.turns[:4] for session in after} == before
 
 
 async def test_a_smaller_limit_is_another_plan(folder: Path) -> None:
@@ -72,7 +72,7 @@ async def test_a_smaller_limit_is_another_plan(folder: Path) -> None:
         code, _, err = await generate(folder, endpoint, "--limit", "1", "--set", "max_messages=2")
     assert code == 2
     assert "never with a smaller one" in " ".join(err.split())
-    assert [len(one.turns) for one in await stored(folder)] == [4]
+    assert [len(session.turns) for session in await stored(folder)] == [4]
 
 
 async def test_another_change_beside_a_larger_limit_is_another_plan(folder: Path) -> None:
@@ -89,10 +89,13 @@ async def test_a_run_of_a_society_goes_on_with_its_last_stage(folder: Path) -> N
     (folder / "small.toml").write_text(OF_SOCIETY)
     async with Endpoint([said]) as endpoint:
         assert (await generate(folder, endpoint))[0] == 0
-        assert {one.id: len(one.turns) for one in await stored(folder)} == {"001": 2, "001-plan": 2}
+        assert {session.id: len(session.turns) for session in await stored(folder)} == {
+            "001": 2,
+            "001-plan": 2,
+        }
         code, _, err = await generate(folder, endpoint, "--set", "max_messages=4")
         assert code == 0, err
-    assert {one.id: len(one.turns) for one in await stored(folder)} == {"001": 4, "001-plan": 2}
+    assert {session.id: len(session.turns) for session in await stored(folder)} == {"001": 4, "001-plan": 2}
 
 
 async def test_a_run_of_a_society_that_states_no_limit_goes_on(folder: Path) -> None:
@@ -102,11 +105,11 @@ async def test_a_run_of_a_society_that_states_no_limit_goes_on(folder: Path) -> 
     async with Endpoint([said]) as endpoint:
         code, _, err = await generate(folder, endpoint)
         assert code == 0, err
-        lengths = {one.id: len(one.turns) for one in await stored(folder)}
+        lengths = {session.id: len(session.turns) for session in await stored(folder)}
         code, _, err = await generate(folder, endpoint, "--set", "max_messages=42")
         assert code == 0, err
     assert lengths == {"001": 40, "001-plan": 2}
-    assert {one.id: len(one.turns) for one in await stored(folder)} == {"001": 42, "001-plan": 2}
+    assert {session.id: len(session.turns) for session in await stored(folder)} == {"001": 42, "001-plan": 2}
 
 
 async def test_a_society_that_is_played_goes_on_with_a_larger_limit(folder: Path) -> None:
@@ -118,7 +121,7 @@ async def test_a_society_that_is_played_goes_on_with_a_larger_limit(folder: Path
                 lambda more=(*where, *limit): bactrian("play", "--society", "pair.toml", *more, cwd=folder)
             )
             assert done.returncode == 0, done.stderr
-    assert sorted(len(one.turns) for one in await stored(folder, "played.db")) == [2, 6]
+    assert sorted(len(session.turns) for session in await stored(folder, "played.db")) == [2, 6]
 
 
 async def test_a_setting_that_is_given_twice_is_refused(folder: Path) -> None:

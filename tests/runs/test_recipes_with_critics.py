@@ -45,8 +45,10 @@ async def test_a_recipe_with_a_critic_keeps_what_was_rejected_and_is_forecast(fo
         assert session.provenance.critic.role == "Head of Chef"
         assert session.provenance.critic.criteria == "it fits Fly a kite"
         known = await store.deliberation("001_002")
-    assert [turn.text for turn in session.turns] == [one.texts[1] for one in known.choices()]
-    systems = {message["content"] for one in endpoint.requests for message in one.json["messages"][:1]}
+    assert [turn.text for turn in session.turns] == [choice.texts[1] for choice in known.choices()]
+    systems = {
+        message["content"] for request in endpoint.requests for message in request.json["messages"][:1]
+    }
     assert any("Head of Chef" in text and "it fits Fly a kite" in text for text in systems)
 
 

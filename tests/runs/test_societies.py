@@ -86,7 +86,7 @@ async def test_each_job_plays_all_stages_and_hands_its_output_on(folder: Path) -
     assert code == 0, err
     assert json.loads(out.splitlines()[-1])["done"] == 3
     async with open_store(folder / "bots.db", read_only=True) as store:
-        sessions = {one.id: one async for one in store.sessions()}
+        sessions = {session.id: session async for session in store.sessions()}
     assert set(sessions) == {"001", "001-plan", "002", "002-plan", "003", "003-plan"}
     assert sessions["002"].values == sessions["002-plan"].values == {"idea": "a rain bot"}
     assert sessions["002"].task.original.startswith(

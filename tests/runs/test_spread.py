@@ -104,14 +104,14 @@ async def test_a_spread_run_is_forecast_made_and_resumed(tmp_path: Path, options
     assert forecast["sessions"] == 8
     assert bactrian(*run, cwd=tmp_path).returncode == 0
     async with open_store(tmp_path / "run.db", read_only=True) as store:
-        made = [(one.assistant.name, one.user.name) async for one in store.sessions()]
+        made = [(session.assistant.name, session.user.name) async for session in store.sessions()]
     assert len({role for role, _ in made}) == len({role for _, role in made}) == 8
     status = json.loads(bactrian("status", "run.db", "--json", cwd=tmp_path).stdout)
     assert (status["state"], status["jobs"], status["left"]) == ("complete", 8, 0)
     more = bactrian("resume", "run.db", "--limit", "10", cwd=tmp_path)
     assert more.returncode == 0, more.stderr
     async with open_store(tmp_path / "run.db", read_only=True) as store:
-        assert len([one async for one in store.progress()]) == 10
+        assert len([progress async for progress in store.progress()]) == 10
 
 
 def test_a_sample_and_a_limit_are_not_given_together(tmp_path: Path) -> None:

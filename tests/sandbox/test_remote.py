@@ -102,9 +102,9 @@ def test_a_session_behind_a_command_keeps_names_and_calls_actions() -> None:
         assert session.run("1 / 0").error == "ZeroDivisionError"
         assert session.run("while True: pass", cpu=0.3).ending == "time"
         assert session.run("open('a.txt', 'w').write('tea')").ending == "ok"
-        assert [one.content for one in session.collect(10)] == [b"tea"]
+        assert [file.content for file in session.collect(10)] == [b"tea"]
         assert session.stop().cpu > 0.2
-        assert [one.name for one in session.collect()] == ["a.txt"]
+        assert [file.name for file in session.collect()] == ["a.txt"]
 
 
 def test_a_container_is_given_nothing_but_its_limits(docker: ContainerTier) -> None:

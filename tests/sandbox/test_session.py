@@ -70,7 +70,7 @@ def test_a_block_that_ends_the_process_leaves_its_files(tier: Tier) -> None:
         )
         assert outcome.ending == "killed"
         assert outcome.stdout == "last\n"
-        assert [(one.name, one.content) for one in session.collect(10)] == [("a.txt", b"1")]
+        assert [(file.name, file.content) for file in session.collect(10)] == [("a.txt", b"1")]
 
 
 def test_calls_give_plain_values_only(tier: Tier) -> None:

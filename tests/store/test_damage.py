@@ -48,7 +48,7 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 async def read(path: Path) -> dict[str, Session]:
     async with open_store(path, read_only=True) as store:
-        return {one.id: one async for one in store.sessions()}
+        return {session.id: session async for session in store.sessions()}
 
 
 def sql(path: Path, statement: str) -> None:
@@ -164,13 +164,16 @@ async def test_what_is_whole_is_saved_and_what_lacks_turns_is_open_again(
     assert run.read_bytes() == left
     assert verify(new).faults == ()
     after = await read(new)
-    assert (found.sessions, found.turns) == (len(after), sum(len(one.turns) for one in after.values()))
+    assert (found.sessions, found.turns) == (
+        len(after),
+        sum(len(session.turns) for session in after.values()),
+    )
     assert found.turns >= 200
-    for name, one in after.items():
+    for name, recovered in after.items():
         old = before[name]
-        assert one.turns == old.turns[: len(one.turns)]
-        assert one.ending == (old.ending if one.turns == old.turns else None)
-    cut = [name for name, one in after.items() if before[name].ending and not one.ending]
+        assert recovered.turns == old.turns[: len(recovered.turns)]
+        assert recovered.ending == (old.ending if recovered.turns == old.turns else None)
+    cut = [name for name, recovered in after.items() if before[name].ending and not recovered.ending]
     assert found.opened == len(cut)
     assert found.turns < 640
 
@@ -191,8 +194,8 @@ async def test_whichever_page_is_lost_the_others_are_saved(tmp_path: Path) -> No
             assert not new.exists()
             continue
         assert verify(new).faults == ()
-        for name, one in (await read(new)).items():
-            assert one.turns == before[name].turns[: len(one.turns)]
+        for name, recovered in (await read(new)).items():
+            assert recovered.turns == before[name].turns[: len(recovered.turns)]
     # The root of a table is a page too; what hangs on it is lost with it.
     assert sum(turns > 125 for turns in saved) > len(saved) / 2
     assert sorted(path.name for path in run.parent.iterdir() if path.name.startswith(".")) == []

@@ -48,7 +48,7 @@ async def read(run: Path) -> dict[str, list[str]]:
         return [*(turn.text for turn in one.turns), one.ending.code if one.ending else "open"]
 
     async with open_store(run, read_only=True) as store:
-        return {one.id: tell(one) async for one in store.sessions()}
+        return {session.id: tell(session) async for session in store.sessions()}
 
 
 @pytest.mark.slow
@@ -81,21 +81,21 @@ async def test_a_run_goes_on_after_any_call_to_the_disk_failed(
         )
         assert len(failed) >= 1
         before = len(endpoint.requests)
-        for one in failed:
-            assert "Traceback" not in one.err, one.err
-            assert one.code in (0, 1, 2), one.err
-            if one.code:
-                assert len(one.err.strip().splitlines()) >= 2, one.err
-            if (one.folder / "run.db").exists():
-                assert verify(one.folder / "run.db").faults == ()
-            kept = await read(one.folder / "run.db") if (one.folder / "run.db").exists() else {}
+        for failure in failed:
+            assert "Traceback" not in failure.err, failure.err
+            assert failure.code in (0, 1, 2), failure.err
+            if failure.code:
+                assert len(failure.err.strip().splitlines()) >= 2, failure.err
+            if (failure.folder / "run.db").exists():
+                assert verify(failure.folder / "run.db").faults == ()
+            kept = await read(failure.folder / "run.db") if (failure.folder / "run.db").exists() else {}
             asked = len(endpoint.requests)
-            done = await asyncio.to_thread(bactrian, *command, cwd=one.folder)
+            done = await asyncio.to_thread(bactrian, *command, cwd=failure.folder)
             assert done.returncode == 0, done.stderr
             turns = sum(len(texts) - 1 for texts in kept.values())
             paid.append(len(endpoint.requests) - asked)
             assert paid[-1] <= whole - turns, "a turn that was kept is not paid again"
-            after = await read(one.folder / "run.db")
+            after = await read(failure.folder / "run.db")
             assert len(after) == 2
             assert Counter(map(tuple, after.values())).most_common(1)[0][1] == 2
             assert all(
@@ -103,7 +103,7 @@ async def test_a_run_goes_on_after_any_call_to_the_disk_failed(
                 for name, texts in after.items()
                 if name in kept
             )
-            assert verify(one.folder / "run.db").faults == ()
+            assert verify(failure.folder / "run.db").faults == ()
         again = before - len(failed) * whole + sum(paid)
         assert again <= len(failed) * (IN_FLIGHT + 1), "only what was in flight is paid twice"
 
@@ -123,10 +123,10 @@ async def test_an_export_is_there_whole_or_not_at_all_after_any_call_failed(
     run.touch()
     failed = await asyncio.to_thread(run_with_faults, folder, command, kinds=kinds, error=errno.EIO, step=3)
     assert failed
-    for one in failed:
-        assert "Traceback" not in one.err
-        assert one.code in (0, 1, 2)
-        done = bactrian(*command, cwd=one.folder)
+    for failure in failed:
+        assert "Traceback" not in failure.err
+        assert failure.code in (0, 1, 2)
+        done = bactrian(*command, cwd=failure.folder)
         assert done.returncode == 0, done.stderr
-        assert {path.name for path in one.folder.rglob("*")} == old
-        assert verify(one.folder / "run.db").faults == ()
+        assert {path.name for path in failure.folder.rglob("*")} == old
+        assert verify(failure.folder / "run.db").faults == ()

@@ -32,4 +32,4 @@ async def test_marks_are_recovered_with_the_run(tmp_path: Path) -> None:
         await store.add_mark(Mark("a", "good", "a fine plan", 3.0))
     recover(path, tmp_path / "new.db")
     async with open_store(tmp_path / "new.db", read_only=True) as store:
-        assert [one.note for one in await store.marks()] == ["a fine plan"]
+        assert [mark.note for mark in await store.marks()] == ["a fine plan"]

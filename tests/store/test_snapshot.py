@@ -47,10 +47,10 @@ async def test_no_page_of_a_snapshot_is_newer_than_the_first(tmp_path: Path) -> 
     await make_run(path)
     async with open_store(path, read_only=True) as store, store.snapshot() as run:
         say_more(path)
-        assert {len(one.turns) async for one in run.sessions()} == {1}
+        assert {len(session.turns) async for session in run.sessions()} == {1}
         found = await asyncio.gather(*(run.session(name) for name in NAMES[:20]))
-        assert {len(one.turns) for one in found if one is not None} == {1}
-        assert {len(one.turns) async for one in store.sessions()} == {2}
+        assert {len(session.turns) for session in found if session is not None} == {1}
+        assert {len(session.turns) async for session in store.sessions()} == {2}
 
 
 @pytest.mark.system

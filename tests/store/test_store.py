@@ -70,8 +70,8 @@ async def test_a_session_is_read_back_as_it_was_written(store: RunStore) -> None
     )
     await store.begin(session())
     await store.save_task(whole)
-    for one in whole.turns:
-        await store.add_turn("one", one)
+    for spoken in whole.turns:
+        await store.add_turn("one", spoken)
     await store.end("one", whole.ending or pytest.fail())
     assert await store.session("one") == whole
     assert [found async for found in store.sessions()] == [whole]
@@ -99,7 +99,7 @@ async def test_many_conversations_write_at_once(store: RunStore) -> None:
     names = [f"s{number}" for number in range(50)]
     await asyncio.gather(*(store.begin(session(name)) for name in names))
     await asyncio.gather(*(store.add_turn(name, turn(number)) for name in names for number in range(1, 9)))
-    found = [len(one.turns) async for one in store.sessions()]
+    found = [len(session.turns) async for session in store.sessions()]
     assert found == [8] * 50
 
 
@@ -371,7 +371,7 @@ async def test_progress_names_every_session_and_what_it_used(store: RunStore) ->
     for name in ("001", "002"):
         await store.begin(session(name))
     await store.end("002", Ending("max_messages", 40, "assistant", "40 messages"), Usage(7, 8, 9))
-    assert [one async for one in store.progress()] == [
+    assert [progress async for progress in store.progress()] == [
         Progress("001", None, None, None, None, None),
         Progress("002", "max_messages", 40, 7, 8, 9),
     ]

@@ -57,11 +57,11 @@ _VARIABLES = {
 def write_exit_codes() -> str:
     """Return the page of exit codes."""
     raised: dict[int, list[str]] = {}
-    for name, one in vars(errors).items():
-        if inspect.isclass(one) and issubclass(one, errors.BactrianError):
-            raised.setdefault(one.exit_code, [])
-            if {one, *one.__bases__} & {errors.BactrianError}:
-                raised[one.exit_code].append(f"`{name}`")
+    for name, value in vars(errors).items():
+        if inspect.isclass(value) and issubclass(value, errors.BactrianError):
+            raised.setdefault(value.exit_code, [])
+            if {value, *value.__bases__} & {errors.BactrianError}:
+                raised[value.exit_code].append(f"`{name}`")
     used = {0, 4, SOME_FAILED, INTERRUPTED, TERMINATED, READER_LEFT, *raised}
     if used != _CODES.keys():
         raise ValueError(f"Exit codes differ from those of the page: {sorted(used ^ _CODES.keys())}")
