@@ -71,7 +71,7 @@ def main() -> None:
     length = sum(len(turn.text) for session in made for turn in session.turns) / messages
     begun = time.process_time()
     for session in made:
-        find_behaviours(session, own=())
+        find_behaviours(session, custom=())
     taken = time.process_time() - begun
     print(
         f"{messages:,} messages of {length:.0f} characters on average: {1000 * taken / messages:.3f} ms each"
@@ -79,7 +79,7 @@ def main() -> None:
     for behaviour in DETECTORS:
         begun = time.process_time()
         for session in made:
-            find_behaviours(session, [behaviour], own=())
+            find_behaviours(session, [behaviour], custom=())
         print(f"  {behaviour:20} {1000 * (time.process_time() - begun) / messages:.3f} ms")
 
 

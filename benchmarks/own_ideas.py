@@ -125,7 +125,8 @@ def measure_session(session: Session) -> Measured:
     return Measured(
         on_subject=sum(bool(turn & about) for turn in turns) >= 0.75 * len(turns),
         foreign=foreign >= 0.5 * len(solutions),
-        repeats=session.ending.code == "repeat_loop" or bool(find_behaviours(session, REPETITIONS, own=())),
+        repeats=session.ending.code == "repeat_loop"
+        or bool(find_behaviours(session, REPETITIONS, custom=())),
         overlap=measure_overlap([list_stems(turn.text) for turn in solutions]),
     )
 

@@ -41,7 +41,7 @@ async def test_a_report_counts_them_beside_the_built_in_ones(tmp_path: Path) -> 
     )
     own = read_behaviours([says_dial, Odd(), "role_flip"])
     async with open_store(run, read_only=True) as store:
-        whole = await measure(store, own=own, processes=1)
+        whole = await measure(store, custom=own, processes=1)
     report = build_report("run", whole, lambda _: None)
     assert list(report["behaviours"]) == [*BEHAVIOURS, "says_dial", "odd_session"]
     shown = {code: of["sessions"] for code, of in report["behaviours"].items() if code not in BEHAVIOURS}
@@ -51,7 +51,7 @@ async def test_a_report_counts_them_beside_the_built_in_ones(tmp_path: Path) -> 
 
 
 def test_a_finding_quotes_the_words_that_the_function_returned() -> None:
-    found = find_behaviours(conversation("1"), (), own=(says_dial,))
+    found = find_behaviours(conversation("1"), (), custom=(says_dial,))
     assert [(finding.turn, finding.quote) for finding in found] == [(2, "dial"), (4, "dial")]
 
 
@@ -61,7 +61,7 @@ def test_a_function_that_fails_is_named_with_its_session() -> None:
         return bool(1 / 0)
 
     with pytest.raises(InputError, match="'broken' failed in session 1: ZeroDivisionError"):
-        find_behaviours(conversation("1"), (), own=(broken,))
+        find_behaviours(conversation("1"), (), custom=(broken,))
 
 
 def test_a_built_in_code_is_taken_and_an_unknown_one_is_named() -> None:

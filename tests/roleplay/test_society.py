@@ -78,7 +78,7 @@ def scripted(**lines: Sequence[str | Sequence[str | ScriptedReply]]) -> Counting
 
 
 async def performed(asked: SocietyRun, model: Counting, store: RunStore | None = None) -> list[Event]:
-    return [event async for event in play_society(asked, dict.fromkeys(asked.given.models, model), store)]
+    return [event async for event in play_society(asked, dict.fromkeys(asked.chat.models, model), store)]
 
 
 def said(events: Sequence[Event]) -> list[tuple[str, str]]:
@@ -206,7 +206,7 @@ async def test_stages_are_kept_and_taken_up_where_they_stopped(tmp_path: Path) -
         async with open_store(tmp_path / f"{stop}.db") as store:
             model = two_stages()
             heard = 0
-            async for event in play_society(asked, dict.fromkeys(asked.given.models, model), store):
+            async for event in play_society(asked, dict.fromkeys(asked.chat.models, model), store):
                 heard += isinstance(event, Spoke)
                 if heard == stop:
                     break
@@ -228,7 +228,7 @@ async def test_a_talk_is_kept_with_its_cast_and_taken_up(tmp_path: Path) -> None
     asked = wish(written(tmp_path, MODERATED))
     lines: dict[str, Any] = {"host": ["Next: Cook", f"Mint.\n{DONE}"], "bob": ["Mint."]}
     async with open_store(tmp_path / "run.db") as store:
-        async for event in play_society(asked, dict.fromkeys(asked.given.models, scripted(**lines)), store):
+        async for event in play_society(asked, dict.fromkeys(asked.chat.models, scripted(**lines)), store):
             if isinstance(event, Spoke) and event.turn.number == 2:
                 break
     async with open_store(tmp_path / "run.db") as store:

@@ -181,13 +181,13 @@ def _hash_texts(*texts: str) -> bytes:
 
 
 def summarize(
-    session: Session, own: Sequence[OwnBehaviour] = (), *, explain: bool = True
+    session: Session, custom: Sequence[OwnBehaviour] = (), *, explain: bool = True
 ) -> tuple[SessionSummary, tuple[Finding, ...]]:
-    """Return the summary of ``session``, with built-in behaviours and those of ``own``, and its findings.
+    """Return the summary of ``session``, with built-in behaviours and those of ``custom``, and its findings.
 
     Unless they ``explain``, some findings have no quote and no reason.
     """
-    findings = find_behaviours(session, own=own, explain=explain)
+    findings = find_behaviours(session, custom=custom, explain=explain)
     # In a group chat, all agents count as not instructing.
     speakers: dict[int, Speaker] = {
         turn.number: "user" if turn.speaker == "user" else "assistant" for turn in session.turns
@@ -237,9 +237,9 @@ class Aggregate:
     marks: set[str] = field(default_factory=set[str])
     behaviours: tuple[Behaviour, ...] = BEHAVIOURS  # the behaviours that were detected
 
-    def add(self, session: Session, own: Sequence[OwnBehaviour] = (), *, keep_findings: bool) -> None:
-        """Add ``session``, with findings of the built-in behaviours and of ``own``."""
-        facts, findings = summarize(session, own, explain=keep_findings)
+    def add(self, session: Session, custom: Sequence[OwnBehaviour] = (), *, keep_findings: bool) -> None:
+        """Add ``session``, with findings of the built-in behaviours and of ``custom``."""
+        facts, findings = summarize(session, custom, explain=keep_findings)
         self.facts.append(facts)
         if keep_findings:
             self.findings += findings
@@ -282,10 +282,10 @@ class Aggregate:
 
 
 async def aggregate_slice(
-    sessions: AsyncIterator[Session], own: Sequence[OwnBehaviour] = (), *, keep_findings: bool
+    sessions: AsyncIterator[Session], custom: Sequence[OwnBehaviour] = (), *, keep_findings: bool
 ) -> Aggregate:
-    """Aggregate ``sessions``, with findings of the built-in behaviours and of ``own``."""
-    part = Aggregate(behaviours=(*BEHAVIOURS, *(behaviour.code for behaviour in own)))
+    """Aggregate ``sessions``, with findings of the built-in behaviours and of ``custom``."""
+    part = Aggregate(behaviours=(*BEHAVIOURS, *(behaviour.code for behaviour in custom)))
     async for session in sessions:
-        part.add(session, own, keep_findings=keep_findings)
+        part.add(session, custom, keep_findings=keep_findings)
     return part

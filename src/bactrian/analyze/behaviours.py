@@ -213,7 +213,7 @@ def find_behaviours(
     session: Session,
     behaviours: Iterable[Behaviour] | None = None,
     least: float = LIKELY,
-    own: Sequence[OwnBehaviour] | None = None,
+    custom: Sequence[OwnBehaviour] | None = None,
     *,
     explain: bool = True,
 ) -> tuple[Finding, ...]:
@@ -223,14 +223,14 @@ def find_behaviours(
         session: Finished or not.
         behaviours: Codes to detect; all if None.
         least: Minimum confidence of a finding.
-        own: User-defined behaviours to detect as well; those of installed packages if None.
+        custom: User-defined behaviours to detect as well; those of installed packages if None.
         explain: False if findings are only counted: those of learned detectors then have no quote and no reason.
     """
     reading = replace(read_session(session), least=least, explains=explain)
     if find_kind(session) == "talk":
         behaviours = [name for name in _OF_ANYONE if behaviours is None or name in behaviours]
-    own = find_installed() if own is None else own
+    custom = find_installed() if custom is None else custom
     detectors = [DETECTORS[behaviour] for behaviour in (DETECTORS if behaviours is None else behaviours)]
-    detectors += [behaviour.detect for behaviour in own]
+    detectors += [behaviour.detect for behaviour in custom]
     findings = (finding for detect in detectors for finding in detect(reading) if finding.confidence >= least)
     return tuple(sorted(findings, key=lambda finding: finding.turn))

@@ -81,11 +81,11 @@ def choose_pairs(pairs: Sequence[tuple[SessionSummary, SessionSummary]]) -> list
 
 
 async def read_annotated(
-    store: RunStore, ids: Iterable[str], own: Sequence[OwnBehaviour] | None = None
+    store: RunStore, ids: Iterable[str], custom: Sequence[OwnBehaviour] | None = None
 ) -> tuple[AnnotatedSession, ...]:
     """Return the sessions with these ids in their order, with their findings; those not found are left out."""
     sessions = [session for name in ids if (session := await store.session(name)) is not None]
-    return tuple(AnnotatedSession(session, find_behaviours(session, own=own)) for session in sessions)
+    return tuple(AnnotatedSession(session, find_behaviours(session, custom=custom)) for session in sessions)
 
 
 def _measure_trouble(session: SessionSummary) -> float:

@@ -230,9 +230,9 @@ _OF_ASSISTANT: tuple[Behaviour, ...] = ("repeats_instruction", "flake_reply")
 class JudgeSample:
     """Turns to ask about, for one behaviour."""
 
-    found: tuple[Finding, ...]
+    detected: tuple[Finding, ...]
     other: tuple[Finding, ...]  # turns without a finding, as findings with confidence 0
-    found_turns: int  # turns of the run with a finding
+    detected_turns: int  # turns of the run with a finding
     other_turns: int
 
 
@@ -243,7 +243,7 @@ async def sample_turns(
 
     The choice is by hash, so that a resumed analysis asks about the same turns.
     """
-    found = {make_key(finding): finding for finding in findings if finding.behaviour in PAPER}
+    detected = {make_key(finding): finding for finding in findings if finding.behaviour in PAPER}
     other: dict[Behaviour, list[Finding]] = {behaviour: [] for behaviour in PAPER}
     counts = dict.fromkeys(PAPER, 0)
     async for session in store.sessions():
@@ -253,7 +253,7 @@ async def sample_turns(
             for behaviour in PAPER:
                 if behaviour in _OF_ASSISTANT and turn.speaker != "assistant":
                     continue
-                if (session.id, turn.number, behaviour) not in found:
+                if (session.id, turn.number, behaviour) not in detected:
                     counts[behaviour] += 1
                     other[behaviour].append(Finding(session.id, turn.number, behaviour, 0.0, ""))
         for behaviour, turns in other.items():
@@ -261,7 +261,7 @@ async def sample_turns(
                 other[behaviour] = nsmallest(size, turns, key=_hash)
     sample: dict[Behaviour, JudgeSample] = {}
     for behaviour in PAPER:
-        mine = [finding for finding in found.values() if finding.behaviour == behaviour]
+        mine = [finding for finding in detected.values() if finding.behaviour == behaviour]
         sample[behaviour] = JudgeSample(
             tuple(nsmallest(size, mine, key=_hash)),
             tuple(nsmallest(size, other[behaviour], key=_hash)),
@@ -273,7 +273,7 @@ async def sample_turns(
 
 def list_questions(sample: Mapping[Behaviour, JudgeSample]) -> list[Finding]:
     """Return all sampled turns in the order of their sessions."""
-    every = [finding for part in sample.values() for finding in (*part.found, *part.other)]
+    every = [finding for part in sample.values() for finding in (*part.detected, *part.other)]
     return sorted(every, key=lambda finding: (finding.session, finding.turn, finding.behaviour))
 
 
@@ -286,9 +286,9 @@ def correct_rates(
     """
     corrected: dict[str, Any] = {}
     for behaviour, part in sample.items():
-        confirmed = _count_answers(part.found, part.found_turns, answers)
+        confirmed = _count_answers(part.detected, part.detected_turns, answers)
         other = _count_answers(part.other, part.other_turns, answers)
-        if not other.checked or (part.found_turns and not confirmed.checked):
+        if not other.checked or (part.detected_turns and not confirmed.checked):
             continue
         corrected[behaviour] = {
             "found": {"turns": confirmed.items, "asked": confirmed.checked, "confirmed": confirmed.held},
@@ -338,16 +338,16 @@ class Candidate:
 
 
 async def list_candidates(
-    store: RunStore, behaviour: Behaviour, own: Sequence[OwnBehaviour], labels: Iterable[Label], most: int
+    store: RunStore, behaviour: Behaviour, custom: Sequence[OwnBehaviour], labels: Iterable[Label], most: int
 ) -> list[Candidate]:
     """Return the turns of a run that the detector is least sure about, and that have no label yet."""
     known = {(label.session, label.turn) for label in labels if label.behaviour == behaviour}
     chosen: list[Candidate] = []
-    codes = () if any(custom.code == behaviour for custom in own) else (behaviour,)
+    codes = () if any(added.code == behaviour for added in custom) else (behaviour,)
     async for session in store.sessions():
         chosen += [
             Candidate(session, finding.turn, finding.confidence)
-            for finding in find_behaviours(session, codes, least=0.0, own=own)
+            for finding in find_behaviours(session, codes, least=0.0, custom=custom)
             if finding.behaviour == behaviour and (session.id, finding.turn) not in known
         ]
         chosen = sorted(chosen, key=lambda turn: (-turn.doubt, turn.session.id, turn.turn))[:most]
@@ -381,6 +381,6 @@ def append_label(path: Path, label: Label) -> None:
 
 def compare_labels(labels: Sequence[Label]) -> tuple[Proportion, Proportion]:
     """Return how many findings the person confirms, and how many of the other doubtful turns show the behaviour."""
-    found = [label.shown for label in labels if label.confidence >= LIKELY]
+    detected = [label.shown for label in labels if label.confidence >= LIKELY]
     other = [label.shown for label in labels if label.confidence < LIKELY]
-    return Proportion(sum(found), len(found)), Proportion(sum(other), len(other))
+    return Proportion(sum(detected), len(detected)), Proportion(sum(other), len(other))

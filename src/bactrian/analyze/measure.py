@@ -123,7 +123,7 @@ async def measure(
     store: RunStore,
     on_findings: Callable[[list[Finding]], None] | None = None,
     on_progress: Callable[[int, int | None], None] | None = None,
-    own: Sequence[OwnBehaviour] | None = None,
+    custom: Sequence[OwnBehaviour] | None = None,
     *,
     processes: int | None = None,
 ) -> Aggregate:
@@ -133,15 +133,15 @@ async def measure(
         store: May be written by another process at the same time.
         on_findings: Called with the findings in the order of the sessions; they are not kept.
         on_progress: Called with the number of sessions read, and with their number in the run.
-        own: User-defined behaviours; those of installed packages if None.
-        processes: Number of processes, to which ``own`` is sent; 1 for this process only. None for one per core if
+        custom: User-defined behaviours; those of installed packages if None.
+        processes: Number of processes, to which ``custom`` is sent; 1 for this process only. None for one per core if
             the run is so large that they save time.
 
     Raises:
         InputError: the run has no session, or a behaviour of the user's own fails.
         StoreError: it cannot be read.
     """
-    own = find_installed() if own is None else tuple(own)
+    custom = find_installed() if custom is None else tuple(custom)
     keep_findings = on_findings is not None
     whole = Aggregate()
     async with store.snapshot() as run:
@@ -151,7 +151,7 @@ async def measure(
             on_progress(0, size)
         # Each process opens its own snapshot; these are equal only if no process writes.
         alone = processes == 1 or await run.is_open()
-        read = partial(_read, run if alone else store.source, own, keep_findings=keep_findings)
+        read = partial(_read, run if alone else store.source, custom, keep_findings=keep_findings)
         async for part in map_parts(read, slices, 1 if alone else processes):
             if on_findings is not None:
                 on_findings(part.findings)
@@ -167,11 +167,11 @@ async def measure(
 
 
 def _read(
-    source: RunStore | Path, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool
+    source: RunStore | Path, custom: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool
 ) -> Aggregate:
     async def read() -> Aggregate:
         opened = nullcontext(source) if isinstance(source, RunStore) else open_store(source, read_only=True)
         async with opened as store:
-            return await aggregate_slice(store.sessions(rows), own, keep_findings=keep_findings)
+            return await aggregate_slice(store.sessions(rows), custom, keep_findings=keep_findings)
 
     return asyncio.run(read())

@@ -29,9 +29,9 @@ ToolsLike = Sequence[ToolLike] | Mapping[str, Sequence[ToolLike]]
 
 
 def read_tools(
-    given: ToolsLike, options: PlayOptions
+    chosen: ToolsLike, options: PlayOptions
 ) -> tuple[dict[str, ToolsSpec], Functions, dict[str, Any]]:
-    """Split ``tools`` into files, servers and limits by agent, functions by agent, and what a run stores of them.
+    """Split ``chosen`` into files, servers and limits by agent, functions by agent, and what a run stores of them.
 
     Raises:
         InputError: an agent cannot have tools, or a name is unknown.
@@ -41,7 +41,7 @@ def read_tools(
     functions: dict[str, tuple[Callable[..., object] | Runnable, ...]] = {}
     files: dict[str, list[str]] = {}
     servers: dict[str, int] = {}  # Only their number: the command line of a server may contain a key.
-    for agent, several in (given if isinstance(given, Mapping) else {"assistant": given}).items():
+    for agent, several in (chosen if isinstance(chosen, Mapping) else {"assistant": chosen}).items():
         if agent not in ("user", "assistant"):
             raise InputError(
                 f"{agent!r} cannot have tools.", where="tools", next="Give them to user or assistant."
@@ -109,18 +109,18 @@ def choose_base_url(base_url: str | None, names: Iterable[str]) -> str | None:
     return base_url if any(name.startswith("openai:") for name in names) else None
 
 
-def check_critic(critic: str | None, given: Mapping[str, object], hint: str) -> None:
+def check_critic(critic: str | None, options: Mapping[str, object], hint: str) -> None:
     """Refuse options of a critic if there is none.
 
     Args:
         critic: The critic's role; None if there is no critic.
-        given: What was given for a critic, by the name of the option.
+        options: The values of a critic's options, by name.
         hint: How to have a critic.
 
     Raises:
-        InputError: such an option was given.
+        InputError: such an option is set.
     """
-    if critic is None and (name := next((name for name, value in given.items() if value), None)):
+    if critic is None and (name := next((name for name, value in options.items() if value), None)):
         raise InputError("This is for the critic, and there is no critic.", where=name, next=hint)
 
 
@@ -152,8 +152,8 @@ def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_run(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a run that are not in its plan, as JSON values, and its limit."""
-    of_one_call = ("parameters", "seed", "origin", "keep_tasks", "retry_failed")
-    described = {name: value for name, value in options.items() if name not in of_one_call}
+    transient = ("parameters", "seed", "origin", "keep_tasks", "retry_failed")
+    described = {name: value for name, value in options.items() if name not in transient}
     return {**describe_options(described), "limit": described.get("limit")}
 
 

@@ -67,9 +67,9 @@ def evaluate_humaneval(
         BudgetReached: a limit is reached; what was paid for is stored.
     """
     check_options(evaluate_humaneval, options, ScoreOptions)
-    found, _ = run_sync(ask_samples(model, Path(run), samples, temperatures, options))
-    assert found is not None  # without a forecast
-    return judge_samples(found, Path(run), ks, options)
+    asked, _ = run_sync(ask_samples(model, Path(run), samples, temperatures, options))
+    assert asked is not None  # without a forecast
+    return judge_samples(asked, Path(run), ks, options)
 
 
 @use_python_words()

@@ -335,12 +335,12 @@ def _check_embodied(
     Raises:
         InputError: such an argument was given.
     """
-    given = {
+    arguments = {
         "assistant": assistant is not None,
         "critic": critic is not None,
         "protocol": options.get("protocol") == "enforced",
     }
-    if wrong := [name for name, value in given.items() if value]:
+    if wrong := [name for name, value in arguments.items() if value]:
         raise InputError(
             f"{wrong[0]} cannot be combined with embodied.",
             where=wrong[0],
@@ -413,7 +413,7 @@ def order_society(
         "idea": task,
         "models": dict(names),
     }
-    given = ChatOptions(
+    chat_options = ChatOptions(
         names,
         options.get("language"),
         options.get("seed"),
@@ -424,7 +424,7 @@ def order_society(
         content,
         prompts,
         task,
-        given,
+        chat_options,
         options.get("prompts"),
         paper_endings=paper,
         endings=rules,

@@ -251,7 +251,7 @@ def build_run_order(
     loaded = loaded.with_list_sources(dict(zip(axes, axes, strict=True)))
     agents = find_job_kind(loaded).name_models(loaded, ModelChoice(""))
     chosen = choose_models((_DEFAULT, "lister", *agents), "" if model is None else model, models)
-    by_agent = {agent: name for agent, name in chosen.names.items() if agent in chosen.given}
+    by_agent = {agent: name for agent, name in chosen.names.items() if agent in chosen.named}
     choice = choose_run_models(loaded, chosen.names[_DEFAULT] or None, by_agent)
     plan = replace(make_plan(loaded, choice, filled["seed"]), endings=rules)
     check_base_url(filled["base_url"], plan.models.values())
@@ -269,8 +269,8 @@ def build_run_order(
     if limit is not None and filled["sample"] is not None:
         raise InputError("A sample has its own number of jobs.", where="sample", next="Leave the limit out.")
     limit = filled["sample"] if limit is None else limit
-    given = {**options, "limit": limit, "budget": budget}
-    return build_order(plan, Path(run), given, chosen.objects, sources or {})
+    run_options = {**options, "limit": limit, "budget": budget}
+    return build_order(plan, Path(run), run_options, chosen.objects, sources or {})
 
 
 def build_order(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,14 @@ async def export_session_data(
             return await export_lists(store, out, overwrite=overwrite)
     chosen = format if isinstance(format, Format) else find_format(format)
     asked = (CODE_FAILS,) if any(text.rpartition("=")[2] == CODE_FAILS for text in (*only, *drop)) else ()
-    own = merge_installed((*behaviours, *asked))
+    custom = merge_installed((*behaviours, *asked))
     filled = fill_defaults(more, ExportChoices)
     filters = read_filters(
         only,
         drop,
         endings=await list_ending_codes(run) if only or drop else (),
         marks=await _list_marks(run) if drop else {},
-        own=own,
+        custom=custom,
         min_rounds=filled["min_rounds"],
         unfinished=filled["unfinished"],
         dedup=filled["dedup"],
@@ -64,7 +65,7 @@ async def export_session_data(
         out=out,
         filters=filters,
         split=read_split(list(filled["split"])),
-        findings=(lambda session: find_behaviours(session, own=own)) if "findings" in chosen.needs else None,
+        findings=partial(find_behaviours, custom=custom) if "findings" in chosen.needs else None,
         overwrite=overwrite,
         pack=load_pack(filled["prompts"]) if filled["prompts"] else None,
         **{name: filled[name] for name in ("side", "tool", "redact", "thoughts", "plain", "license")},
@@ -76,13 +77,13 @@ async def export_session_data(
 def _check_lists(filters: Sequence[str], more: ExportChoices) -> None:
     """Refuse choices that are about sessions."""
     usual = fill_defaults({}, ExportChoices)
-    given = [
+    changed = [
         *(["a filter"] if filters else []),
         *(name for name, value in more.items() if value != usual[name] and value != []),
     ]
-    if given:
+    if changed:
         raise InputError(
-            f"{LISTS} contains lists and no sessions: {given[0]} does not apply.",
+            f"{LISTS} contains lists and no sessions: {changed[0]} does not apply.",
             where="--format",
             next="Leave it out.",
         )
@@ -110,7 +111,7 @@ def read_filters(
     *,
     endings: Collection[str],
     marks: Mapping[str, Collection[str]] | None = None,
-    own: Sequence[OwnBehaviour] = (),
+    custom: Sequence[OwnBehaviour] = (),
     min_rounds: int = 0,
     unfinished: bool = False,
     dedup: bool = False,
@@ -119,15 +120,15 @@ def read_filters(
 ) -> Filters:
     """Parse ``ending=CODE``, ``finding=CODE`` and, to drop, ``mark=NAME``.
 
-    Of several endings to keep one is enough; all findings to keep must be there. The codes of ``endings`` and ``own``
-    are valid, too; ``marks`` are the ids of sessions by mark. ``runs`` is not a code, but a predicate of ``require``.
+    A session needs one of the endings to keep, and all of the findings. The codes of ``endings`` and ``custom`` are
+    valid, too; ``marks`` are the ids of sessions by mark. ``runs`` is not a code, but a predicate of ``require``.
 
     Raises:
         InputError: a filter is not valid, or its code is unknown.
     """
     known = {
         "ending": tuple(dict.fromkeys((*ENDING_CODES, *list_plugins(ENDINGS_GROUP), *endings))),
-        "finding": (*BEHAVIOURS, *(behaviour.code for behaviour in own)),
+        "finding": (*BEHAVIOURS, *(behaviour.code for behaviour in custom)),
         "mark": tuple(marks or ()),
     }
 
@@ -136,11 +137,11 @@ def read_filters(
             return lambda session: session.ending is not None and session.ending.code == code
         if kind == "mark":
             return lambda session: session.id in (marks or {})[code]
-        return lambda session: _shows(session, code, own)
+        return lambda session: _shows(session, code, custom)
 
     kept = [_read_code(text, "--only", ("ending", "finding"), known) for text in only if text != RUNS]
     dropped = {text: _read_code(text, "--drop", ("finding", "ending", "mark"), known) for text in drop}
-    found = {f"{kind}={code}": test(kind, code) for kind, code in kept if kind == "finding"}
+    findings = {f"{kind}={code}": test(kind, code) for kind, code in kept if kind == "finding"}
     return Filters(
         endings=frozenset(code for kind, code in kept if kind == "ending"),
         reject={text: test(*parts) for text, parts in dropped.items()},
@@ -149,7 +150,7 @@ def read_filters(
         dedup=dedup,
         benchmark=benchmark,
         # Expensive tests come last: a session of another pair is not searched for behaviours.
-        require={**(require or {}), **found},
+        require={**(require or {}), **findings},
     )
 
 
@@ -161,11 +162,10 @@ async def _read_required(run: Path, more: ExportChoices) -> Mapping[str, Predica
         return (await read_selection(store, options)).tests
 
 
-def _shows(session: Session, code: str, own: Sequence[OwnBehaviour]) -> bool:
+def _shows(session: Session, code: str, custom: Sequence[OwnBehaviour]) -> bool:
     built_in = [code] if code in BEHAVIOURS else []
-    return bool(
-        find_behaviours(session, built_in, own=[behaviour for behaviour in own if behaviour.code == code])
-    )
+    others = [behaviour for behaviour in custom if behaviour.code == code]
+    return bool(find_behaviours(session, built_in, custom=others))
 
 
 def _read_code(

@@ -179,7 +179,7 @@ async def compare_stages(
             {stage.name: stage.model for stage in stages},
             pair_stages(stages),
             len(asked),
-            one_answer=questions.has_one_answer,
+            single_answer=questions.has_one_answer,
         )
         tell(questions.name)
         runs[questions.name] = await run_comparison(plan, judges, series)
@@ -187,24 +187,24 @@ async def compare_stages(
     return Comparison(out, out, report)
 
 
-def find_stages(given: Sequence[str], options: ModelOptions) -> tuple[StageModel, ...]:
+def find_stages(names: Sequence[str], options: ModelOptions) -> tuple[StageModel, ...]:
     """Return the stages that a user gives: models, the base first, or the folder of a training.
 
     Raises:
         InputError: there are fewer than two, or one of them is missing or is not a model.
     """
-    if len(given) == 1 and Path(given[0]).expanduser().is_dir():
-        return _list_models(read_training(Path(given[0]).expanduser()))
-    return read_stages(given, options)
+    if len(names) == 1 and Path(names[0]).expanduser().is_dir():
+        return _list_models(read_training(Path(names[0]).expanduser()))
+    return read_stages(names, options)
 
 
 def _list_models(trained: TrainedModels) -> tuple[StageModel, ...]:
     """Return the stages of a training. Raises InputError if one is missing, or has no GGUF."""
     names = ["base", *(str(stage["name"]) for stage in trained.plan["recipe"]["stages"])]
-    found = {stage.name: stage for stage in trained.stages}
+    by_name = {stage.name: stage for stage in trained.stages}
     stages: list[StageModel] = []
     for number, name in enumerate(names):
-        stage = found.get(name)
+        stage = by_name.get(name)
         if stage is not None and stage.gguf is None:
             raise InputError(
                 f"The stage {name!r} has no GGUF: the program runs no sequence-to-sequence models.",

@@ -84,10 +84,10 @@ class OwnModel:
         limit = asyncio.timeout(self.timeout)
         try:
             async with limit:
-                given = (
+                result = (
                     await asyncio.to_thread(self.answer, request) if self.threaded else self.answer(request)
                 )
-                found: object = await given if inspect.isawaitable(given) else given
+                answer: object = await result if inspect.isawaitable(result) else result
         except BactrianError:
             raise
         except Exception as error:
@@ -102,13 +102,13 @@ class OwnModel:
                 where=self.name,
                 next="Fix it, and make the same call again to resume.",
             ) from error
-        if not isinstance(found, (str, Reply)):
+        if not isinstance(answer, (str, Reply)):
             raise ModelError(
-                f"The model returned {type(found).__name__} and not a text.",
+                f"The model returned {type(answer).__name__} and not a text.",
                 where=self.name,
                 next="Return a str, or a bactrian.models.model.Reply.",
             )
-        return found
+        return answer
 
     async def close(self) -> None:
         """Do nothing: the user closes the object."""
@@ -120,7 +120,7 @@ class ChosenModels:
 
     names: Mapping[str, str]  # Model name by agent
     objects: Mapping[str, Model] = field(default_factory=dict[str, Model])  # Model by name
-    given: frozenset[str] = frozenset()  # The agents given in `models`
+    named: frozenset[str] = frozenset()  # The agents that `models` names
 
 
 @use_python_words()
@@ -159,50 +159,50 @@ def choose_models(
         InputError: ``by_agent`` names an agent that does not take part.
     """
     agents = tuple(agents)
-    given = dict(by_agent or {})
-    if "task" in given:
-        both = given.pop("task")
-        given = {"task_specifier": both, "task_planner": both, **given}
-    if strange := [name for name in given if name not in agents and name not in USUAL_AGENTS]:
+    chosen = dict(by_agent or {})
+    if "task" in chosen:
+        both = chosen.pop("task")
+        chosen = {"task_specifier": both, "task_planner": both, **chosen}
+    if strange := [name for name in chosen if name not in agents and name not in USUAL_AGENTS]:
         raise InputError(
             f"There is no agent {strange[0]!r} to give a model to.",
             where="models",
             next=f"Agents: {', '.join(sorted({*filter(None, agents), *USUAL_AGENTS, 'task'}))}.",
         )
-    follows = _find_followed(given) if model is None else None
+    follows = _find_followed(chosen) if model is None else None
     names: dict[str, str] = {}
     objects: dict[str, Model] = {}
     wrapped: dict[int, str] = {}
     for agent in agents:
-        if follows is not None and agent not in given:
+        if follows is not None and agent not in chosen:
             continue
-        one = given.get(agent, LOCAL if model is None else model)
-        if isinstance(one, str):
-            names[agent] = one
+        choice = chosen.get(agent, LOCAL if model is None else model)
+        if isinstance(choice, str):
+            names[agent] = choice
             continue
-        if isinstance(one, Scripted) and agent in given:
-            one = one.for_agent(agent)
-        key = id(one)
+        if isinstance(choice, Scripted) and agent in chosen:
+            choice = choice.for_agent(agent)
+        key = id(choice)
         if key not in wrapped:
-            opened = _wrap(one)
+            opened = _wrap(choice)
             name, number = opened.name, 1
             while name in objects or name in names.values():
                 number += 1
                 name = f"{opened.name} {number}"
             wrapped[key] = name
-            objects[name] = opened if name == opened.name else replace(_as_own(opened), name=name)
+            objects[name] = opened if name == opened.name else replace(_as_python_model(opened), name=name)
         names[agent] = wrapped[key]
-    own = frozenset(given) & names.keys()
+    named = frozenset(chosen) & names.keys()
     if follows is None:
-        return ChosenModels(names, objects, own)
-    return ChosenModels({agent: names.get(agent, names[follows]) for agent in agents}, objects, own)
+        return ChosenModels(names, objects, named)
+    return ChosenModels({agent: names.get(agent, names[follows]) for agent in agents}, objects, named)
 
 
-def _find_followed(given: Mapping[str, ModelLike]) -> str | None:
+def _find_followed(models: Mapping[str, ModelLike]) -> str | None:
     """Return the side whose model other agents share, if both have one; None if not found. A person is not shared."""
-    if not {"user", "assistant"} <= given.keys():
+    if not {"user", "assistant"} <= models.keys():
         return None
-    return next((side for side in ("assistant", "user") if given[side] != HUMAN), None)
+    return next((side for side in ("assistant", "user") if models[side] != HUMAN), None)
 
 
 def build_model_options(options: Mapping[str, Any]) -> ModelOptions:
@@ -245,8 +245,8 @@ def _wrap(model: Replying | ModelFunction) -> Model:
     if hasattr(model, "reply"):
         replying = cast("Replying", model)
         name = getattr(model, "name", None) or f"python:{type(model).__name__}"
-        given = get_traits(cast("Model", model))
-        traits = given if hasattr(model, "traits") else UNCONSTRAINED
+        model_traits = get_traits(cast("Model", model))
+        traits = model_traits if hasattr(model, "traits") else UNCONSTRAINED
         return OwnModel(str(name), replying.reply, not _is_async(replying.reply), traits)
     if not callable(model):
         raise InputError(
@@ -261,8 +261,8 @@ def _wrap(model: Replying | ModelFunction) -> Model:
 
 def _read_choice(text: str) -> ReplyChoice:
     """Split off what a reasoning model thinks, as for an endpoint."""
-    thought, said = split_thought(text)
-    return ReplyChoice(Text(clean_text(said)), thought=clean_text(thought))
+    thought, visible = split_thought(text)
+    return ReplyChoice(Text(clean_text(visible)), thought=clean_text(thought))
 
 
 def limit_time(objects: Mapping[str, Model], timeout: float) -> dict[str, Model]:
@@ -273,7 +273,7 @@ def limit_time(objects: Mapping[str, Model], timeout: float) -> dict[str, Model]
     }
 
 
-def _as_own(model: Model) -> OwnModel:
+def _as_python_model(model: Model) -> OwnModel:
     return model if isinstance(model, OwnModel) else OwnModel(model.name, model.reply, threaded=False)
 
 

@@ -126,20 +126,20 @@ async def _find_open(store: RunStore) -> str:
     )
 
 
-def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> RunOrder:
+def build_resume_order(stored: StoredRun, run: Path, chosen: ResumeOptions) -> RunOrder:
     """Return the order that continues a run of a recipe.
 
     Raises:
         InputError: an option must be given, because the run does not store it.
     """
-    options = _merge(stored.options, given)
+    options = _merge(stored.options, chosen)
     if stored.objects:
         raise InputError(
             f"The run was made with {stored.objects[0]!r} from Python, which a run cannot store.",
             where=str(run),
             next="Make the same call of bactrian.generate again; it resumes.",
         )
-    if stored.needs_limit and given.get("limit") is None:
+    if stored.needs_limit and chosen.get("limit") is None:
         raise InputError(
             f"The run does not say how many of its {stored.recipe.size:,} jobs you want.",
             where=str(run),
@@ -151,14 +151,14 @@ def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> Ru
             where=str(run),
             next=f"Name its recipe: bactrian generate RECIPE --run {shlex.quote(str(run))}",
         )
-    check_runs_code(stored.recipe, allowed=given.get("run_code", False), flag="--yes")
-    trusted = _confirm_addresses(stored.plan.models.values(), options, given, str(run))
+    check_runs_code(stored.recipe, allowed=chosen.get("run_code", False), flag="--yes")
+    trusted = _confirm_addresses(stored.plan.models.values(), options, chosen, str(run))
     plan = replace(stored.plan, distrusted=stored.plan.distrusted - trusted)
-    return build_order(plan, run, {**options, "retry_failed": given.get("retry_failed", False)})
+    return build_order(plan, run, {**options, "retry_failed": chosen.get("retry_failed", False)})
 
 
 def build_resume_session(
-    command: Command, run: Path, given: ResumeOptions
+    command: Command, run: Path, chosen: ResumeOptions
 ) -> SessionOrder | EmbodiedOrder | tuple[SocietyRun, ModelOptions]:
     """Return the order that continues a session of ``play``; for one of a society, the society with its models.
 
@@ -175,8 +175,8 @@ def build_resume_session(
             next="Make the same call of bactrian.play again; it resumes.",
         )
     models: Mapping[str, str] = stored["models"]
-    options = _merge(stored, given)
-    distrusted = frozenset(models.values()) - _confirm_addresses(models.values(), options, given, str(run))
+    options = _merge(stored, chosen)
+    distrusted = frozenset(models.values()) - _confirm_addresses(models.values(), options, chosen, str(run))
     declaration = SocietyOptions if "society" in stored else PlayOptions
     kept: Any = {name: value for name, value in options.items() if name in read_fields(declaration)}
     if "society" in stored:
@@ -200,7 +200,7 @@ def build_resume_session(
         Role(**stored["user"]) if "user" in stored else None,
         models=models,
         critic=Critic(**critic) if critic else None,
-        tools=_find_tools(stored, given, str(run)),
+        tools=_find_tools(stored, chosen, str(run)),
         endings=stored.get("endings", ()),
         run=run,
         options=kept,
@@ -209,9 +209,9 @@ def build_resume_session(
     )
 
 
-def _merge(stored: Mapping[str, Any], given: ResumeOptions) -> dict[str, Any]:
-    """Return the stored options, with those that are given now."""
-    return {**stored, **{name: value for name, value in given.items() if value is not None}}
+def _merge(stored: Mapping[str, Any], chosen: ResumeOptions) -> dict[str, Any]:
+    """Return the stored options, changed by those ``chosen`` now."""
+    return {**stored, **{name: value for name, value in chosen.items() if value is not None}}
 
 
 def find_command(commands: Iterable[Command], session: str) -> Command | None:
@@ -243,7 +243,7 @@ def write_resume_command(run: Path, stored: StoredRun) -> str | None:
 
 
 def _confirm_addresses(
-    names: Iterable[str], options: Mapping[str, Any], given: ResumeOptions, where: str
+    names: Iterable[str], options: Mapping[str, Any], chosen: ResumeOptions, where: str
 ) -> frozenset[str]:
     """Return the names of models whose addresses a person confirmed.
 
@@ -251,7 +251,7 @@ def _confirm_addresses(
         InputError: a key would go to an address that nobody confirmed.
     """
     names = tuple(names)
-    confirmed = {*given.get("send_keys_to", ()), given.get("base_url"), os.environ.get("OPENAI_BASE_URL")}
+    confirmed = {*chosen.get("send_keys_to", ()), chosen.get("base_url"), os.environ.get("OPENAI_BASE_URL")}
     foreign = _find_foreign(names, options.get("base_url"))
     if unconfirmed := [address for address in foreign if address not in confirmed]:
         raise InputError(
@@ -281,13 +281,13 @@ def _find_foreign(names: Iterable[str], base_url: str | None) -> list[str]:
 
 
 def _find_tools(
-    stored_options: Mapping[str, Any], given: ResumeOptions, where: str
+    stored_options: Mapping[str, Any], chosen: ResumeOptions, where: str
 ) -> dict[str, Sequence[ToolLike]]:
     """Return the tools by agent: those that the person names, as a run never loads code by itself."""
     agents: list[str] = [*stored_options.get("tools", ()), *stored_options.get("servers", ())]
     if not agents:
         return {}
-    if not (tools := given.get("tools", ())):
+    if not (tools := chosen.get("tools", ())):
         files = [file for listed in stored_options.get("tools", {}).values() for file in listed]
         flags = [f"--tools {shlex.quote(file)}" for file in files]
         flags += ["--mcp COMMAND"] * sum(stored_options.get("servers", {}).values())

@@ -250,21 +250,21 @@ def add_judgements(report: Report, judged: Mapping[str, Any]) -> Report:
 
 
 async def report_runs(
-    paths: Sequence[Path], own: Sequence[OwnBehaviour], price: str | None, base_url: str | None
+    paths: Sequence[Path], custom: Sequence[OwnBehaviour], price: str | None, base_url: str | None
 ) -> Report:
     """Measure the runs, and make the report on them. Raises what :func:`read_report` raises."""
     prices = make_pricing(price or await read_common_price(*paths), base_url)
     parts: list[tuple[Path, Aggregate]] = []
     for path in paths:
         async with open_store(path, read_only=True) as store:
-            parts.append((path, await measure(store, own=own, processes=1)))
-    return await read_report(parts, prices, own)
+            parts.append((path, await measure(store, custom=custom, processes=1)))
+    return await read_report(parts, prices, custom)
 
 
 async def read_report(
     runs: Sequence[tuple[Path, Aggregate]],
     prices: Prices,
-    own: Sequence[OwnBehaviour] | None = None,
+    custom: Sequence[OwnBehaviour] | None = None,
     *,
     conversations: bool = True,
 ) -> Report:
@@ -274,7 +274,7 @@ async def read_report(
         runs: The file of each run, and its numbers. A run is named by its file, or by the whole path if two would be
             named alike.
         prices: Returns the price of a model; None if unknown.
-        own: User-defined behaviours; those of installed packages if None.
+        custom: User-defined behaviours; those of installed packages if None.
         conversations: False to leave them out, for a report that is not made into a page.
 
     Raises:
@@ -283,7 +283,7 @@ async def read_report(
     """
     alike = len({path.stem for path, _ in runs}) < len(runs)
     report = make_report([(str(path) if alike else path.stem, part) for path, part in runs], prices)
-    own = find_installed() if own is None else own
+    custom = find_installed() if custom is None else custom
     paired = [change["paired"] for change in report.differences if change["paired"]]
     examples: list[str] = [session for pairs in paired for session in pairs["examples"]]
     described: list[Json] = []
@@ -293,10 +293,10 @@ async def read_report(
             described.append({**described_run, "provenance": await read_provenance(store, path, part)})
             if conversations:
                 ids = dict.fromkeys(examples) or choose_sessions(part.facts, part.behaviours)
-                shown.append(await read_annotated(store, ids, own))
+                shown.append(await read_annotated(store, ids, custom))
     return replace(
         report,
         runs=tuple(described),
         conversations=tuple(shown),
-        definitions={**report.definitions, **{behaviour.code: behaviour.description for behaviour in own}},
+        definitions={**report.definitions, **{behaviour.code: behaviour.description for behaviour in custom}},
     )

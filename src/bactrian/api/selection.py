@@ -49,7 +49,7 @@ class Selection:
     # What a session must pass, by name, apart from behaviours and words.
     tests: Mapping[str, Callable[[Session], bool]]
     behaviours: tuple[str, ...] = ()
-    own: tuple[OwnBehaviour, ...] = ()
+    custom: tuple[OwnBehaviour, ...] = ()
     grep: re.Pattern[str] | None = None
 
     def match(self, session: Session) -> SelectedSession | None:
@@ -62,8 +62,8 @@ class Selection:
         # Behaviours come last: to find them takes longest.
         findings: tuple[Finding, ...] = ()
         if self.behaviours:
-            own = [behaviour for behaviour in self.own if behaviour.code in self.behaviours]
-            every = find_behaviours(session, own=own)
+            custom = [behaviour for behaviour in self.custom if behaviour.code in self.behaviours]
+            every = find_behaviours(session, custom=custom)
             findings = tuple(finding for finding in every if finding.behaviour in self.behaviours)
             if not findings:
                 return None
@@ -81,9 +81,9 @@ async def read_selection(store: RunStore, options: SelectOptions) -> Selection:
         marks.setdefault(mark.session, set()).add(mark.mark)
     endings = {session.ending: None async for session in store.progress() if session.ending is not None}
     words = {name: _list_words(options.get(name, ())) for name in ("behaviour", *_TESTS, "ending", "mark")}
-    own = merge_installed([code for code in words["behaviour"] if code == CODE_FAILS])
+    custom = merge_installed([code for code in words["behaviour"] if code == CODE_FAILS])
     known: Mapping[str, Collection[str]] = {
-        "behaviour": (*BEHAVIOURS, *(behaviour.code for behaviour in own)),
+        "behaviour": (*BEHAVIOURS, *(behaviour.code for behaviour in custom)),
         "ending": (*ENDING_CODES, UNFINISHED, *endings),
         "mark": sorted({name for names in marks.values() for name in names}),
     }
@@ -111,7 +111,7 @@ async def read_selection(store: RunStore, options: SelectOptions) -> Selection:
             if words[name]
         },
         words["behaviour"],
-        own,
+        custom,
         pattern,
     )
 
@@ -133,9 +133,9 @@ def check_code(what: str, code: str, known: Collection[str], where: str) -> None
 
 def merge_installed(behaviours: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
     """Return the user's behaviours, and those of installed packages with other codes."""
-    own = read_behaviours(behaviours)
-    codes = {behaviour.code for behaviour in own}
-    return (*own, *(behaviour for behaviour in find_installed() if behaviour.code not in codes))
+    custom = read_behaviours(behaviours)
+    codes = {behaviour.code for behaviour in custom}
+    return (*custom, *(behaviour for behaviour in find_installed() if behaviour.code not in codes))
 
 
 async def iterate_selected(

@@ -65,12 +65,12 @@ def order_questions(
     Raises:
         InputError: a model or an option cannot be used.
     """
-    given: dict[str, Any] = {name: options[name] for name in _OF_RUNS if name in options}  # type: ignore[literal-required]
-    if "timeout" in given:
-        given["max_wait"] = given["timeout"]
+    run_options: dict[str, Any] = {name: options[name] for name in _OF_RUNS if name in options}  # type: ignore[literal-required]
+    if "timeout" in run_options:
+        run_options["max_wait"] = run_options["timeout"]
     if "" not in models:  # One address is given for all runs; this one may have no model that takes it.
         names = [name_model(model) for model in models.values() if model is not None]
-        given["base_url"] = choose_base_url(given.get("base_url"), names)
+        run_options["base_url"] = choose_base_url(run_options.get("base_url"), names)
     by_agent = {agent: model for agent, model in models.items() if agent and model is not None}
     return build_run_order(
         recipe,
@@ -79,7 +79,7 @@ def order_questions(
         by_agent,
         limit=None,
         budget=options.get("budget"),
-        options=cast("GenerateOptions", given),
+        options=cast("GenerateOptions", run_options),
     )
 
 
@@ -147,7 +147,7 @@ class SolutionPlan:
     models: Mapping[str, ModelLike]  # By way
     pairs: Sequence[tuple[Way, Way]]
     tasks: int
-    one_answer: bool = False  # True if each task has one right answer, so that judges solve it first
+    single_answer: bool = False  # True if each task has one right answer, so that judges solve it first
 
     @property
     def solutions(self) -> Path:
@@ -174,7 +174,7 @@ async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series
     options = series.options
     check_base_url(options["base_url"], map(name_model, (*plan.models.values(), *judges)))
     await series.run("Solutions", plan.recipe, plan.solutions, plan.models)
-    style: Style = "math" if options["math"] or plan.one_answer else "general"
+    style: Style = "math" if options["math"] or plan.single_answer else "general"
     verdicts: dict[str, Path] = {}
     for judge in judges:
         name = name_model(judge)
@@ -227,7 +227,7 @@ async def compare_answers(
         {"first": models[0], "second": models[1]},
         [("first", "second")],
         len(tasks),
-        one_answer=asked.has_one_answer,
+        single_answer=asked.has_one_answer,
     )
     return await _compare(plan, judges, series)
 

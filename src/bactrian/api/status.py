@@ -293,8 +293,8 @@ def build_forecast_order(
     """Return an order to forecast the run with; nothing can be sent with it."""
     options = stored.options
     address = base_url or _find_address(options)
-    given = {"price": price or options.get("price"), "base_url": address, "limit": limit, "budget": None}
-    return build_order(stored.plan, run, {**options, **given})
+    changes = {"price": price or options.get("price"), "base_url": address, "limit": limit, "budget": None}
+    return build_order(stored.plan, run, {**options, **changes})
 
 
 async def read_price(store: RunStore) -> str | None:

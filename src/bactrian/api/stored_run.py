@@ -127,7 +127,7 @@ async def select_sessions(
     async with opened.snapshot() as store:
         selection = await read_selection(store, filters)
         selected = iterate_selected(store, selection, sample=sample, seed=seed)
-        return SessionList([found.session async for found in selected])
+        return SessionList([match.session async for match in selected])
 
 
 _Result = TypeVar("_Result")
@@ -299,11 +299,11 @@ class Run:
             >>> run.findings().columns
             ['run', 'session', 'turn', 'behaviour', 'confidence', 'quote', 'mark']
         """
-        own = merge_installed(behaviours)
+        custom = merge_installed(behaviours)
         return self._frame(
             tables.FINDINGS,
             lambda session, name: (
-                tables.make_finding_row(session, found, name) for found in find_behaviours(session, own=own)
+                tables.make_finding_row(session, hit, name) for hit in find_behaviours(session, custom=custom)
             ),
         )
 

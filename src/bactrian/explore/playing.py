@@ -16,7 +16,7 @@ from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Proposal, Speaker, Usage
 from bactrian.roleplay.agent import BROKE_OFF
 from bactrian.roleplay.critic import CRITIC
-from bactrian.roleplay.human import HUMAN, write_as_said
+from bactrian.roleplay.human import HUMAN, format_line
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.start import play_one
 
@@ -224,7 +224,7 @@ def write_reply(line: str, request: Request) -> str:
     A critic's line begins with the number of a proposal, or with several, best first, for a search.
     """
     if request.agent != CRITIC:
-        return write_as_said(line, request.agent)
+        return format_line(line, request.agent)
     match = _NUMBERS.fullmatch(clean_text(line))
     if match is None:
         return ""

@@ -51,7 +51,7 @@ async def _search_session(
         session = await store.session(session_id)
         if session is None:
             return SearchedSession(session_id, (), b"")
-        findings = find_behaviours(session, own=installed)
+        findings = find_behaviours(session, custom=installed)
     except BactrianError:
         return SearchedSession(session_id, (), b"")  # A damaged session is shown as such when it is opened.
     shown = dict.fromkeys((finding.behaviour, finding.turn) for finding in findings)

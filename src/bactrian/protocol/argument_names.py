@@ -50,11 +50,11 @@ def rename_options(text: str) -> str:
 
 
 def _rename(text: str) -> str:
-    text = _SETTING.sub(lambda found: _write_setting(found[1], found[2]), text)
+    text = _SETTING.sub(lambda match: _write_setting(match[1], match[2]), text)
     text = text.replace("--fork NEW", "run=NEW and origin=RUN")
-    text = _NEGATED.sub(lambda found: f"{_name(found[1])}=False", text)
-    text = _WITH_VALUE.sub(lambda found: f"{_name(found[1])}={found[2]}", text)
-    return _ALONE.sub(lambda found: f"{_name(found[1])}{'=True' * (found[1] in _SWITCHES)}", text)
+    text = _NEGATED.sub(lambda match: f"{_name(match[1])}=False", text)
+    text = _WITH_VALUE.sub(lambda match: f"{_name(match[1])}={match[2]}", text)
+    return _ALONE.sub(lambda match: f"{_name(match[1])}{'=True' * (match[1] in _SWITCHES)}", text)
 
 
 def _write_setting(key: str, value: str) -> str:

@@ -64,11 +64,11 @@ _LONGEST = 400  # Characters; a longer body is blank only if it contains no lett
 
 def read_body(turn: Turn) -> str:
     """Return the content of ``turn``, code included, without the markers of the protocol."""
-    said = turn.said
-    if isinstance(said, Solution):
-        return f"{said.preface}\n{said.solution}".strip() if said.preface else said.solution
-    if isinstance(said, Instruction):
-        return "\n".join(part for part in (said.preface, said.instruction, said.input) if part)
+    parsed = turn.said
+    if isinstance(parsed, Solution):
+        return f"{parsed.preface}\n{parsed.solution}".strip() if parsed.preface else parsed.solution
+    if isinstance(parsed, Instruction):
+        return "\n".join(part for part in (parsed.preface, parsed.instruction, parsed.input) if part)
     text = turn.text.rstrip()
     asks = _NEXT_REQUEST.search(text, max(0, len(text) - _TAIL))
     return _MARKERS.sub("", text[: asks.start()] if asks else text).strip()

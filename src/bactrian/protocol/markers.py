@@ -85,10 +85,10 @@ class _Patterns:
 
 @cache
 def _build_patterns(language: str) -> _Patterns:
-    own: Mapping[Marker, str] = MARKERS.get(language, {})
+    translated: Mapping[Marker, str] = MARKERS.get(language, {})
 
     def words(marker: Marker) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((marker, *own.get(marker, marker).split("|"))))
+        return tuple(dict.fromkeys((marker, *translated.get(marker, marker).split("|"))))
 
     hints: dict[Marker, tuple[str, ...]] = {}
     leading: dict[Marker, re.Pattern[str]] = {}
@@ -131,10 +131,10 @@ def read_instruction(text: str, language: str | None = None) -> Instruction | No
     instruction = text[rest : split.start() if split else None].strip()
     if not instruction.strip(_WRAPPING) or instruction.lstrip(_WRAPPING).startswith(DONE):
         return None
-    given = text[split.end() :].strip() if split else ""
+    input_text = text[split.end() :].strip() if split else ""
     return Instruction(
         instruction,
-        None if _NO_INPUT.fullmatch(given) else given,
+        None if _NO_INPUT.fullmatch(input_text) else input_text,
         text[: marker.start()].strip(),
     )
 
@@ -154,9 +154,9 @@ def read_solution(text: str, language: str | None = None) -> Solution | None:
     return Solution(body.strip(), asks_next=asks_next, preface=text[: marker.start()].strip())
 
 
-def write_instruction(instruction: str, given: str | None = None) -> str:
+def write_instruction(instruction: str, input_text: str | None = None) -> str:
     """Return an instruction as text, with its input or ``None``."""
-    return f"Instruction: {instruction}\nInput: {given or 'None'}"
+    return f"Instruction: {instruction}\nInput: {input_text or 'None'}"
 
 
 def write_solution(solution: str) -> str:

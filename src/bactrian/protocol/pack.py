@@ -83,8 +83,8 @@ def load_engine_prompts() -> EnginePrompts:
     """Read ``engine.toml``, once."""
     text = resources.files("bactrian.protocol").joinpath("engine.toml").read_text("utf-8")
     source = TomlSource("engine.toml", text, _ENGINE_KIND)
-    given = source.subtable(source.table(), "templates")
-    templates = {name: source.string(given, name) for name in given}
+    texts = source.subtable(source.table(), "templates")
+    templates = {name: source.string(texts, name) for name in texts}
     placeholders = {name: _find_placeholders(text) for name, text in templates.items()}
     return EnginePrompts(_hash(templates), MappingProxyType(templates), MappingProxyType(placeholders))
 
@@ -166,14 +166,14 @@ class Pack:
     """The engine's own prompts, some of which the pack may replace."""
     _compiled: Mapping[str, Template] = field(repr=False, compare=False)
 
-    def check_axes(self, given: Collection[str], next: str | None = None) -> None:
-        """Check that the pack's axes are among ``given``, the axes of the recipe.
+    def check_axes(self, available: Collection[str], next: str | None = None) -> None:
+        """Check that the pack's axes are among ``available``, the axes of the recipe.
 
         Raises:
             PromptError: an axis is missing; ``next`` says what to do about it.
         """
-        if missing := [axis for axis in self.axes if axis not in given]:
-            listed = ", ".join(sorted(given))
+        if missing := [axis for axis in self.axes if axis not in available]:
+            listed = ", ".join(sorted(available))
             has = f"the recipe has {listed}" if listed else "this conversation is not made by a recipe"
             raise PromptError(
                 f"The prompt pack {self.name!r} uses the axis {', '.join(map(repr, missing))}, and {has}.",
@@ -241,9 +241,9 @@ def _pack(source: TomlSource) -> Pack:
             "name",
             "Use up to 64 lower-case letters, digits and hyphens.",
         )
-    given = source.subtable(data, "templates")
-    source.check_keys(given, known=PLACEHOLDERS, needed=PLACEHOLDERS, kind="template")
-    templates = {key: source.string(given, key) for key in PLACEHOLDERS}
+    texts = source.subtable(data, "templates")
+    source.check_keys(texts, known=PLACEHOLDERS, needed=PLACEHOLDERS, kind="template")
+    templates = {key: source.string(texts, key) for key in PLACEHOLDERS}
     axes = _read_axes(source, data)
     engine = _read_engine_templates(source, data)
     return Pack(
@@ -264,11 +264,11 @@ def _pack(source: TomlSource) -> Pack:
 
 def _read_axes(source: TomlSource, data: Mapping[str, object]) -> tuple[str, ...]:
     """Return the axes of a recipe that the pack may use."""
-    given = data.get("axes", [])
-    if not isinstance(given, list):
+    listed = data.get("axes", [])
+    if not isinstance(listed, list):
         raise source.error("'axes' is not a list.", "axes", 'Write the names in brackets: axes = ["domain"].')
     names: list[str] = []
-    for name in cast("list[object]", given):
+    for name in cast("list[object]", listed):
         if not isinstance(name, str) or not _AXIS.fullmatch(name) or name in (*_TAKEN, *names):
             raise source.error(
                 f"{name!r} cannot be an axis of a pack.",
@@ -284,9 +284,9 @@ def _read_engine_templates(source: TomlSource, data: Mapping[str, object]) -> di
     """Return the checked templates of the table ``engine``, which replace the engine's own."""
     if "engine" not in data:
         return {}
-    given = source.subtable(data, "engine")
-    source.check_keys(given, known=OVERRIDABLE, needed=(), kind="template")
-    templates = {key: source.string(given, key) for key in given}
+    texts = source.subtable(data, "engine")
+    source.check_keys(texts, known=OVERRIDABLE, needed=(), kind="template")
+    templates = {key: source.string(texts, key) for key in texts}
     for key, text in templates.items():
         names = load_engine_prompts().placeholders[key]
         _compile(source, key, text, may=names, must=names)

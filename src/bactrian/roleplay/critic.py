@@ -59,7 +59,7 @@ _NO_FEEDBACK = re.compile(r"(?:none|n/a|no|no feedback|null)?[.\s]*", re.IGNOREC
 class CriticAnswer:
     """A parsed answer."""
 
-    place: int | None  # None if it could not be read; `problem` says why.
+    position: int | None  # None if it could not be read; `problem` says why.
     reason: str = ""
     feedback: str = ""
     problem: str = ""
@@ -83,13 +83,13 @@ def read_answer(text: str, places: Sequence[int]) -> CriticAnswer:
     match = _CHOICE.fullmatch(first)
     if match is None:
         return CriticAnswer(None, problem=render_prompt("critic_no_choice"))
-    place = int(match["place"])
-    if place not in places:
-        return CriticAnswer(None, problem=render_prompt("critic_no_proposal", place=place))
+    position = int(match["place"])
+    if position not in places:
+        return CriticAnswer(None, problem=render_prompt("critic_no_proposal", place=position))
     marker = _FEEDBACK.search(rest)
     feedback = rest[marker.end() :].strip() if marker else ""
     reason = _REASON.sub("", rest[: marker.start() if marker else None].strip())
-    return CriticAnswer(place, reason, "" if _NO_FEEDBACK.fullmatch(feedback) else feedback)
+    return CriticAnswer(position, reason, "" if _NO_FEEDBACK.fullmatch(feedback) else feedback)
 
 
 def read_ranking(text: str, places: Sequence[int], keep: int) -> CriticAnswer:
@@ -98,8 +98,8 @@ def read_ranking(text: str, places: Sequence[int], keep: int) -> CriticAnswer:
     match = _RANKING.fullmatch(first)
     if match is None:
         return CriticAnswer(None, problem=render_prompt("critic_no_ranking"))
-    named = [int(place) for place in re.findall(r"\d+", match["places"])]
-    if strange := [place for place in named if place not in places]:
+    named = [int(position) for position in re.findall(r"\d+", match["places"])]
+    if strange := [position for position in named if position not in places]:
         return CriticAnswer(None, problem=render_prompt("critic_no_way", place=strange[0]))
     if len(set(named)) < len(named) or len(named) < keep:
         return CriticAnswer(None, problem=render_prompt("critic_few_ways", keep=keep))
@@ -151,7 +151,7 @@ def build_answer_format(places: Sequence[int], *, feedback: bool, small: bool = 
 
 
 def _list_numbers(places: Sequence[int]) -> str:
-    return " | ".join(f'"{place}"' for place in places)
+    return " | ".join(f'"{position}"' for position in places)
 
 
 def _write_line(*, small: bool) -> str:
@@ -284,7 +284,7 @@ def list_options(proposals: Sequence[Proposal]) -> list[Proposal]:
         BadReply: all of them are empty.
     """
     texts: dict[str, Proposal] = {}
-    for proposal in sorted(proposals, key=lambda one: one.place):
+    for proposal in sorted(proposals, key=lambda candidate: candidate.place):
         if proposal.text.strip() or proposal.finish == "content_filter":
             texts.setdefault(proposal.text, proposal)
     # An empty reply, like a giant one or an unasked tool call, has no ending of its own: it is requested again where
@@ -375,7 +375,7 @@ class CriticAgent:
             speaker=question.speaker.speaker,
             chooser=self.role.name,
             text=reply.text,
-            place=answer.place,
+            place=answer.position,
             reason=answer.reason,
             feedback=answer.feedback if question.feedback else "",
             problem=answer.problem,
@@ -404,8 +404,8 @@ def _write_question(prompts: EnginePrompts, question: CriticQuestion) -> Text:
         tools = prompts.render("critic_tools", speaker=speaker, results="".join(results))
     if question.ways is not None:
         ways = [
-            prompts.render("critic_way", place=place, turns=_write_turns(way))
-            for place, way in question.ways.items()
+            prompts.render("critic_way", place=position, turns=_write_turns(way))
+            for position, way in question.ways.items()
         ]
         options = prompts.render("critic_ways", ways="".join(ways), keep=question.keep)
     else:
@@ -434,7 +434,7 @@ def _find_form(question: CriticQuestion) -> str:
     """Return the required first line of the answer."""
     if question.ways is not None:
         return render_prompt("critic_ranking_form", keep=question.keep)
-    *first, last = [render_prompt("critic_choice_form", place=place) for place in question.places]
+    *first, last = [render_prompt("critic_choice_form", place=position) for position in question.places]
     return render_prompt("critic_choice_forms", places=", ".join(first), last=last) if first else last
 
 
@@ -462,10 +462,10 @@ class ScoringCritic:
             proposal.place: [make_proposed_turn(question.speaker, proposal, usage=Usage(), seconds=0.0)]
             for proposal in question.proposals
         }
-        scores = {place: self.score([*question.turns, *way]) for place, way in ways.items()}
-        best = sorted(scores, key=lambda place: -scores[place])[: question.keep]
+        scores = {position: self.score([*question.turns, *way]) for position, way in ways.items()}
+        best = sorted(scores, key=lambda position: -scores[position])[: question.keep]
         first = question.proposals[0]
-        reason = ", ".join(f"{place}: {scores[place]:g}" for place in scores)
+        reason = ", ".join(f"{position}: {scores[position]:g}" for position in scores)
         yield Decision(
             first.number,
             first.round,

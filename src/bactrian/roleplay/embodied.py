@@ -98,13 +98,13 @@ class Workbench:
         self._blocks += 1
         try:
             outcome = session.run(code, f"block_{self._blocks}.py", cpu=self._seconds)
-            found = self._files.save(session.collect(MOST_BYTES))
+            files = self._files.save(session.collect(MOST_BYTES))
         except SandboxError as error:
             return str(error), False
         if session.ended:
             self.lost = True
         note = [render_prompt("embodied_restarted")] if lost else []
-        return "\n".join([*note, *_describe(outcome, self._acted, found)]), outcome.ending == "ok"
+        return "\n".join([*note, *_describe(outcome, self._acted, files)]), outcome.ending == "ok"
 
     def _make_action(self, tool: Runnable, loop: asyncio.AbstractEventLoop) -> Action:
         """Return the function that the sandboxed code reaches by the tool's name. Its arguments may be anything."""
@@ -165,8 +165,8 @@ def _describe(outcome: BlockOutcome, acted: Sequence[str], files: Sequence[Artef
     """Return the lines that tell the agent what came of a block."""
     lines = [text.rstrip() for text in (outcome.stdout, outcome.stderr) if text.strip()]
     if outcome.ending != "ok":
-        said = outcome.trace.strip() or f"{outcome.error} {outcome.text}".strip()
-        lines.append(said if outcome.ending == "error" else f"{outcome.ending}: {said}")
+        trace = outcome.trace.strip() or f"{outcome.error} {outcome.text}".strip()
+        lines.append(trace if outcome.ending == "error" else f"{outcome.ending}: {trace}")
     lines += [f"[action] {action}" for action in acted]
     for file in files:
         kept = "" if file.content is not None else ", too large to keep"

@@ -383,17 +383,17 @@ def read_endings(endings: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule
 
 
 def combine_endings(
-    own: Sequence[Rule], *, paper: bool, limit: int, language: str | None = None
+    chosen: Sequence[Rule], *, paper: bool, limit: int, language: str | None = None
 ) -> tuple[Rule, ...]:
-    """Return the chosen, the paper's or the default endings with ``own``, checked last but for the limit of messages.
+    """Return the default, the paper's or the user's endings, and ``chosen``; only the limit of messages comes later.
 
-    An item of ``own`` of the same class as a default ending replaces it.
+    An item of ``chosen`` replaces a default ending of the same class.
     """
     usual = (paper_endings if paper else default_endings)(limit, language=language)
-    for rule in own:
+    for rule in chosen:
         if isinstance(rule, ChosenEndings):
             usual = rule.build_rules(limit=limit, language=language)
-    codes = {find_code(rule): rule for rule in own if not isinstance(rule, ChosenEndings)}
+    codes = {find_code(rule): rule for rule in chosen if not isinstance(rule, ChosenEndings)}
     kept = [codes.pop(find_code(rule), rule) for rule in usual]
     return (*kept[:-1], *codes.values(), kept[-1])
 

@@ -184,13 +184,13 @@ def _is_useless(turn: Turn, before: list[Turn]) -> bool:
 
 def _shorten(view: View, turns: list[Turn]) -> View:
     """Return the view with the last message only; the AI user also keeps the question that opened the conversation."""
-    agent, (system, *heard) = view.agent, view.messages
-    last = heard[-1].text
-    if agent.opening is not None and len(heard) > 1:
+    agent, (system, *messages) = view.agent, view.messages
+    last = messages[-1].text
+    if agent.opening is not None and len(messages) > 1:
         last = Text(f"{last}\n{agent.opening}")
     if agent.speaker == "user" and agent.form is not None:
-        said = [turn.text for turn in turns if turn.speaker == "user"]
-        agent = replace(agent, form=build_user_format(small=True, plain=True, used=said))
+        earlier = [turn.text for turn in turns if turn.speaker == "user"]
+        agent = replace(agent, form=build_user_format(small=True, plain=True, used=earlier))
     short = View(agent)
     short.messages = [system, Message("user", last)]
     return short

@@ -58,7 +58,7 @@ class Human:
         """Ask the person until the answer is not empty."""
         text = ""
         while not text:
-            text = write_as_said(await self.source.ask(_PROMPTS.get(request.agent, _PROMPT)), request.agent)
+            text = format_line(await self.source.ask(_PROMPTS.get(request.agent, _PROMPT)), request.agent)
         return Reply((ReplyChoice(Text(text)),), Usage(), HUMAN)
 
     async def close(self) -> None:
@@ -72,7 +72,7 @@ _PROMPTS = {
 }
 
 
-def write_as_said(line: str, speaker: Speaker | str) -> str:
+def format_line(line: str, speaker: Speaker | str) -> str:
     """Return ``line`` as a turn of ``speaker`` in the protocol's format; empty if the line is empty.
 
     Raises:
@@ -113,7 +113,7 @@ class HumanCritic:
         line = (await self.source.ask(prompt)).strip()
         while (made := await self._read(line, question)) is None:
             line = (await self.source.ask(f"{_explain(line, places)}\n{prompt}")).strip()
-        place, instead, feedback, reason = made
+        position, instead, feedback, reason = made
         first = question.proposals[0]
         yield Decision(
             number=first.number,
@@ -122,7 +122,7 @@ class HumanCritic:
             speaker=first.speaker,
             chooser=self.name,
             text=Text(clean_text(line)),
-            place=place,
+            place=position,
             reason=reason,
             feedback=feedback,
             instead=None if instead is None else Text(instead),
@@ -141,12 +141,12 @@ class HumanCritic:
         word, _, rest = line.partition(" ")
         match word.lower():
             case "write":
-                text = write_as_said(rest or await self.source.ask(_OWN_MESSAGE), first.speaker)
+                text = format_line(rest or await self.source.ask(_OWN_MESSAGE), first.speaker)
                 return (None, text, "", "") if text else None
             case "edit" if rest.strip() in proposals:
                 proposal = proposals[rest.strip()]
                 edited = await self.source.edit(f"Proposal {proposal.place} as you want it:", proposal.text)
-                text = write_as_said(edited, first.speaker)
+                text = format_line(edited, first.speaker)
                 if text == proposal.text.strip():
                     return proposal.place, None, "", ""
                 return (None, text, "", f"An edit of {proposal.place}") if text else None

@@ -116,7 +116,7 @@ class Proposer:
         Raises:
             BactrianError: a call failed; all candidates that arrived have been yielded.
         """
-        missing = [place for place in range(1, self._count + 1) if place not in needed.have]
+        missing = [number for number in range(1, self._count + 1) if number not in needed.have]
         if self._together and len(missing) > 1:
             made: list[Proposal] = []
             # Some servers refuse ``n``. If the cause is another one, the single requests fail too.
@@ -128,7 +128,7 @@ class Proposer:
             # Each endpoint shows here whether it has `n`, so no list of servers is needed.
             self._together = not missing
         fault: BactrianError | None = None
-        async with aclosing(run_together([self._ask(view, needed, [place]) for place in missing])) as asked:
+        async with aclosing(run_together([self._ask(view, needed, [number]) for number in missing])) as asked:
             async for _, task in asked:
                 try:
                     (proposal,) = task.result()
@@ -163,10 +163,10 @@ class Proposer:
             Proposal(
                 number=needed.number,
                 round=needed.round,
-                place=place,
+                place=position,
                 speaker=agent.speaker,
                 text=choice.text,
-                usage=reply.usage if place == places[0] else Usage(),
+                usage=reply.usage if position == places[0] else Usage(),
                 seconds=seconds,
                 model=reply.model,
                 finish="content_filter" if choice.refusal else choice.finish,
@@ -174,7 +174,7 @@ class Proposer:
                 fingerprint=reply.fingerprint,
                 thought=choice.thought,
             )
-            for place, choice in zip(places, reply.choices, strict=False)  # A server may return too many.
+            for position, choice in zip(places, reply.choices, strict=False)  # A server may return too many.
         ]
 
 
@@ -285,7 +285,7 @@ class _SearchLine:
     """A possible continuation of the conversation."""
 
     turns: list[Turn]  # All turns, from the first of the session.
-    place: int | None = None  # Of its last proposal; None for the line from which all others start.
+    position: int | None = None  # Of its last proposal; None for the line from which all others start.
     over: bool = False  # True if it has reached an ending, or cannot be continued.
     fault: ModelError | None = None  # The error that prevents its continuation.
 
@@ -351,10 +351,10 @@ class BeamSearch:
 
         def propose(index: int, line: _SearchLine) -> AsyncGenerator[Proposal]:
             first = index * width
-            have = tuple(place - first for place in stored if first < place <= first + width)
+            have = tuple(position - first for position in stored if first < position <= first + width)
             agent = scene.agents[scene.order.next_speaker(line.turns)]
             request = CandidateRequest(scene.session.id, call_index, number, have=have)
-            return _renumber(Proposer(width).propose(View(agent, line.turns), request), first, line.place)
+            return _renumber(Proposer(width).propose(View(agent, line.turns), request), first, line.position)
 
         sources = {index: propose(index, line) for index, line in enumerate(lines) if not line.over}
         async with aclosing(_merge(sources, faults)) as proposals:
@@ -379,7 +379,7 @@ class BeamSearch:
                     raise fault
                 line.over, line.fault = True, fault
             if line.over:
-                longer.append(replace(line, place=len(lines) * width + index + 1))
+                longer.append(replace(line, position=len(lines) * width + index + 1))
                 continue
             agent, first = scene.agents[scene.order.next_speaker(line.turns)], index * width
             made = [proposal for proposal in level.proposals if first < proposal.place <= first + width]
@@ -402,7 +402,7 @@ class BeamSearch:
         """Rank the lines, unless all of them are kept and their order does not matter yet."""
         for decision in level.decisions:
             yield Chose(decision)
-        ways = {line.place: line.turns[start:] for line in lines if line.place is not None}
+        ways = {line.position: line.turns[start:] for line in lines if line.position is not None}
         if len(ways) <= keep:
             return
         question = CriticQuestion(
@@ -423,12 +423,12 @@ class BeamSearch:
 
 def _list_kept(lines: Sequence[_SearchLine], decisions: Sequence[Decision], keep: int) -> list[_SearchLine]:
     """Return the lines to continue, best first; the first ones if no ranking is readable."""
-    by_place = {line.place: line for line in lines}
+    by_position = {line.position: line for line in lines}
     last = decisions[-1] if decisions else None
     if last is None or last.place is None:
         return list(lines[:keep])
     places = last.kept or (last.place,)
-    return [by_place[place] for place in places if place in by_place] or list(lines[:keep])
+    return [by_position[position] for position in places if position in by_position] or list(lines[:keep])
 
 
 async def _renumber(

@@ -38,16 +38,16 @@ class Recorded:
             ModelError: the session has no reply at this position.
         """
         session, deliberation = await self._find(request.session)
-        said = _deliberated(session, deliberation, request) or _said(session, request)
-        if said is None:
+        reply = _deliberated(session, deliberation, request) or _find_reply(session, request)
+        if reply is None:
             raise Refused(
                 f"Session {session.id} has no more recorded replies for {request.agent!r}.",
                 where=self.name,
                 next="It ended here; other endings or roles need a model that answers.",
             )
         if request.on_text is not None:
-            request.on_text(said.text)
-        return said
+            request.on_text(reply.text)
+        return reply
 
     async def close(self) -> None:
         """Forget the run."""
@@ -60,16 +60,16 @@ class Recorded:
                     session.id: (session, await store.deliberation(session.id))
                     async for session in store.sessions()
                 }
-        found = self._sessions.get(self._session or wanted)
-        if found is None and not self._session and len(self._sessions) == 1:
-            (found,) = self._sessions.values()
-        if found is None:
+        entry = self._sessions.get(self._session or wanted)
+        if entry is None and not self._session and len(self._sessions) == 1:
+            (entry,) = self._sessions.values()
+        if entry is None:
             raise UnknownModel(
                 f"The run has {len(self._sessions)} sessions and none of them is {self._session or wanted!r}.",
                 where=self.name,
                 next=f"Name one: recorded:{self._path}#{next(iter(self._sessions), 'SESSION')}",
             )
-        return found
+        return entry
 
 
 def _deliberated(session: Session, known: Deliberation, request: Request) -> Reply | None:
@@ -121,7 +121,7 @@ def _position(request: Request) -> int:
     return sum(message.role == "assistant" for message in request.messages)
 
 
-def _said(session: Session, request: Request) -> Reply | None:
+def _find_reply(session: Session, request: Request) -> Reply | None:
     """Return the session's reply at the position of ``request``; None if not found."""
     if request.agent in ("task_specifier", "task_planner"):
         specifier = request.agent == "task_specifier"
@@ -140,13 +140,13 @@ def _replies(turn: Turn) -> list[Reply]:
     for first, *others in group_rounds(turn.uses):
         call = first.call
         calls = tuple(use.call.wanted for use in (first, *others))
-        said = ReplyChoice(call.text, "tool_calls", calls=calls, thought=call.thought)
-        replies.append(Reply((said,), call.usage, call.model))
+        choice = ReplyChoice(call.text, "tool_calls", calls=calls, thought=call.thought)
+        replies.append(Reply((choice,), call.usage, call.model))
         usage = replace(
             usage,
             prompt=usage.prompt - call.usage.prompt,
             completion=usage.completion - call.usage.completion,
             cached=usage.cached - call.usage.cached,
         )
-    said = ReplyChoice(turn.text, turn.finish, turn.lossy, thought=turn.thought)
-    return [*replies, Reply((said,), usage, turn.model, turn.text.encode())]
+    choice = ReplyChoice(turn.text, turn.finish, turn.lossy, thought=turn.thought)
+    return [*replies, Reply((choice,), usage, turn.model, turn.text.encode())]

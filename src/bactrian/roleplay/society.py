@@ -204,7 +204,7 @@ class SocietyRun:
     society: Society
     prompts: SocietyPrompts
     task: str
-    given: ChatOptions
+    chat: ChatOptions
     pack: str | None = None  # Prompt pack of the role-plays; None for the default of these models.
     paper_endings: bool = False
     endings: tuple[Rule, ...] = ()  # Endings of its role-plays, as in `endings`.
@@ -225,11 +225,11 @@ class SocietyRun:
     @property
     def id(self) -> str:
         """Prefix of its sessions' ids: a hash of these options."""
-        given = self.given
+        chat = self.chat
         content = [
             self.society.hash,
             self.task,
-            asdict(replace(given, models=dict(given.models), max_messages=None)),
+            asdict(replace(chat, models=dict(chat.models), max_messages=None)),
             self.pack,
             self.paper_endings,
             [find_code(rule) for rule in self.endings],
@@ -244,7 +244,7 @@ def new_group_chat(settings: SocietyRun, stage: SocietyStage, task: str, seed: i
     Raises:
         InputError: the task, a role or the language cannot be used.
     """
-    society, options, tools = settings.society, settings.given, settings.tools
+    society, options, tools = settings.society, settings.chat, settings.tools
     check_idea(task, "task")
     if options.language is not None:
         check_name(options.language, "language")
@@ -324,7 +324,7 @@ def build_group_chat(
             toolbox=find_toolbox(session, name, settings.tools),
         )
     done_by = stage.done_by or ((stage.moderator,) if stage.moderator else stage.agents)
-    limit = settings.given.max_messages or stage.max_messages or MAX_MESSAGES
+    limit = settings.chat.max_messages or stage.max_messages or MAX_MESSAGES
     rules = (TaskDone(frozenset(done_by)), EndpointRefused(), MaxMessages(limit))
     return Scene(session, agents, order, rules, use_tools(agents), listener)
 
@@ -411,7 +411,7 @@ async def play_one_society(
         InputError: something named in ``settings`` cannot be used.
         StoreError: the run is damaged, in use, or of a newer version of this program.
     """
-    models = settings.given.models
+    models = settings.chat.models
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(run)) if run else kept_in
         sink = store.add_call if store is not None else None
@@ -434,7 +434,7 @@ async def _continue_stopped(
     session: Session, settings: SocietyRun, stage: SocietyStage, store: RunStore | None
 ) -> Session:
     """Return a stage's session without its ending, if it stopped at a smaller limit and no later stage has begun."""
-    limit = settings.given.max_messages or stage.max_messages
+    limit = settings.chat.max_messages or stage.max_messages
     if store is None or limit is None or not has_stopped_at_limit(session):
         return session  # Without a wait, so that jobs begin in their order.
     stages = settings.society.stages
@@ -476,7 +476,7 @@ async def _run_stage(
     listener: Listener | None,
 ) -> AsyncGenerator[Event]:
     """Play or resume the session of a stage."""
-    seed = derive_stage_seed(settings.given.seed, stage.name)
+    seed = derive_stage_seed(settings.chat.seed, stage.name)
     if stage.agents:
         session = new_group_chat(settings, stage, task, seed)
         session = await begin_session(replace(session, values=settings.values, mark=settings.mark), store)
@@ -501,7 +501,7 @@ def _make_setup(
     settings: SocietyRun, stage: SocietyStage, task: str, seed: int | None
 ) -> tuple[RolePlaySetup, Pack]:
     """Return the set-up and the prompt pack of a stage that is a role-play."""
-    society, given = settings.society, settings.given
+    society, chat = settings.society, settings.chat
     assert stage.user is not None
     assert stage.assistant is not None
     user, assistant = society.agent(stage.user), society.agent(stage.assistant)
@@ -509,15 +509,15 @@ def _make_setup(
         idea=task,
         assistant=Role(assistant.role, assistant.description),
         user=Role(user.role, user.description),
-        models=_choose_by_side(stage, given.models),
+        models=_choose_by_side(stage, chat.models),
         specify=stage.specify,
         plan=stage.plan,
-        protocol=given.protocol,
+        protocol=chat.protocol,
         paper_endings=settings.paper_endings,
         endings=settings.endings,
-        max_messages=given.max_messages or stage.max_messages,
+        max_messages=chat.max_messages or stage.max_messages,
         seed=seed,
-        language=given.language,
+        language=chat.language,
         critic=stage.critic and to_critic_settings(stage.critic),
         tools={side: box.kit for side, box in _choose_tools(stage, settings.tools).items()},
         parameters={

@@ -146,13 +146,13 @@ def _module(path: Path) -> ModuleType:
         del sys.modules[name]
         raise InputError(
             f"The file cannot be run: {type(error).__name__}: {error}",
-            where=_place(error, path),
+            where=_locate(error, path),
             next="Run it with Python to see more.",
         ) from error
     return module
 
 
-def _place(error: BaseException, path: Path) -> str:
+def _locate(error: BaseException, path: Path) -> str:
     """Return the last line of the file in the error's traceback."""
     line = error.lineno if isinstance(error, SyntaxError) else None
     trace = error.__traceback__
@@ -288,11 +288,11 @@ DEFAULT_LIMITS = Toolkit(())  # Default limits on an agent's tools.
 @asynccontextmanager
 async def open_tools(
     wanted: Mapping[str, ToolsSpec],
-    own: Mapping[str, Sequence[Callable[..., object] | Runnable]] = MappingProxyType({}),
+    added: Mapping[str, Sequence[Callable[..., object] | Runnable]] = MappingProxyType({}),
 ) -> AsyncGenerator[dict[str, Toolbox]]:
     """Load the tools of each agent and start their servers. Agents share what they have in common.
 
-    ``own`` are further functions by agent.
+    ``added`` are further functions by agent.
 
     Raises:
         InputError: a file, a function in it or a server cannot be used, or two tools of an agent have the same name.
@@ -315,7 +315,7 @@ async def open_tools(
                 [
                     *(tool for file in spec.python for tool in functions[file]),
                     *(tool for command in spec.mcp for tool in servers[command]),
-                    *own.get(agent, ()),
+                    *added.get(agent, ()),
                 ],
                 Toolkit((), spec.rounds, spec.seconds, spec.characters),
                 agent=agent,
@@ -382,12 +382,12 @@ class ServerTool:
             Exception: the server has ended, or violates the protocol.
         """
         try:
-            given = from_json(arguments)
+            parsed = from_json(arguments)
         except ValueError as error:
             raise BadArguments(str(error)) from None
-        if not is_object(given):
+        if not is_object(parsed):
             raise BadArguments("they are not a JSON object")
-        result = await self.client.call_tool(self.name, given)
+        result = await self.client.call_tool(self.name, parsed)
         text = _text(result)
         if result.is_error:
             raise ToolFailed(text)

@@ -136,15 +136,15 @@ class ToolLoop:
             ToolCall(
                 number,
                 round_,
-                place,
+                position,
                 self._state.speaker,
-                wanted if wanted.id else replace(wanted, id=f"call_{number}_{round_}_{place}"),
+                wanted if wanted.id else replace(wanted, id=f"call_{number}_{round_}_{position}"),
                 Text(""),
                 Usage(),
                 0.0,
                 reply.model,
             )
-            for place, wanted in enumerate(choice.calls, start=1)
+            for position, wanted in enumerate(choice.calls, start=1)
         ]
         about = {"text": choice.text, "usage": self._usage, "seconds": self._seconds}
         return [replace(calls[0], **about, thought=choice.thought), *calls[1:]]

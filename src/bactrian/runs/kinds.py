@@ -303,7 +303,7 @@ class SocietyPlayer:
         self._settings = SocietyRun(
             *society,
             task="",
-            given=ChatOptions(names, spec.language, None, spec.max_messages, spec.protocol),
+            chat=ChatOptions(names, spec.language, None, spec.max_messages, spec.protocol),
             pack=spec.prompts,
             paper_endings=paper,
             endings=endings,
@@ -316,7 +316,7 @@ class SocietyPlayer:
         settings = replace(
             self._settings,
             task=self._fill("task", job.values),
-            given=replace(self._settings.given, seed=self._seeds.find_job(job.number)),
+            chat=replace(self._settings.chat, seed=self._seeds.find_job(job.number)),
             name=job.id,
             values=job.values,
         )

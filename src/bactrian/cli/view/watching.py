@@ -251,7 +251,7 @@ class PlayKeeper:
 
 def _name_all_models(ordered: Ordered) -> Iterable[str]:
     if isinstance(ordered, tuple):
-        return ordered[0].given.models.values()
+        return ordered[0].chat.models.values()
     return ordered.setup.models.values() if isinstance(ordered, SessionOrder) else ()
 
 
