@@ -48,7 +48,7 @@ class Conversation:
             id=self.session.id,
             group=self.author,
             language=self.language,
-            said=_list_said(self.session),
+            texts=_list_said(self.session),
             labels=tuple(
                 {
                     behaviour: behaviour in first

@@ -140,8 +140,8 @@ class SamplingSpec(BaseModel):
 
     @field_validator("stop", mode="before")
     @classmethod
-    def _accept_a_single_text(cls, given: object) -> object:
-        return (given,) if isinstance(given, str) and given != "none" else given
+    def _accept_a_single_text(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) and value != "none" else value
 
     @field_validator("body")
     @classmethod

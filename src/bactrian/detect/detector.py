@@ -305,7 +305,7 @@ class DetectedConversation:
         self.turns = turns
         self._features = features or Features(turns)
         self._sentences = dict(enumerate(sentences))
-        self._own: dict[int, list[float]] = {}
+        self._turn_columns: dict[int, list[float]] = {}
         self._joined: dict[tuple[int, tuple[int, ...]], list[float]] = {}
         self._scores: dict[tuple[str, int], float] = {}
 
@@ -317,23 +317,23 @@ class DetectedConversation:
         """Return the columns of :meth:`DetectorModel.list_columns` for the turn at ``index``."""
         key = index, head.neighbours
         if key not in self._joined:
-            row = list(self._make_own(index))
+            row = list(self._make_columns(index))
             for offset in head.neighbours:
                 other = index + offset
                 if 0 <= other < len(self.turns):
-                    row += self.model.select_shared(self._make_own(other))
+                    row += self.model.select_shared(self._make_columns(other))
                     row.append(1.0)
                 else:
                     row += self.model.no_neighbour
             self._joined[key] = row
         return self._joined[key]
 
-    def _make_own(self, index: int) -> list[float]:
+    def _make_columns(self, index: int) -> list[float]:
         """Return the columns of the turn alone."""
-        if index not in self._own:
+        if index not in self._turn_columns:
             scores = self.score_sentences(index)
-            self._own[index] = [*self.model.summarize(scores), *self.describe(index).values()]
-        return self._own[index]
+            self._turn_columns[index] = [*self.model.summarize(scores), *self.describe(index).values()]
+        return self._turn_columns[index]
 
     def score_sentences(self, index: int) -> Mapping[str, Sequence[float]]:
         """Return the scores of the sentences of the turn at ``index``, by head."""

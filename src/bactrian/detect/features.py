@@ -163,7 +163,7 @@ class _WordSets(NamedTuple):
     all: int
     size: int
     asked: int
-    given: int
+    input: int
 
 
 _NO_WORDS = _WordSets(frozenset(), 0, 0, 0, 0)
@@ -215,9 +215,9 @@ class Features:
 def _collect_words(turn: ReadTurn, bits: _WordBits) -> _WordSets:
     words = frozenset(turn.stems)
     everything = bits.collect(words)
-    given = bits.collect(set(turn.given)) if turn.given else 0
-    asked = bits.collect(set(turn.asked)) if given else everything
-    return _WordSets(words, everything, len(words), asked, given)
+    in_input = bits.collect(set(turn.input)) if turn.input else 0
+    asked = bits.collect(set(turn.asked)) if in_input else everything
+    return _WordSets(words, everything, len(words), asked, in_input)
 
 
 def _describe_form(turn: ReadTurn, index: int) -> dict[str, float]:
@@ -296,13 +296,13 @@ def _compare_before(
     return {
         "said_before": shared / max(1, size),
         "said_before_asked": _share(mine, words_before.asked),
-        "said_before_input": _share(mine, words_before.given),
+        "said_before_input": _share(mine, words_before.input),
         "said_before_most": max(long, default=0.0),
         "said_before_least": min(long, default=1.0),
         "said_before_first": shares[0] if shares else 0.0,
         "said_before_jaccard": shared / either if either else 1.0,
         "covers_asked": _share(words_before.asked, mine),
-        "covers_input": _share(words_before.given, mine),
+        "covers_input": _share(words_before.input, mine),
         "new_words": size - shared,
         "new_numbers": len(turn.numbers - before.numbers),
         "fresh_sentences": fresh,

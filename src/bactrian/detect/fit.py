@@ -39,7 +39,7 @@ class LabelledConversation:
     id: str
     group: str  # Author, or another part of the data that cross-validation holds out as a whole
     language: str
-    said: tuple[tuple[bool, str], ...]  # For each turn, whether the user says it, and its text
+    texts: tuple[tuple[bool, str], ...]  # For each turn, whether the user says it, and its text
     # For each turn, whether it shows a behaviour; a behaviour that is missing is not labelled.
     labels: tuple[Mapping[str, bool], ...]
     # False if it was made to be hard; confidences are calibrated on ordinary conversations.
@@ -48,7 +48,7 @@ class LabelledConversation:
     @cached_property
     def turns(self) -> tuple[ReadTurn, ...]:
         """The turns, read when they are needed first: that takes most of the time."""
-        return tuple(read_turn(text, by_user=by_user) for by_user, text in self.said)
+        return tuple(read_turn(text, by_user=by_user) for by_user, text in self.texts)
 
     def list_targets(self, behaviour: str) -> list[bool | None]:
         """Return what a head learns of each turn; None if unknown.
@@ -79,7 +79,7 @@ def read_labelled(path: Path) -> list[LabelledConversation]:
             id=f"{number} {row.id}",
             group=str(row.author),
             language=str(row.language),
-            said=tuple((turn.speaker == "user", turn.text) for turn in row.turns),
+            texts=tuple((turn.speaker == "user", turn.text) for turn in row.turns),
             labels=tuple(
                 {} if turn.labels is None else {code: code in turn.labels for code in codes}
                 for turn in row.turns
@@ -124,7 +124,7 @@ def hash_conversations(conversations: Sequence[LabelledConversation]) -> str:
     """Return a hash of texts and labels, which a model keeps of its data."""
     digest = hashlib.sha256()
     for chat in conversations:
-        for (by_user, text), labels in zip(chat.said, chat.labels, strict=True):
+        for (by_user, text), labels in zip(chat.texts, chat.labels, strict=True):
             digest.update(f"{chat.id}\0{by_user}\0{text}\0{sorted(labels.items())}\n".encode())
     return digest.hexdigest()
 

@@ -95,9 +95,9 @@ class Lexicon:
 
 
 @lru_cache(maxsize=_KEPT)
-def _unite(found: tuple[Acts, ...], without: Acts) -> Acts:
+def _unite(acts: tuple[Acts, ...], without: Acts) -> Acts:
     """Return all acts that are found, but for some. The same acts are the same object then, whose hash is known."""
-    return _NO_ACTS.union(*found) - without
+    return _NO_ACTS.union(*acts) - without
 
 
 @cache
@@ -240,7 +240,7 @@ class ReadTurn(NamedTuple):
     sentences: list[Sentence]
     stems: list[str]  # of the sentences, then of the code
     asked: list[str]  # Stems of all but the input
-    given: list[str]  # Stems of the input
+    input: list[str]  # Stems of the input
     numbers: frozenset[str]
 
 
@@ -270,11 +270,11 @@ def read_turn(text: str, *, by_user: bool) -> ReadTurn:
         may_quote='"' in prose or not (prose.isascii() or _QUOTES.search(prose) is None),
     )
     stems = [stem for sentence in sentences for stem in sentence.stems]
-    given = _list_stems(parts["input"]) if parts["input"] else []
+    in_input = _list_stems(parts["input"]) if parts["input"] else []
     asked = stems
-    if given:
+    if in_input:
         # The input comes last.
-        asked = (stems if len(sentences) == len(pieces) else _list_stems(prose))[: -len(given)]
+        asked = (stems if len(sentences) == len(pieces) else _list_stems(prose))[: -len(in_input)]
     if code:
         in_code = " ".join(code)
         stems = stems + _list_stems(in_code)
@@ -297,7 +297,7 @@ def read_turn(text: str, *, by_user: bool) -> ReadTurn:
         sentences=sentences,
         stems=stems,
         asked=asked,
-        given=given,
+        input=in_input,
         numbers=frozenset(numbers),
     )
 

@@ -169,8 +169,8 @@ def list_rounds(
         return
     for round_ in sorted({proposal.round for proposal in known.proposals if proposal.number == number}):
         proposals, verdicts = known.of(number, round_)
-        place = verdicts[-1].place if verdicts else None
-        branches = [Branch(proposal, proposal.place == place, survives=False) for proposal in proposals]
+        chosen = verdicts[-1].place if verdicts else None
+        branches = [Branch(proposal, proposal.place == chosen, survives=False) for proposal in proposals]
         if not verdicts:
             _mark_spoken(branches, turns)
         yield ChoiceRound(round_, len(proposals), branches, verdicts)
@@ -195,10 +195,10 @@ def _build_search(known: Deliberation, first: int, depth: int, turns: Sequence[T
     if verdicts:
         # The line that was spoken: backwards from what the last decision ranks first.
         last = verdicts[-1]
-        number, place = last.number, last.kept[0] if last.kept else last.place
-        while place is not None and (best := nodes.get((number, place))) is not None:
+        number, position = last.number, last.kept[0] if last.kept else last.place
+        while position is not None and (best := nodes.get((number, position))) is not None:
             best.chosen = True
-            place, number = best.proposal.parent, number - 1
+            position, number = best.proposal.parent, number - 1
     else:
         _mark_spoken(roots, turns)
     return ChoiceRound(1, len(nodes), roots, verdicts, max(number for number, _ in nodes))
@@ -246,7 +246,7 @@ def show_turns(
     """Yield ``turns`` of a session as they are shown. ``whole`` is the number of a turn to show in full length."""
     numbered = list(enumerate(findings, 1))
     has_cast = bool(session.provenance.cast)
-    places = {name: place for place, name in enumerate(session.provenance.cast)}
+    places = {name: position for position, name in enumerate(session.provenance.cast)}
     for turn in turns:
         here = [(number, finding) for number, finding in numbered if finding.turn == turn.number]
         side = turn.speaker if not has_cast else ("user", "assistant")[places.get(turn.speaker, 0) % 2]
@@ -267,9 +267,9 @@ def show_turns(
 @cache
 def explain_behaviour(code: str) -> str:
     """Return what a behaviour is: the first sentence of its definition."""
-    for own in find_installed():
-        if own.code == code:
-            return own.description
+    for custom in find_installed():
+        if custom.code == code:
+            return custom.description
     _, _, text = " ".join(load_definitions().get(code, "").split()).partition(": ")
     first = text.partition(". ")[0].rstrip(".")
     return f"{first[:1].upper()}{first[1:]}." if first else ""

@@ -47,8 +47,8 @@ def read_search(text: str) -> tuple[Term, ...]:
     terms: list[Term] = []
     for match in _TERM.finditer(text):
         minus, quoted, other_minus, plain = match.groups()
-        said = quoted if plain is None else plain
-        words = tuple(fold(word) for word in _WORD.findall(unicodedata.normalize("NFKC", said)))
+        plain_text = quoted if plain is None else plain
+        words = tuple(fold(word) for word in _WORD.findall(unicodedata.normalize("NFKC", plain_text)))
         if words:
             terms.append(Term(words, bool(plain and plain.endswith("*")), bool(minus or other_minus)))
     return tuple(terms)
@@ -76,8 +76,8 @@ def find_hits(text: str, terms: tuple[Term, ...]) -> Iterator[tuple[int, int]]:
         count = len(term.words)
         for at in range(len(places) - count + 1):
             if all(
-                found == word or (term.prefix and offset == count - 1 and found.startswith(word))
-                for offset, (word, (_, _, found)) in enumerate(
+                folded == word or (term.prefix and offset == count - 1 and folded.startswith(word))
+                for offset, (word, (_, _, folded)) in enumerate(
                     zip(term.words, places[at : at + count], strict=True)
                 )
             ):

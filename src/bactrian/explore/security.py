@@ -57,11 +57,11 @@ class AccessRules:
 
 def make_access_rules(host: str, port: int, token: str) -> AccessRules:
     """Return the rules of a server at ``host`` and ``port``."""
-    own = (name_computer(), f"{name_computer().partition('.')[0]}.local") if is_wildcard(host) else ()
-    names = {host, *own, *(("localhost", "127.0.0.1", "::1") if is_loopback(host) or own else ())}
+    aliases = (name_computer(), f"{name_computer().partition('.')[0]}.local") if is_wildcard(host) else ()
+    names = {host, *aliases, *(("localhost", "127.0.0.1", "::1") if is_loopback(host) or aliases else ())}
     written = {(f"[{name}]" if ":" in name else name).lower() for name in names}
     hosts = frozenset((*written, *(f"{name}:{port}" for name in written)))
-    return AccessRules(hosts, token, f"bactrian_{port}", port if own else 0)
+    return AccessRules(hosts, token, f"bactrian_{port}", port if aliases else 0)
 
 
 def name_computer() -> str:
@@ -120,11 +120,11 @@ class Guard:
                 "This address is not one of the explorer's. Open the one that `bactrian explore` printed.\n",
                 421,
             )
-        if scope["method"] not in _SAFE and not self._is_own(headers):
+        if scope["method"] not in _SAFE and not self._is_same_origin(headers):
             return PlainTextResponse("A page of another site sent this request; it was refused.\n", 403)
         return None if scope["state"]["is_owner"] else self._ask_token(scope)
 
-    def _is_own(self, headers: Headers) -> bool:
+    def _is_same_origin(self, headers: Headers) -> bool:
         """Return True if a page of this server sent the request."""
         site = headers.get("sec-fetch-site")
         if site is not None and site != "same-origin":

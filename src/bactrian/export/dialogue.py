@@ -130,9 +130,9 @@ def view_from_side(
     if side == "user":
         messages.append(Message("user", Text(rendered.opening)))
     for turn in turns:
-        is_own = turn.speaker == side
-        messages += to_messages(turn.uses) if is_own and tools else []
-        messages.append(Message("assistant" if is_own else "user", turn.text))
+        from_side = turn.speaker == side
+        messages += to_messages(turn.uses) if from_side and tools else []
+        messages.append(Message("assistant" if from_side else "user", turn.text))
     return messages
 
 

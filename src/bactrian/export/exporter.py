@@ -174,7 +174,7 @@ async def _write_sessions(
                 context.notes[_WITHOUT_TOOLS] += 1
             counts.count(sample.session, part, rows)
         if redactor is not None:
-            counts.redacted.update(redactor.found)
+            counts.redacted.update(redactor.passages)
         if not counts.sessions:
             raise _explain_nothing(counts, options, str(store.path))
         options.split.check(counts.rows, places)

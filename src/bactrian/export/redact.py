@@ -52,14 +52,14 @@ class Redactor:
             self._finders = _load_finders()
         except ImportError as error:
             raise MissingExtra("redact", "--redact") from error
-        self.found: Counter[str] = Counter()
+        self.passages: Counter[str] = Counter()
         """Passages by kind."""
 
     def redact_text(self, text: str) -> str:
         """Return ``text`` with the passages replaced."""
         for kind, find in self._finders:
             for passage in sorted(set(find(text)), key=lambda word: (-len(word), word)):
-                self.found[kind] += text.count(passage)
+                self.passages[kind] += text.count(passage)
                 text = text.replace(passage, f"<{kind}>")
         return text
 

@@ -186,11 +186,11 @@ class Split:
         """
         if not self.shares:
             return TRAIN
-        place = locate_group(name_group(session))
+        position = locate_group(name_group(session))
         for name, share in self.shares.items():
-            if place < share:
+            if position < share:
                 return name
-            place -= share
+            position -= share
         return TRAIN
 
     def check(self, rows: Mapping[str, int], places: Collection[float]) -> None:

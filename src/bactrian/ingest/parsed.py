@@ -148,7 +148,7 @@ class ParsedMessage:
     role: str
     text: str
     # The parts of the text where the file has them apart; None parses the text.
-    said: Instruction | Solution | None = None
+    parsed: Instruction | Solution | None = None
     # Its other keys.
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -173,7 +173,7 @@ def _build_turn(message: ParsedMessage, model: str) -> Turn:
         speaker=message.speaker,
         role=clean_text(message.role),
         text=Text(text),
-        said=message.said or (read_instruction if message.speaker == "user" else read_solution)(text),
+        said=message.parsed or (read_instruction if message.speaker == "user" else read_solution)(text),
         usage=Usage(estimated=True),
         seconds=0.0,
         first_token=None,

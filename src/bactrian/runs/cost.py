@@ -143,7 +143,7 @@ class SessionPrior:
     """Tokens of the whole session."""
     price: Price | None = None
     """Mean price of the agents; None if a price is unknown."""
-    given_turns: int = 0
+    free_turns: int = 0
     """Turns that no model makes."""
 
     def assume_ending(self, turns: int) -> float:
@@ -187,11 +187,11 @@ class TurnModel:
     completion: float
     cached_share: float
     preparation: Usage
-    given_turns: int
+    free_turns: int
 
     def total(self, turns: int) -> Usage:
         """Return the usage of a session with so many turns."""
-        made = max(0, turns - self.given_turns)
+        made = max(0, turns - self.free_turns)
         prompt = max(0.0, made * self.start + self.growth * made * (made + 1) / 2)
         return Usage(
             self.preparation.prompt + round(prompt),
@@ -249,7 +249,7 @@ class Outlook:
         self.lengths.end(turns, count)
         for length in range(turns):
             self.lengths.continued[length] += count
-        made = turns - self.prior.given_turns
+        made = turns - self.prior.free_turns
         if made <= 0 or not usage.prompt:
             return
         fit, before = self._fit(), self._usage
@@ -284,7 +284,7 @@ class Outlook:
         self.lengths.continued[turns - 1] += 1
         self.made += 1
         if usage.prompt:
-            self._usage.add(turns - self.prior.given_turns, usage)
+            self._usage.add(turns - self.prior.free_turns, usage)
 
     def end(self, turns: int, *, ended: bool) -> None:
         """Count a session that stops after ``turns`` turns, at its end or to be resumed later."""
@@ -416,7 +416,7 @@ class Outlook:
     def _fit(self) -> TurnModel:
         """Fit a line to the prompts; where their growth is not seen yet, each turn adds the reply before it."""
         seen, prior = self._usage, self.prior
-        usual = max(1.0, prior.turns.value - prior.given_turns)
+        usual = max(1.0, prior.turns.value - prior.free_turns)
         if seen.count:
             completion = seen.completion / seen.count
             middle, mean = seen.positions / seen.count, seen.prompt / seen.count
@@ -439,7 +439,7 @@ class Outlook:
             completion,
             seen.cached / seen.prompt if seen.prompt else 0.0,
             Usage(steps.prompt // prepared, steps.completion // prepared, steps.cached // prepared),
-            prior.given_turns,
+            prior.free_turns,
         )
 
     def _reserve(self, turns: int) -> None:

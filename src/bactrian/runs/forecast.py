@@ -85,7 +85,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
         calls += left
         if not measured:  # The usage of ended sessions includes this.
             usage += Usage(step.prompt * left, step.completion * left)
-    session = _estimate_extended(states, turns, left, cost.given_turns) if measured else cost.session
+    session = _estimate_extended(states, turns, left, cost.free_turns) if measured else cost.session
     session = cost.apply_critic(session.times(cost.sessions), guessed=not measured)
     whole = session.times(left)
     if begun := (*states.shorter, *states.open):

@@ -205,7 +205,7 @@ class JobCost:
     """Usage of each call before a session's first turn."""
     sessions: int = 1
     """Sessions per job."""
-    given_turns: int = 0
+    free_turns: int = 0
     """Turns of a session that need no model call."""
     critic: CriticSpec | None = None
     """Chooses each turn among several proposals."""
@@ -213,7 +213,7 @@ class JobCost:
     @property
     def turns(self) -> Estimate:
         """The turns of one session."""
-        return self.session.calls.plus(self.given_turns)
+        return self.session.calls.plus(self.free_turns)
 
     def apply_critic(self, session: SessionCost, *, guessed: bool) -> SessionCost:
         """Return ``session`` with the cost of choosing each turn among several proposals; unchanged without a critic.

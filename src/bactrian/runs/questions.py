@@ -78,7 +78,7 @@ class AnswerJobs(JobKind[Answer]):
         """Estimate one call per session, with a range from a third of the assumed tokens to three times as many."""
         question, answer = _QUESTION_TOKENS, _ANSWER_TOKENS
         assumed = f"{question} tokens a question and {answer} an answer"
-        return JobCost(SessionCost.guess(1, question, answer, assumed), ("assistant",), given_turns=1)
+        return JobCost(SessionCost.guess(1, question, answer, assumed), ("assistant",), free_turns=1)
 
     async def open(self, context: JobContext) -> AnswerPlayer:
         """Return the player of the questions."""

@@ -79,7 +79,7 @@ class Runner:
     """Cancels calls that have not been sent."""
     _stopping: bool = False
     _fault: BactrianError | None = None
-    _given_up: int = 0
+    _failures: int = 0
     """Sessions and lists in a row that were given up; a model's answer begins the count again."""
 
     async def run(self) -> None:
@@ -134,7 +134,7 @@ class Runner:
                         case Spoke(turn):
                             turns += 1
                             outlook.speak(turns, turn.usage)
-                            self._given_up = 0
+                            self._failures = 0
                             if self._stopping or (admission.is_tight() and not await admission.stay(turns)):
                                 return
                         case Started(session):
@@ -163,8 +163,8 @@ class Runner:
         """
         self.progress.open += 1
         if isinstance(fault, GaveUp):
-            self._given_up += 1
-            if self._given_up < self.progress.window:
+            self._failures += 1
+            if self._failures < self.progress.window:
                 self.progress.explain(fault.what)
                 return
         await self._stop_with(fault)
@@ -193,7 +193,7 @@ class Runner:
                 async for latest in steps:
                     items = ItemList(request.id, latest.items, latest.finished, latest.usage, latest.calls)
                     await self.store.save_list(items)
-                    self._given_up = 0
+                    self._failures = 0
                     if self._stopping and not latest.in_flight:
                         return
         except ModelError as error:

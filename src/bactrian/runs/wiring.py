@@ -178,9 +178,7 @@ async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior
     cost = await kind.estimate()
     size = cost.apply_critic(cost.session.times(cost.sessions), guessed=True)
     price = cost.mix_prices(kind.plan.models, meter.prices)
-    return SessionPrior(
-        cost.turns.times(cost.sessions), size.prompt, size.completion, price, cost.given_turns
-    )
+    return SessionPrior(cost.turns.times(cost.sessions), size.prompt, size.completion, price, cost.free_turns)
 
 
 def tune_gc() -> None:

@@ -97,9 +97,9 @@ def run_probe(probe: Probe, tier: Tier, bait: Bait) -> ProbeResult:
     Raises:
         SandboxError: the sandbox does not start.
     """
-    given = f"SECRET, PORT, PARENT = {str(bait.secret)!r}, {bait.port}, {os.getpid()}\n"
+    bait_line = f"SECRET, PORT, PARENT = {str(bait.secret)!r}, {bait.port}, {os.getpid()}\n"
     limits = replace(LIMITS, wall=probe.wall, cpu=probe.cpu)
-    outcome = run(given + probe.code, limits=limits, tier=tier, name=f"{probe.name}.py")
+    outcome = run(bait_line + probe.code, limits=limits, tier=tier, name=f"{probe.name}.py")
     if _BEGUN not in outcome.stdout:
         raise SandboxError(f"The program {probe.name} did not begin.", where=f"tier {tier.name}")
     return ProbeResult(probe, *_judge(probe, outcome, bait))

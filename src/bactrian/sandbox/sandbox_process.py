@@ -37,7 +37,7 @@ from bactrian.sandbox.tiers import CommandTier, ContainerTier, RemoteStart, find
 _START = 60.0  # longest wait for a sandbox to start, in seconds
 _END = 20.0  # longest wait for a report after the time that a program has, in seconds
 _CHUNK = 1 << 16
-_SAID = 4096  # most bytes of a far side's own messages that are kept
+_MOST_WORDS = 4096  # most bytes of a far side's own messages that are kept
 
 
 class SandboxProcess:
@@ -57,7 +57,7 @@ class SandboxProcess:
         self._frames: list[dict[str, object]] = []
         self._files: list[Artefact] | None = None
         self._ready = False
-        self._said = bytearray()  # what the far side, and not the program, wrote to standard error
+        self._words = bytearray()  # what the far side, and not the program, wrote to standard error
         self._report: ExitReport | None = None
         self._failure = ""
         self._closing = ExitStack()
@@ -184,7 +184,7 @@ class SandboxProcess:
                 self.pump(lambda: self._words_of not in self._selector.get_map(), time.monotonic() + 1)
                 self._failure = self._explain()
         elif name == "words":
-            self._said = (self._said + data)[-_SAID:]
+            self._words = (self._words + data)[-_MOST_WORDS:]
         else:
             try:
                 for body in self._received.add(data):
@@ -249,7 +249,7 @@ class SandboxProcess:
         return self._report
 
     def _explain(self) -> str:
-        lines = self._said.decode("utf-8", "replace").strip().splitlines()
+        lines = self._words.decode("utf-8", "replace").strip().splitlines()
         if self._failure or not lines:
             return self._failure or "no answer"
         return lines[-1] if lines[0].startswith("Traceback") else lines[0]

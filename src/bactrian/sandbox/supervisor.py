@@ -54,7 +54,7 @@ class _Sandbox:
         self._refused: dict[str, int] = {}
         self._ready = self._gone = self._overflow = self._reported = False
         self._stopped = ""  # why the sandbox had to end; empty if it ended by itself
-        self._said = b""  # what those wrote who start it: why it does not start, if it does not
+        self._words = b""  # what those wrote who start it: why it does not start, if it does not
         self._failure = ""
 
     def start(self, libc: ctypes.CDLL) -> None:
@@ -213,7 +213,7 @@ class _Sandbox:
         if self._ready:
             self._send({"output": self._outputs[handle], "data": pack_bytes(data)})
         else:
-            self._said += data
+            self._words += data
         return True
 
     def _look(self) -> None:
@@ -246,7 +246,7 @@ class _Sandbox:
                 pass
         self._reported = True
         if not self._ready:
-            lines = self._said.decode("utf-8", "replace").strip().splitlines() or ["no answer"]
+            lines = self._words.decode("utf-8", "replace").strip().splitlines() or ["no answer"]
             self._failure = self._failure or lines[-1 if lines[0].startswith("Traceback") else 0]
         report = {
             "status": status,
