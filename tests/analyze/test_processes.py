@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -19,9 +20,13 @@ def die(part: int) -> int:
     return part
 
 
-async def test_a_process_that_is_killed_while_it_reads_is_named_and_not_waited_for() -> None:
+async def test_a_process_that_is_killed_while_it_reads_is_named_and_not_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with pytest.raises(BactrianError, match="probably for lack of memory"):
-        _ = [part async for part in map_parts(die, [1, 2], 2)]
+        _ = [part async for part in map_parts(die, [1, 2, 3, 4], 2)]
+    gc.collect()
+    assert caplog.messages == []
 
 
 async def test_a_few_parts_of_little_work_are_read_by_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

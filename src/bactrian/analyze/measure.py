@@ -82,6 +82,9 @@ async def _read_apart(read: Callable[[S], T], parts: Sequence[S], workers: int) 
         ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+        for future in waiting:  # asyncio would report the failure of each that nobody asks for
+            if not future.cancel() and not future.cancelled():
+                future.exception()
 
 
 @contextmanager
