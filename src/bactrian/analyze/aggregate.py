@@ -185,7 +185,7 @@ def summarize(
 ) -> tuple[SessionSummary, tuple[Finding, ...]]:
     """Return the summary of ``session``, with built-in behaviours and those of ``custom``, and its findings.
 
-    Unless they ``explain``, some findings have no quote and no reason.
+    Without ``explain``, some findings have no quote and no reason.
     """
     findings = find_behaviours(session, custom=custom, explain=explain)
     # In a group chat, all agents count as not instructing.

@@ -380,7 +380,7 @@ def append_label(path: Path, label: Label) -> None:
 
 
 def compare_labels(labels: Sequence[Label]) -> tuple[Proportion, Proportion]:
-    """Return how many findings the person confirms, and how many of the other doubtful turns show the behaviour."""
+    """Return how many findings the person confirms, and how many other doubtful turns show the behaviour."""
     detected = [label.shown for label in labels if label.confidence >= LIKELY]
     other = [label.shown for label in labels if label.confidence < LIKELY]
     return Proportion(sum(detected), len(detected)), Proportion(sum(other), len(other))

@@ -59,7 +59,7 @@ class Selection:
         matches = () if self.grep is None else tuple(_find_lines(session, self.grep))
         if self.grep is not None and not matches:
             return None
-        # Behaviours come last: to find them takes longest.
+        # Behaviours come last, because finding them takes longest.
         findings: tuple[Finding, ...] = ()
         if self.behaviours:
             custom = [behaviour for behaviour in self.custom if behaviour.code in self.behaviours]

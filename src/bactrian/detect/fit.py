@@ -39,7 +39,7 @@ class LabelledConversation:
     id: str
     group: str  # Author, or another part of the data that cross-validation holds out as a whole
     language: str
-    texts: tuple[tuple[bool, str], ...]  # For each turn, whether the user says it, and its text
+    texts: tuple[tuple[bool, str], ...]  # For each turn, whether it is the user's, and its text
     # For each turn, whether it shows a behaviour; a behaviour that is missing is not labelled.
     labels: tuple[Mapping[str, bool], ...]
     # False if it was made to be hard; confidences are calibrated on ordinary conversations.

@@ -96,7 +96,7 @@ class Lexicon:
 
 @lru_cache(maxsize=_KEPT)
 def _unite(acts: tuple[Acts, ...], without: Acts) -> Acts:
-    """Return all acts that are found, but for some. The same acts are the same object then, whose hash is known."""
+    """Return all ``acts`` but those of ``without``. Equal acts are then one object, whose hash is known."""
     return _NO_ACTS.union(*acts) - without
 
 

@@ -88,7 +88,7 @@ def read_evidence(index: sqlite3.Connection, row: int, session: Session) -> tupl
 
 
 def describe_detectors() -> str:
-    """Return something that changes with the detectors; the behaviours are then searched for again."""
+    """Return a text that changes with the detectors, so that behaviours are searched for again."""
     return f"{__version__} {' '.join(f'{custom.code}:{custom.description}' for custom in find_installed())}"
 
 

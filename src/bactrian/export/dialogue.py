@@ -114,7 +114,7 @@ def view_from_side(
     tools: bool = False,
     plain: bool = False,
 ) -> list[Message]:
-    """Return these turns as messages for the agent of ``side``, whose own are the assistant's.
+    """Return these turns as messages for the agent of ``side``, whose messages have the role `assistant`.
 
     With ``tools``, its tool calls and their results are included. If ``plain``, there is no system prompt, and the
     texts are without the words of the protocol; the AI user's side begins with the task.

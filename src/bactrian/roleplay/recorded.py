@@ -18,7 +18,7 @@ from bactrian.store import open_store
 class Recorded:
     """Replays the sessions of a run: ``RUN``, or one of them as ``RUN#SESSION``.
 
-    A request is answered from the session with its own id; from a run that has only one session, from that one.
+    The session with the id of the request answers it; if the run has a single session, that session does.
     """
 
     def __init__(self, run: str) -> None:

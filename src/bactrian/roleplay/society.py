@@ -455,16 +455,16 @@ async def _find_free_name(settings: SocietyRun, store: RunStore) -> str | None:
 
 def collect_output(turns: Sequence[Turn], stage: SocietyStage) -> str:
     """Return the output of a stage: its solutions, its last message or all turns, without the done token."""
-    said = [(turn, turn.text.replace(DONE, "").strip()) for turn in turns]
-    said = [(turn, text) for turn, text in said if text]
+    messages = [(turn, turn.text.replace(DONE, "").strip()) for turn in turns]
+    messages = [(turn, text) for turn, text in messages if text]
     match stage.output:
         case "last":
-            return said[-1][1] if said else ""
+            return messages[-1][1] if messages else ""
         case "all":
-            return "\n\n".join(f"{turn.role}: {text}" for turn, text in said)
+            return "\n\n".join(f"{turn.role}: {text}" for turn, text in messages)
         case "solutions":
-            solutions = [turn.said.solution for turn, _ in said if isinstance(turn.said, Solution)]
-            return "\n\n".join(solutions or [text for turn, text in said if not is_done(turn.text)])
+            solutions = [turn.said.solution for turn, _ in messages if isinstance(turn.said, Solution)]
+            return "\n\n".join(solutions or [text for turn, text in messages if not is_done(turn.text)])
 
 
 async def _run_stage(

@@ -80,7 +80,7 @@ class Runner:
     _stopping: bool = False
     _fault: BactrianError | None = None
     _failures: int = 0
-    """Sessions and lists in a row that were given up; a model's answer begins the count again."""
+    """Sessions and lists that failed in a row; a model's answer sets it back to 0."""
 
     async def run(self) -> None:
         """Run all jobs, or until :meth:`stop` is called.
@@ -159,7 +159,7 @@ class Runner:
     async def _leave_open(self, fault: ModelError) -> None:
         """Count a session or list that ``fault`` left open, and stop the run if it concerns every request.
 
-        That is so for as many :class:`GaveUp` in a row as there are sessions at once.
+        A :class:`GaveUp` concerns every request once as many came in a row as sessions run at once.
         """
         self.progress.open += 1
         if isinstance(fault, GaveUp):

@@ -54,7 +54,7 @@ class _Sandbox:
         self._refused: dict[str, int] = {}
         self._ready = self._gone = self._overflow = self._reported = False
         self._stopped = ""  # why the sandbox had to end; empty if it ended by itself
-        self._words = b""  # what those wrote who start it: why it does not start, if it does not
+        self._words = b""  # what the programs that start it wrote: the reason if it does not start
         self._failure = ""
 
     def start(self, libc: ctypes.CDLL) -> None:
