@@ -75,7 +75,7 @@ async def write(path: Path, count: int) -> None:
     """Write a run of ``count`` sessions."""
     async with open_store(path) as store:
 
-        async def one(session: Session) -> None:
+        async def store_session(session: Session) -> None:
             await store.begin(replace(session, turns=(), ending=None))
             await asyncio.gather(*(store.add_turn(session.id, turn) for turn in session.turns))
             assert session.ending is not None
@@ -85,9 +85,9 @@ async def write(path: Path, count: int) -> None:
         for session in sessions(count):
             some.append(session)
             if len(some) == AT_ONCE:
-                await asyncio.gather(*map(one, some))
+                await asyncio.gather(*map(store_session, some))
                 some = []
-        await asyncio.gather(*map(one, some))
+        await asyncio.gather(*map(store_session, some))
 
 
 async def read(path: Path) -> int:

@@ -33,7 +33,7 @@ Found = Mapping[str, set[tuple[int, str]]]
 
 def count(shown: Sequence[bool], found: Sequence[bool]) -> list[float]:
     """The values of ``COLUMNS`` for the turns of one conversation."""
-    right = sum(one and other for one, other in zip(shown, found, strict=True))
+    right = sum(is_shown and is_found for is_shown, is_found in zip(shown, found, strict=True))
     return [right, sum(found), sum(shown), 2 * right, sum(found) + sum(shown)]
 
 
@@ -182,13 +182,13 @@ def write_endings(conversations: Sequence[Conversation], folds: Sequence[Fold]) 
         yield f"| {name} | {len(values)} | {sum(values)} |"
 
 
-def name_length(one: Conversation) -> str:
-    turns = len(one.labels)
+def name_length(conversation: Conversation) -> str:
+    turns = len(conversation.labels)
     return "2 turns" if turns < 3 else "3–6 turns" if turns < 7 else "7 turns and more"
 
 
-def name_register(one: Conversation) -> str:
-    told = one.register.lower()
+def name_register(conversation: Conversation) -> str:
+    told = conversation.register.lower()
     return next((name for name, words in REGISTERS.items() if any(word in told for word in words)), "other")
 
 

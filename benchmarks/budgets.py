@@ -157,16 +157,16 @@ async def main() -> None:
             whole = await spend(url, None, 100, Path(folder))
             mean = whole.spent / 100
             for size in sizes:
-                one = await spend(url, size * mean, JOBS, Path(folder))
+                spending = await spend(url, size * mean, JOBS, Path(folder))
                 table.add_row(
                     name,
                     str(size),
-                    f"${one.budget:.3f}",
-                    f"${one.spent:.3f}",
-                    str(one.ended),
-                    str(one.left_open),
-                    f"{one.in_ended / max(one.spent, 1e-9):.0%}",
-                    f"{one.in_ended / one.budget:.0%}",
+                    f"${spending.budget:.3f}",
+                    f"${spending.spent:.3f}",
+                    str(spending.ended),
+                    str(spending.left_open),
+                    f"{spending.in_ended / max(spending.spent, 1e-9):.0%}",
+                    f"{spending.in_ended / spending.budget:.0%}",
                 )
         await runner.cleanup()
     Console().print(table)

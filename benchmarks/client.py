@@ -114,7 +114,7 @@ async def raw(work: Work) -> int:
     pack = load_pack("ai-society")
     url = f"http://127.0.0.1:{work.port}/v1/chat/completions"
 
-    async def one(number: int) -> None:
+    async def converse(number: int) -> None:
         heads = {
             name: [_encoded(message.role, message.text) for message in messages]
             for name, messages in openings(pack, number).items()
@@ -132,7 +132,7 @@ async def raw(work: Work) -> int:
                 messages.append(b'{"role":"' + role + b'","content":' + encoded + b"}")
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        await in_window(one, work)
+        await in_window(converse, work)
     return CALLS * work.conversations
 
 
@@ -142,7 +142,7 @@ async def client(work: Work) -> int:
     model = OpenAIModel("bench", base_url=f"http://127.0.0.1:{work.port}/v1")
     sampling = Sampling(temperature=0.2, max_tokens=1024)
 
-    async def one(number: int) -> None:
+    async def converse(number: int) -> None:
         histories = openings(pack, number)
         for call in range(CALLS):
             speaker = "user" if call % 2 == 0 else "assistant"
@@ -150,18 +150,18 @@ async def client(work: Work) -> int:
             for name, messages in histories.items():
                 messages.append(Message("assistant" if name == speaker else "user", text))
 
-    await in_window(one, work)
+    await in_window(converse, work)
     await model.close()
     return CALLS * work.conversations
 
 
-async def in_window(one: Callable[[int], Awaitable[None]], work: Work) -> None:
+async def in_window(converse: Callable[[int], Awaitable[None]], work: Work) -> None:
     """Have all conversations, so many at once."""
     numbers = iter(range(work.conversations))
 
     async def worker() -> None:
         for number in numbers:
-            await one(number)
+            await converse(number)
 
     await asyncio.gather(*(worker() for _ in range(work.window)))
 

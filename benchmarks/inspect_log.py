@@ -21,11 +21,18 @@ def main() -> None:
     kinds = {"user": model.ChatMessageUser, "assistant": model.ChatMessageAssistant}
     samples: list[Any] = []
     for line in Path(sys.argv[1]).read_text("utf-8").splitlines():
-        one = json.loads(line)
-        said = [kinds[speaker](content=text) for speaker, text in one["messages"]]
+        conversation = json.loads(line)
+        said = [kinds[speaker](content=text) for speaker, text in conversation["messages"]]
         output = model.ModelOutput.from_content("m", said[-1].content)
         samples.append(
-            log.EvalSample(id=one["id"], epoch=1, input=one["task"], target="", messages=said, output=output)
+            log.EvalSample(
+                id=conversation["id"],
+                epoch=1,
+                input=conversation["task"],
+                target="",
+                messages=said,
+                output=output,
+            )
         )
     count = len(samples)
     ids = [sample.id for sample in samples]

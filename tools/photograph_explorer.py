@@ -66,9 +66,9 @@ def main() -> None:
 @contextmanager
 def serve(runs: Sequence[Path]) -> Generator[str]:
     """Run the explorer and provide its address when its index is complete."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     command = [sys.executable, "-m", "bactrian", "explore", *map(str, runs), "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:

@@ -64,8 +64,8 @@ def test_each_behaviour_is_shown_by_every_author(corpus: Sequence[Conversation])
 def test_no_author_language_or_idea_is_trained_on_and_measured(corpus: Sequence[Conversation]) -> None:
     conversations = list_training()
     for parts, key in (
-        (split_by_author(conversations), lambda one: one.group),
-        (split_by_language(conversations), lambda one: one.language),
+        (split_by_author(conversations), lambda conversation: conversation.group),
+        (split_by_language(conversations), lambda conversation: conversation.language),
     ):
         for part in parts:
             held = {conversation.id for conversation in part}

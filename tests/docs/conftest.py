@@ -76,9 +76,9 @@ def reader(
     rows = resources.files("bactrian.models").joinpath("providers.toml").read_text("utf-8")
     (config / "providers.toml").write_text(re.sub(r'(?m)^address = ".*"$', f'address = "{endpoint}"', rows))
     with open_shell(base / "programs") as programs:
-        one = Reader(programs, files, endpoint, config)
-        make_files(one)
-        yield one
+        reader = Reader(programs, files, endpoint, config)
+        make_files(reader)
+        yield reader
 
 
 def make_files(reader: Reader) -> None:

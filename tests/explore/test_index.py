@@ -37,8 +37,8 @@ FLIP = ["Instruction: Plan it.\nInput: None", "Instruction: Now you plan it.\nIn
 FLIPPED = session("flip", texts=FLIP, code="assistant_instruct")
 
 
-def found(one: RunningExplorer, query: str) -> list[str]:
-    return [row["id"] for row in json.loads(one.get(f"/conversations.json?{query}").text)["sessions"]]
+def found(explorer: RunningExplorer, query: str) -> list[str]:
+    return [row["id"] for row in json.loads(explorer.get(f"/conversations.json?{query}").text)["sessions"]]
 
 
 def list_index_processes(explorer: int) -> list[str]:
@@ -73,39 +73,40 @@ async def test_a_new_index_has_the_marks_as_soon_as_it_has_the_sessions(tmp_path
 async def test_whatever_is_written_to_the_run_appears_and_can_be_searched(tmp_path: Path) -> None:
     await make_run(tmp_path / "run.db", [session("first")])
     later = session("later", texts=["Instruction: Say zebra.\nInput: None", "Solution: Zebra and okapi."])
-    with explore(tmp_path, "run.db", sessions=1) as one:
+    with explore(tmp_path, "run.db", sessions=1) as explorer:
         async with open_store(tmp_path / "run.db") as store:
             await store.begin(replace(later, turns=(), ending=None))
             await store.add_turn("later", later.turns[0])
-            await asyncio.to_thread(one.wait, lambda state: state["texts"] == 2 and state["turns"] == 6)
-            assert found(one, "q=zebra") == ["later"]
-            assert found(one, "q=okapi") == []
-            assert found(one, "ending=unfinished") == ["later"]
+            await asyncio.to_thread(explorer.wait, lambda state: state["texts"] == 2 and state["turns"] == 6)
+            assert found(explorer, "q=zebra") == ["later"]
+            assert found(explorer, "q=okapi") == []
+            assert found(explorer, "ending=unfinished") == ["later"]
             await store.add_turn("later", later.turns[1])
             assert later.ending is not None
             await store.end("later", later.ending)
             await asyncio.to_thread(
-                one.wait, lambda state: state["turns"] == 7 and "unfinished" not in dict(state["endings"])
+                explorer.wait,
+                lambda state: state["turns"] == 7 and "unfinished" not in dict(state["endings"]),
             )
-            await asyncio.to_thread(one.wait, lambda state: state["texts"] == state["seen"] == 2)
-            assert found(one, "q=okapi+zebra") == ["later"]
+            await asyncio.to_thread(explorer.wait, lambda state: state["texts"] == state["seen"] == 2)
+            assert found(explorer, "q=okapi+zebra") == ["later"]
         for number in range(3, 6):
             await make_run(tmp_path / "run.db", [session(f"s{number}")])
-            await asyncio.to_thread(one.wait, lambda state, number=number: state["seen"] == number)
+            await asyncio.to_thread(explorer.wait, lambda state, number=number: state["seen"] == number)
 
 
 async def test_an_index_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     sessions = [session(f"s{number:04}", rounds=8) for number in range(200)]
     await make_run(tmp_path / "run.db", sessions)
-    with explore(tmp_path, "run.db") as one:
-        before = one.wait(lambda state: state["texts"] and state["seen"] < 200)
-        os.kill(one.command.pid, signal.SIGKILL)
-    with explore(tmp_path, "run.db") as one:
-        after = one.status()[0]
+    with explore(tmp_path, "run.db") as explorer:
+        before = explorer.wait(lambda state: state["texts"] and state["seen"] < 200)
+        os.kill(explorer.command.pid, signal.SIGKILL)
+    with explore(tmp_path, "run.db") as explorer:
+        after = explorer.status()[0]
         assert after["texts"] >= before["texts"]
         assert after["seen"] >= before["seen"]
-        one.wait(lambda state: state["texts"] == state["seen"] == 200)
-        assert json.loads(one.get("/conversations.json?q=dial").text)["count"] == 200
+        explorer.wait(lambda state: state["texts"] == state["seen"] == 200)
+        assert json.loads(explorer.get("/conversations.json?q=dial").text)["count"] == 200
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
@@ -116,33 +117,33 @@ async def test_a_run_that_is_being_written_is_small_though_its_log_is_long(tmp_p
         for turn in talk.turns:
             await store.add_turn("talk", turn)
         assert (tmp_path / "run.db-wal").stat().st_size > 1_000_000
-        with explore(tmp_path, "run.db", sessions=1) as one:
-            assert list_index_processes(one.command.pid) == []
+        with explore(tmp_path, "run.db", sessions=1) as explorer:
+            assert list_index_processes(explorer.command.pid) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 async def test_a_small_run_is_indexed_by_the_explorer_itself_until_it_is_large(tmp_path: Path) -> None:
     await make_run(tmp_path / "run.db", [session("first")])
-    with explore(tmp_path, "run.db", sessions=1) as one:
-        assert list_index_processes(one.command.pid) == []
+    with explore(tmp_path, "run.db", sessions=1) as explorer:
+        assert list_index_processes(explorer.command.pid) == []
         await make_run(tmp_path / "run.db", [session("large", texts=["Instruction: " + "word " * 300_000])])
-        await asyncio.to_thread(one.wait, lambda state: state["seen"] == 2)
+        await asyncio.to_thread(explorer.wait, lambda state: state["seen"] == 2)
         await make_run(tmp_path / "run.db", [session("last")])
-        await asyncio.to_thread(one.wait, lambda state: state["seen"] == 3)
-        assert len(list_index_processes(one.command.pid)) == 1
+        await asyncio.to_thread(explorer.wait, lambda state: state["seen"] == 3)
+        assert len(list_index_processes(explorer.command.pid)) == 1
 
 
 async def test_a_run_is_not_changed_and_one_that_replaces_it_has_a_new_index(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "run.db", [session("old")])
     before = run.read_bytes()
-    with explore(tmp_path, "run.db", sessions=1) as one:
-        assert found(one, "") == ["old"]
-        assert one.get("/c/run/old").status == 200
+    with explore(tmp_path, "run.db", sessions=1) as explorer:
+        assert found(explorer, "") == ["old"]
+        assert explorer.get("/c/run/old").status == 200
     assert run.read_bytes() == before
     run.unlink()
     await make_run(run, [session("new", task="Something else")])
-    with explore(tmp_path, "run.db") as one:
-        one.wait(lambda state: state["seen"] == 1 and found(one, "") == ["new"])
+    with explore(tmp_path, "run.db") as explorer:
+        explorer.wait(lambda state: state["seen"] == 1 and found(explorer, "") == ["new"])
 
 
 async def test_an_archive_of_camel_is_read_and_left_as_it_is(tmp_path: Path) -> None:
@@ -151,10 +152,10 @@ async def test_an_archive_of_camel_is_read_and_left_as_it_is(tmp_path: Path) -> 
     sessions = [session(f"00{number}_001_001", task=f"Task {number}") for number in range(1, 8)]
     await exported(tmp_path, sessions, "camel-chat", "chats.zip")
     before = (tmp_path / "chats.zip").read_bytes()
-    with explore(tmp_path, "chats.zip", "chats.zip") as one:  # Named twice, it is shown once.
+    with explore(tmp_path, "chats.zip", "chats.zip") as explorer:  # Named twice, it is shown once.
         # The import is followed as it goes on: a conversation can be there before its turns are.
-        one.wait(lambda state: state["seen"] == 7 and len(found(one, f"q={quote('dial')}")) == 7)
-        assert len(one.status()) == 1
+        explorer.wait(lambda state: state["seen"] == 7 and len(found(explorer, f"q={quote('dial')}")) == 7)
+        assert len(explorer.status()) == 1
     assert (tmp_path / "chats.zip").read_bytes() == before
 
 

@@ -34,16 +34,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def editable(folder: Path) -> Generator[RunningExplorer]:
     """An explorer of this run that may write."""
-    with explore(folder, "run.db", "--edit", sessions=10) as one:
-        yield one
+    with explore(folder, "run.db", "--edit", sessions=10) as explorer:
+        yield explorer
 
 
-def send(one: RunningExplorer, path: str, **fields: str) -> tuple[int, str]:
+def send(explorer: RunningExplorer, path: str, **fields: str) -> tuple[int, str]:
     """Send a form as the page would."""
-    token = re.search(r'name="csrf" value="([^"]+)"', one.get("/c/run/s1").text)
+    token = re.search(r'name="csrf" value="([^"]+)"', explorer.get("/c/run/s1").text)
     assert token is not None
     data = urlencode({"csrf": token[1], **fields}).encode()
-    answer = one.get(path, data, Origin=one.address)
+    answer = explorer.get(path, data, Origin=explorer.address)
     return answer.status, answer.text
 
 
@@ -69,9 +69,9 @@ def read_marks(folder: Path, name: str) -> list[Mark]:
     return asyncio.run(read())
 
 
-def count(one: RunningExplorer, query: str) -> int:
+def count(explorer: RunningExplorer, query: str) -> int:
     """The conversations that fit."""
-    return json.loads(one.get(f"/conversations.json?{query}").text)["count"]
+    return json.loads(explorer.get(f"/conversations.json?{query}").text)["count"]
 
 
 def test_a_mark_is_stored_in_the_run_shown_and_found(editable: RunningExplorer, folder: Path) -> None:
@@ -138,10 +138,10 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[RunningE
         ),
     ]
     asyncio.run(make_run(folder / "run.db", sessions))
-    with explore(folder, "run.db", "--edit", sessions=len(sessions)) as one:
-        send(one, "/c/run/f1/marks", mark="read")
-        one.wait(lambda _: count(one, "mark=read") == 1)
-        yield one, folder
+    with explore(folder, "run.db", "--edit", sessions=len(sessions)) as explorer:
+        send(explorer, "/c/run/f1/marks", mark="read")
+        explorer.wait(lambda _: count(explorer, "mark=read") == 1)
+        yield explorer, folder
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[RunningE
 def test_the_command_of_a_filter_writes_the_same_file_as_the_download(
     marked: tuple[RunningExplorer, Path], query: str, found: int
 ) -> None:
-    one, folder = marked
-    page = one.get(f"/export?{query}").text
+    explorer, folder = marked
+    page = explorer.get(f"/export?{query}").text
     assert f">{found} conversations</a>" in page
-    sent = one.get(f"/export/messages.jsonl?{query}").text
+    sent = explorer.get(f"/export/messages.jsonl?{query}").text
     command = re.search(r"<pre[^>]*><code>bactrian (export .*?)</code>", page)
     assert command is not None
     done = bactrian(*shlex.split(unescape(command[1])), "--overwrite", cwd=folder)

@@ -50,8 +50,8 @@ def theatre(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -
     models = [
         part for name in ("script", "choices") for part in ("--model", f"scripted:{folder}/{name}.json")
     ]
-    with explore(folder, "run.db", "--edit", *models, sessions=1) as one:
-        yield one
+    with explore(folder, "run.db", "--edit", *models, sessions=1) as explorer:
+        yield explorer
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def read_played(folder: Path) -> Session:
 
 
 def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[RunningExplorer, Page]) -> None:
-    one, page = stage
-    page.goto(one.address + "/play")
+    explorer, page = stage
+    page.goto(explorer.address + "/play")
     assert find_barriers(page) == []
     page.get_by_role("textbox", name="Idea").fill("Build a tea timer")
     page.get_by_role("button", name="Begin").click()
@@ -96,12 +96,12 @@ def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[Run
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
     expect(page.locator("article.turn")).to_have_count(9)
-    assert len(read_played(one.folder).turns) == 9
+    assert len(read_played(explorer.folder).turns) == 9
 
 
 def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, Page]) -> None:
-    one, page = stage
-    page.goto(one.address + "/play")
+    explorer, page = stage
+    page.goto(explorer.address + "/play")
     page.get_by_label("the AI assistant").check()
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_text("You are the AI assistant")).to_be_visible()
@@ -110,15 +110,15 @@ def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, P
     expect(page.locator("#turn-2")).to_contain_text("A glass of <b>sand</b>.")
     page.get_by_role("button", name="Give the assistant back").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
-    said = read_played(one.folder).turns
+    said = read_played(explorer.folder).turns
     assert said[1].text == "Solution: A glass of <b>sand</b>.\nNext request."
     assert said[1].model == "human"
     assert said[3].model != "human"
 
 
 def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page]) -> None:
-    one, page = stage
-    page.goto(one.address + "/play")
+    explorer, page = stage
+    page.goto(explorer.address + "/play")
     page.get_by_label("Model").select_option(index=1)
     page.get_by_label("Let the task specifier").uncheck()
     page.get_by_label("Critic, a role").fill("Tea taster")
@@ -138,8 +138,8 @@ def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page]) -> None:
 
 
 def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[RunningExplorer, Page]) -> None:
-    one, page = stage
-    page.goto(one.address + "/play")
+    explorer, page = stage
+    page.goto(explorer.address + "/play")
     page.get_by_role("textbox", name="Idea").fill("Build an egg timer")
     page.get_by_role("button", name="Begin").click()
     expect(page.locator("#turn-2")).to_be_visible()
@@ -151,19 +151,19 @@ def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[Ru
     stop.click()
     expect(page.get_by_text("It was stopped after")).to_be_visible()
     loaded = page.evaluate("performance.timeOrigin")
-    assert 4 <= len(read_played(one.folder).turns) < 9
+    assert 4 <= len(read_played(explorer.folder).turns) < 9
     page.wait_for_timeout(700)
     assert page.evaluate("performance.timeOrigin") == loaded, "the page loads itself again and again"
     page.get_by_role("button", name="Continue").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
-    assert len(read_played(one.folder).turns) == 9
+    assert len(read_played(explorer.folder).turns) == 9
 
 
 def test_after_a_failed_model_the_page_says_why_and_goes_on(stage: tuple[RunningExplorer, Page]) -> None:
-    one, page = stage
-    script = one.folder / "script.json"
+    explorer, page = stage
+    script = explorer.folder / "script.json"
     script.write_text(json.dumps({**SCRIPT, "assistant": SCRIPT["assistant"][:1]}))
-    page.goto(one.address + "/play")
+    page.goto(explorer.address + "/play")
     page.get_by_role("textbox", name="Idea").fill("Build an hourglass")
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_role("heading", name="failed")).to_be_visible(timeout=20_000)
@@ -174,10 +174,12 @@ def test_after_a_failed_model_the_page_says_why_and_goes_on(stage: tuple[Running
 
 
 def test_a_model_that_was_not_named_does_not_play(stage: tuple[RunningExplorer, Page]) -> None:
-    one, _ = stage
-    token = re.search(r'name="csrf" value="([^"]+)"', one.get("/play").text)
+    explorer, _ = stage
+    token = re.search(r'name="csrf" value="([^"]+)"', explorer.get("/play").text)
     assert token is not None
-    answer = one.get("/play", f"csrf={token[1]}&model=scripted:/etc/passwd".encode(), Origin=one.address)
+    answer = explorer.get(
+        "/play", f"csrf={token[1]}&model=scripted:/etc/passwd".encode(), Origin=explorer.address
+    )
     assert answer.status == 400
     assert "was not named" in answer.text
 
@@ -185,13 +187,13 @@ def test_a_model_that_was_not_named_does_not_play(stage: tuple[RunningExplorer, 
 def test_what_another_process_writes_appears_and_survives_a_broken_connection(
     stage: tuple[RunningExplorer, Page],
 ) -> None:
-    one, page = stage
+    explorer, page = stage
     later = session("later")
     steps = queue.Queue[int]()
     done = queue.Queue[int]()
 
     async def write() -> None:
-        async with open_store(one.folder / "run.db") as store:
+        async with open_store(explorer.folder / "run.db") as store:
             await store.begin(replace(later, turns=(), ending=None))
             for turn in later.turns:
                 await asyncio.to_thread(steps.get)
@@ -205,7 +207,7 @@ def test_what_another_process_writes_appears_and_survives_a_broken_connection(
     writer.start()
     steps.put(1)
     done.get()
-    page.goto(one.address + "/c/run/later")
+    page.goto(explorer.address + "/c/run/later")
     expect(page.locator("#turn-1")).to_be_visible()
     steps.put(1)
     expect(page.locator("#turn-2")).to_be_visible()

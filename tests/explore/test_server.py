@@ -153,9 +153,9 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningExplo
     more = [session(f"t{number}", rounds=1 + number % 2) for number in range(3)]
     asyncio.run(make_run(folder / "one.db", [session(f"s{n}", rounds=1 + n % 3) for n in range(5)]))
     asyncio.run(make_run(folder / "two.db", more))
-    with explore(folder, "one.db", "two.db", sessions=5) as one:
-        one.wait(lambda _: [state["seen"] for state in one.status()] == [5, 3])
-        yield one
+    with explore(folder, "one.db", "two.db", sessions=5) as explorer:
+        explorer.wait(lambda _: [state["seen"] for state in explorer.status()] == [5, 3])
+        yield explorer
 
 
 @pytest.mark.parametrize("sort", ["", "newest", "longest", "findings", "best"])
@@ -175,15 +175,15 @@ def test_next_and_previous_go_through_the_list_in_its_order(two_runs: RunningExp
 
 async def test_another_address_needs_the_token_that_is_shown(tmp_path: Path) -> None:
     await make_run(tmp_path / "run.db", [session()])
-    with explore(tmp_path, "run.db", "--host", "0.0.0.0") as one:
+    with explore(tmp_path, "run.db", "--host", "0.0.0.0") as explorer:
         for path in ("/", "/conversations", "/status", "/?token=", "/?token=wrong"):
-            assert one.get(path).status == 401
-        assert one.get("/", Cookie=f"bactrian_{one.address.rpartition(':')[2]}=wrong").status == 401
-        token = re.search(r"token=([\w-]{20,})", one.command.peek())
+            assert explorer.get(path).status == 401
+        assert explorer.get("/", Cookie=f"bactrian_{explorer.address.rpartition(':')[2]}=wrong").status == 401
+        token = re.search(r"token=([\w-]{20,})", explorer.command.peek())
         assert token is not None
-        entered = one.get(f"/?token={token[1]}")
+        entered = explorer.get(f"/?token={token[1]}")
         assert entered.status == 303
-        assert one.get("/", Cookie=entered.headers["set-cookie"].partition(";")[0]).status == 200
+        assert explorer.get("/", Cookie=entered.headers["set-cookie"].partition(";")[0]).status == 200
 
 
 def test_a_taken_port_is_named_with_another_one(explored: RunningExplorer) -> None:

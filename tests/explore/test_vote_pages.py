@@ -53,7 +53,7 @@ def test_a_person_votes_with_the_keyboard_only_and_is_thanked(
     expect(heading).to_have_text("Thank you, heron")
     expect(page.get_by_text("pairs that came twice")).to_be_visible()
     assert find_barriers(page) == []
-    votes = sorted(read_stored(voting.folder), key=lambda one: one.created)
+    votes = sorted(read_stored(voting.folder), key=lambda vote: vote.created)
     assert [vote.choice for vote in votes] == ["right", "equal", "both_bad", "skip", "left", "right", "left"]
     assert votes[0].comment == "because it rings"
     assert votes[0].session == votes[-1].session

@@ -48,7 +48,7 @@ async def test_sessions_that_say_the_same_are_taken_once_whatever_their_case_and
 
 
 async def test_a_predicate_of_the_callers_leaves_out_under_its_name(tmp_path: Path) -> None:
-    reject = {"finding=flake_reply": lambda one: one.id == "2"}
+    reject = {"finding=flake_reply": lambda session: session.id == "2"}
     found = await taken(tmp_path, [session("1"), session("2")], reject=reject)
     assert found == (["1"], {"finding=flake_reply": 1})
 

@@ -112,8 +112,12 @@ async def test_a_card_of_marked_sessions_warns(tmp_path: Path) -> None:
 
 
 async def test_tables_hold_every_session_message_and_finding(tmp_path: Path, load: Any) -> None:
-    def findings(one: Session) -> list[Finding]:
-        return [Finding(one.id, 2, "flake_reply", 0.9, "I will")] if one.user.name == "Guest" else []
+    def findings(exported_session: Session) -> list[Finding]:
+        return (
+            [Finding(exported_session.id, 2, "flake_reply", 0.9, "I will")]
+            if exported_session.user.name == "Guest"
+            else []
+        )
 
     out, _ = await exported(tmp_path, three(), "parquet", "tea", findings=findings)
     tables = {
@@ -141,8 +145,8 @@ async def test_without_a_finder_there_is_no_table_of_findings(tmp_path: Path) ->
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\uff1d"])
 async def test_no_cell_of_a_spreadsheet_is_a_formula(tmp_path: Path, start: str) -> None:
     bad = f"{start}HYPERLINK(1)"
-    one = session(texts=[bad, "Solution: 1 = 1"], code="max_messages", task=bad, user=bad)
-    out, _ = await exported(tmp_path, [one], "csv", "tea.csv")
+    hostile = session(texts=[bad, "Solution: 1 = 1"], code="max_messages", task=bad, user=bad)
+    out, _ = await exported(tmp_path, [hostile], "csv", "tea.csv")
     with out.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["text"] for row in rows] == [f"'{bad}", "Solution: 1 = 1"]
@@ -213,7 +217,7 @@ async def test_translations_lie_by_language_under_their_originals_names(tmp_path
 
 
 async def test_a_choice_becomes_a_pair_with_each_other_candidate(tmp_path: Path, load: Any) -> None:
-    one = session(rounds=2)
+    original = session(rounds=2)
     choices = [
         Preference(
             2, "assistant", ("Solution: A dial.", "Solution: A bell.", "No."), 1, "critic", "It rings."
@@ -222,12 +226,12 @@ async def test_a_choice_becomes_a_pair_with_each_other_candidate(tmp_path: Path,
         Preference(4, "user", ("one", "two"), 0, "critic"),
         Preference(9, "user", ("one", "two"), 0, "critic"),
     ]
-    out, made = await exported(tmp_path, [one], "preference", "tea.jsonl", choices=lambda _: choices)
+    out, made = await exported(tmp_path, [original], "preference", "tea.jsonl", choices=lambda _: choices)
     rows = load("json", data_files=str(out), split="train")
     assert len(rows) == made["counts"]["rows"]["train"] == 2
     first = rows[0]
     assert [message["role"] for message in first["prompt"]] == ["system", "user"]
-    assert first["prompt"][1]["content"] == one.turns[0].text
+    assert first["prompt"][1]["content"] == original.turns[0].text
     assert first["chosen"] == [{"role": "assistant", "content": "Solution: A bell."}]
     assert [row["rejected"][0]["content"] for row in rows] == ["Solution: A dial.", "No."]
 

@@ -71,4 +71,4 @@ def read_blocks(page: Path) -> list[Block]:
     for match in (match for table in tables for match in _IN_TABLE.finditer(text, *table)):
         line = text.count("\n", 0, match.start()) + 1
         found.append((match.start(), Block(name_page(page), line, "sh", match[1] + "\n", "")))
-    return [block for _, block in sorted(found, key=lambda one: one[0])]
+    return [block for _, block in sorted(found, key=lambda entry: entry[0])]

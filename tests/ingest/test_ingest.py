@@ -234,9 +234,9 @@ async def test_what_was_broken_off_is_completed(tmp_path: Path) -> None:
     await make_run(tmp_path / "half.db", [])
     async with open_store(tmp_path / "half.db") as store:
         source = find_chats(path, None, Origin())
-        (one,) = [found for found in source if isinstance(found, Session)]
-        await store.begin(one)
-        await store.add_turn(one.id, one.turns[0])
+        (unfinished,) = [found for found in source if isinstance(found, Session)]
+        await store.begin(unfinished)
+        await store.add_turn(unfinished.id, unfinished.turns[0])
     (found,), report = await taken(path, tmp_path / "half.db")
     assert found == whole
     assert report.stored == 1
@@ -380,15 +380,20 @@ async def test_a_damaged_archive_gives_what_it_still_holds_or_says_so(
 async def test_our_own_chats_come_back_with_the_sides_where_they_were(
     tmp_path: Path, form: Any, side: Any
 ) -> None:
-    one = session("001_002_003", rounds=3)
-    run = await make_run(tmp_path / "tea.db", [one])
+    original = session("001_002_003", rounds=3)
+    run = await make_run(tmp_path / "tea.db", [original])
     await handed(run, form, tmp_path / "tea.jsonl", side=side)
     (found,), _ = await taken(tmp_path / "tea.jsonl", tmp_path / "back.db")
-    expected = one.turns if side == "user" else one.turns[:-1]
+    expected = original.turns if side == "user" else original.turns[:-1]
     assert [(turn.number, turn.speaker, turn.text, turn.said) for turn in found.turns] == [
         (turn.number, turn.speaker, turn.text, turn.said) for turn in expected
     ]
-    assert (found.id, found.assistant, found.user, found.task) == (one.id, one.assistant, one.user, one.task)
+    assert (found.id, found.assistant, found.user, found.task) == (
+        original.id,
+        original.assistant,
+        original.user,
+        original.task,
+    )
     assert found.ending is not None
     assert found.ending.code == "task_done"
 

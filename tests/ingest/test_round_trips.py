@@ -214,12 +214,12 @@ async def test_camels_instructions_become_conversations(tmp_path: Path, first: i
     found, report = await take(path, tmp_path / "run.db")
     assert report.stored == 2
     assert [session.id for session in found] == ["001_001_001", "001_001_002"]
-    one = found[0]
-    assert [turn.number for turn in one.turns] == [1, 2, 5, 6]
-    assert one.turns[0].said == Instruction("Name hero 0.", "She drinks tea.")
-    assert one.turns[2].said == Instruction("Name hero 1.", None, "Thanks.")
-    assert one.ending is not None
-    assert one.ending.code == "task_done"
+    merged = found[0]
+    assert [turn.number for turn in merged.turns] == [1, 2, 5, 6]
+    assert merged.turns[0].said == Instruction("Name hero 0.", "She drinks tea.")
+    assert merged.turns[2].said == Instruction("Name hero 1.", None, "Thanks.")
+    assert merged.ending is not None
+    assert merged.ending.code == "task_done"
     await handed(tmp_path / "run.db", "camel-instructions", tmp_path / "again.json")
     again = json.loads((tmp_path / "again.json").read_text())
     assert again == [row | {"role_1_message_id": 1 + 4 * (place % 2)} for place, row in enumerate(rows)]

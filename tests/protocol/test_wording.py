@@ -158,11 +158,11 @@ async def said_in_lists_and_roles() -> dict[str, object]:
 
 
 async def said_by_a_judge() -> dict[str, object]:
-    one = session(rounds=3, texts=["Instruction: A.", "", "z" * 4000, "Solution: B.", "C", "D"])
+    example = session(rounds=3, texts=["Instruction: A.", "", "z" * 4000, "Solution: B.", "C", "D"])
     model = Counting(Scripted(["Yes."] * 5))
     for code in ("flake_reply", "my_own"):
-        found = Finding(one.id, 4, code, 1.0, "B")
-        await judge(model, "scripted", one, found)
+        found = Finding(example.id, 4, code, 1.0, "B")
+        await judge(model, "scripted", example, found)
     return {"judge": [[(m.role, m.text) for m in request.messages] for request in model.requests]}
 
 

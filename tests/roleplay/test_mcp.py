@@ -60,7 +60,7 @@ async def said(*lines: str) -> tuple[Sequence[ToolResult], str]:
     last = found[-1]
     assert isinstance(last, Ended)
     results = [event.result for event in found if isinstance(event, Returned)]
-    return sorted(results, key=lambda one: (one.round, one.place)), last.ending.code
+    return sorted(results, key=lambda result: (result.round, result.place)), last.ending.code
 
 
 @pytest.mark.system

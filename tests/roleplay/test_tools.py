@@ -106,7 +106,7 @@ async def events(scene: Scene) -> list[Event]:
 def results(found: Sequence[Event]) -> list[ToolResult]:
     """In the order of the calls."""
     made = [event.result for event in found if isinstance(event, Returned)]
-    return sorted(made, key=lambda one: (one.number, one.round, one.place))
+    return sorted(made, key=lambda result: (result.number, result.round, result.place))
 
 
 async def results_of(text: str, *tools: Callable[..., Any], **limits: Any) -> list[ToolResult]:

@@ -44,8 +44,8 @@ def said(request: Received) -> str:
 
 
 async def read(run: Path) -> dict[str, list[str]]:
-    def tell(one: Session) -> list[str]:
-        return [*(turn.text for turn in one.turns), one.ending.code if one.ending else "open"]
+    def tell(session: Session) -> list[str]:
+        return [*(turn.text for turn in session.turns), session.ending.code if session.ending else "open"]
 
     async with open_store(run, read_only=True) as store:
         return {session.id: tell(session) async for session in store.sessions()}

@@ -43,9 +43,9 @@ def write_python_api() -> str:
     package: Any = griffe.load("bactrian", docstring_parser="google")
     parts = [_HEAD]
     for name in (*_ORDER, *sorted(others)):
-        one = package[f"{_find_home(name)}.{name}"]
-        one = one.final_target if one.is_alias else one
-        parts += _write_object(one, name, 2)
+        documented = package[f"{_find_home(name)}.{name}"]
+        documented = documented.final_target if documented.is_alias else documented
+        parts += _write_object(documented, name, 2)
     for name, home in _RETURNED.items():
         parts += _write_object(package[f"{home}.{name}"], name, 2)
     for title in _OPTIONS:
@@ -57,20 +57,20 @@ def _find_home(name: str) -> str:
     return vars(bactrian)["_HOMES"][name]
 
 
-def _write_object(one: Any, name: str, level: int) -> Iterator[str]:
+def _write_object(documented: Any, name: str, level: int) -> Iterator[str]:
     yield f"{'#' * level} `{name}`\n"
-    if one.is_function:
-        yield f"```python\n{_write_signature(one, name)}\n```\n"
-    yield from _write_docstring(one)
-    if one.is_class:
-        yield from _write_members(one)
+    if documented.is_function:
+        yield f"```python\n{_write_signature(documented, name)}\n```\n"
+    yield from _write_docstring(documented)
+    if documented.is_class:
+        yield from _write_members(documented)
 
 
-def _write_signature(one: Any, name: str) -> str:
+def _write_signature(documented: Any, name: str) -> str:
     """Return the signature, an argument a line where it has several."""
     shown: list[str] = []
     star = False
-    for parameter in one.parameters:
+    for parameter in documented.parameters:
         if parameter.name in ("self", "cls"):
             continue
         kind = parameter.kind.value
@@ -84,17 +84,17 @@ def _write_signature(one: Any, name: str) -> str:
         if parameter.default is not None and not kind.startswith("variadic"):
             text += f" = {parameter.default}"
         shown.append(text)
-    result = f" -> {one.returns}" if one.returns else ""
+    result = f" -> {documented.returns}" if documented.returns else ""
     line = f"{name}({', '.join(shown)}){result}"
     if len(line) <= 90:
         return line
     return f"{name}(\n" + "".join(f"    {part},\n" for part in shown) + f"){result}"
 
 
-def _write_docstring(one: Any) -> Iterator[str]:
-    if one.docstring is None:
+def _write_docstring(documented: Any) -> Iterator[str]:
+    if documented.docstring is None:
         return
-    for section in one.docstring.parsed:
+    for section in documented.docstring.parsed:
         match section.kind.value:
             case "text":
                 yield _clean(section.value) + "\n"
@@ -124,26 +124,26 @@ def _write_docstring(one: Any) -> Iterator[str]:
             case "admonition":
                 yield _write_example(section.value.description) + "\n"
             case _:
-                raise ValueError(f"{one.path}: a docstring has a section {section.kind.value!r}")
+                raise ValueError(f"{documented.path}: a docstring has a section {section.kind.value!r}")
 
 
 def _write_example(text: str) -> str:
     return f"```pycon\n{text.strip()}\n```" if text.lstrip().startswith(">>>") else _clean(text)
 
 
-def _write_members(one: Any) -> Iterator[str]:
+def _write_members(documented: Any) -> Iterator[str]:
     fields = [
         member
-        for member in one.members.values()
+        for member in documented.members.values()
         if member.is_attribute and not member.name.startswith("_") and (member.docstring or member.annotation)
     ]
     if fields:
         yield "| attribute | type | meaning |\n|---|---|---|"
         yield "\n".join(_write_field(field) for field in fields) + "\n"
-    for member in one.members.values():
+    for member in documented.members.values():
         called = member.name in ("__len__", "__iter__", "__getitem__")
         if member.is_function and member.docstring and (called or not member.name.startswith("_")):
-            yield f"### `{one.name}.{member.name}`\n"
+            yield f"### `{documented.name}.{member.name}`\n"
             yield f"```python\n{_write_signature(member, member.name)}\n```\n"
             yield from _write_docstring(member)
 

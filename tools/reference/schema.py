@@ -36,7 +36,7 @@ def write_schema() -> str:
     schema: dict[str, Any] = find_recipe_model().model_json_schema()
     definitions: dict[str, Any] = schema["$defs"]
     parts = [_HEAD, "## The recipe\n", *_write_table({**schema, "description": ""})]
-    for name in sorted(definitions, key=lambda one: [*_TABLES, one].index(one)):
+    for name in sorted(definitions, key=lambda definition: [*_TABLES, definition].index(definition)):
         parts += [f"## `{_TABLES.get(name, name)}`\n", *_write_table(definitions[name])]
     return "\n".join(parts)
 
