@@ -95,11 +95,11 @@ KNOWN: dict[str, frozenset[str]] = {
 CORE = ("records", "protocol", "roleplay", "models", "store", "runs")
 """The packages that a session and a run pass through."""
 AT_MOST = {
-    "lines of code": 47_965,
-    "lines of code of the core": 15_475,
-    "files that share their name": 65,
-    "modules of a few lines with one importer": 34,
-    "loops over `one`": 458,
+    "lines of code": 41_875,
+    "lines of code of the core": 13_700,
+    "files that share their name": 0,
+    "modules of a few lines with one importer": 1,  # roleplay/loop.py: short, and the heart of the program
+    "loops over `one`": 0,
 }
 """What may only become less. Lower a number with what you save; raise one only with the reason in the commit."""
 FEW_LINES = 60

@@ -19,8 +19,12 @@ from bactrian.records.text import Text
 from bactrian.records.turn import CriticSettings, Invocation, Message, ToolCall, Toolkit, Usage
 from bactrian.roleplay.critic import build_answer_format, build_ranking_format
 from bactrian.roleplay.endings import default_endings
-from bactrian.roleplay.formats import build_assistant_format, build_small_task_format, build_user_format
 from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.response_formats import (
+    build_assistant_format,
+    build_small_task_format,
+    build_user_format,
+)
 from bactrian.roleplay.role_assignment import find_roles
 from bactrian.roleplay.role_play import build_role_play
 from bactrian.roleplay.setup import new_session

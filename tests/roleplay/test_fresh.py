@@ -10,7 +10,7 @@ from bactrian.api.model_arguments import OwnModel
 from bactrian.models.model import BUILT_IN_MODEL, Request
 from bactrian.protocol.pack import load_pack
 from bactrian.records.session import Role, Session
-from bactrian.roleplay.formats import build_user_format
+from bactrian.roleplay.response_formats import build_user_format
 from bactrian.roleplay.role_play import run_role_play
 from bactrian.roleplay.setup import SMALL_PACK, RolePlaySetup, new_session
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bactrian.protocol.markers import DONE
-from bactrian.roleplay.formats import build_assistant_format, build_user_format
+from bactrian.roleplay.response_formats import build_assistant_format, build_user_format
 from tests.helpers.scenes import scene, script
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.records.session import Role
-from bactrian.roleplay.formats import build_user_format
+from bactrian.roleplay.response_formats import build_user_format
 from bactrian.roleplay.setup import (
     EXAMPLE,
     ROLES,

@@ -31,7 +31,7 @@ from bactrian.records.turn import (
     Use,
 )
 from bactrian.roleplay.agent import Agent
-from bactrian.roleplay.formats import make_object_schema
+from bactrian.roleplay.response_formats import make_object_schema
 
 # The format of a critic's answer: the choice stands alone in the first line, so that it is unambiguous.
 #

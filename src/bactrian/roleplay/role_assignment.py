@@ -16,7 +16,7 @@ from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.session import Role
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Message, Sampling, Usage
-from bactrian.roleplay.formats import make_object_schema
+from bactrian.roleplay.response_formats import make_object_schema
 
 _FRUITLESS = 3  # Consecutive answers without a new role before the search gives up.
 _ROLES_PER_ANSWER = 20  # Most roles requested in one answer.

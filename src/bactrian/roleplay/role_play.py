@@ -28,13 +28,13 @@ from bactrian.roleplay.agent import (
     make_room_for_thoughts,
 )
 from bactrian.roleplay.endings import Rule
-from bactrian.roleplay.formats import (
+from bactrian.roleplay.proposals import choose_turns
+from bactrian.roleplay.response_formats import (
     Fresh,
     build_assistant_format,
     build_small_task_format,
     build_user_format,
 )
-from bactrian.roleplay.proposals import choose_turns
 from bactrian.roleplay.setup import SMALL_PACK, WORD_LIMIT, RolePlaySetup, new_session
 from bactrian.roleplay.start import PlayOrder, end_as_failed, run_scene
 from bactrian.roleplay.tool_turns import use_tools

@@ -30,7 +30,7 @@ from bactrian.records.turn import Sampling, Solution, Speaker, Turn
 from bactrian.roleplay.agent import Agent, Listener
 from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.endings import EndpointRefused, MaxMessages, Rule, TaskDone, find_code
-from bactrian.roleplay.formats import make_object_schema
+from bactrian.roleplay.response_formats import make_object_schema
 from bactrian.roleplay.role_play import find_toolbox, run_role_play
 from bactrian.roleplay.setup import RolePlaySetup, check_tools, new_session
 from bactrian.roleplay.start import (
