@@ -1,4 +1,4 @@
-"""A chat-completions server with canned replies, in a process of its own: ``python -m benchmarks.server PORT LATENCY``.
+"""A chat-completions server with random words, in a process of its own: ``python -m benchmarks.server PORT LATENCY``.
 
 It reads just enough of a request to answer it, so that the client is what is measured.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import sys
 
-INSTRUCTION = (
-    "Instruction: Describe part {0} of the work, with its names and the reasons for {0}.\\nInput: None"
-)
-SOLUTION = (
-    "Solution: Part {0} loads the prices, checks the columns and keeps the mean of {0} days. A second one compares "
-    "the newest price with it and gives a signal; two tests cover an empty history and a constant one.\\nNext request."
-)
+# As long as real replies are, and with new words in each turn: short ones that differ in a number cost the endings
+# nothing, and hid that a call had become dearer by a quarter.
+WORDS = 80
+_VOCABULARY = [
+    "".join(syllables) for syllables in itertools.product(("ba", "ko", "li", "mu", "ne"), repeat=4)
+]
 _END = b"\r\n\r\n"
 
 
@@ -24,9 +24,9 @@ class Conversation(asyncio.BufferedProtocol):
 
     _room = memoryview(bytearray(1 << 16))
 
-    def __init__(self, latency: float, counter: itertools.count[int]) -> None:
+    def __init__(self, latency: float, source: random.Random) -> None:
         self._latency = latency
-        self._counter = counter
+        self._random = source
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
 
@@ -53,9 +53,8 @@ class Conversation(asyncio.BufferedProtocol):
             self._answer(asks)
 
     def _answer(self, asks: bool) -> None:
-        # The words differ from turn to turn, or the conversation would be ended as a loop.
-        word = f"{next(self._counter) * 2654435761 % 2**32:x}"
-        text = (INSTRUCTION if asks else SOLUTION).replace("{0}", word)
+        words = " ".join(self._random.choices(_VOCABULARY, k=WORDS))
+        text = f"Instruction: {words}\\nInput: None" if asks else f"Solution: {words}.\\nNext request."
         body = (
             '{"id":"b","object":"chat.completion","created":1,"model":"bench","choices":[{"index":0,"message":'
             f'{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}],'
@@ -68,9 +67,9 @@ class Conversation(asyncio.BufferedProtocol):
 
 async def serve(port: int, latency: float) -> None:
     """Serve until the process is ended."""
-    counter = itertools.count()
+    source = random.Random(1)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Conversation(latency, counter), "127.0.0.1", port, backlog=2048)
+    server = await loop.create_server(lambda: Conversation(latency, source), "127.0.0.1", port, backlog=2048)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
