@@ -64,7 +64,7 @@ async def test_a_session_that_is_stored_says_that_nothing_new_was_asked(tmp_path
         asked = len(endpoint.requests)
         code, _, complaint = await run(tmp_path, endpoint, *PLAY, "--max-messages", "2", "--out", "talk.md")
         assert (code, len(endpoint.requests)) == (2, asked)
-        assert "talk.md: It exists." in complaint
+        assert "talk.md: This exists already." in complaint
         again = ("--max-messages", "2", "--out", "talk.json")
         code, _, complaint = await run(tmp_path, endpoint, *PLAY, *again)
         assert code == 0, complaint

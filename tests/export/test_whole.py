@@ -104,7 +104,7 @@ async def test_a_killed_export_leaves_nothing_under_the_final_name(tmp_path: Pat
     child.kill()
     assert child.finish() == (b"half\n", b"")
     assert not out.exists()
-    assert all(left.name.endswith(".part") for left in out.parent.iterdir())
+    assert all(left.name.endswith(".bactrian-part") for left in out.parent.iterdir())
     made = await handed(run, form, out)
     assert made["counts"]["sessions"] == 300
 
@@ -116,8 +116,9 @@ async def test_what_is_there_stays_unless_it_is_to_be_replaced(tmp_path: Path) -
     with pytest.raises(InputError, match="exists already"):
         await handed(run, "messages", out)
     assert out.read_text() == "mine"
-    await handed(run, "messages", out, overwrite=True)
-    assert out.read_text() != "mine"
+    with pytest.raises(InputError, match="is not an export"):
+        await handed(run, "messages", out, overwrite=True)
+    assert out.read_text() == "mine"
 
 
 async def test_a_manifest_that_is_in_the_way_stays_too(tmp_path: Path) -> None:

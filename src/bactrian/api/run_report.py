@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from bactrian.analyze.report_page import render_report
 from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
 from bactrian.api.status import read_common_price
 from bactrian.files.atomic import write_atomically
+from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.pricing import make_pricing
 from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.load import list_recipes, load_recipe
@@ -176,7 +176,9 @@ class Report(Mapping[str, Any]):
 
     @use_python_words()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the report as one self-contained HTML page, or as JSON if the name ends with ``.json``.
+        """Write the report as one self-contained HTML page, as PDF or as JSON, by the suffix of ``path``.
+
+        Chromium or Chrome writes the PDF.
 
         Example:
             >>> from pathlib import Path
@@ -185,12 +187,12 @@ class Report(Mapping[str, Any]):
             True
 
         Raises:
-            InputError: the file exists or cannot be written.
+            InputError: the file exists or cannot be written, or its suffix is another one.
         """
         path = Path(path)
+        check_report(path)
         with write_atomically(path, overwrite=overwrite) as stage:
-            text = json.dumps(self.data) if path.suffix == ".json" else self.render_page()
-            (stage / path.name).write_text(text, "utf-8")
+            write_report_file(stage / path.name, self.render_page(), self.data)
 
     def render_page(self) -> str:
         """Return the report as one HTML page.

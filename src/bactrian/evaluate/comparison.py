@@ -21,6 +21,7 @@ from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.comparison_jobs import TITLES
 from bactrian.evaluate.verdicts import JudgedTask, Outcome, read_judged_tasks, read_solutions
 from bactrian.files.atomic import write_atomically
+from bactrian.files.report_file import check_own_report, write_report_file
 from bactrian.records.text import to_line
 from bactrian.stats.bootstrap import RESAMPLES, bootstrap_clusters, bootstrap_ratios, widen_interval
 from bactrian.stats.comparisons import (
@@ -412,9 +413,10 @@ def write_page(path: Path, template: str, report: Json) -> None:
         loader=PackageLoader("bactrian.evaluate", "pages"),
     )
     environment.filters.update(percent=_percent, interval=_interval)
+    check_own_report(path)
     with write_atomically(path, overwrite=True) as folder:
         page = environment.get_template(template).render(report=report)
-        (folder / path.name).write_text(page, "utf-8")
+        write_report_file(folder / path.name, page, report)
 
 
 def _finalize(value: object) -> object:

@@ -245,7 +245,7 @@ def write_study(folder: Path, known: KnownAnswers, base: str, steps: int | None 
         for name, text in files.items():
             _check_file(folder / name, text)
         return
-    with write_atomically(folder / FACTS, overwrite=True) as stage:
+    with write_atomically(folder / FACTS) as stage:
         for name, text in files.items():
             (stage / name).write_text(text, "utf-8")
         (stage / "data").mkdir()

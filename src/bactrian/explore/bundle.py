@@ -26,8 +26,8 @@ from bactrian.explore.library_index import IMPORT_DONE, read_meta, read_signatur
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
 from bactrian.explore.session_lists import ListFilter
-from bactrian.files.atomic import MANIFEST, write_atomically
-from bactrian.files.json_text import parse_json
+from bactrian.files.atomic import check_target, write_atomically
+from bactrian.files.manifest import MANIFEST, list_files, read_manifest
 from bactrian.records.text import to_json
 
 # Rewrites pages for a disk: links lead to files, and what needs a server is taken out.
@@ -149,7 +149,7 @@ async def fetch_page(app: ASGIApp, address: str) -> FetchedPage:
 MOST = 1000
 # The filter that leaves out what was made to study misuse.
 NOT_RED = "-red-team"
-_MADE_BY = "bactrian explore --bundle"
+_FORMAT = "bundle"
 _ASSETS = ("style.css", "page.js", "bundle.js", "icon.svg")
 # Parameters of a conversation's address that show another part of it.
 _VIEWS = ("from", "whole")
@@ -182,7 +182,7 @@ async def write_bundle(
         InputError: the filter is wrong, nothing or too much fits, or the folder contains something else.
         StoreError: a run cannot be read.
     """
-    _check_folder(folder)
+    folder = _check_folder(folder)
     list_filter = replace(ListFilter.read(QueryParams(query.removeprefix("?"))), after="")
     if list_filter.mark == "red-team":
         raise InputError("Conversations that were made to study misuse are not copied.", where="mark")
@@ -195,43 +195,23 @@ async def write_bundle(
         )
         copy = _BundleCopy(build_app(explorer, host="127.0.0.1"), list_filter, explorer.maps)
         rows = await copy.read_rows(most)
-        with write_atomically(folder, overwrite=True, protect=paths) as stage:
-            # Checked again: the folder may have changed while the index was built.
-            target = stage / _check_folder(folder)
+        with write_atomically(folder, overwrite=True, listed=True, protect=paths) as stage:
+            target = stage / _check_folder(folder).name  # again: it may have changed meanwhile
             target.mkdir()
             await copy.write(target, rows, tell)
     return len(rows)
 
 
-def _check_folder(folder: Path) -> str:
-    """Return the name of ``folder``; raise InputError unless it is new, empty, or contains a copy and nothing else."""
-    name = folder.absolute().name
-    if not folder.exists() and not folder.is_symlink():
-        return name
-    where = str(folder)
-    if folder.is_symlink() or not folder.is_dir():
-        raise InputError("This is not a folder.", where=where, next="Name a new folder.")
-    if not any(folder.iterdir()):
-        return name
-    try:
-        content = parse_json((folder / MANIFEST).read_text("utf-8"))
-        known = {MANIFEST, *content["files"]} if content["made_by"] == _MADE_BY else None
-    except (OSError, ValueError, KeyError, TypeError):
-        known = None
-    if known is None:
-        raise InputError(
-            "This folder contains something other than a copy of the explorer.",
-            where=where,
-            next="Name a new folder.",
-        )
-    for file in folder.rglob("*"):
-        if not file.is_dir() and file.relative_to(folder).as_posix() not in known:
-            raise InputError(
-                "This file is not part of the copy, and would be lost.",
-                where=str(file),
-                next="Move it away, or name a new folder.",
-            )
-    return name
+def _check_folder(folder: Path) -> Path:
+    """Return the absolute path of ``folder``; raise InputError unless it is new, empty, or a copy and nothing else."""
+    folder = folder.absolute()
+    check_target(folder, overwrite=True, listed=True)
+    if folder.is_dir() and any(folder.iterdir()):
+        manifest = read_manifest(folder / MANIFEST)
+        if manifest is None or manifest["format"] != _FORMAT:
+            what = "This folder contains something other than a copy of the explorer."
+            raise InputError(what, where=str(folder), next="Name a new folder.")
+    return folder
 
 
 async def _wait_for_index(library: Library, tell: Callable[[str], None]) -> None:
@@ -398,13 +378,12 @@ class _BundleCopy:
         (target / "static" / "rows.js").write_text(f"const ROWS = {text};\n", "utf-8")
 
     def _write_manifest(self, target: Path, count: int) -> None:
-        written = sorted(file.relative_to(target).as_posix() for file in target.rglob("*") if file.is_file())
         content = {
-            "made_by": _MADE_BY,
-            "version": __version__,
+            "bactrian": __version__,
+            "format": _FORMAT,
             "filter": self.list_filter.write(),
             "conversations": count,
-            "files": written,
+            "files": list_files(target.parent),
         }
         (target / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 

@@ -27,7 +27,8 @@ from bactrian.export.manifest import (
 )
 from bactrian.export.redact import Redactor
 from bactrian.export.session_filters import Filters, SessionFilter, Split, locate_group, name_group
-from bactrian.files.atomic import MANIFEST, name_companion, write_atomically
+from bactrian.files.atomic import write_atomically
+from bactrian.files.manifest import MANIFEST, name_companion
 from bactrian.protocol.pack import Pack
 from bactrian.records.run import Finding
 from bactrian.records.session import Kind, Session, find_kind
@@ -94,6 +95,7 @@ async def _export(store: RunStore, options: ExportOptions, on_progress: OnProgre
     with write_atomically(
         options.out,
         overwrite=options.overwrite,
+        listed=True,
         shared=frozenset((DATASET_INFO,)),
         protect=list_run_files(store.path),
     ) as stage:
@@ -301,7 +303,8 @@ async def export_lists(store: RunStore, out: Path, *, overwrite: bool = False) -
         axes: Sequence[Mapping[str, Any]] = recipe["recipe"]["axes"]
         lists = {stored.id: stored.items async for stored in run.item_lists()}
     lists |= {f"{axis['name']}@": axis["given"][: axis["count"]] for axis in axes if _is_complete(axis)}
-    with write_atomically(out, overwrite=overwrite, protect=list_run_files(store.path)) as stage:
+    protect = list_run_files(store.path)
+    with write_atomically(out, overwrite=overwrite, listed=True, protect=protect) as stage:
         target = stage / out.name
         target.mkdir()
         counts = ExportCounts()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any, Literal, cast, get_args
 from bactrian._version import __version__
 from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json
+from bactrian.files.manifest import list_files
 from bactrian.records.session import Session
 from bactrian.records.text import to_code_span, to_json, to_line, to_markdown
 from bactrian.stats.intervals import Proportion
@@ -103,21 +103,8 @@ def build_manifest(options: Mapping[str, Any], counts: ExportCounts) -> dict[str
 
 def write_manifest(manifest: dict[str, Any], folder: Path, path: Path) -> None:
     """Add name, size in bytes and SHA-256 of every file in ``folder`` to the manifest, and write it to ``path``."""
-    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-    manifest["files"] = [
-        {
-            "path": file.relative_to(folder).as_posix(),
-            "bytes": file.stat().st_size,
-            "sha256": _hash_file(file),
-        }
-        for file in files
-    ]
+    manifest["files"] = list_files(folder)
     path.write_text(format_manifest(manifest), "utf-8")
-
-
-def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def format_manifest(manifest: Mapping[str, Any]) -> str:

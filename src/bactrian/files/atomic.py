@@ -1,8 +1,10 @@
 """Atomic writes: the files of an export appear complete or not at all.
 
-Everything is written into a folder beside the target, ``.NAME.….part``, and flushed to disk. One rename to
-``.NAME.….ready`` commits it; then each file moves to its final name. A process that is killed leaves either ``.part``,
-which the next writer of the same target removes, or ``.ready``, which the next writer finishes.
+Everything is written into a folder beside the target, ``.NAME.….bactrian-part``, and flushed to disk. One rename to
+``.NAME.….bactrian-ready`` commits it; then each file moves to its final name. A process that is killed leaves either
+the first, which the next writer of the same target removes, or the second, which the next writer finishes.
+
+What is replaced was written here before: of an export, only files that its manifest lists, with the same content.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bactrian.errors import BactrianError, InputError
+from bactrian.files.manifest import MANIFEST, check_export, delete_export, name_companion
 
-MANIFEST = "manifest.json"
 SQLITE_HEADER = b"SQLite format 3\0"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_REPLACED = ".replaced"  # Folder inside `.ready` that contains the files that were replaced
+_PART, _READY = ".bactrian-part", ".bactrian-ready"
+_REPLACED = ".replaced"  # Folder inside the ready one that contains the folders that were replaced
 
 
 @contextmanager
@@ -29,6 +32,7 @@ def write_atomically(
     target: Path,
     *,
     overwrite: bool = False,
+    listed: bool = False,
     shared: frozenset[str] = frozenset(),
     protect: Iterable[Path] = (),
 ) -> Generator[Path]:
@@ -36,7 +40,9 @@ def write_atomically(
 
     Args:
         target: The file or folder that is written.
-        overwrite: True to replace an existing export, which is never a run.
+        overwrite: True to replace an existing file or export, which is never a run. A folder is replaced only if it
+            contains what its manifest lists and nothing else.
+        listed: True if a manifest lists the new files; then an existing file has to be listed, too.
         shared: Names of files that are always replaced: their writer has kept the existing content.
         protect: Files that are never replaced, whatever name ``target`` uses for them.
 
@@ -46,17 +52,20 @@ def write_atomically(
     """
     target = target.absolute()
     protected = tuple(protect)
-    check_replaceable(target, protected)
-    _sweep(target)
-    _check(target, overwrite=overwrite)
+
+    def check(path: Path) -> None:
+        check_replaceable(path, protected)
+        is_shared = path.name in shared
+        check_target(path, overwrite=overwrite or is_shared, listed=listed and not is_shared)
+
+    with _explain_os_errors(target):
+        _sweep(target, listed=listed, shared=shared)
+        check(target)
     with _explain_os_errors(target), _open_stage(target) as stage:
         try:
             yield stage
-            names = [file.name for file in stage.iterdir()]
-            for name in names:
-                check_replaceable(target.with_name(name), protected)
-                if name not in shared:
-                    _check(target.with_name(name), overwrite=overwrite)
+            for file in stage.iterdir():
+                check(target.with_name(file.name))
             _flush(stage)
             _finish(_commit(stage), target)
         except OSError as error:
@@ -66,15 +75,10 @@ def write_atomically(
             raise
 
 
-def name_companion(target: Path, ending: str) -> str:
-    """Return the name of a file that accompanies ``target`` in the same folder."""
-    return f"{target.name}.{ending}"
-
-
 @contextmanager
 def _open_stage(target: Path) -> Generator[Path]:
     """Create the folder to write in and lock it, so that no other process removes it as a leftover."""
-    stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_PART, dir=target.parent))
     handle = _lock_folder(stage)
     try:
         stage.chmod(0o777 & ~_umask())
@@ -100,7 +104,7 @@ def _lock_folder(folder: Path) -> int | None:
 
 def _commit(stage: Path) -> Path:
     """Mark the written files as complete. From here on this process, or the next one, finishes the write."""
-    ready = stage.with_suffix(".ready")
+    ready = stage.with_suffix(_READY)
     stage.rename(ready)
     _flush_folder(ready.parent)
     return ready
@@ -108,36 +112,49 @@ def _commit(stage: Path) -> Path:
 
 def _finish(ready: Path, target: Path) -> None:
     """Move each file of ``ready`` to its final name, the target first and its manifest last."""
-    folder = target.parent
+    folder, replaced = target.parent, ready / _REPLACED
     staged = [file.name for file in ready.iterdir() if file.name != _REPLACED]
     for name in sorted(staged, key=lambda name: _rank(name, target)):
         new, final = ready / name, folder / name
         if final.exists() and (final.is_dir() or new.is_dir()):
             # Only a file can replace a file in one step.
-            (ready / _REPLACED).mkdir(exist_ok=True)
-            final.rename(ready / _REPLACED / name)
+            replaced.mkdir(exist_ok=True)
+            listing = final.with_name(name_companion(final, MANIFEST))
+            if listing.exists():  # it may be replaced before the old files are deleted
+                keep = shutil.copyfile if listing.name in staged else shutil.move
+                keep(listing, replaced / listing.name)
+            final.rename(replaced / name)
         new.replace(final)
     _flush_folder(folder)
-    shutil.rmtree(ready, ignore_errors=True)
+    if replaced.exists():
+        for old in sorted(replaced.iterdir(), key=lambda old: _rank(old.name, target)):
+            delete_export(old)
+        with suppress(OSError):  # what came into the old folder in between stays
+            replaced.rmdir()
+    with suppress(OSError):
+        ready.rmdir()
 
 
-def _sweep(target: Path) -> None:
+def _sweep(target: Path, *, listed: bool, shared: frozenset[str]) -> None:
     """Finish or remove leftovers of processes that were killed while writing ``target``."""
-    leftover = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}\.(part|ready)")
+    leftover = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}({_PART}|{_READY})")
     try:
         leftovers = [path for path in target.parent.iterdir() if leftover.fullmatch(path.name)]
     except OSError:
         return
     for path in leftovers:
-        with suppress(OSError):
+        # An InputError: something else has come to the target since, and stays there.
+        with suppress(OSError, InputError):
             handle = None if path.is_symlink() or not path.is_dir() else _lock_folder(path)
             if handle is None:
                 continue
             try:
-                if path.suffix == ".ready":
-                    _finish(path, target)
-                else:
+                if path.suffix == _PART:
                     shutil.rmtree(path, ignore_errors=True)
+                    continue
+                for name in {file.name for file in path.iterdir()} - {_REPLACED}:
+                    check_target(target.with_name(name), overwrite=True, listed=listed and name not in shared)
+                _finish(path, target)
             finally:
                 os.close(handle)
 
@@ -147,34 +164,32 @@ def _rank(name: str, target: Path) -> tuple[bool, bool, str]:
     return (name != target.name, name.endswith(MANIFEST), name)
 
 
-def _check(path: Path, *, overwrite: bool) -> None:
+def check_target(path: Path, *, overwrite: bool = False, listed: bool = False, is_file: bool = False) -> None:
+    """Check that ``path`` can be written as :func:`write_atomically` does it; with ``is_file``, as one file.
+
+    Raises:
+        InputError: it cannot, or what is there would be lost.
+    """
     where = str(path)
+    if path.name in ("", ".", ".."):
+        raise InputError("This is no name of a file or folder.", where=where, next="Write its name.")
     if not path.parent.is_dir():
         raise InputError(f"There is no folder {path.parent}.", where=where, next="Create it first.")
     if not path.exists() and not path.is_symlink():
         return
     if not overwrite:
         raise InputError("This exists already.", where=where, next="Use --overwrite, or another name.")
-    if path.is_symlink() or not (path.is_dir() or path.is_file()):
+    if path.is_symlink() or not (path.is_file() or (path.is_dir() and not is_file)):
         raise InputError("This is not a regular file or folder.", where=where, next="Use another name.")
-    if any(map(_is_database, path.rglob("*") if path.is_dir() else [path])):
-        raise InputError(
-            "This is a database or contains one, such as a run.", where=where, next="Use another name."
-        )
-    if path.is_dir() and not _is_export(path):
-        raise InputError(
-            "This folder contains something other than an export.", where=where, next="Use another name."
-        )
-
-
-def _is_database(path: Path) -> bool:
-    """Return True for a file of SQLite, which no export is: it may be the run that another run was made from."""
-    return path.is_file() and path.suffix != ".json" and is_sqlite_file(path)
-
-
-def _is_export(folder: Path) -> bool:
-    has_manifest = (folder / MANIFEST).exists() or folder.with_name(name_companion(folder, MANIFEST)).exists()
-    return has_manifest or not any(folder.iterdir())
+    if path.is_file() and is_sqlite_file(path):
+        raise InputError("This is a database, such as a run.", where=where, next="Use another name.")
+    if path.is_dir():
+        for kind, folder in (("working", Path.cwd()), ("home", Path.home())):
+            if any(is_same_file(path, inner) for inner in (folder, *folder.parents)):
+                what = f"The {kind} folder is this folder or lies in it."
+                raise InputError(what, where=where, next="Use another name.")
+    if listed or path.is_dir():
+        check_export(path)
 
 
 def _flush(folder: Path) -> None:

@@ -161,7 +161,7 @@ def recover(path: Path, out: Path) -> RecoveryReport:
     if not path.is_file():
         raise InputError("There is no such run.", where=str(path), next="Check the path.")
     with suppress(FileNotFoundError):
-        out.stat()  # Path.exists() would take a path that cannot be a file, such as one that is too long, for a new one
+        out.lstat()  # Path.exists() would take a path that cannot be a file, such as a too long one, for a new one
         raise InputError("This file exists.", where=str(out), next="Give a new file for --out.")
     check_replaceable(out, list_run_files(path))
     folder = out.absolute().parent

@@ -115,6 +115,7 @@ def find_measured_step(folders: Sequence[StageFolder]) -> Mapping[str, Any] | No
 OnEvent = Callable[[Mapping[str, Any]], None]  # Receives what happens: dictionaries with the key `event`
 _LOCK = ".lock"
 _WORKER_LOG = "worker.log"
+_UNPREPARED = ".unprepared"  # Marks a folder that was empty and has no plan yet
 # Settings of a training that may differ when it is resumed: they change time and memory only.
 _FREE = frozenset(("per_device", "checkpointing", "save_minutes", "devices", "accelerate", "tf32"))
 
@@ -197,6 +198,7 @@ async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> dict[str, A
         tell({"event": "reading"})
         data = await prepare_data(recipe, folders[1:])
         write_json(out / PLAN, {"bactrian": bactrian.__version__, "recipe": content, "data": data})
+        (out / _UNPREPARED).unlink()
     if not has_base:
         async with aclosing(run_worker(("prepare", str(out)), out / _WORKER_LOG)) as events:
             async for event in events:
@@ -330,7 +332,9 @@ def _strip_free(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_unused(out: Path) -> None:
     """Raise InputError if the folder contains something other than an unfinished preparation."""
-    known = ("data", _LOCK, _WORKER_LOG, "00-base", f".{PLAN}.part")
+    known = {_LOCK, _WORKER_LOG, f".{PLAN}.part"}
+    if (out / _UNPREPARED).exists():  # so the data was written here, and its plan was not
+        known |= {"data", _UNPREPARED}
     strange = [path.name for path in out.iterdir() if path.name not in known]
     if strange:
         (out / _LOCK).unlink(missing_ok=True)  # the folder is left as it was
@@ -339,6 +343,7 @@ def _check_unused(out: Path) -> None:
             where=str(out),
             next="Name a new folder with --out.",
         )
+    (out / _UNPREPARED).touch()
     shutil.rmtree(out / "data", ignore_errors=True)
 
 

@@ -42,6 +42,7 @@ from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.errors import InputError
 from bactrian.files.atomic import is_same_file, write_atomically
+from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.budget import Budget as BudgetedModel
 from bactrian.models.budget import UsageMeter
 from bactrian.models.limits import ConcurrencyLimit
@@ -123,6 +124,8 @@ def analyze(
     """Report endings, behaviours and costs of a run, or compare several runs."""
     if findings is not None and page is not None and is_same_file(findings, page):
         raise InputError("This file is named twice.", where=str(page), next="Name another one.")
+    if page is not None:
+        check_report(page)
     if judging.judge is not None and others:
         raise InputError("A judge works on one run only.", where="--judge", next="Leave the other runs out.")
     if judging.judge is None and judging.sample is not None:
@@ -166,7 +169,7 @@ def analyze(
                 if file is not None:
                     _write_findings(file, kept, answers)
             if page_file is not None:
-                page_file.write_text(report.render_page(), "utf-8")
+                write_report_file(page_file, report.render_page(), report.data)
         if json:
             print(jsonlib.dumps(dict(report.data)))
         else:

@@ -64,6 +64,7 @@ from bactrian.evaluate.invitations import (
 from bactrian.evaluate.known_answers import NOTHING, choose_size
 from bactrian.evaluate.question_sets import SETS, ask_questions, load_questions, write_questions
 from bactrian.evaluate.votes import find_study, read_tally, read_votes
+from bactrian.files.report_file import check_own_report
 from bactrian.models.open import ModelOptions, open_model
 from bactrian.models.retry import Retry
 from bactrian.options import (
@@ -135,6 +136,8 @@ class _Evaluation:
         self.flags = flags
         self.as_json: bool = flags.get("as_json", False)
         self.forecast: ForecastFunction | None = self._forecast if flags.get("forecast") else None
+        if (page := flags.get("report")) is not None:
+            check_own_report(page)
 
     def make_series(self) -> RunSeries:
         """Return the series of its runs."""

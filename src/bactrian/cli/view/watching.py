@@ -17,7 +17,7 @@ from bactrian.cli.terminal.console import open_progress
 from bactrian.cli.terminal.keyboard import add_person
 from bactrian.cli.view.conversation_view import ConversationView
 from bactrian.errors import BudgetReached, InputError
-from bactrian.files.atomic import write_atomically
+from bactrian.files.atomic import check_target, write_atomically
 from bactrian.models.budget import UsageMeter
 from bactrian.models.open import ModelOptions
 from bactrian.options import JSON, OUT, OVERWRITE, RUN, Option
@@ -76,12 +76,7 @@ class OutputFlags:
                 where=str(out),
                 next="Name a file that ends in .md, .html or .json.",
             )
-        if out.is_dir() or (out.exists() and not self.overwrite):
-            raise InputError("It exists.", where=str(out), next="Name another file, or give --overwrite.")
-        if not out.absolute().parent.is_dir():
-            raise InputError(
-                "Its folder does not exist.", where=str(out), next="Make the folder, or name another."
-            )
+        check_target(out.absolute(), overwrite=self.overwrite, is_file=True)
 
 
 class PlayKeeper:
@@ -228,7 +223,7 @@ class PlayKeeper:
         from bactrian.api.selection import write_sessions
 
         sessions = [part.session for part in self._sessions if part.session is not None]
-        with write_atomically(out, overwrite=True) as stage:
+        with write_atomically(out, overwrite=self._flags.overwrite) as stage:
             (stage / out.name).write_text(write_sessions(sessions, out.suffix), "utf-8")
 
     @property

@@ -50,7 +50,7 @@ BUILT_IN = Weights(
     download=92_871_040,
 )
 
-_STALE = "fetch-"
+_STALE = ".bactrian-fetch-"  # Begins the folders of downloads, which a killed process may leave
 _LONGEST_FETCH = 3600.0  # Seconds that one process waits while another one downloads
 
 
