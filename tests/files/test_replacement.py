@@ -13,7 +13,7 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.evaluate.comparison import write_page
 from bactrian.files.atomic import write_atomically
-from bactrian.files.manifest import list_files
+from bactrian.files.replacement import list_files
 from tests.helpers.exports import handed
 from tests.helpers.runs import make_run, session
 

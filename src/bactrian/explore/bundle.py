@@ -27,7 +27,7 @@ from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
 from bactrian.explore.session_lists import ListFilter
 from bactrian.files.atomic import check_target, write_atomically
-from bactrian.files.manifest import MANIFEST, list_files, read_manifest
+from bactrian.files.replacement import MANIFEST, list_files, read_manifest
 from bactrian.records.text import to_json
 
 # Rewrites pages for a disk: links lead to files, and what needs a server is taken out.

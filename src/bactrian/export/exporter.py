@@ -28,7 +28,7 @@ from bactrian.export.manifest import (
 from bactrian.export.redact import Redactor
 from bactrian.export.session_filters import Filters, SessionFilter, Split, locate_group, name_group
 from bactrian.files.atomic import write_atomically
-from bactrian.files.manifest import MANIFEST, name_companion
+from bactrian.files.replacement import MANIFEST, name_companion
 from bactrian.protocol.pack import Pack
 from bactrian.records.run import Finding
 from bactrian.records.session import Kind, Session, find_kind

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast, get_args
 from bactrian._version import __version__
 from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json
-from bactrian.files.manifest import list_files
+from bactrian.files.replacement import list_files
 from bactrian.records.session import Session
 from bactrian.records.text import to_code_span, to_json, to_line, to_markdown
 from bactrian.stats.intervals import Proportion

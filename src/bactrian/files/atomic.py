@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.files.manifest import MANIFEST, check_export, delete_export, name_companion
+from bactrian.files.replacement import MANIFEST, check_export, delete_export, name_companion
 
 SQLITE_HEADER = b"SQLite format 3\0"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
