@@ -461,9 +461,7 @@ class ResumeOptions(TypedDict, total=False):
     base_url: BaseUrl
     send_keys_to: Annotated[
         Sequence[str],
-        Option(
-            "--send-keys-to", "Address in the run that may receive your key. Can be repeated.", default=()
-        ),
+        Option("--send-keys-to", "Address that the run may ask, with your key. Can be repeated.", default=()),
     ]
     retry_failed: RetryFailed
     tools: Annotated[

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import aclosing
 from copy import copy
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from bactrian.api.arguments import OWN, ToolsLike, check_base_url, describe_options, read_tools
 from bactrian.api.bridge import run_sync
 from bactrian.api.collector import SessionCollector, yield_from_task
+from bactrian.api.endpoints import find_addresses, read_play_terms, use_run_terms
 from bactrian.api.model_arguments import LOCAL, ChosenModels, ModelLike, choose_models, open_access
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.models.open import ModelOptions
@@ -214,12 +215,14 @@ def order_session(
     options: PlayOptions,
     name: str | None = None,
     distrusted: frozenset[str] = frozenset(),
+    confirmed: Collection[str] | None = None,
 ) -> SessionOrder | EmbodiedOrder:
     """Combine the arguments of :func:`play` into one order, which a command may change before it is played.
 
     Args:
         name: The id of the stored session to continue.
         distrusted: Models of a file of unknown origin: a key goes to none of the addresses in their names.
+        confirmed: To resume, the addresses that a person allows.
 
     Raises:
         InputError: an argument cannot be used.
@@ -240,6 +243,9 @@ def order_session(
     agents = ("user", "assistant") if alone else (*AGENTS, CRITIC) if critic else AGENTS
     chosen = choose_models(agents, model, models)
     check_base_url(options.get("base_url"), chosen.names.values())
+    where = Path(run) if run is not None else None
+    terms = read_play_terms(where, idea, chosen.names, name)
+    options = cast("PlayOptions", use_run_terms(options, chosen.names.values(), terms, confirmed=confirmed))
     access = open_access(options, chosen, distrusted)
     if access.base_url is not None:
         options["base_url"] = access.base_url  # stored with the session, which is resumed there
@@ -251,12 +257,12 @@ def order_session(
         stored_tools[OWN] = True
     command: dict[str, Any] = {
         **describe_options({**options, "embodied": embodied and roles[0].name}),
+        "addresses": find_addresses(chosen.names.values(), access.base_url),
         "idea": idea,
         "assistant": asdict(roles[0]),
         "models": dict(chosen.names),
         **stored_tools,
     }
-    where = Path(run) if run is not None else None
     if alone:
         from bactrian.roleplay.alone import EmbodiedOrder
 
@@ -368,7 +374,9 @@ def order_society(
     *,
     endings: str = "default",
     name: str | None = None,
+    run: Path | None = None,
     distrusted: frozenset[str] | None = None,
+    confirmed: Collection[str] | None = None,
 ) -> tuple[SocietyRun, ModelOptions]:
     """Combine a society, by its name or file, with the options of a command, and return it with its models.
 
@@ -380,7 +388,9 @@ def order_society(
         options: The other options.
         endings: As a list of codes.
         name: The id of a stored session to continue.
+        run: The run that stores it.
         distrusted: To resume, the models whose addresses nobody confirmed.
+        confirmed: To resume, the addresses that a person allows.
 
     Raises:
         InputError: the society or an option cannot be used.
@@ -402,11 +412,14 @@ def order_society(
         check_base_url(options.get("base_url"), names.values())
         # A society's file may come from another person: the addresses in it get no key.
         distrusted = frozenset(names.values()) - {usual, *models.values()}
+    task = idea or content.task
+    terms = read_play_terms(run, task, names, None)
+    options = cast("SocietyOptions", use_run_terms(options, names.values(), terms, confirmed=confirmed))
     access = open_access(options, ChosenModels(names), distrusted)
     rules, paper = read_endings(endings)
-    task = idea or content.task
     command: dict[str, Any] = {
         **describe_options({**options, "base_url": access.base_url}),
+        "addresses": find_addresses(names.values(), access.base_url),
         "endings": endings,
         "society": society,
         "content": content.model_dump(mode="json", exclude_none=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from bactrian.api.arguments import check_base_url, check_unattended, describe_run
 from bactrian.api.bridge import run_sync
+from bactrian.api.endpoints import find_addresses, read_terms, use_run_terms
 from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
@@ -225,8 +226,9 @@ def build_run_order(
     endings: EndingLike | Iterable[EndingLike] = (),
     sources: Mapping[str, ListSourceLike] | None = None,
     options: GenerateOptions,
+    reads: Iterable[Path] = (),
 ) -> RunOrder:
-    """Combine the arguments of :func:`generate` into one order.
+    """Combine the arguments of :func:`generate` into one order. It ``reads`` these runs besides those of its jobs.
 
     Raises:
         InputError: an argument cannot be used.
@@ -270,7 +272,27 @@ def build_run_order(
         raise InputError("A sample has its own number of jobs.", where="sample", next="Leave the limit out.")
     limit = filled["sample"] if limit is None else limit
     run_options = {**options, "limit": limit, "budget": budget}
+    run_options = use_terms_of_runs(plan, Path(run), run_options, reads)
     return build_order(plan, Path(run), run_options, chosen.objects, sources or {})
+
+
+def use_terms_of_runs(
+    plan: Plan,
+    run: Path,
+    options: Mapping[str, Any],
+    reads: Iterable[Path] = (),
+    confirmed: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """Return ``options`` with the endpoint of the run, or of those that its jobs read.
+
+    Raises:
+        InputError: a conversation would go to another host, or a key to an address that a file names.
+        StoreError: a run cannot be read.
+    """
+    origin = options.get("origin")
+    inputs = (*find_job_kind(plan.recipe)(plan).list_inputs(), *reads, *([Path(origin)] if origin else ()))
+    sources = [read_terms(path) for path in dict.fromkeys(inputs) if path != run]
+    return use_run_terms(options, plan.models.values(), read_terms(run), sources, confirmed)
 
 
 def build_order(
@@ -287,6 +309,7 @@ def build_order(
     """
     filled = fill_defaults(options, GenerateArguments)
     access = build_model_options(options)
+    addresses = find_addresses(plan.models.values(), access.base_url)
     budget, origin = options.get("budget"), options.get("origin")
     prices = choose_prices(plan.models.values(), filled["price"], access.base_url, objects, budget=budget)
     return RunOrder(
@@ -299,7 +322,9 @@ def build_order(
         filled["retry_failed"],
         None if origin is None else Path(origin),
         sources,
-        describe_run({**options, "sources": list(sources), "base_url": access.base_url}),
+        describe_run(
+            {**options, "sources": list(sources), "base_url": access.base_url, "addresses": addresses}
+        ),
         spread=read_spread(options, plan.seed),
         keep_tasks=filled["keep_tasks"],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +10,11 @@ from typing import Any
 
 from bactrian.api.arguments import OWN, ToolLike
 from bactrian.api.conversation import order_session, order_society
-from bactrian.api.dataset import build_order, check_runs_code
+from bactrian.api.dataset import build_order, check_runs_code, use_terms_of_runs
+from bactrian.api.endpoints import confirm_addresses, find_foreign
 from bactrian.api.selection import find_session
 from bactrian.errors import InputError
-from bactrian.models.http import is_loopback, read_address
 from bactrian.models.open import ModelOptions
-from bactrian.models.providers import load_providers, split_name
 from bactrian.options import Critic, PlayOptions, ResumeOptions, SocietyOptions, read_fields
 from bactrian.recipes.load import read_recipe_content
 from bactrian.recipes.schema import Recipe
@@ -152,8 +150,10 @@ def build_resume_order(stored: StoredRun, run: Path, chosen: ResumeOptions) -> R
             next=f"Name its recipe: bactrian generate RECIPE --run {shlex.quote(str(run))}",
         )
     check_runs_code(stored.recipe, allowed=chosen.get("run_code", False), flag="--yes")
-    trusted = _confirm_addresses(stored.plan.models.values(), options, chosen, str(run))
+    confirmed = _list_confirmed(chosen)
+    trusted = confirm_addresses(stored.plan.models.values(), None, run, confirmed)
     plan = replace(stored.plan, distrusted=stored.plan.distrusted - trusted)
+    options = use_terms_of_runs(plan, run, options, confirmed=confirmed)
     return build_order(plan, run, {**options, "retry_failed": chosen.get("retry_failed", False)})
 
 
@@ -175,8 +175,8 @@ def build_resume_session(
             next="Make the same call of bactrian.play again; it resumes.",
         )
     models: Mapping[str, str] = stored["models"]
-    options = _merge(stored, chosen)
-    distrusted = frozenset(models.values()) - _confirm_addresses(models.values(), options, chosen, str(run))
+    options, confirmed = _merge(stored, chosen), _list_confirmed(chosen)
+    distrusted = frozenset(models.values()) - confirm_addresses(models.values(), None, run, confirmed)
     declaration = SocietyOptions if "society" in stored else PlayOptions
     kept: Any = {name: value for name, value in options.items() if name in read_fields(declaration)}
     if "society" in stored:
@@ -188,7 +188,9 @@ def build_resume_session(
             kept,
             endings=stored.get("endings", "default"),
             name=stored.get("name"),
+            run=run,
             distrusted=distrusted,
+            confirmed=confirmed,
         )
     role = Role(**stored["assistant"])
     if "embodied" in stored:
@@ -206,12 +208,18 @@ def build_resume_session(
         options=kept,
         name=command.session,
         distrusted=distrusted,
+        confirmed=confirmed,
     )
 
 
 def _merge(stored: Mapping[str, Any], chosen: ResumeOptions) -> dict[str, Any]:
-    """Return the stored options, changed by those ``chosen`` now."""
-    return {**stored, **{name: value for name, value in chosen.items() if value is not None}}
+    """Return the stored options, changed by those ``chosen`` now; the address is chosen with the terms of the run."""
+    changes = {name: value for name, value in chosen.items() if value is not None}
+    return {**stored, "base_url": None, **changes}
+
+
+def _list_confirmed(chosen: ResumeOptions) -> tuple[str, ...]:
+    return tuple(filter(None, (*chosen.get("send_keys_to", ()), chosen.get("base_url"))))
 
 
 def find_command(commands: Iterable[Command], session: str) -> Command | None:
@@ -237,47 +245,9 @@ def write_resume_command(run: Path, stored: StoredRun) -> str | None:
     if stored.needs_limit:
         parts += ["--limit", str(stored.recipe.size)]
     base_url = stored.options.get("base_url")
-    for address in _find_foreign(stored.plan.models.values(), base_url):
+    for address in find_foreign(stored.plan.models.values(), base_url):
         parts += ["--send-keys-to", address]
     return shlex.join(parts)
-
-
-def _confirm_addresses(
-    names: Iterable[str], options: Mapping[str, Any], chosen: ResumeOptions, where: str
-) -> frozenset[str]:
-    """Return the names of models whose addresses a person confirmed.
-
-    Raises:
-        InputError: a key would go to an address that nobody confirmed.
-    """
-    names = tuple(names)
-    confirmed = {*chosen.get("send_keys_to", ()), chosen.get("base_url"), os.environ.get("OPENAI_BASE_URL")}
-    foreign = _find_foreign(names, options.get("base_url"))
-    if unconfirmed := [address for address in foreign if address not in confirmed]:
-        raise InputError(
-            f"The run names the address {unconfirmed[0]}, and your key goes there only if you say so.",
-            where=where,
-            next=f"If you trust it: --send-keys-to {shlex.quote(unconfirmed[0])}",
-        )
-    parts = ((name, split_name(name)) for name in names)
-    return frozenset(name for name, part in parts if part is not None and part.address in confirmed)
-
-
-def _find_foreign(names: Iterable[str], base_url: str | None) -> list[str]:
-    """Return the addresses that a stored run names, that are not of their provider, and that a key would go to."""
-    providers = load_providers()
-    foreign: list[str] = []
-    for name in dict.fromkeys(names):
-        parts = split_name(name)
-        row = None if parts is None else providers.get(parts.provider)
-        if parts is None or row is None:
-            continue
-        address = parts.address or (base_url if row.name == "openai" else None)
-        key = os.environ.get(row.key or "", "")
-        if address is None or not key or row.is_at(address) or is_loopback(read_address(address).host):
-            continue
-        foreign.append(address)
-    return list(dict.fromkeys(foreign))
 
 
 def _find_tools(

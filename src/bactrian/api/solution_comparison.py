@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -59,8 +59,11 @@ def order_questions(
     path: Path,
     models: Mapping[str, ModelLike | None],
     options: SpendingOptions,
+    reads: Iterable[Path] = (),
 ) -> RunOrder:
     """Return the order of a run of an evaluation. Of ``models``, the one without a name is for all agents.
+
+    ``reads`` are the runs whose conversations it goes back to, besides those that its jobs name.
 
     Raises:
         InputError: a model or an option cannot be used.
@@ -80,6 +83,7 @@ def order_questions(
         limit=None,
         budget=options.get("budget"),
         options=cast("GenerateOptions", run_options),
+        reads=reads,
     )
 
 
@@ -101,19 +105,29 @@ class RunSeries:
         self.code = 0  # The highest exit code of the runs so far
         self._budget = None if forecast else options.get("budget")
         self._tokens = options.get("max_tokens")
+        self._spending = options
         self._run = run
         self._last: RunOrder | None = None
 
-    async def run(self, title: str, recipe: Recipe, path: Path, models: Mapping[str, ModelLike]) -> None:
+    async def run(
+        self,
+        title: str,
+        recipe: Recipe,
+        path: Path,
+        models: Mapping[str, ModelLike],
+        reads: Iterable[Path] = (),
+    ) -> None:
         """Run what is left of ``recipe`` in the file ``path``, within the limits that earlier runs left.
+
+        ``reads`` are the runs whose conversations it goes back to.
 
         Raises:
             InputError: a model or an option cannot be used.
             BudgetReached: a limit is used up; what was paid for is stored.
         """
         self._subtract()
-        left: Any = {**self.options, "budget": self._budget, "max_tokens": self._tokens}
-        order = order_questions(recipe, path, models, left)
+        left: Any = {**self._spending, "budget": self._budget, "max_tokens": self._tokens}
+        order = order_questions(recipe, path, models, left, reads)
         if self.forecast is not None:
             await self.forecast(order, title)
             return
@@ -147,6 +161,7 @@ class SolutionPlan:
     models: Mapping[str, ModelLike]  # By way
     pairs: Sequence[tuple[Way, Way]]
     tasks: int
+    reads: Sequence[Path] = ()  # The runs of the conversations
     single_answer: bool = False  # True if each task has one right answer, so that judges solve it first
 
     @property
@@ -173,14 +188,14 @@ async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series
     """
     options = series.options
     check_base_url(options["base_url"], map(name_model, (*plan.models.values(), *judges)))
-    await series.run("Solutions", plan.recipe, plan.solutions, plan.models)
+    await series.run("Solutions", plan.recipe, plan.solutions, plan.models, plan.reads)
     style: Style = "math" if options["math"] or plan.single_answer else "general"
     verdicts: dict[str, Path] = {}
     for judge in judges:
         name = name_model(judge)
         recipe = build_verdict_recipe(plan.solutions, plan.pairs, plan.tasks, style, options["repeats"])
         verdicts[name] = name_verdicts(plan.folder, name, style)
-        await series.run(f"Verdicts of {name}", recipe, verdicts[name], {"judge": judge})
+        await series.run(f"Verdicts of {name}", recipe, verdicts[name], {"judge": judge}, plan.reads)
     return ComparedRuns(plan.solutions, verdicts)
 
 
@@ -285,6 +300,7 @@ async def _plan_role_plays(
         {way: extractor if way in ("extraction", "against") else model for way in ways},
         list(combinations(ways, 2)),
         len(drawn),
+        [source, *([against] if against else ())],
     )
 
 

@@ -10,7 +10,7 @@ from bactrian.store.locations import (
     name_run,
 )
 from bactrian.store.lock import is_locked
-from bactrian.store.store import Rows, RunStore, open_kept_run, open_store
+from bactrian.store.store import Rows, RunStore, open_kept_run, open_store, read_making
 
 __all__ = [
     "Rows",
@@ -25,4 +25,5 @@ __all__ = [
     "name_run",
     "open_kept_run",
     "open_store",
+    "read_making",
 ]

@@ -6,7 +6,7 @@ import asyncio
 import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +27,14 @@ from bactrian.records.run import (
 )
 from bactrian.records.session import IMPORTED, Ending, Session, infer_kind
 from bactrian.records.turn import Decision, Deliberation, Proposal, ToolCall, ToolResult, Turn, Usage
-from bactrian.store.database import IS_OPEN, check_file, connect, explain_errors, find_readable
+from bactrian.store.database import (
+    IS_OPEN,
+    check_file,
+    connect,
+    explain_errors,
+    find_readable,
+    open_for_reading,
+)
 from bactrian.store.filesystem import follow_link
 from bactrian.store.locations import list_play_files
 from bactrian.store.lock import lock_run
@@ -81,6 +88,7 @@ _END = make_update("sessions", _ENDING, "id = ? AND (ending IS NULL OR ending IN
 _REOPEN = make_update("sessions", _ENDING, "id = ? AND ending = 'max_messages'", "NULL")
 _SAVE_RESULT = make_update("tools", RESULT.names, "session = ? AND number = ? AND round = ? AND place = ?")
 _REMOVE_MARK = make_delete("marks", "session = ? AND mark = ?")
+_FROZEN = "SELECT recipe FROM run"
 _FREEZE = make_insert("run", ("row", "recipe", "created"))
 _EXTEND = make_update("run", ("recipe",), '"row" = 1')
 # The failed sessions after a row, each with its row and its last failed call.
@@ -294,7 +302,7 @@ class RunStore:
 
     async def recipe(self) -> dict[str, Any] | None:
         """Return what the run is made from; None if it was not made from a recipe."""
-        rows = await self._query("SELECT recipe FROM run")
+        rows = await self._query(_FROZEN)
         return from_json(rows[0][0]) if rows else None
 
     async def save_list(self, items: ItemList) -> None:
@@ -443,6 +451,23 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
             # The last connection to close deletes the write-ahead log if it has write access.
             connections.close()
             await writer.close()
+
+
+def read_making(path: Path) -> tuple[list[Command], dict[str, Any] | None]:
+    """Return the commands that worked on a run, the oldest first, and what it is made from; nothing of a missing file.
+
+    Raises:
+        InputError: the file is not a run.
+        StoreError: the run is damaged.
+    """
+    if not path.exists():
+        return [], None
+    path = follow_link(path)
+    check_file(path, create=False)
+    with find_readable(path) as source, explain_errors(path), closing(open_for_reading(source)) as connection:
+        commands = fetch(connection, COMMANDS.select('ORDER BY "row"'), ())
+        frozen = fetch(connection, _FROZEN, ())
+    return list(map(COMMANDS.read, commands)), from_json(frozen[0][0]) if frozen else None
 
 
 @asynccontextmanager

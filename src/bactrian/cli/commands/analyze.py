@@ -30,8 +30,9 @@ from bactrian.analyze.judge import (
     sample_turns,
 )
 from bactrian.analyze.measure import measure
-from bactrian.analyze.report import Prices, check_installed
+from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
+from bactrian.api.endpoints import read_terms, use_run_terms
 from bactrian.api.run_report import add_judgements, read_report
 from bactrian.api.selection import merge_installed
 from bactrian.api.status import read_common_price
@@ -44,7 +45,7 @@ from bactrian.errors import InputError
 from bactrian.files.atomic import is_same_file, write_atomically
 from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.budget import Budget as BudgetedModel
-from bactrian.models.budget import UsageMeter
+from bactrian.models.budget import Price, UsageMeter
 from bactrian.models.limits import ConcurrencyLimit
 from bactrian.models.open import ModelOptions, open_model
 from bactrian.models.pricing import make_pricing
@@ -138,7 +139,7 @@ def analyze(
     if run_code:
         choose_tier()
     installed = merge_installed((CODE_FAILS,) if run_code else ())
-    access = read_model_options(judging.base_url, judging.judge) if judging.judge else None
+    judge = _open_judge(run_file, judging) if judging.judge else None
 
     async def work() -> int:
         runs = (run_file, *(others or ()))
@@ -161,10 +162,8 @@ def analyze(
             parts = [(run_file, await _measure(run_file, keep, installed, quiet=quiet))]
             parts += [(run, await _measure(run, None, installed, quiet=quiet)) for run in runs[1:]]
             report = await read_report(parts, prices, installed, conversations=page is not None)
-            if access is not None:
-                judged, answers = await _judge(
-                    run_file, kept, parts[0][1], judging, access, prices, parameters
-                )
+            if judge is not None:
+                judged, answers = await _judge(run_file, kept, parts[0][1], judging, judge, parameters)
                 report = add_judgements(report, judged)
                 if file is not None:
                     _write_findings(file, kept, answers)
@@ -180,6 +179,20 @@ def analyze(
 
     stored = "The judge's answers are stored; the same command resumes."
     run_async(work(), resume=stored if judging.judge else "Nothing was written.")
+
+
+def _open_judge(run_file: Path, flags: JudgeFlags) -> tuple[ModelOptions, Price | None]:
+    """Return how the judge is asked, at the endpoint of the run unless another one is named, and its price.
+
+    Raises:
+        InputError: its address is not what the run or a person says.
+    """
+    assert flags.judge is not None
+    given = {"base_url": flags.base_url, "price": flags.price}
+    terms = use_run_terms(given, [flags.judge], None, [read_terms(run_file)])
+    limits = {name: terms[name] for name in ("window", "timeout", "max_wait") if name in terms}
+    access = read_model_options(terms["base_url"], flags.judge, **limits)
+    return access, make_pricing(terms["price"], access.base_url)(flags.judge)
 
 
 async def _measure(
@@ -212,8 +225,7 @@ async def _judge(
     findings: Sequence[Finding],
     measured: Aggregate,
     flags: JudgeFlags,
-    access: ModelOptions,
-    prices: Prices,
+    access: tuple[ModelOptions, Price | None],
     parameters: SamplingSpec,
 ) -> tuple[dict[str, Any], dict[Key, Confirmation]]:
     """Ask the judge about findings that it has not answered before. Return its decisions, and all its answers.
@@ -224,7 +236,7 @@ async def _judge(
         StoreError: another process writes the run.
     """
     assert flags.judge is not None
-    price, at_once, facts = prices(flags.judge), flags.concurrency or 16, measured.facts
+    price, at_once, facts = access[1], flags.concurrency or 16, measured.facts
     # Its answers are stored under this name: other parameters make another judge.
     values = parameters.model_dump(mode="json", exclude_none=True).items()
     title = " ".join([flags.judge, *(f"{name}={jsonlib.dumps(value)}" for name, value in values)])
@@ -234,7 +246,7 @@ async def _judge(
             sample = await sample_turns(store, findings, flags.sample)
     questions = findings if sample is None else list_questions(sample)
     meter = UsageMeter(flags.max_tokens, flags.budget, {} if price is None else {flags.judge: price})
-    opened = BudgetedModel(open_model(flags.judge, access), meter)
+    opened = BudgetedModel(open_model(flags.judge, access[0]), meter)
     model = Retry(ConcurrencyLimit(RefusalCheck(opened), at_once))
     try:
         async with open_store(run_file) as store:

@@ -116,7 +116,13 @@ def play(
         _check_society(roles, critic, tools, models, {**options, "sampling": sampling})
         settings = {key: value for key, value in options.items() if key in SocietyOptions.__annotations__}
         made = order_society(
-            society, _read_idea(idea), model, models, cast("SocietyOptions", settings), endings=endings
+            society,
+            _read_idea(idea),
+            model,
+            models,
+            cast("SocietyOptions", settings),
+            endings=endings,
+            run=output.run_file,
         )
         keeper = PlayKeeper(output, made[1].meter)
         run_async(keeper.watch(made, stop_control, idea), resume=keeper, stop_control=stop_control)
