@@ -54,6 +54,12 @@ class Hub:
     stalls: bool = False
     """True if it sends no file to its end."""
     stalled: asyncio.Event = field(default_factory=asyncio.Event)
+    commit: str = REVISION
+    """What its list of files says."""
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    """Further headers of its files."""
+    moved: str = ""
+    """Where it sends those who ask for the list."""
     url: str = ""
     asked: list[str] = field(default_factory=list[str])
     keys: set[str] = field(default_factory=set[str])
@@ -61,7 +67,9 @@ class Hub:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(f"{request.method} {request.path}")
         self.keys |= {request.headers["Authorization"]} if "Authorization" in request.headers else set()
-        if request.path.startswith(f"/api/models/{REPO}"):
+        if request.path.startswith(f"/api/models/{REPO}") and self.moved:
+            return web.Response(status=307, headers={"Location": self.moved})
+        if request.path.startswith((f"/api/models/{REPO}", "/moved")):
             siblings = [
                 {
                     "rfilename": name,
@@ -70,13 +78,13 @@ class Hub:
                 }
                 for name, data in self.files.items()
             ]
-            return web.json_response({"id": REPO, "sha": REVISION, "siblings": siblings})
+            return web.json_response({"id": REPO, "sha": self.commit, "siblings": siblings})
         name = request.path.removeprefix(f"/{REPO}/resolve/{REVISION}/")
         if name not in self.files:
             return web.Response(status=404, headers={"X-Error-Code": "RepoNotFound"})
         data = self.files[name]
         sent = b"GGUF lies" + data if self.lies else data
-        headers = {"ETag": f'"{self._digest(data)}"', "X-Repo-Commit": REVISION}
+        headers = {"ETag": f'"{self._digest(data)}"', "X-Repo-Commit": REVISION} | self.headers
         if self.stalls and request.method == "GET":
             response = web.StreamResponse(headers=headers | {"Content-Length": str(len(sent))})
             await response.prepare(request)
@@ -187,6 +195,37 @@ async def test_a_file_can_be_named_and_a_wrong_name_is_told(
         assert "a-Q4_0.gguf" in str(caught.value)
         with pytest.raises(InputError, match="no weights in one GGUF file"):
             await fetch(tmp_path, "c-Q4_0-00001-of-00002.gguf")
+
+
+UP = "../../../precious"
+HOSTILE = {
+    "ETag": Hub({}, headers={"ETag": f'"{UP}"'}),
+    "an absolute ETag": Hub({}, headers={"ETag": '"/tmp/precious"'}),
+    "the weak ETag": Hub({}, headers={"ETag": f'W/"{UP}"'}),
+    "ETag of the linked file": Hub({}, headers={"X-Linked-Etag": f'"{UP}"'}),
+    "commit": Hub({}, headers={"X-Repo-Commit": UP}),
+    "commit that is the folder": Hub({}, headers={"X-Repo-Commit": ".."}),
+    "commit of the list": Hub({}, commit=UP),
+    "file": Hub({f"{UP}.gguf": b"x"}),
+    "absolute file": Hub({"/precious.gguf": b"x"}),
+    "file of another system": Hub({"..\\..\\precious.gguf": b"x"}),
+    "file with an escape": Hub({"\x1b]0;t\x07.gguf": b"x"}),
+    "moved list": Hub({f"{UP}.gguf": b"x"}, moved="/moved"),
+}
+
+
+@pytest.mark.parametrize("attack", HOSTILE)
+async def test_a_hostile_server_writes_nothing_outside_of_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: str
+) -> None:
+    hub = HOSTILE[attack]
+    hub.files = hub.files or {"t-Q4_0.gguf": b"x" * 5000}
+    async with serving(hub, monkeypatch):
+        with pytest.raises(Refused, match="Nothing was written"):
+            await fetch(tmp_path)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if "precious" in path.name or b"xxx" in path.read_bytes()]
+    assert not any(asked.startswith("GET /acme") for asked in hub.asked)
 
 
 async def test_a_hub_that_is_out_of_reach_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

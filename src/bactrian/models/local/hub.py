@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bactrian.errors import BactrianError, InputError, MissingExtra, Refused
-from bactrian.models.credentials import find_key
+from bactrian.errors import InputError, Refused
+from bactrian.models.hub_access import explain_hub_errors, get_endpoint, get_token, import_hub
 from bactrian.models.local.weights import Progress
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
 
-_HUB = "https://huggingface.co"
 _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+?)(?::(?P<file>[^:]+))?")
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 # Preferred quantisations in order: four bits lose little quality and need a quarter of the memory.
@@ -73,31 +71,28 @@ def fetch_from_hub(
         MissingExtra: ``huggingface_hub`` is not installed.
         Refused: the hub cannot be reached, or the download does not match.
     """
-    try:
-        import huggingface_hub as hub
-    except ModuleNotFoundError as error:
-        raise MissingExtra("hub", "Fetching weights from the Hugging Face hub") from error
-    name = "--".join([*weights.repo.split("/"), *([weights.file] if weights.file else [])])
+    client: Any = import_hub("Fetching weights from the Hugging Face hub")
+    name = "--".join(filter(None, f"{weights.repo}/{weights.file or ''}".split("/")))
     record_path = folder / "hub" / f"{name}.json"
     known: _Record | None = None
     with suppress(OSError, ValueError, TypeError):
         known = _Record(**json.loads(record_path.read_text("utf-8")))
     if known is not None:
-        cached = hub.try_to_load_from_cache(weights.repo, known.file, revision=known.revision)
+        cached = client.try_to_load_from_cache(weights.repo, known.file, revision=known.revision)
         if isinstance(cached, str):
             return _check(Path(cached), known)
-    record = _find_file(weights)
+    failure = f"The weights of {weights.repo} could not be downloaded"
+    record = _find_file(weights, failure)
     if report is not None:
         report(f"Fetching {record.file} of {weights.repo}: {record.size / 1e6:,.1f} MB.")
-    client: Any = hub
-    with _explaining(weights.repo):
+    with explain_hub_errors(weights.repo, failure):
         path = Path(
             client.hf_hub_download(
                 weights.repo,
                 record.file,
                 revision=record.revision,
-                endpoint=_get_endpoint(),
-                token=_get_token(),
+                endpoint=get_endpoint(),
+                token=get_token(),
                 tqdm_class=_make_bar(record.size, progress),
             )
         )
@@ -107,12 +102,12 @@ def fetch_from_hub(
     return path
 
 
-def _find_file(weights: HubWeights) -> _Record:
+def _find_file(weights: HubWeights, failure: str) -> _Record:
     """Ask the hub for the latest revision of the repository, and choose the GGUF file in it."""
     from huggingface_hub import HfApi
 
-    with _explaining(weights.repo):
-        client = HfApi(endpoint=_get_endpoint(), token=_get_token())
+    with explain_hub_errors(weights.repo, failure):
+        client = HfApi(endpoint=get_endpoint(), token=get_token())
         info = client.model_info(weights.repo, files_metadata=True)
     files = [file for file in info.siblings or [] if file.rfilename.lower().endswith(".gguf")]
     if weights.file is not None:
@@ -131,30 +126,6 @@ def _find_file(weights: HubWeights) -> _Record:
     chosen = min(whole, key=_rank)
     sha256 = chosen.lfs.sha256 if chosen.lfs is not None else ""
     return _Record(chosen.rfilename, info.sha or "main", chosen.size or 0, sha256)
-
-
-@contextmanager
-def _explaining(repo: str) -> Generator[None]:
-    """Turn what the hub's client raises into our own errors."""
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    try:
-        yield
-    except RepositoryNotFoundError as error:
-        raise InputError(
-            f"The hub has no repository {repo!r}, or you have no access to it.",
-            where=_get_endpoint(),
-            next="Check its name; for a private or gated one set HF_TOKEN.",
-        ) from error
-    except BactrianError:
-        raise
-    except Exception as error:
-        first = str(error).strip().partition("\n")[0][:200]
-        raise Refused(
-            f"The weights of {repo} could not be downloaded: {first or type(error).__name__}.",
-            where=_get_endpoint(),
-            next="Go online and run the same command; weights downloaded earlier work offline.",
-        ) from error
 
 
 def _rank(file: RepoSibling) -> tuple[int, int]:
@@ -195,13 +166,3 @@ def _check(path: Path, record: _Record) -> Path:
             next="Delete the file, and run the same command to download it again.",
         )
     return path
-
-
-def _get_endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or _HUB
-
-
-def _get_token() -> str | bool | None:
-    """Return the key for the hub; None for the key of ``hf auth login``, which is sent only to the hub itself."""
-    official = _get_endpoint() == _HUB
-    return find_key("HF_TOKEN", _get_endpoint(), official=official) or (None if official else False)

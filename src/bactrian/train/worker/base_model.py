@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -24,6 +25,7 @@ from transformers import (
 )
 
 from bactrian.errors import InputError, Refused
+from bactrian.models.hub_access import import_hub
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from bactrian.train.training_folder import StageFolder, hash_weights, weigh_model
 from bactrian.train.training_recipe import BUILT_IN_BASE, NEW, Base, NewModel, TrainRecipe, read_template
@@ -195,12 +197,12 @@ def _convert_to(path: Path, cached: Path) -> None:
 
 def _download(name: str, revision: str | None) -> Path:
     """Fetch a model from the Hub, or from its cache."""
-    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
+    hub: Any = import_hub("Fetching a model from the Hugging Face hub")
     try:
         return Path(
-            snapshot_download(
+            hub.snapshot_download(
                 name, revision=revision, ignore_patterns=["*.pth", "*.bin.index.json", "original/*"]
             )
         )
