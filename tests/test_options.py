@@ -52,13 +52,14 @@ def run_copy(copy: Path, *words: str, **variables: str) -> str:
 
 @pytest.mark.system
 def test_the_help_of_each_command_with_sampling_shows_it(copy: Path) -> None:
-    for command in ("play", "generate", "roles"):
-        assert "--presence-penalty" in run_copy(copy, command, "--help")
+    shown = {"play": "parameters.presence_penalty", "roles": "--presence-penalty"}
+    for command, name in shown.items():
+        assert name in run_copy(copy, command, "--help")
 
 
 @pytest.mark.system
 async def test_an_endpoint_receives_it_from_a_flag_a_variable_and_a_stored_command(copy: Path) -> None:
-    flag = ("--assistant-presence-penalty", "0.5")
+    flag = ("--set", "parameters.assistant.presence_penalty=0.5")
     variables = {"BACTRIAN_ASSISTANT_PRESENCE_PENALTY": "0.5"}
     async with Endpoint(
         ["Instruction: Name a tea.\nInput: None", "Solution: Sencha.\nNext request."]
@@ -111,7 +112,7 @@ def test_python_recipes_and_the_reference_have_it(copy: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
-    assert shown.pop("commands") >= 3
+    assert shown.pop("commands") >= 2
     assert shown == {
         "python": {"presence_penalty": 0.5},
         "refused": "'much' is not a value for presence_penalty.",

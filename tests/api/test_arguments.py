@@ -258,7 +258,7 @@ def test_the_package_lists_its_public_names_only() -> None:
 
 @pytest.mark.parametrize("field", ["top_k", "[", "=4"])
 def test_a_field_of_the_body_without_a_value_is_refused(field: str, tmp_path: Path) -> None:
-    done = bactrian("play", "Choose a tea", "--body", field, cwd=tmp_path)
+    done = bactrian("roles", "Choose a tea", "--body", field, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("bactrian: --body: ")
 

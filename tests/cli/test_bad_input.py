@@ -222,8 +222,11 @@ ADDRESS = ("--base-url", "http://127.0.0.1:9/v1")
             ),
             "groq:a@http://127.0.0.1:9/v1",
         ),
-        ((*GENERATE, "--critic-model", "local"), "This is for the critic, and there is no critic."),
-        ((*GENERATE, "--critic-temperature", "0.5"), "This is for the critic, and there is no critic."),
+        ((*GENERATE, "--set", "models.critic=local"), "This is for the critic, and there is no critic."),
+        (
+            (*GENERATE, "--set", "parameters.critic.temperature=0.5"),
+            "This is for the critic, and there is no critic.",
+        ),
         (
             (*GENERATE, "--set", "critic.role=human"),
             "The critic would be a person, and a run cannot ask one.",

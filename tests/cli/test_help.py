@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+import bactrian as package
+from bactrian.cli.commands.help import list_topics
 from bactrian.cli.flags import SHORT_NAMES
 from bactrian.cli.help_form import load_verb
 from bactrian.cli.verbs import VERBS
 from tests.helpers.command import bactrian
 
+PACKAGE = Path(package.__file__).parent
 NOT_FROM_THE_ENVIRONMENT = {"--help", "--verbose", "--unsafe-exec", "-k"}
 """What a person has to write each time, and what has no long name."""
 
@@ -84,15 +87,15 @@ def test_a_required_option_that_is_missing_is_named(tmp_path: Path) -> None:
         arguments = ["x" for param in LEAVES[words].params if param.param_type_name == "argument"]
         refused = bactrian(*words.split(), *arguments, cwd=tmp_path)
         assert refused.returncode == 2, words
-        assert "Missing option" in refused.stderr, words
+        assert "is missing" in refused.stderr, words
         assert required[words][0] in refused.stderr, words
 
 
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("--timeout=nan", "nan is not a number above 0."),
-        ("--timeout=0", "0 is not a number above 0."),
+        ("--set=timeout=nan", "nan is not a number above 0."),
+        ("--set=timeout=0", "0 is not a number above 0."),
         ("--seed=2.5", "'2.5' is not a whole number."),
         ("--max-messages=0", "0 is not a whole number of at least 1."),
         ("--proposals=101", "101 is not a whole number from 1 to 100."),
@@ -110,6 +113,61 @@ def test_help_is_a_command_too(tmp_path: Path) -> None:
         == bactrian("recipes", "show", "--help", cwd=tmp_path).stdout
     )
     assert "Make conversations:" in bactrian("help", cwd=tmp_path).stdout
+
+
+def test_every_page_that_a_message_names_can_be_read_without_a_checkout(tmp_path: Path) -> None:
+    topics = list_topics()
+    texts = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+    named = {name for text in texts.values() for name in re.findall(r"`bactrian help ([\w.-]+)`", text)}
+    assert {"settings", "recipes.md", "societies.md"} <= named
+    assert named - topics.keys() - VERBS.keys() == {"PAGE"}
+    messages = re.compile(r"(?:next|help|what)=f?\"[^\"]*\\bdocs/|FileKind\([^)]*docs/")
+    assert [path for path, text in texts.items() if messages.search(text)] == []
+
+
+def test_a_page_is_read_by_its_name_in_the_terminal(tmp_path: Path) -> None:
+    page = bactrian("help", "budget", cwd=tmp_path).stdout
+    assert page.startswith("# Budgets and forecasts\n")
+    assert "](" not in page
+    assert "<!--" not in page
+    assert page == bactrian("help", "docs/howto/budget.md", cwd=tmp_path).stdout
+    assert bactrian("help", "recipes.md", cwd=tmp_path).stdout.startswith("# Recipes")
+    assert "bactrian help recipes.md" in bactrian("help", "recipes", cwd=tmp_path).stdout
+    assert "tutorial" in bactrian("help", cwd=tmp_path).stdout
+    wrong = bactrian("help", "tutoral", cwd=tmp_path)
+    assert (wrong.returncode, "Did you mean 'tutorial'?" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "then"),
+    [
+        ("play --modle x", "play: There is no option --modle. Did you mean --model?", "--help"),
+        ("play --criterai x", "Did you mean --set critic.criteria=VALUE?", "--help"),
+        (
+            "play --protocol fre",
+            "--protocol: 'fre' is not among its values. Did you mean 'free'?",
+            "free or enforced",
+        ),
+        ("play --model", "play: --model lacks its value.", "Write --model MODEL."),
+        ("play --json=3", "play: --json takes no value.", "Write --json alone."),
+        ("generate", "generate: The argument RECIPE is missing.", "`bactrian generate RECIPE --run RUN`"),
+        ("evaluate --nope", "evaluate: There is no option --nope.", "`bactrian evaluate --help`"),
+        ("--nope", "There is no option --nope.", "`bactrian --help`"),
+        ("recipes show", "recipes show: The argument", "Write `bactrian recipes show"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_one_wording(tmp_path: Path, line: str, what: str, then: str) -> None:
+    result = bactrian(*line.split(), cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert what in result.stderr.splitlines()[0]
+    assert then in result.stderr
+    assert "Usage" not in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_a_value_from_the_environment_is_refused_by_the_name_of_its_variable(tmp_path: Path) -> None:
+    refused = bactrian("play", "tea", cwd=tmp_path, BACTRIAN_MAX_MESSAGES="x")
+    assert refused.stderr.startswith("bactrian: BACTRIAN_MAX_MESSAGES: 'x' is not a whole number.")
 
 
 def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:

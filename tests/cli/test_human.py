@@ -102,7 +102,7 @@ def test_a_stopped_session_goes_on_when_its_command_is_given_again(
 def test_a_person_chooses_mends_writes_and_wants_better(tmp_path: Path, command: list[str]) -> None:
     lines = b"7\nwhat\n2 it flows\nedit 1\nVery hot\nagain say how much\nwrite Stir it\n1\n1\n1\n1\n"
     done = bactrian(
-        *(*command, "--critic", "human", "--proposals", "2", "--critic-rounds", "2", "--json"),
+        *(*command, "--critic", "human", "--proposals", "2", "--set", "critic.rounds=2", "--json"),
         cwd=tmp_path,
         text=lines,
     )

@@ -35,7 +35,7 @@ max_messages = 2
 """
 HEADER = 2 << 20
 """Bytes; the header of the weights has fewer."""
-SHORT = ("--json", "--reply-length", "4", "--run", "run.db", "--model")
+SHORT = ("--json", "--set", "parameters.max_tokens=4", "--run", "run.db", "--model")
 PLAY = ("play", "tea", "--no-specify", "--max-messages", "1", *SHORT)
 GENERATE = ("generate", "tea.toml", *SHORT)
 

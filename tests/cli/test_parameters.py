@@ -32,26 +32,52 @@ async def sent_by(folder: Path, *arguments: str) -> dict[str, dict[str, Any]]:
     return sent
 
 
-async def test_flags_of_all_agents_and_of_one(tmp_path: Path) -> None:
+async def test_settings_of_all_agents_and_of_one(tmp_path: Path) -> None:
     sent = await sent_by(
         tmp_path,
         *("play", "Bake bread", "--no-specify", "--max-messages", "2", "--seed", "5"),
-        *("--temperature", "0.7", "--assistant-temperature", "none", "--user-top-p", "0.8"),
-        *("--reply-length", "300", "--assistant-seed", "none", "--stop", "END"),
-        *("--assistant-reasoning-effort", "low", "--assistant-body", "top_k=40"),
+        *(
+            "--set",
+            "parameters.temperature=0.7",
+            "--set",
+            "parameters.assistant.temperature=none",
+            "--set",
+            "parameters.user.top_p=0.8",
+        ),
+        *(
+            "--set",
+            "parameters.max_tokens=300",
+            "--set",
+            "parameters.assistant.seed=none",
+            "--set",
+            "parameters.stop=END",
+        ),
+        *(
+            "--set",
+            "parameters.assistant.reasoning_effort=low",
+            "--set",
+            "parameters.assistant.body={top_k=40}",
+        ),
     )
     assert sent["user"].pop("seed") == fit_seed(derive_seed(5, "user", 1, 0, False))
     assert sent["user"] == {"temperature": 0.7, "top_p": 0.8, "max_tokens": 300, "stop": ["END"]}
     assert sent["assistant"] == {"max_tokens": 300, "stop": ["END"], "reasoning_effort": "low", "top_k": 40}
 
 
-async def test_a_recipe_says_it_and_flags_count_for_more(tmp_path: Path) -> None:
+async def test_a_recipe_says_it_and_settings_count_for_more(tmp_path: Path) -> None:
     more = '[parameters]\ntop_p = 0.9\n[parameters.assistant]\ntemperature = "none"\nmax_tokens = 99\n'
     (tmp_path / "small.toml").write_text(RECIPE + more)
     sent = await sent_by(
         tmp_path,
         *("generate", "small.toml", "--run", "run.db", "--limit", "1"),
-        *("--set", "parameters.user.stop=END", "--assistant-reply-length", "77", "--temperature", "0.5"),
+        *(
+            "--set",
+            "parameters.user.stop=END",
+            "--set",
+            "parameters.assistant.max_tokens=77",
+            "--set",
+            "parameters.temperature=0.5",
+        ),
     )
     assert sent["user"] == {"temperature": 0.5, "top_p": 0.9, "max_tokens": 1024, "stop": ["END"]}
     assert sent["assistant"] == {"top_p": 0.9, "max_tokens": 77}
@@ -62,7 +88,16 @@ async def test_the_model_that_writes_lists_takes_parameters_but_no_length_of_a_t
     sent = await sent_by(
         tmp_path,
         *("generate", "small.toml", "--run", "run.db", "--limit", "1", "--seed", "5"),
-        *("--temperature", "none", "--reply-length", "77", "--lister-top-p", "0.5", "--body", "top_k=40"),
+        *(
+            "--set",
+            "parameters.temperature=none",
+            "--set",
+            "parameters.max_tokens=77",
+            "--set",
+            "parameters.lister.top_p=0.5",
+            "--set",
+            "parameters.body={top_k=40}",
+        ),
     )
     assert sent["assistant"]["max_tokens"] == 77
     assert sent["lister"].pop("max_tokens", None) != 77
@@ -123,10 +158,10 @@ async def test_an_address_in_dotenv_gets_no_key_from_the_environment(tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--temperature", "hot"), "'hot' is not a value for temperature"),
-        (("--assistant-top-p", "7"), "7.0 is not a value for top_p. It is at most 1."),
-        (("--user-reply-length", "0"), "0 is not a value for max_tokens"),
-        (("--body", "messages=1"), "is not a value for body"),
+        (("--set", "parameters.temperature=hot"), "'hot' is not a value for temperature"),
+        (("--set", "parameters.assistant.top_p=7"), "7 is not a value for top_p. It is at most 1."),
+        (("--set", "parameters.user.max_tokens=0"), "0 is not a value for max_tokens"),
+        (("--set", "parameters.body={messages=1}"), "is not a value for body"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named(

@@ -80,8 +80,8 @@ def test_a_stored_session_is_told_again_and_replayed(tmp_path: Path, script: str
     [
         (("play", "tea", "--model", "opneai:x"), 2, "Did you mean 'openai:x'?"),
         (("play", "tea", "--model", "acme"), 2, "There is no model named 'acme'.\nA model is one of"),
-        (("play", "tea", "--critic-temperature", "0.5"), 2, "there is no critic"),
-        (("play", "tea", "--critic-model", "local"), 2, "there is no critic"),
+        (("play", "tea", "--set", "parameters.critic.temperature=0.5"), 2, "there is no critic"),
+        (("play", "tea", "--set", "models.critic=local"), 2, "there is no critic"),
         (
             ("play", "tea", "--model", "groq:x", "--base-url", "http://127.0.0.1:9/v1"),
             2,

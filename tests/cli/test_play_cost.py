@@ -11,7 +11,17 @@ from tests.helpers.command import Command, clean_environment
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.generation import said
 
-PLAY = ("play", "Bake bread", "--model", "openai:any", "--no-specify", "--price", "10/100", "--run", "p.db")
+PLAY = (
+    "play",
+    "Bake bread",
+    "--model",
+    "openai:any",
+    "--no-specify",
+    "--set",
+    "endpoint.price=10/100",
+    "--run",
+    "p.db",
+)
 
 
 async def run(folder: Path, endpoint: Endpoint, *arguments: str) -> tuple[int | None, str, str]:
@@ -23,7 +33,15 @@ async def run(folder: Path, endpoint: Endpoint, *arguments: str) -> tuple[int | 
 async def test_a_budget_stops_a_session_which_then_goes_on_with_the_command_it_names(tmp_path: Path) -> None:
     async with Endpoint([said]) as endpoint:
         code, _, complaint = await run(
-            tmp_path, endpoint, *PLAY, "--reply-length", "100", "--budget", "0.03", "--max-messages", "40"
+            tmp_path,
+            endpoint,
+            *PLAY,
+            "--set",
+            "parameters.max_tokens=100",
+            "--budget",
+            "0.03",
+            "--max-messages",
+            "40",
         )
         assert code == 3
         paid = len(endpoint.requests)

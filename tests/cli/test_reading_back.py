@@ -93,7 +93,7 @@ async def test_a_limit_is_normal_and_the_command_that_is_named_goes_on(
 async def test_no_key_is_kept(tmp_path: Path, data: dict[str, Any]) -> None:
     address = "http://me:sk-secret-password@127.0.0.1:9/v1"
     bactrian(
-        *("play", "Tea", "--model", "openai:any", "--base-url", address, "--max-wait", "0"),
+        *("play", "Tea", "--model", "openai:any", "--base-url", address, "--set", "endpoint.max_wait=0"),
         cwd=tmp_path,
         OPENAI_API_KEY="sk-secret-key",
         **data,
@@ -158,7 +158,9 @@ def test_an_address_in_a_run_receives_no_key_unless_a_person_names_it(
         address,
         *TWELVE,
     )
-    stopped = bactrian(*arguments, "--timeout", "0.01", cwd=tmp_path, OPENAI_API_KEY="sk-1", **data)
+    stopped = bactrian(
+        *arguments, "--set", "endpoint.timeout=0.01", cwd=tmp_path, OPENAI_API_KEY="sk-1", **data
+    )
     assert stopped.returncode == 1
     status = bactrian("status", "run.db", cwd=tmp_path, OPENAI_API_KEY="sk-1", **data)
     assert f"bactrian resume run.db --send-keys-to {address}" in status.stdout

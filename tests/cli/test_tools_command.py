@@ -57,7 +57,7 @@ def test_play_shows_calls_and_results_to_a_person(folder: Path) -> None:
 
 def test_the_other_side_can_have_the_tools(folder: Path) -> None:
     script(folder, user=[CALL, ASK, DONE], assistant=[ANSWER])
-    done = bactrian(*PLAY, "--tools", "calc.py", "--tools-for", "user", "--json", cwd=folder)
+    done = bactrian(*PLAY, "--tools", "calc.py", "--set", "tools.agent=user", "--json", cwd=folder)
     called = [line for line in events(done.stdout) if line["event"] == "called"]
     assert [(line["speaker"], line["turn"]) for line in called] == [("user", 1)]
 

@@ -137,7 +137,14 @@ def test_a_block_that_ends_its_process_is_told_and_its_files_stay(folder: Path) 
 
 def test_a_block_that_does_not_end_is_stopped(folder: Path) -> None:
     replies = [block("while True: pass"), block("print('on')"), "Done."]
-    arguments = ("--model", write_script(folder, assistant=replies), "--tool-timeout", "1", "--yes", "--json")
+    arguments = (
+        "--model",
+        write_script(folder, assistant=replies),
+        "--set",
+        "tools.seconds=1",
+        "--yes",
+        "--json",
+    )
     done = bactrian(*ALONE, *arguments, cwd=folder)
     first, second = [event for event in events(done.stdout) if event["event"] == "returned"]
     assert "time" in first["text"]

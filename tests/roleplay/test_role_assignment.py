@@ -83,7 +83,14 @@ def test_the_roles_of_a_task_feed_a_conversation_and_a_recipe(tmp_path: Path) ->
     assert started["assistant_description"].startswith("Knows part 1.")
     started = events(
         bactrian(
-            *playing, "--roles", "roles.jsonl", "--user", "Expert 1", "--user-description", "Me", cwd=tmp_path
+            *playing,
+            "--roles",
+            "roles.jsonl",
+            "--user",
+            "Expert 1",
+            "--set",
+            "role_play.user_description=Me",
+            cwd=tmp_path,
         ).stdout
     )[0]
     assert (started["assistant_role"], started["user_role"]) == ("Expert 2", "Expert 1")

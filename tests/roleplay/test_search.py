@@ -307,10 +307,10 @@ def test_a_person_is_not_asked_for_every_line() -> None:
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (("--search", "beam:2x2"), "--critic"),
-        (("--search", "beam:2", "--critic", "x"), "beam:WIDTHxDEPTH"),
-        (("--search", "beam:2x2", "--critic", "x", "--critic-rounds", "2"), "one round"),
-        (("--search", "beam:2x2", "--critic", "human"), "person"),
+        (("--set", "critic.search=beam:2x2"), "--critic"),
+        (("--set", "critic.search=beam:2", "--critic", "x"), "beam:WIDTHxDEPTH"),
+        (("--set", "critic.search=beam:2x2", "--critic", "x", "--set", "critic.rounds=2"), "one round"),
+        (("--set", "critic.search=beam:2x2", "--critic", "human"), "person"),
     ],
 )
 def test_a_search_that_cannot_be_made_gives_one_clear_error(

@@ -64,7 +64,7 @@ def test_the_example_and_larger_models_keep_their_prompts_and_the_specifier() ->
 
 @pytest.mark.system
 def test_the_command_says_which_roles_it_chose(tmp_path: Path) -> None:
-    words = ("--max-messages", "1", "--reply-length", "1", "--no-keep", "--json")
+    words = ("--max-messages", "1", "--set", "parameters.max_tokens=1", "--no-keep", "--json")
     done = bactrian("play", IDEA, *words, cwd=tmp_path)
     started, *_ = events(done.stdout)
     assert (started["assistant_role"], started["user_role"]) == ROLES

@@ -58,7 +58,7 @@ async def test_replies_that_cost_and_carry_nothing_count_over_a_resume_too(folde
         return said(request) if asks(request) == "lister" else {"choices": [], "usage": usage}
 
     async with Endpoint([reply]) as endpoint:
-        limits = ["--max-tokens", "6000", "--concurrency", "2", "--max-wait", "1", "--json"]
+        limits = ["--max-tokens", "6000", "--concurrency", "2", "--set", "endpoint.max_wait=1", "--json"]
         code = 0
         for _ in range(3):
             code, _, err = await generate(folder, endpoint, *limits, "--retry-failed")

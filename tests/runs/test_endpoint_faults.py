@@ -144,7 +144,7 @@ async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_it
         return said(request)
 
     async with Endpoint([reply]) as endpoint:
-        code, lines, _ = await generate(folder, endpoint, "--json", "--max-wait", "0.2")
+        code, lines, _ = await generate(folder, endpoint, "--json", "--set", "endpoint.max_wait=0.2")
         assert (code, lines[-1]["done"], lines[-1]["open"]) == (4, 9, 3)
         told = re.compile(
             r"The endpoint answered 429: slow down\. Asked (once|twice) in \d+ s\. It asks to wait 9999 s\."
@@ -174,7 +174,15 @@ async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) 
         "main()\n"
     )
     async with Endpoint([reply]) as endpoint:
-        where = ("--model", "openai:any", "--base-url", endpoint.url, "--timeout", "30", "--json")
+        where = (
+            "--model",
+            "openai:any",
+            "--base-url",
+            endpoint.url,
+            "--set",
+            "endpoint.timeout=30",
+            "--json",
+        )
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", jumping, "generate", "small.toml", "--run", "run.db", *where),
             cwd=folder,
@@ -277,7 +285,7 @@ async def test_what_arrived_while_the_process_was_stopped_is_not_paid_again(fold
         return said(request)
 
     async with Endpoint([slow]) as endpoint:
-        process = start(folder, endpoint, "--timeout", "2")
+        process = start(folder, endpoint, "--set", "endpoint.timeout=2")
         while len(endpoint.requests) < 20:
             await asyncio.sleep(0.02)
         process.send_signal(signal.SIGSTOP)

@@ -22,7 +22,9 @@ async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_req
         return said(request)
 
     async with Endpoint([reply]) as endpoint:
-        code, lines, _ = await generate(folder, endpoint, "--limit", "4", "--json", "--max-wait", "1")
+        code, lines, _ = await generate(
+            folder, endpoint, "--limit", "4", "--json", "--set", "endpoint.max_wait=1"
+        )
         assert code == 4
         assert (lines[-1]["done"], lines[-1]["failed"]) == (4, 1)
         failed = next(session for session in await stored(folder) if session.id == "001_002")

@@ -116,7 +116,7 @@ async def test_a_forecast_counts_failed_jobs_that_are_tried_again(folder: Path) 
         return Answer(status=200, body=b"{}") if asks(request) == "user" else said(request)
 
     async with Endpoint([reply]) as endpoint:
-        await generate(folder, endpoint, "--limit", "2", "--max-wait", "1")
+        await generate(folder, endpoint, "--limit", "2", "--set", "endpoint.max_wait=1")
         for more, left in (((), 0), (("--retry-failed",), 2)):
             _, [forecast], _ = await generate(folder, endpoint, "--forecast", "--json", "--limit", "2", *more)
             assert forecast["sessions"] == left

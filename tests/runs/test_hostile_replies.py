@@ -113,7 +113,13 @@ async def test_an_endpoint_that_goes_away_for_good_is_waited_for_three_times_the
 ) -> None:
     async with Endpoint([said]) as endpoint:
         process = start(
-            folder, endpoint, "--max-wait", "0.5", "--json", "--set", "role_play.max_messages=4000"
+            folder,
+            endpoint,
+            "--set",
+            "endpoint.max_wait=0.5",
+            "--json",
+            "--set",
+            "role_play.max_messages=4000",
         )
         while len(endpoint.requests) < 100:
             assert process.returncode is None

@@ -27,7 +27,16 @@ async def test_a_key_that_a_server_sends_back_is_stored_and_shown_nowhere(
     folder: Path, reply: object
 ) -> None:
     async with Endpoint([reply]) as endpoint:  # type: ignore[list-item]
-        words = ("generate", "small.toml", "--run", "run.db", "--model", "openai:any", "--max-wait", "1")
+        words = (
+            "generate",
+            "small.toml",
+            "--run",
+            "run.db",
+            "--model",
+            "openai:any",
+            "--set",
+            "endpoint.max_wait=1",
+        )
         done = await asyncio.to_thread(
             lambda: bactrian(*(*words, "--base-url", endpoint.url, "--json"), cwd=folder, OPENAI_API_KEY=KEY)
         )

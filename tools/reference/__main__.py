@@ -8,12 +8,14 @@ from tools.reference.codes import write_exit_codes, write_variables
 from tools.reference.commands import write_commands
 from tools.reference.python_api import write_python_api
 from tools.reference.schema import write_schema
+from tools.reference.settings import write_settings
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 PAGES = {
     "command-line.md": write_commands,
     "python-api.md": write_python_api,
     "recipe-schema.md": write_schema,
+    "settings.md": write_settings,
     "exit-codes.md": write_exit_codes,
     "environment.md": write_variables,
 }

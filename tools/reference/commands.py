@@ -17,6 +17,7 @@ This page is written from the program: `bactrian COMMAND --help` shows the same.
 - **Output.** Results go to standard output, progress and messages to standard error. With `--json`, standard output is JSON and nothing else.
 - **Precedence.** An option takes precedence over the [environment](environment.md), and that over the recipe. The variable of an
   option is its name in capitals: `BACTRIAN_MODEL` sets `--model`.
+- **Settings**, options that are not flags of `play` and `generate`, are on [a page of their own](settings.md).
 - **Exit codes** tell programs what happened: [exit codes](exit-codes.md).
 - **Names of models**, such as `openai:gpt-4o-mini` or `local`: [models](../models.md).
 - `eval "$(_BACTRIAN_COMPLETE=bash_source bactrian)"` in `~/.bashrc` lets the shell complete commands and options; zsh and fish have
@@ -61,7 +62,7 @@ def _write_command(command: Any, name: str, parent: Any, level: int) -> Iterator
 
 
 def _write_options(command: Any, context: Any) -> Iterator[str]:
-    for title, rows in list_options(command.get_params(context)).items():
+    for title, rows in list_options(command.get_params(context), command.name or "").items():
         if title != "Help":
             yield f"| {title.lower()} | |\n|---|---|"
             shown = ((_escape(names), _escape(text).replace("<", "&lt;")) for names, text in rows)

@@ -109,21 +109,6 @@ def choose_base_url(base_url: str | None, names: Iterable[str]) -> str | None:
     return base_url if any(name.startswith("openai:") for name in names) else None
 
 
-def check_critic(critic: str | None, options: Mapping[str, object], hint: str) -> None:
-    """Refuse options of a critic if there is none.
-
-    Args:
-        critic: The critic's role; None if there is no critic.
-        options: The values of a critic's options, by name.
-        hint: How to have a critic.
-
-    Raises:
-        InputError: such an option is set.
-    """
-    if critic is None and (name := next((name for name, value in options.items() if value), None)):
-        raise InputError("This is for the critic, and there is no critic.", where=name, next=hint)
-
-
 def check_unattended(recipe_critic: str | None, models: Mapping[str, str]) -> None:
     """Refuse a person in a run, which cannot ask anybody.
 

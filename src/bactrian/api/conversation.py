@@ -350,7 +350,7 @@ def _check_embodied(
         raise InputError(
             f"{wrong[0]} cannot be combined with embodied.",
             where=wrong[0],
-            next="Leave it out; docs/embodied.md shows what an embodied agent can do.",
+            next="Leave it out; `bactrian help embodied` shows what an embodied agent can do.",
         )
     if not alone:
         return
@@ -405,7 +405,7 @@ def order_society(
             raise InputError(
                 "No stage of this society has a critic.",
                 where="--critic",
-                next="Give a stage a [stages.critic] in a file of your own: docs/societies.md.",
+                next="Give a stage a [stages.critic] in a file of your own: `bactrian help societies.md`.",
             )
         usual = model or LOCAL
         names = name_models(content, usual, task_model=models.get("task"), critic_model=models.get("critic"))

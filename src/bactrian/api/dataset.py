@@ -48,7 +48,9 @@ ListSourceLike = ListSource | ListFunction
 
 
 _OF_RECIPE = ("max_messages", "specify", "plan", "protocol", "critic", "tools", "language", "prompts")
-_IN_RECIPE = "Set it in the recipe: bt.recipe(NAME, role_play={'max_messages': 10}); see docs/recipes.md."
+_IN_RECIPE = (
+    "Set it in the recipe: bt.recipe(NAME, role_play={'max_messages': 10}); see `bactrian help recipes.md`."
+)
 
 
 def recipe(name: str | Path, **settings: object) -> Recipe:

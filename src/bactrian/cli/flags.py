@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Unpack, cast, get_args, 
 
 import click
 
-from bactrian.cli.help_form import HELP_NAMES, HelpArgument, HelpOption, VerbCommand, VerbGroup
+from bactrian.cli.help_form import HELP_NAMES, HelpArgument, VerbCommand, VerbGroup
+from bactrian.cli.settings import HelpOption
 from bactrian.errors import InputError
 from bactrian.options import Option, SamplingSpec, list_options, read_option
 
@@ -36,8 +37,8 @@ class Argument:
 class SamplingFlags:
     """Flags of sampling parameters: for all agents, and for each of ``agents``. Without ``agents``, there is one agent.
 
-    The parameter receives them as a table of a recipe: ``{"top_p": 0.5, "user": {"temperature": 0.2}}``. The help does
-    not list flags of single agents, such as ``--assistant-temperature``, because there are so many.
+    The parameter receives them as a table of a recipe: ``{"top_p": 0.5, "user": {"temperature": 0.2}}``. They are
+    settings of a command that has ``--set``.
     """
 
     agents: tuple[str, ...] = ()
@@ -273,7 +274,7 @@ def _read_option(name: str, kind: Any, default: Any, option: Option, key: str = 
         required=required,
         # What was not given is None, so that the function's own default applies; the help shows that default.
         # With a default, even None, click would take a required option as given.
-        **({} if required else {"default": None}),
+        **cast("dict[str, Any]", {} if required else {"default": None}),
         show_default=option.shown or _write_default(default, option) or None,
         help=option.help,
         metavar=option.metavar or None,
@@ -333,16 +334,15 @@ def _read_sampling(name: str, agents: tuple[str, ...]) -> _Flags:
         text = each.option.help
         if each.name == "temperature":
             text += " The value none omits the parameter, also in the options below."
-            text += " Options of one agent begin with its name: --assistant-temperature." if agents else ""
         if not agents:
             text = text.replace(" of all agents", "").replace(" of all requests", " of the request")
         params.append(
-            click.Option(
+            HelpOption(
                 [f"{name}_{agent or 'all'}_{each.name}", flag],
+                key=f"parameters.{agent}.{each.name}" if agent else f"parameters.{each.name}",
                 type=_WholeText(),
                 multiple=each.name == "body",
                 help=text,
-                hidden=agent is not None,
                 envvar=name_variable(flag),
             )
         )
@@ -353,18 +353,18 @@ def _read_sampling(name: str, agents: tuple[str, ...]) -> _Flags:
             written = values[str(param.name)]
             if written is not None and written != ():
                 sampling = table if agent is None else table.setdefault(agent, {})
-                sampling[each.name] = (
-                    _read_body(written) if each.name == "body" else _read_value(each.kind, written)
-                )
+                sampling[each.name] = _read_value(each.kind, written)
         return table
 
     return _Flags(name, params, collect)
 
 
-def _read_value(kind: Any, written: str) -> object:
-    """Return a number if the parameter takes numbers and this is one; else the text."""
+def _read_value(kind: Any, written: object) -> object:
+    """Return a number if the parameter takes numbers and this is one; else what was written, or set in a file."""
+    if isinstance(written, tuple):
+        return _read_body(cast("tuple[str, ...]", written))
     try:
-        return kind(written) if kind in (int, float) else written
+        return kind(written) if kind in (int, float) and isinstance(written, str) else written
     except ValueError:
         return written
 

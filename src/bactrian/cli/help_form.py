@@ -8,9 +8,12 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.exceptions import NoArgsIsHelpError
 from click.shell_completion import CompletionItem
 
 import bactrian
+from bactrian.cli.settings import HelpOption, apply_settings, assign_keys, list_settings, refuse_flag
+from bactrian.cli.usage import explain_usage, name_argument, name_value
 from bactrian.cli.verbs import HELP, OPTIONS, VERBS, list_verbs, write_overview
 from bactrian.errors import InputError
 
@@ -18,9 +21,6 @@ from bactrian.errors import InputError
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 _FREE_TEXT = ("idea", "task")  # Arguments that are sentences, and are often written without quotation marks
 _GROUP_OF = {f"--{name}": group for group, names in HELP["groups"].items() for name in names.split()}
-_METAVAR_OF = {"-k": "K,K"} | {
-    f"--{name}": metavar for metavar, names in HELP["values"].items() for name in names.split()
-}
 
 
 class HelpArgument(click.Argument):
@@ -30,14 +30,6 @@ class HelpArgument(click.Argument):
         super().__init__(names, **more)
         self.description = description
         self.shown = shown
-
-
-class HelpOption(click.Option):
-    """An option that says what to do instead of giving it twice."""
-
-    def __init__(self, names: Sequence[str], *, again: str, **more: Any) -> None:
-        super().__init__(names, **more)
-        self.again = again
 
 
 class VerbCommand(click.Command):
@@ -53,6 +45,7 @@ class VerbCommand(click.Command):
             callback=_show_more,
             help=OPTIONS["--debug"],
         )
+        assign_keys(params, name)
         super().__init__(name, params=[*params, verbose], **more)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -62,21 +55,30 @@ class VerbCommand(click.Command):
             InputError: there are more than the command takes, or an option that takes one value is repeated: its
                 first value would be dropped in silence.
         """
-        if not ctx.resilient_parsing:
-            self._check_once(ctx, list(args))
-        rest = super().parse_args(ctx, args)
+        try:
+            if not ctx.resilient_parsing:
+                self._check_flags(ctx, list(args))
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            raise explain_usage(error, ctx) from error
         if rest and not ctx.resilient_parsing:
             raise self._refuse(ctx, rest)
+        apply_settings(ctx)
         return rest
 
-    def _check_once(self, ctx: click.Context, args: list[str]) -> None:
-        """Refuse an option that takes one value and is among the arguments twice."""
-        _, _, order = self.make_parser(ctx).parse_args(args)
+    def _check_flags(self, ctx: click.Context, args: list[str]) -> None:
+        """Refuse a flag that is a setting, and an option that takes one value and is among the arguments twice."""
+        values, _, order = self.make_parser(ctx).parse_args(args)
         for option in order:
+            if not isinstance(option, HelpOption):
+                continue
+            if option.hidden and option.key:
+                raise refuse_flag(ctx, option, values[str(option.name)])
             count = order.count(option)
-            if isinstance(option, HelpOption) and count > 1 and not (option.is_flag or option.multiple):
+            if count > 1 and not (option.is_flag or option.multiple):
                 raise InputError(
-                    f"{max(option.opts, key=len)} is given {count} times, and takes one value.",
+                    f"{option.flag} is given {count} times, and takes one value.",
+                    where=option.flag,
                     next=option.again or "Give it once.",
                 )
 
@@ -101,11 +103,17 @@ class VerbCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Show arguments, and options in their groups."""
-        _write_options(self.get_params(ctx), formatter)
+        _write_options(self.get_params(ctx), formatter, self.name or "")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Show examples and the environment."""
+        """Show examples, settings and the environment."""
         _write_examples(ctx, formatter)
+        if hidden := [key for key, option in list_settings(self.params).items() if option.hidden]:
+            formatter.write_paragraph()
+            keys = ", ".join(key for key in hidden if key.count(".") < 2)
+            formatter.write_text(
+                f"Settings, for --set KEY=VALUE or --set FILE.toml: {keys}. See `bactrian help settings`."
+            )
         _write_environment(self.get_params(ctx), formatter)
 
 
@@ -116,6 +124,19 @@ class VerbGroup(click.Group):
         super().__init__(words.rpartition(" ")[2] or "bactrian", context_settings=HELP_NAMES, **more)
         self.words = words
         self.verbs = list_verbs(words)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments before the subcommand.
+
+        Raises:
+            InputError: they cannot be used.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise explain_usage(error, ctx) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of the subcommands."""
@@ -200,6 +221,24 @@ def build_app() -> VerbGroup:
     return VerbGroup("", params=[version, debug], help=HELP["about"], no_args_is_help=True)
 
 
+def run_app() -> int:
+    """Run the command of this process's arguments, and return its exit code.
+
+    Raises:
+        InputError: the arguments cannot be used.
+    """
+    try:
+        code: object = build_app()(prog_name="bactrian", standalone_mode=False)
+    except NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        from bactrian.cli.run_async import INTERRUPTED  # which loads asyncio
+
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
 def _show_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:  # noqa: ARG001
     if wanted and not ctx.resilient_parsing:
         print(bactrian.__version__)
@@ -212,16 +251,18 @@ def _show_more(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def _name_argument(argument: click.Argument) -> str:
-    name = argument.metavar.strip("[]{}.…") if argument.metavar else (argument.name or "").upper()
+    name = name_argument(argument)
     name = f"{name}..." if argument.nargs == -1 else name
     return name if argument.required else f"[{name}]"
 
 
-def list_options(params: Iterable[click.Parameter]) -> dict[str, list[tuple[str, str]]]:
-    """Return the names and the help of arguments and options, in their groups."""
+def list_options(params: Iterable[click.Parameter], command: str = "") -> dict[str, list[tuple[str, str]]]:
+    """Return the names and the help of arguments and options, in their groups; the common ones of ``command`` first."""
+    common = [f"--{name}" for name in HELP["common"].get(command, "").split()]
     groups: dict[str, list[tuple[str, str]]] = {
-        name: [] for name in ("Arguments", "Options", *HELP["groups"])
+        name: [] for name in ("Arguments", "Common", "Options", *HELP["groups"])
     }
+    first: dict[str, tuple[str, str]] = {}
     for param in params:
         extras = _list_extras(param)
         text = param.description if isinstance(param, HelpArgument) else getattr(param, "help", None) or ""
@@ -234,8 +275,12 @@ def list_options(params: Iterable[click.Parameter]) -> dict[str, list[tuple[str,
             if param.secondary_opts:
                 shown += f" / {', '.join(param.secondary_opts)}"
             elif not param.is_flag:
-                shown += f" {param.metavar or name_value(names[-1], param.type)}"
-            groups[_GROUP_OF.get(names[-1], "Options")].append((shown, text))
+                shown += f" {name_value(param)}"
+            if names[-1] in common:
+                first[names[-1]] = (shown, text)
+            else:
+                groups[_GROUP_OF.get(names[-1], "Options")].append((shown, text))
+    groups["Common"] = [first[name] for name in common if name in first]
     return {title: rows for title, rows in groups.items() if rows}
 
 
@@ -251,17 +296,10 @@ def _list_extras(param: click.Parameter) -> list[str]:
     return extras
 
 
-def name_value(option: str, kind: Any) -> str:
-    """Return what stands for the value of ``option`` in the help."""
-    if kind.name == "choice":
-        return "|".join(kind.choices)
-    if option in _METAVAR_OF:
-        return _METAVAR_OF[option]
-    return {"integer": "N", "float": "N", "path": "FILE"}.get(kind.name.removesuffix(" range"), "TEXT")
-
-
-def _write_options(params: Iterable[click.Parameter], formatter: click.HelpFormatter) -> None:
-    for title, rows in list_options(params).items():
+def _write_options(
+    params: Iterable[click.Parameter], formatter: click.HelpFormatter, command: str = ""
+) -> None:
+    for title, rows in list_options(params, command).items():
         with formatter.section(title):
             formatter.write_dl(rows)
 

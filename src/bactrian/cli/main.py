@@ -46,18 +46,18 @@ def main() -> None:
     try:
         with guard_streams(), _explaining():
             # The overview needs neither click, which takes longer to import than all else, nor the environment.
-            if sys.argv[1:] in (["--help"], ["-h"], ["help"]) and "_BACTRIAN_COMPLETE" not in os.environ:
+            if sys.argv[1:] in (["--help"], ["-h"]) and "_BACTRIAN_COMPLETE" not in os.environ:
                 from bactrian.cli.verbs import write_overview
 
                 print(write_overview())
             else:
-                from bactrian.cli.help_form import build_app
+                from bactrian.cli.help_form import run_app
 
                 _read_dotenv()
                 # Only commands do so: in a program that imports this package, these settings are the program's own.
                 for name, value in _HUB.items():
                     os.environ.setdefault(name, value)
-                build_app()(prog_name="bactrian")
+                code = run_app()
     except ReaderLeft as gone:
         code = gone.exit_code
     except BactrianError as error:

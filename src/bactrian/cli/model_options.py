@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bactrian.api.arguments import check_base_url, check_critic
+from bactrian.api.arguments import check_base_url
 from bactrian.api.model_arguments import build_model_options
 from bactrian.cli.terminal.console import hide_spinner, open_progress, return_spinner, say
 from bactrian.models.open import ModelOptions
 from bactrian.options import AgentModels, list_options
-from bactrian.roleplay.human import HUMAN
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -44,22 +42,6 @@ def split_models(options: Mapping[str, Any]) -> tuple[str | None, dict[str, str]
     rest = {name: value for name, value in options.items() if name not in flags}
     model = named.pop("model", None)
     return model, {agents.get(agent, agent): name for agent, name in named.items()}, rest
-
-
-def check_critic_flags(
-    critic: str | None, models: Mapping[str, str], sampling: Mapping[str, Any], hint: str
-) -> None:
-    """Refuse flags of a critic if there is none. A variable of the environment may name its model for all commands.
-
-    Raises:
-        InputError: such a flag was given.
-    """
-    model = models.get("critic")
-    flags = {
-        "--critic-model": None if model in (os.environ.get("BACTRIAN_CRITIC_MODEL"), HUMAN) else model,
-        "--critic-temperature or its like": sampling.get("critic"),
-    }
-    check_critic(critic, flags, hint)
 
 
 def _say(text: str) -> None:

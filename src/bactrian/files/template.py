@@ -67,7 +67,7 @@ def check_template(source: str, *, may: frozenset[str], must: frozenset[str] = f
         raise TemplateFault(
             f"is not valid Jinja: {message}",
             error.lineno,
-            "Correct the template; docs/prompts.md shows what it may contain.",
+            "Correct the template; `bactrian help prompts.md` shows what it may contain.",
         ) from error
     except RecursionError as error:
         raise TemplateFault(_TOO_DEEP, 1, _FLATTEN) from error

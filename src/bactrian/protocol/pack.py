@@ -38,7 +38,7 @@ OVERRIDABLE = frozenset(
     }
 )
 """Templates that a pack may replace in a table ``[engine]``: a session's, except those that parsers depend on."""
-_ENGINE_KIND = FileKind("engine's prompts", PromptError, "docs/prompts.md", "prompts")
+_ENGINE_KIND = FileKind("engine's prompts", PromptError, "`bactrian help prompts.md`", "prompts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 
 
-_KIND = FileKind("prompt pack", PromptError, "docs/prompts.md", "packs")
+_KIND = FileKind("prompt pack", PromptError, "`bactrian help prompts.md`", "packs")
 _KEYS = ("name", "description", "axes", "templates", "engine")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _NO_AXES: Mapping[str, str] = MappingProxyType({})
@@ -178,7 +178,7 @@ class Pack:
             raise PromptError(
                 f"The prompt pack {self.name!r} uses the axis {', '.join(map(repr, missing))}, and {has}.",
                 where=self.name,
-                next=next or "Use another pack, or a recipe with these axes: docs/prompts.md.",
+                next=next or "Use another pack, or a recipe with these axes: `bactrian help prompts.md`.",
             )
 
     def render(self, template: str, axes: Mapping[str, str] = _NO_AXES, /, **values: str | int) -> str:

@@ -155,7 +155,7 @@ def parse_value(written: str) -> Any:
         return written
 
 
-_KIND = FileKind("recipe", RecipeError, "docs/recipes.md", "recipes")
+_KIND = FileKind("recipe", RecipeError, "`bactrian help recipes.md`", "recipes")
 _LARGEST_LIST = 64 * 1024 * 1024
 _MOST_LINES = 1_000_000
 _CRITIC_TEMPLATES = ("role", "criteria")

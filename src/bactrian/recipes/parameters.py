@@ -76,7 +76,7 @@ def read_parameters(values: Mapping[str, Any], where: str = "parameters") -> Par
         raise InputError(
             what,
             where=where,
-            next=f"docs/models.md says what each takes: {', '.join(SamplingSpec.model_fields)}; none leaves one out.",
+            next=f"Known: {', '.join(SamplingSpec.model_fields)}; none leaves one out (`bactrian help models.md`).",
         ) from error
 
 

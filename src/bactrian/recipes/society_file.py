@@ -27,7 +27,7 @@ from bactrian.files.toml import (
 from bactrian.options import SamplingSpec
 from bactrian.recipes.schema import CriticSpec, Part, ToolsSpec
 
-_KIND = FileKind("society", InputError, "docs/societies.md", "societies")
+_KIND = FileKind("society", InputError, "`bactrian help societies.md`", "societies")
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _RESERVED = frozenset({"user", "assistant", "critic", "task", "role", "description", "others", "language"})
 _PROMPT_VALUES = frozenset({"task", "role", "description", "others", "language"})

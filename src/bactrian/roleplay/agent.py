@@ -31,7 +31,9 @@ from bactrian.roleplay.tools import Toolbox
 
 EMPTY_TWICE = "with nothing, twice."
 """Ends the message about a model that says nothing; a grader counts this as a wrong reply."""
-MORE_ROOM = "Its thoughts took up the whole reply: raise --reply-length, or lower --reasoning-effort"
+MORE_ROOM = (
+    "Its thoughts took up the whole reply: raise max_tokens, or lower reasoning_effort, of its parameters"
+)
 _ROOM_FOR_THOUGHTS = 8
 """Times the usual length: 256 tokens are enough for a specified task, and a reasoning model thinks for longer."""
 BROKE_OFF = "broke off"  # What a reply did that is asked for again, because the connection failed.

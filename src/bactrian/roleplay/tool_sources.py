@@ -474,8 +474,8 @@ def _words(command: str) -> list[str]:
     if not words:
         raise InputError(
             "The command line of an MCP server is empty.",
-            where="--mcp",
-            next='For example --mcp "uvx some-server"',
+            where="tools.mcp",
+            next='For example "uvx some-server"',
         )
     return words
 

@@ -216,7 +216,7 @@ class TrainRecipe(Part):
         return self
 
 
-_KIND = FileKind("training recipe", RecipeError, "docs/train.md", "training recipes")
+_KIND = FileKind("training recipe", RecipeError, "`bactrian help train.md`", "training recipes")
 
 
 def list_train_recipes() -> tuple[str, ...]:

@@ -30,11 +30,16 @@ class GenerateFlags(GenerateOptions, AgentModels, total=False):
     """The options of Python's :func:`bactrian.generate`, and a model for each agent."""
 
 
+_OF_THE_CRITIC = ("models.critic", "parameters.critic")
+
+
 def generate(
     recipe: Annotated[str, Argument("Name of a built-in recipe, or a .toml file.")],
     run_file: Annotated[Path, RUN, "File of the run; the same command resumes it."],
     settings: Annotated[
-        list[str] | None, SET, "Change the recipe, as in task.count=5. Can be repeated."
+        list[str] | None,
+        SET,
+        "Change the recipe, as in task.count=5, or name a .toml file of changes. Can be repeated.",
     ] = None,
     limit: Annotated[int | None, LIMIT, "Only the first N jobs of the recipe."] = None,
     budget: Budget = None,
@@ -50,7 +55,7 @@ def generate(
     """Generate the conversations of a recipe, or resume an interrupted run."""
     # Imported here, so that the help does not wait for the engine.
     from bactrian.api.dataset import build_run_order
-    from bactrian.cli.model_options import check_critic_flags, show_model_progress, split_models
+    from bactrian.cli.model_options import show_model_progress, split_models
     from bactrian.cli.run_async import StopControl, run_async
     from bactrian.cli.view.progress_view import choose_progress_view, forecast_order, watch_run
     from bactrian.recipes.load import load_recipe
@@ -71,7 +76,12 @@ def generate(
         options=cast("GenerateOptions", {**options, "origin": origin, "parameters": sampling}),
     )
     critic = (order.plan.recipe.critic and order.plan.recipe.critic.role) or order.plan.models.get("critic")
-    check_critic_flags(critic, models, sampling, "Give the recipe a critic, too: --set critic.role=ROLE")
+    if critic is None and any(text.startswith(_OF_THE_CRITIC) for text in settings or ()):
+        raise InputError(
+            "This is for the critic, and there is no critic.",
+            where=f"--set {_OF_THE_CRITIC[0]}",
+            next="Give the recipe a critic, too: --set critic.role=ROLE",
+        )
     order = replace(order, access=show_model_progress(order.access))
     if forecast:
         run_async(forecast_order(order, json=json), resume="Nothing was spent.")

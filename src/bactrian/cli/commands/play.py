@@ -14,12 +14,13 @@ from bactrian.api.conversation import order_session
 from bactrian.api.model_arguments import LOCAL
 from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.flags import SPEAKERS, Argument, FieldsOf, SamplingFlags
-from bactrian.cli.model_options import check_critic_flags, split_models
+from bactrian.cli.model_options import split_models
 from bactrian.cli.run_async import StopControl, run_async
+from bactrian.cli.settings import list_given
 from bactrian.cli.terminal.keyboard import ask_consent
 from bactrian.cli.view.watching import OutputFlags, PlayKeeper
 from bactrian.errors import InputError
-from bactrian.options import MCP, TOOLS, YES, AgentModels, Critic, Option, PlayOptions, SocietyOptions
+from bactrian.options import MCP, SET, TOOLS, YES, AgentModels, Critic, Option, PlayOptions, SocietyOptions
 from bactrian.records.session import Role
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
@@ -102,6 +103,11 @@ def play(
         Option("--society", "More agents, or more conversations: a society's name or .toml file."),
     ] = None,
     output: OutputFlags,
+    settings: Annotated[  # noqa: ARG001 (they have become the other options)
+        list[str] | None,
+        SET,
+        "Change a setting, as in critic.rounds=2, or name a .toml file of settings. Can be repeated.",
+    ] = None,
     sampling: Annotated[Mapping[str, Any], SamplingFlags(SPEAKERS)] = MappingProxyType({}),
     **flags: Unpack[PlayFlags],
 ) -> None:
@@ -113,14 +119,14 @@ def play(
     if society is not None:
         from bactrian.api.conversation import order_society
 
-        _check_society(roles, critic, tools, models, {**options, "sampling": sampling})
-        settings = {key: value for key, value in options.items() if key in SocietyOptions.__annotations__}
+        _check_society(critic.get("role"))
+        kept = {key: value for key, value in options.items() if key in SocietyOptions.__annotations__}
         made = order_society(
             society,
             _read_idea(idea),
             model,
             models,
-            cast("SocietyOptions", settings),
+            cast("SocietyOptions", kept),
             endings=endings,
             run=output.run_file,
         )
@@ -128,11 +134,17 @@ def play(
         run_async(keeper.watch(made, stop_control, idea), resume=keeper, stop_control=stop_control)
     if roles.as_ is not None:
         models[roles.as_.value] = HUMAN
-    check_critic_flags(critic.get("role"), models, sampling, "Give --critic ROLE, too.")
-    if "search" in critic and "role" not in critic:
-        raise InputError(
-            "A search needs a critic that ranks its lines.", where="--search", next="Give --critic ROLE, too."
-        )
+    for part, missing, of in (
+        ("critic", "role" not in critic, "--critic ROLE"),
+        ("tool", not tools.names, "--tools FILE.py"),
+    ):
+        names = (f"{part}_", f"{part}s_", f"sampling_{part}_")
+        if missing and (
+            flag := next((flag for name, flag in list_given().items() if name.startswith(names)), None)
+        ):
+            raise InputError(
+                f"This is for the {part}, and there is no {part}.", where=flag, next=f"Give {of}, too."
+            )
     text = _read_idea(idea)
     if (role := options.get("embodied")) is not None:
         _check_embodied(roles, critic, options)
@@ -182,40 +194,28 @@ def _check_embodied(roles: RoleFlags, critic: Mapping[str, Any], options: Mappin
         "--roles": roles.roles,
         "--as": roles.as_,
         "--critic": critic.get("role"),
-        "--search": critic.get("search"),
         "--protocol enforced": options.get("protocol") == "enforced",
         "--plan": options.get("plan") and alone,
         "--language": options.get("language") is not None and alone,
     }
-    _refuse(flags, "--embodied", "Leave it out; docs/embodied.md shows what an embodied agent can do.")
+    _refuse(flags, "--embodied", "Leave it out; `bactrian help embodied` shows what it can do.")
 
 
-def _check_society(
-    roles: RoleFlags,
-    critic: Mapping[str, Any],
-    tools: ToolFlags,
-    models: Mapping[str, str],
-    options: Mapping[str, Any],
-) -> None:
-    """Refuse flags that contradict a society's file."""
-    flags = {
-        "--temperature and its like": options["sampling"],
-        "--assistant": roles.assistant,
-        "--user": roles.user,
-        "--roles": roles.roles,
-        "--as": roles.as_,
-        "--embodied": options.get("embodied"),
-        "--critic": critic.get("role", HUMAN) != HUMAN,
-        "--plan": options.get("plan"),
-        "--tools": tools.tools,
-        "--mcp": tools.mcp,
-        "--search": critic.get("search"),
-        "--assistant-model": models.get("assistant"),
-        "--user-model": models.get("user"),
-        "--assistant-description": roles.assistant_description,
-        "--user-description": roles.user_description,
+# What a society does not say itself.
+_BESIDE_SOCIETY = frozenset(
+    {
+        *SocietyOptions.__annotations__,
+        *("model", "task_model", "critic_model", "endings", "society", "yes"),
+        *("run_file", "keep", "out", "overwrite", "raw", "json"),
     }
-    _refuse(flags, "--society", "Set it in the society's file; docs/societies.md shows how.")
+)
+
+
+def _check_society(critic: str | None) -> None:
+    """Refuse options that contradict a society's file."""
+    beside = {*_BESIDE_SOCIETY, "critic_role"} if critic == HUMAN else _BESIDE_SOCIETY
+    flags = {flag: name not in beside for name, flag in list_given().items()}
+    _refuse(flags, "--society", "Set it in the society's file; `bactrian help societies.md` shows how.")
 
 
 def _refuse(flags: Mapping[str, object], beside: str, hint: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -28,7 +27,7 @@ from bactrian.api.selection import (
 from bactrian.api.stored_run import mark_session
 from bactrian.cli.flags import Argument, RunArgument
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import LEAST_TABLE, open_output, open_progress, show_spinner
+from bactrian.cli.terminal.console import LEAST_TABLE, open_output, open_pager, open_progress, show_spinner
 from bactrian.cli.view.conversation_view import ConversationView
 from bactrian.errors import InputError
 from bactrian.options import FORMAT, JSON, MARK, SAMPLE, SEED, Option, SelectOptions
@@ -73,7 +72,7 @@ def show(
     whole = full or form is not ShowFormat.text or session is not None
     form = ShowFormat.json if json else form
     out = open_output()
-    page = _open_pager(out) if pager and out.is_terminal and form is not ShowFormat.json else nullcontext()
+    page = open_pager(out) if pager and out.is_terminal and form is not ShowFormat.json else nullcontext()
     work = _show(run, session, options, _Writer(out, form, whole=whole, page=page), sample=sample, seed=seed)
     run_async(work, resume="The run is unchanged.")
 
@@ -247,8 +246,3 @@ def _group(marks: list[Mark]) -> dict[str, list[Mark]]:
     for mark in marks:
         by_session.setdefault(mark.session, []).append(mark)
     return by_session
-
-
-def _open_pager(out: Console) -> AbstractContextManager[object]:
-    os.environ.setdefault("LESS", "-FRX")  # colours, and no page for what fits the screen
-    return out.pager(styles=not out.no_color)

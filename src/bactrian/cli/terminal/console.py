@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,12 @@ def wrap_words(text: str, width: int) -> Iterator[str]:
 def open_output() -> PrintableConsole:
     """Return the console on standard output, for data. Colour only on a terminal."""
     return PrintableConsole(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def open_pager(out: Console) -> AbstractContextManager[object]:
+    """Return the pager of the terminal that ``out`` writes to."""
+    os.environ.setdefault("LESS", "-FRX")  # colours, and no page for what fits the screen
+    return out.pager(styles=not out.no_color)
 
 
 def open_progress() -> PrintableConsole:

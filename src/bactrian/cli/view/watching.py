@@ -213,7 +213,7 @@ class PlayKeeper:
         elif models and all(name.startswith("recorded:") for name in models):
             yield "Nothing new was asked: all replies come from the stored run."
         elif unknown := [name for name in models if name not in meter.prices and name != HUMAN]:
-            yield f"The price of {unknown[0]} is unknown; give it with --price."
+            yield f"The price of {unknown[0]} is unknown; give it with --set price=PROMPT/COMPLETION."
         elif meter.usd or meter.max_usd is not None:
             most = f" of ${meter.max_usd:,.2f}" if meter.max_usd is not None else ""
             yield f"It cost {write_dollars(meter.usd)}{most}."
