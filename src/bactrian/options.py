@@ -508,7 +508,14 @@ class ExportChoices(SessionFilters, total=False):
     mark: Annotated[Words, MARK, "Only sessions with this mark. Can be repeated."]
     min_rounds: Annotated[int, Option("--min-rounds", "Minimum rounds of a session.", min=0, default=0)]
     unfinished: Annotated[bool, Option("--unfinished", "Include unfinished sessions.", default=False)]
-    dedup: Annotated[bool, Option("--dedup", "Keep only the first of identical sessions.", default=False)]
+    dedup: Annotated[
+        bool,
+        Option(
+            "--dedup",
+            "Keep only the first of sessions with the same roles, task, system prompts and messages.",
+            default=False,
+        ),
+    ]
     decontaminate: Annotated[
         str | Path | None,
         Option("--decontaminate", "Leave out sessions that quote this benchmark file (HumanEval's format)."),

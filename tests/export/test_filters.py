@@ -13,6 +13,8 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.export.redact import Redactor
 from bactrian.export.session_filters import Filters, Split, read_benchmark, read_split
+from bactrian.records.session import Ending, Role
+from bactrian.records.text import Text
 from bactrian.records.turn import Instruction
 from tests.helpers.exports import exported, lines
 from tests.helpers.runs import answer, session
@@ -35,16 +37,45 @@ async def test_sessions_with_too_few_rounds_are_left_out(tmp_path: Path) -> None
     assert found == (["2"], {"too few rounds": 1})
 
 
-async def test_sessions_that_say_the_same_are_taken_once_whatever_their_case_and_space(
-    tmp_path: Path,
+@pytest.mark.parametrize("form", ["messages", "camel-chat", "sharegpt", "alpaca", "csv"])
+async def test_a_session_is_a_duplicate_only_if_a_reader_of_the_format_sees_no_difference(
+    tmp_path: Path, form: str
 ) -> None:
-    said = ["Instruction: Go.\nInput: None", "Solution: Done."]
+    first = session("1", texts=["Instruction: Go.\nInput: None", "Solution: Done."], code="max_messages")
+    origin = first.provenance
+    prompted = replace(origin, prompts="imported from messages", prompts_hash="")
     sessions = [
-        session("1", texts=said, code="max_messages"),
-        session("2", texts=["instruction:  GO.\n\nInput: none", said[1]], code="max_messages"),
-        session("3", texts=[said[0], "Solution: Well done."], code="max_messages"),
+        first,
+        replace(first, id="same", provenance=replace(origin, models={"user": "openai:other"})),
+        replace(first, id="role", assistant=Role("Brewer")),
+        replace(first, id="task", task=replace(first.task, original="Another task")),
+        replace(
+            first, id="case", turns=(first.turns[0], replace(first.turns[1], text=Text("Solution: done.")))
+        ),
+        replace(first, id="mark", mark="red-team"),
+        replace(first, id="ending", ending=Ending("token_limit", 2, "user", "")),
+        replace(
+            first, id="prompt", provenance=replace(prompted, extra={"system": {"assistant": "Be brief."}})
+        ),
+        replace(
+            first,
+            id="other prompt",
+            provenance=replace(prompted, extra={"system": {"assistant": "Be long."}}),
+        ),
     ]
-    assert await taken(tmp_path, sessions, dedup=True) == (["1", "3"], {"duplicate": 1})
+    left, made = await exported(
+        tmp_path, sessions, form, "out" if form != "camel-chat" else "tea.zip", filters=Filters(dedup=True)
+    )
+    hidden = {"prompt": "1", "other prompt": "1"} if form not in ("messages", "sharegpt") else {}
+    assert made["duplicates"] == {"same": "1", **hidden}
+    assert list(made["counts"]["left_out"].values()) == [1 + len(hidden)]
+    assert left.exists()
+
+
+async def test_the_twin_of_a_session_that_is_left_out_is_taken(tmp_path: Path) -> None:
+    sessions = [session("1", rounds=1), session("2", rounds=1)]
+    found = await taken(tmp_path, sessions, dedup=True, reject={"marked": lambda of: of.id == "1"})
+    assert found == (["2"], {"marked": 1})
 
 
 async def test_a_predicate_of_the_callers_leaves_out_under_its_name(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import io
 import json
@@ -661,3 +662,35 @@ def test_what_belongs_to_the_run_is_not_imported_into_it(tmp_path: Path, name: s
     assert done.returncode == 2
     assert "This is the input file" in done.stderr or "belongs to" in done.stderr
     assert lock.read_bytes() == (tmp_path / "run.db-wal").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "license_name"),
+    [
+        ("ai_society_chat.zip", [], "CC-BY-NC-4.0"),
+        ("code_chat (1).tar.gz", [], "CC-BY-NC-4.0"),
+        ("mine.zip", [], None),
+        ("mine.zip", ["--license", "CC-BY-4.0"], "CC-BY-4.0"),
+    ],
+)
+def test_the_licence_of_a_known_source_is_carried_to_every_export(
+    tmp_path: Path, name: str, chosen: list[str], license_name: str | None
+) -> None:
+    run = asyncio.run(make_run(tmp_path / "made.db", [session()]))
+    asyncio.run(handed(run, "camel-chat", tmp_path / "out.zip"))
+    (tmp_path / "out.zip").rename(tmp_path / name) if name.endswith(".zip") else asyncio.run(
+        handed(run, "camel-chat", tmp_path / name)
+    )
+    (tmp_path / f"{name}.manifest.json").unlink(missing_ok=True)
+    done = bactrian("import", name, "--run", "camel.db", *chosen, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ("Licence" in done.stderr) == (license_name is not None)
+    made = asyncio.run(handed(tmp_path / "camel.db", "hf", tmp_path / "set"))
+    assert made["license"] == license_name
+    card = (tmp_path / "set" / "README.md").read_text("utf-8")
+    assert f'license: "{(license_name or "").lower()}"' in card or license_name is None
+    # Our own manifest hands it on.
+    asyncio.run(handed(tmp_path / "camel.db", "messages", tmp_path / "again.jsonl"))
+    bactrian("import", "again.jsonl", "--run", "again.db", cwd=tmp_path)
+    made = asyncio.run(handed(tmp_path / "again.db", "messages", tmp_path / "third.jsonl", license="MIT"))
+    assert made["license"] == (f"MIT AND {license_name}" if license_name else "MIT")

@@ -554,6 +554,7 @@ def import_chats(
     format: str | None = None,  # noqa: A002  as on the command line
     made_by: str = "",
     language: str | None = None,
+    license: str = "",  # noqa: A002  as on the command line
 ) -> Run:
     """Import conversations of other programs into a run, and return the run. A repeated import stores nothing twice.
 
@@ -573,13 +574,15 @@ def import_chats(
         format: Name of the format; default is detected.
         made_by: Name of the model that wrote the conversations, if known.
         language: Their language, if not English.
+        license: Their licence, if it is not known; that of CAMEL's own data is.
 
     Raises:
         InputError: there is no such file, or no conversation in it.
         StoreError: the run cannot be written.
     """
     form = None if format is None else find_form(format)
-    report = run_sync(_import(find_chats(Path(path), form, Origin(made_by, language)), Path(run)))
+    origin = Origin(made_by, language, {"license": license} if license else {})
+    report = run_sync(_import(find_chats(Path(path), form, origin), Path(run)))
     if report.broken:
         first = report.named[0]
         warnings.warn(

@@ -6,6 +6,7 @@ in a manifest, and moves all files to the target.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -151,6 +152,7 @@ async def _write_sessions(
     redactor = Redactor() if options.redact else None
     form = options.format
     places: set[float] = set()
+    written: dict[bytes, str] = {}
     size = len([None async for _ in store.progress()]) if on_progress else 0
     with ExitStack() as stack:
         add: dict[str, Add] = {}
@@ -168,6 +170,12 @@ async def _write_sessions(
             part = options.split.find_part(session)
             places.add(locate_group(name_group(session)))
             sample = await _build_sample(store, session, options, redactor)
+            if options.filters.dedup:
+                first = written.setdefault(_identify(sample, options, context), session.id)
+                if first != session.id:
+                    counts.left_out[_DUPLICATE] += 1
+                    counts.duplicates[session.id] = first
+                    continue
             rows = add[part](sample)
             if not rows:
                 counts.left_out[f"nothing for {form.name} in it"] += 1
@@ -181,6 +189,33 @@ async def _write_sessions(
             raise _explain_nothing(counts, options, str(store.path))
         options.split.check(counts.rows, places)
     return counts
+
+
+_DUPLICATE = "the same for a reader of this format as an earlier session, which the manifest names"
+
+
+def _identify(sample: Sample, options: ExportOptions, context: ExportContext) -> bytes:
+    """Return a hash of all that a reader of the format sees of a sample, but for where it comes from."""
+    form, session = options.format, sample.session
+    turns = [
+        (
+            turn.speaker,
+            turn.role,
+            turn.text,
+            turn.thought if options.thoughts else "",
+            turn.uses if form.tools else (),
+        )
+        for turn in session.turns
+    ]
+    has_prompts = (form.sides or "choices" in form.needs) and not options.plain
+    content = (
+        (session.assistant, session.user, session.task, session.mark, sorted(session.values.items())),
+        session.ending and session.ending.code,
+        turns,
+        context.prompts.render(session) if has_prompts else None,
+        [(choice.number, choice.texts, choice.index) for choice in sample.choices],
+    )
+    return hashlib.blake2b(repr(content).encode(), digest_size=16).digest()
 
 
 _WITHOUT_TOOLS = "sessions are without what their agents called: only messages, csv and parquet contain it"

@@ -53,6 +53,10 @@ class ExportCounts:
     sampling: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     languages: set[str] = field(default_factory=set[str])
     marks: set[str] = field(default_factory=set[str])
+    # Licences of the data sets that sessions were imported from.
+    licenses: set[str] = field(default_factory=set[str])
+    # For each session that was left out as a duplicate, the one that was written.
+    duplicates: dict[str, str] = field(default_factory=dict[str, str])
     # Passages by kind.
     redacted: Counter[str] = field(default_factory=Counter[str])
 
@@ -68,6 +72,8 @@ class ExportCounts:
         self.models.update(origin.models.items())
         self.prompts.add((origin.prompts, origin.prompts_hash))
         self.languages.add(session.values.get("language") or origin.language or "")
+        if origin.license:
+            self.licenses.add(origin.license)
         if session.mark:
             self.marks.add(session.mark)
         if len(self.sampling) < _MOST:
@@ -82,6 +88,8 @@ def build_manifest(options: Mapping[str, Any], counts: ExportCounts) -> dict[str
         "schema": {"manifest": SCHEMA, "run": RUN_SCHEMA},
         "bactrian": __version__,
         **options,
+        # As SPDX writes it if several apply.
+        "license": " AND ".join(_list_licenses(options.get("license"), counts)) or None,
         "counts": {
             "sessions_in_run": counts.seen,
             "sessions": counts.sessions,
@@ -98,7 +106,15 @@ def build_manifest(options: Mapping[str, Any], counts: ExportCounts) -> dict[str
         "sampling": [{"agent": agent, **json.loads(values)} for agent, values in sorted(counts.sampling)],
         "languages": sorted(filter(None, counts.languages)),
         "marks": sorted(counts.marks),
+        **({"duplicates": counts.duplicates} if counts.duplicates else {}),
     }
+
+
+def _list_licenses(named: str | None, counts: ExportCounts) -> list[str]:
+    """Return the licence that was ``named`` and those of the sources, each once."""
+    return list(
+        {name.lower(): name for name in (*([named] if named else []), *sorted(counts.licenses))}.values()
+    )
 
 
 def write_manifest(manifest: dict[str, Any], folder: Path, path: Path) -> None:
@@ -139,6 +155,7 @@ def write_card(manifest: Mapping[str, Any]) -> str:
     return environment.from_string(_read_resource("card.md.j2")).render(
         manifest,
         size=next((name for limit, name in _SIZES if rows < limit), "n>1M"),
+        licenses=[name.lower() for name in (manifest["license"] or "").split(" AND ") if name],
         tags=["synthetic", "role-play", "multi-agent", *map(to_line, manifest["marks"])],
         codes=[code for code in manifest["languages"] if re.fullmatch(r"[a-z]{2,3}", code)] or ["en"],
         parts=sorted(counts["rows"], key=lambda part: (part != "train", part)),

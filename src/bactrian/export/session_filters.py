@@ -102,7 +102,7 @@ class Filters:
     min_rounds: int = 0
     # True to include unfinished sessions.
     unfinished: bool = False
-    # True to keep only the first of identical sessions.
+    # True to keep only the first of the samples that are the same for a reader of the format.
     dedup: bool = False
     # Predicates by name; only sessions that match all of them are exported.
     require: Mapping[str, Predicate] = field(default_factory=dict[str, Predicate])
@@ -128,7 +128,6 @@ class SessionFilter:
 
     def __init__(self, filters: Filters) -> None:
         self._filters = filters
-        self._seen: set[bytes] = set()
 
     def find_reason(self, session: Session) -> str | None:
         """Return the reason to leave ``session`` out; None to export it."""
@@ -143,22 +142,9 @@ class SessionFilter:
             return f"ending {code}"
         if len(session.turns) // 2 < filters.min_rounds:
             return "too few rounds"
-        if filters.dedup:
-            key = _content(session)
-            if key in self._seen:
-                return "duplicate"
-            self._seen.add(key)
         if filters.benchmark and filters.benchmark.is_quoted_in(session):
             return f"quotes {filters.benchmark.name}"
         return next((name for name, predicate in filters.reject.items() if predicate(session)), None)
-
-
-def _content(session: Session) -> bytes:
-    """Return a hash of the session's texts, ignoring case and white space."""
-    digest = hashlib.blake2b(digest_size=16)
-    for turn in session.turns:
-        digest.update(" ".join(turn.text.casefold().split()).encode() + b"\0")
-    return digest.digest()
 
 
 # Splits of a data set without overlap.

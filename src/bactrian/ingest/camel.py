@@ -48,6 +48,20 @@ _CODES = {name.lower(): code for code, name in LANGUAGES.items()} | {code: code 
 # Name of an archive of translations, without its suffix.
 _PACK = re.compile(r".*_chat_([a-z]{2,3})", re.IGNORECASE)
 
+LICENSE = "CC-BY-NC-4.0"
+# The names of CAMEL's published files, without suffix, as a browser may have numbered them.
+_PUBLISHED = re.compile(
+    r"(ai_society(_chat|_instructions|_translated|_chat_[a-z]{2,3})?|code(_chat|_instructions)|math(50k)?"
+    r"|physics|chemistry|biology|misalignment)(_chat)?( ?\(\d+\))?",
+    re.IGNORECASE,
+)
+
+
+def find_license(row: Row) -> str:
+    """Return the licence of CAMEL's published data if the names on the way to ``row`` are those of its files."""
+    stems = (name.partition(".")[0] for name in row.folders)
+    return LICENSE if any(map(_PUBLISHED.fullmatch, stems)) else ""
+
 
 def read_chat(row: Row, origin: Origin) -> Session:
     """Return the session of a chat.

@@ -14,8 +14,9 @@ from types import MappingProxyType
 from typing import Literal
 
 from bactrian.errors import InputError
+from bactrian.files.replacement import MANIFEST, name_companion, read_manifest
 from bactrian.files.toml import suggest_name
-from bactrian.ingest.camel import find_language, read_chat, read_problem, read_translation
+from bactrian.ingest.camel import find_language, find_license, read_chat, read_problem, read_translation
 from bactrian.ingest.chats import (
     MESSAGES,
     SHAREGPT,
@@ -63,6 +64,8 @@ class ImportReport:
     already: int = 0
     # Of those that were stored.
     messages: int = 0
+    # The licences of all conversations; empty for those whose licence is not known.
+    licenses: list[str] = field(default_factory=list[str])
     broken: int = 0
     # The first hundred that were skipped.
     named: list[SkippedItem] = field(default_factory=list[SkippedItem])
@@ -84,6 +87,9 @@ def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]
         raise InputError("There is no such file or folder.", where=str(path), next="Check the path.")
     if path.is_dir() and form not in (None, *_IN_ARCHIVES):
         raise InputError("This is a folder.", where=str(path), next=f"Name one file for --format {form}.")
+    manifest = read_manifest(path / MANIFEST) or read_manifest(path.with_name(name_companion(path, MANIFEST)))
+    if not origin.source and manifest and (license_name := manifest.get("license")):
+        origin = replace(origin, source={"license": license_name})
     source = _read_all(read_rows(path, plain=form is not None and form not in _IN_ARCHIVES), form, origin)
     before: list[Found] = []
     for item in source:
@@ -148,6 +154,8 @@ def _read_all(rows: Iterable[Row | SkippedItem], form: Form | None, origin: Orig
 
 def _read(rows: Sequence[Row], form: Form, origin: Origin) -> Found:
     row = rows[0]
+    if not origin.source and form.startswith("camel") and (license_name := find_license(row)):
+        origin = replace(origin, source={"license": license_name})
     try:
         return _READERS[form](rows, origin)
     except NotAChat as reason:
@@ -173,6 +181,7 @@ async def import_chats(
         for item in batch:
             if isinstance(item, SkippedItem):
                 report.skip(item)
+        report.licenses = sorted({*report.licenses, *(session.provenance.license for session in sessions)})
         await _store(store, sessions, report)
         if tell is not None:
             tell(report)

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, cast
 
 from bactrian.protocol.markers import is_done, read_instruction, read_solution
-from bactrian.records.session import IMPORTED, Ending, Provenance, Session, Task
+from bactrian.records.session import IMPORTED, SOURCE, Ending, Provenance, Session, Task
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Instruction, Solution, Speaker, Turn, Usage
 from bactrian.tables.tables import read_termination
@@ -45,6 +45,8 @@ class Origin:
     # The model of both sides; empty if unknown.
     model: str = ""
     language: str | None = None
+    # Name, revision and licence of the data set, as far as they are known.
+    source: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def provenance(
         self, form: str, extra: Extra, *, agents: Sequence[str] = (), models: Mapping[str, str] | None = None
@@ -61,7 +63,7 @@ class Origin:
             protocol="free",
             models={agent: named.get(agent, self.model) for agent in agents} if agents else named,
             language=self.language,
-            extra=extra,
+            extra={**extra, SOURCE: dict(self.source)} if self.source else extra,
         )
 
 

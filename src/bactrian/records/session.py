@@ -79,6 +79,7 @@ class Task:
 
 HUMAN = "human"  # The model name that stands for a person.
 SYSTEM = "system"  # Key of the system prompts in `extra`.
+SOURCE = "source"  # Key of the data set in `extra`: its name, revision and licence.
 IMPORTED = "imported from "  # Prefix of the prompt pack's name in sessions imported from another program.
 
 
@@ -105,8 +106,14 @@ class Provenance:
     # earlier versions. It is not part of the session's id, because a session may resume under later texts.
     engine_hash: str | None = None
     # Keys of an imported file that no other field has, by the number of their message; `0` for the
-    # conversation's own. Exports write them again. Under `SYSTEM`, the file's system prompts by side.
+    # conversation's own. Exports write them again. Under `SYSTEM`, the file's system prompts by side; under
+    # `SOURCE`, where the data set comes from.
     extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+
+    @property
+    def license(self) -> str:
+        """Licence of the data set that the session was imported from; empty if it is not known, or not imported."""
+        return self.extra.get(SOURCE, {}).get("license", "")
 
     @property
     def is_imported(self) -> bool:

@@ -22,7 +22,7 @@ from bactrian.recipes.parameters import apply_parameters
 from bactrian.recipes.schema import Axis, Recipe
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.run import Progress
-from bactrian.records.session import Ending, Provenance, Role, Session, Task
+from bactrian.records.session import SOURCE, Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Message, Sampling, Turn, Usage
 from bactrian.roleplay.agent import Agent
@@ -268,7 +268,11 @@ class TranslatePlayer(QuestionPlayer):
         translation = replace(
             original,
             id=name_translation(language, original.id),
-            provenance=replace(provenance, language=spec.languages.get(language, language)),
+            provenance=replace(
+                provenance,
+                language=spec.languages.get(language, language),
+                extra={key: value for key, value in original.provenance.extra.items() if key == SOURCE},
+            ),
             turns=(),
             ending=None,
             preparation=Usage(),

@@ -32,12 +32,18 @@ def ingest(
     ] = None,
     model: Annotated[str, Option("--made-by", "Name of the model that wrote them, if known.")] = "",
     language: Annotated[Language, "Their language, if not English."] = None,
+    license_name: Annotated[
+        str,
+        Option("--license", "Their licence, if it is not known: CAMEL's own data is CC-BY-NC-4.0."),
+    ] = "",
     json: Annotated[bool, JSON, "Write the result as JSON."] = False,
     quiet: Annotated[bool, QUIET] = False,
 ) -> None:
     """Import conversations of other programs into a run."""
     check_replaceable(path, list_run_files(run_file))
-    source = find_chats(path, form, Origin(model, language))
+    source = find_chats(
+        path, form, Origin(model, language, {"license": license_name} if license_name else {})
+    )
     run_async(
         _ingest(source, run_file, json=json, quiet=quiet),
         resume="What was read is stored; the same command resumes.",
@@ -67,3 +73,5 @@ def _say(report: ImportReport, run_file: Path, *, json: bool) -> None:
             f" {write_count(report.messages, 'message')} stored,"
             f" {report.already:,} stored before, {report.broken:,} skipped"
         )
+    for name in filter(None, report.licenses):
+        open_progress().say(to_line(f"Licence: {name}, also for what you make from them. Exports name it."))
