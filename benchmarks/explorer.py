@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -53,13 +53,14 @@ REPEATS = 40
 class Client:
     """One connection to the explorer."""
 
-    def __init__(self) -> None:
+    def __init__(self, login: Mapping[str, str]) -> None:
+        self._login = login
         self._connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
 
     def get(self, path: str) -> tuple[float, bytes]:
         """Return the milliseconds until the last byte of a page, and its compressed bytes."""
         begun = time.perf_counter()
-        self._connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
+        self._connection.request("GET", path, headers={"Accept-Encoding": "gzip", **self._login})
         answer = self._connection.getresponse()
         body = answer.read()
         taken = (time.perf_counter() - begun) * 1000
@@ -69,6 +70,7 @@ class Client:
     def post(self, path: str, form: str) -> None:
         """Send a form of the explorer's pages."""
         headers = {
+            **self._login,
             "Content-Type": "application/x-www-form-urlencoded",
             "Origin": f"http://127.0.0.1:{PORT}",
         }
@@ -83,15 +85,17 @@ class Client:
         return taken[len(taken) // 2], taken[len(taken) * 95 // 100]
 
 
-def wait_for_page() -> float:
-    """Return the time at which the first page was complete."""
-    while True:
-        try:
-            Client().get("/conversations")
-        except OSError:
-            time.sleep(0.005)
-        else:
-            return time.perf_counter()
+def read_login(server: subprocess.Popen[str]) -> dict[str, str]:
+    """Return the header that lets in whoever sends it, when the explorer has printed its address."""
+    assert server.stdout is not None
+    return {"Authorization": f"Bearer {server.stdout.readline().strip().rpartition('token=')[2]}"}
+
+
+def wait_for_page(server: subprocess.Popen[str]) -> tuple[float, dict[str, str]]:
+    """Return the time at which the first page was complete, and :func:`read_login`."""
+    login = read_login(server)
+    Client(login).get("/conversations")
+    return time.perf_counter(), login
 
 
 def list_children(process: int) -> Iterator[int]:
@@ -144,30 +148,35 @@ def measure_explorer(run: Path) -> Iterator[tuple[str, str, str]]:
         file.unlink()
     begun = time.perf_counter()
     command = [sys.executable, "-m", "bactrian", "explore", str(run), "--port", str(PORT)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            clock = wait_for_page() - begun
+            done, login = wait_for_page(server)
+            clock = done - begun
             yield (
                 "first page from the command, cold index",
                 "0.6 s",
                 f"{clock:.2f} s, {read_cpu(server.pid):.2f} s CPU",
             )
-            yield from _measure_building(server.pid)
-            yield from _measure_pages(server.pid)
-            yield from _measure_map(server.pid, run)
+            yield from _measure_building(server.pid, login)
+            yield from _measure_pages(server.pid, login)
+            yield from _measure_map(server.pid, login, run)
             yield "memory of the server, peak, at the end", "120 MB", f"{read_megabytes(server.pid):.0f} MB"
         finally:
             server.terminate()
     begun = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            yield "first page from the command, warm index", "0.6 s", f"{wait_for_page() - begun:.2f} s"
+            yield (
+                "first page from the command, warm index",
+                "0.6 s",
+                f"{wait_for_page(server)[0] - begun:.2f} s",
+            )
         finally:
             server.terminate()
 
 
-def _measure_building(server: int) -> Iterator[tuple[str, str, str]]:
-    client = Client()
+def _measure_building(server: int, login: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    client = Client(login)
     (worker,) = list_children(server)
     listed: list[float] = []
 
@@ -211,8 +220,8 @@ def _measure_building(server: int) -> Iterator[tuple[str, str, str]]:
     )
 
 
-def _measure_pages(server: int) -> Iterator[tuple[str, str, str]]:
-    client = Client()
+def _measure_pages(server: int, login: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    client = Client(login)
     draw = Random(1)
     rows = from_json(_unpack(client.get("/conversations.json")[1]))["sessions"]
     talks = [f"/c/{row['data']}/{row['id']}" for row in draw.sample(rows, 40)]
@@ -243,9 +252,9 @@ def _measure_pages(server: int) -> Iterator[tuple[str, str, str]]:
     yield "memory of the server after these pages, peak", "120 MB", f"{read_megabytes(server):.0f} MB"
 
 
-def _measure_map(server: int, run: Path) -> Iterator[tuple[str, str, str]]:
+def _measure_map(server: int, login: Mapping[str, str], run: Path) -> Iterator[tuple[str, str, str]]:
     """Draw the map of the tasks, and move it in a browser."""
-    client, name = Client(), run.name.removesuffix(".db")
+    client, name = Client(login), run.name.removesuffix(".db")
     form = re.search(r'name="csrf" value="([^"]+)"', _unpack(client.get("/map")[1]).decode())
     assert form is not None
     begun, cpu, memory = time.perf_counter(), 0.0, 0.0
@@ -253,7 +262,7 @@ def _measure_map(server: int, run: Path) -> Iterator[tuple[str, str, str]]:
     while b'id="map"' not in _unpack(client.get(f"/map?data={name}&what=task")[1]):
         for child in list_children(server):
             with suppress(OSError):  # It has ended.
-                if b"map.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                if b"map_drawing" in Path(f"/proc/{child}/cmdline").read_bytes():
                     cpu, memory = read_cpu(child), max(memory, read_megabytes(child))
         time.sleep(0.25)
     clock = time.perf_counter() - begun
@@ -273,7 +282,7 @@ def _measure_map(server: int, run: Path) -> Iterator[tuple[str, str, str]]:
 
     with sync_playwright() as tool:
         browser = tool.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        shown = browser.new_page(viewport={"width": 1280, "height": 900})
+        shown = browser.new_page(viewport={"width": 1280, "height": 900}, extra_http_headers=dict(login))
         shown.goto(f"http://127.0.0.1:{PORT}/map?data={name}&what=task&by=topic")
         shown.wait_for_timeout(1000)
         times: list[float] = sorted(shown.evaluate(_FRAMES))

@@ -26,7 +26,7 @@ from rich.console import Console
 
 from bactrian.store import open_store
 from benchmarks.analysis import write
-from benchmarks.explorer import list_children, read_cpu, read_megabytes
+from benchmarks.explorer import list_children, read_cpu, read_login, read_megabytes
 
 PORT = 8697
 ADDRESS = f"http://127.0.0.1:{PORT}"
@@ -122,9 +122,9 @@ def inspect_viewer(inspect: Path, logs: Path) -> Viewer:
 
 def measure(viewer: Viewer) -> Iterator[str]:
     """Yield what each step cost."""
-    with serve(viewer.command) as server, sync_playwright() as tool:
+    with serve(viewer.command) as (server, login), sync_playwright() as tool:
         browser = tool.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, extra_http_headers=login)
         page = context.new_page()
         page.set_default_timeout(120_000)
         network: Any = context.new_cdp_session(page)
@@ -166,17 +166,18 @@ def _read_tree(process: int) -> float:
 
 
 @contextmanager
-def serve(command: Sequence[str]) -> Generator[int]:
-    """Run a server and provide its process when it answers."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+def serve(command: Sequence[str]) -> Generator[tuple[int, dict[str, str]]]:
+    """Run a server, and provide its process when it answers, and the header that lets in whoever sends it."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
+            login = read_login(server)
             while True:
                 try:
-                    urllib.request.urlopen(ADDRESS).close()
+                    urllib.request.urlopen(urllib.request.Request(ADDRESS, headers=login)).close()
                     break
                 except OSError:
                     time.sleep(0.2)
-            yield server.pid
+            yield server.pid, login
         finally:
             server.terminate()
 

@@ -53,33 +53,35 @@ def main() -> None:
             make_run(Path(scratch) / f"{name}.db", trouble, IDEAS).path
             for name, trouble in (("small", 0.6), ("large", 0.25))
         ]
-        with serve(runs) as address:
+        with serve(runs) as (address, login):
             browser = tool.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            draw_map(browser, address)
+            draw_map(browser, address, login)
             if given.all is None:
-                take_docs(browser, address, [run.stem for run in runs])
+                take_docs(browser, address, login, [run.stem for run in runs])
             else:
                 given.all.mkdir(parents=True, exist_ok=True)
-                take_all(browser, address, given.all)
+                take_all(browser, address, login, given.all)
 
 
 @contextmanager
-def serve(runs: Sequence[Path]) -> Generator[str]:
-    """Run the explorer and provide its address when its index is complete."""
+def serve(runs: Sequence[Path]) -> Generator[tuple[str, dict[str, str]]]:
+    """Run the explorer; when its index is complete, provide its address and the header that lets in who sends it."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     command = [sys.executable, "-m", "bactrian", "explore", *map(str, runs), "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            address = f"http://127.0.0.1:{port}"
-            wait_for_index(address)
-            yield address
+            assert server.stdout is not None
+            address, _, token = server.stdout.readline().strip().partition("/?token=")
+            login = {"Authorization": f"Bearer {token}"}
+            wait_for_index(urllib.request.Request(address, headers=login))
+            yield address, login
         finally:
             server.terminate()
 
 
-def wait_for_index(address: str) -> None:
+def wait_for_index(address: urllib.request.Request) -> None:
     """Wait until no page speaks of work that goes on."""
     while True:
         time.sleep(1)
@@ -92,18 +94,20 @@ def wait_for_index(address: str) -> None:
             continue
 
 
-def draw_map(browser: Browser, address: str) -> None:
+def draw_map(browser: Browser, address: str, login: dict[str, str]) -> None:
     """Draw the map of tasks of the first run."""
-    page = browser.new_page()
+    page = browser.new_page(extra_http_headers=login)
     page.goto(f"{address}/map")
     page.get_by_role("button", name="Draw").click()
     page.locator("canvas.map").wait_for(timeout=300_000)
     page.close()
 
 
-def take_docs(browser: Browser, address: str, names: Sequence[str]) -> None:
+def take_docs(browser: Browser, address: str, login: dict[str, str], names: Sequence[str]) -> None:
     """Take the pictures of docs: a conversation, the list, the statistics, a comparison and a map."""
-    page = browser.new_page(viewport={"width": 1200, "height": 700}, color_scheme="light")
+    page = browser.new_page(
+        viewport={"width": 1200, "height": 700}, color_scheme="light", extra_http_headers=login
+    )
     talk = find_talk(page, address, "behaviour=role_flip&")
     compared = f"/compare?one=data%3D{names[0]}&two=data%3D{names[-1]}"
     pages = {
@@ -127,13 +131,14 @@ def find_talk(page: Page, address: str, query: str = "") -> str:
     return page.locator("#list h2 a").first.get_attribute("href") or "/"
 
 
-def take_all(browser: Browser, address: str, folder: Path) -> None:
+def take_all(browser: Browser, address: str, login: dict[str, str], folder: Path) -> None:
     """Take every page on every screen in both themes, and print the conversation."""
     for screen, (width, height) in SCREENS.items():
         for theme in ("light", "dark"):
             context = browser.new_context(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if theme == "dark" else "light",
+                extra_http_headers=login,
             )
             page = context.new_page()
             talk = find_talk(page, address)

@@ -37,7 +37,7 @@ def test_no_page_has_a_barrier_that_axe_finds(explored: RunningExplorer, chromiu
     add_axe(context)
     page = context.new_page()
     for path in PAGES:
-        page.goto(explored.address + path)
+        page.goto(explored.link(path))
         if page.evaluate(IS_TOO_WIDE):
             barriers.append(f"{path}: wider than the large window, with all its rows")
         for theme, width, rules in APPEARANCES:
@@ -53,7 +53,7 @@ def test_no_page_has_a_barrier_that_axe_finds(explored: RunningExplorer, chromiu
 def test_a_hostile_text_stays_text(explored: RunningExplorer, page: Page) -> None:
     page.on("dialog", lambda dialog: pytest.fail(dialog.message))
     for path in ("/conversations", "/c/run/hostile", "/c/run/hostile?q=script"):
-        page.goto(explored.address + path)
+        page.goto(explored.link(path))
         assert page.title() != "owned"
         expect(page.get_by_text("<script>document").first).to_be_visible()
 
@@ -61,7 +61,7 @@ def test_a_hostile_text_stays_text(explored: RunningExplorer, page: Page) -> Non
 def test_the_keyboard_goes_from_the_list_to_the_findings_and_back(
     explored: RunningExplorer, page: Page
 ) -> None:
-    page.goto(explored.address + "/conversations")
+    page.goto(explored.link("/conversations"))
     page.keyboard.press("j")
     page.keyboard.press("j")
     page.keyboard.press("k")
@@ -83,7 +83,7 @@ def test_the_keyboard_goes_from_the_list_to_the_findings_and_back(
 
 
 def test_the_keys_are_shown_and_can_be_switched_off(explored: RunningExplorer, page: Page) -> None:
-    page.goto(explored.address + "/conversations")
+    page.goto(explored.link("/conversations"))
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.get_by_label("Single keys are on").uncheck()
@@ -93,7 +93,7 @@ def test_the_keys_are_shown_and_can_be_switched_off(explored: RunningExplorer, p
 
 
 def test_a_filter_is_a_link_that_the_back_button_leaves(explored: RunningExplorer, page: Page) -> None:
-    page.goto(explored.address + "/conversations")
+    page.goto(explored.link("/conversations"))
     page.get_by_label("Ending").select_option("repeat_loop")
     page.get_by_role("button", name="Apply").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("1 conversation")
@@ -106,7 +106,7 @@ def test_a_filter_is_a_link_that_the_back_button_leaves(explored: RunningExplore
 
 
 def test_the_next_conversation_is_the_next_one_of_the_filter(explored: RunningExplorer, page: Page) -> None:
-    page.goto(explored.address + "/conversations?q=dial&assistant=Poet")
+    page.goto(explored.link("/conversations?q=dial&assistant=Poet"))
     listed = [link.get_attribute("href") for link in page.locator("#list h2 a").all()[1:3]]
     second, third = (f"{explored.address}{link}" for link in listed)
     page.locator("#list h2 a").nth(1).click()
@@ -121,7 +121,7 @@ def test_the_next_conversation_is_the_next_one_of_the_filter(explored: RunningEx
 def test_a_page_is_read_without_scripts(explored: RunningExplorer, chromium: Browser) -> None:
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(explored.address + "/conversations?q=function")
+    page.goto(explored.link("/conversations?q=function"))
     page.locator("#list h2 a").first.click()
     expect(page.get_by_text("Write a function that adds.")).to_be_visible()
     expect(page.locator("mark.finding").first).to_be_visible()
@@ -129,7 +129,7 @@ def test_a_page_is_read_without_scripts(explored: RunningExplorer, chromium: Bro
 
 
 def test_a_long_message_is_shown_in_part_and_then_whole(explored: RunningExplorer, page: Page) -> None:
-    page.goto(explored.address + "/c/run/long")
+    page.goto(explored.link("/c/run/long"))
     words = re.compile(r"(word ){14000}")
     expect(page.locator("#turn-2")).to_contain_text("word")
     expect(page.locator("#turn-2")).not_to_contain_text(words)
@@ -138,14 +138,14 @@ def test_a_long_message_is_shown_in_part_and_then_whole(explored: RunningExplore
 
 
 def test_many_messages_come_in_windows(explored: RunningExplorer, page: Page) -> None:
-    page.goto(explored.address + "/c/run/many")
+    page.goto(explored.link("/c/run/many"))
     expect(page.locator("article.turn")).to_have_count(100)
     page.get_by_role("link", name="Messages from 101").click()
     expect(page.locator("#turn-101")).to_be_visible()
 
 
 def test_the_notice_is_agreed_to_once(explored: RunningExplorer, page: Page) -> None:
-    page.goto(explored.address + "/c/run/red")
+    page.goto(explored.link("/c/run/red"))
     expect(page.get_by_role("heading", level=1)).to_have_text("Made to study misuse")
     page.get_by_role("button", name="I understand").click()
     page.wait_for_url("**/c/run/red")
@@ -155,7 +155,7 @@ def test_the_notice_is_agreed_to_once(explored: RunningExplorer, page: Page) -> 
 def test_a_conversation_prints_without_the_controls(
     explored: RunningExplorer, page: Page, tmp_path: Path
 ) -> None:
-    page.goto(explored.address + "/c/run/loop")
+    page.goto(explored.link("/c/run/loop"))
     page.emulate_media(media="print")
     expect(page.get_by_role("button", name="Copy as Markdown")).to_be_hidden()
     expect(page.locator("#turn-1")).to_be_visible()

@@ -82,7 +82,7 @@ def test_a_map_is_drawn_and_a_lasso_leads_to_its_conversations(tmp_path: Path, p
     made.start()
     made.join()
     with explore(tmp_path, "run.db", sessions=150) as one:
-        page.goto(one.address + "/map")
+        page.goto(one.link("/map"))
         page.get_by_role("button", name="Draw the map").click()
         expect(page.get_by_role("heading", name="Topics")).to_be_visible(timeout=60_000)
         assert find_barriers(page) == []
@@ -99,7 +99,7 @@ def test_a_map_is_drawn_and_a_lasso_leads_to_its_conversations(tmp_path: Path, p
         expect(page.get_by_role("link", name=re.compile("Area of the map"))).to_be_visible()
         count = page.get_by_role("heading", level=1).inner_text()
         assert int(count.split()[0]) > 140
-        page.goto(one.address + "/map")
+        page.goto(one.link("/map"))
         page.locator("table a").first.click()
         page.wait_for_url("**/conversations?**")
         topic = int(page.get_by_role("heading", level=1).inner_text().split()[0])

@@ -80,7 +80,7 @@ def read_played(folder: Path) -> Session:
 
 def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
-    page.goto(explorer.address + "/play")
+    page.goto(explorer.link("/play"))
     assert find_barriers(page) == []
     page.get_by_role("textbox", name="Idea").fill("Build a tea timer")
     page.get_by_role("button", name="Begin").click()
@@ -101,7 +101,7 @@ def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[Run
 
 def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
-    page.goto(explorer.address + "/play")
+    page.goto(explorer.link("/play"))
     page.get_by_label("the AI assistant").check()
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_text("You are the AI assistant")).to_be_visible()
@@ -118,7 +118,7 @@ def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, P
 
 def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
-    page.goto(explorer.address + "/play")
+    page.goto(explorer.link("/play"))
     page.get_by_label("Model").select_option(index=1)
     page.get_by_label("Let the task specifier").uncheck()
     page.get_by_label("Critic, a role").fill("Tea taster")
@@ -139,7 +139,7 @@ def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page]) -> None:
 
 def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
-    page.goto(explorer.address + "/play")
+    page.goto(explorer.link("/play"))
     page.get_by_role("textbox", name="Idea").fill("Build an egg timer")
     page.get_by_role("button", name="Begin").click()
     expect(page.locator("#turn-2")).to_be_visible()
@@ -163,7 +163,7 @@ def test_after_a_failed_model_the_page_says_why_and_goes_on(stage: tuple[Running
     explorer, page = stage
     script = explorer.folder / "script.json"
     script.write_text(json.dumps({**SCRIPT, "assistant": SCRIPT["assistant"][:1]}))
-    page.goto(explorer.address + "/play")
+    page.goto(explorer.link("/play"))
     page.get_by_role("textbox", name="Idea").fill("Build an hourglass")
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_role("heading", name="failed")).to_be_visible(timeout=20_000)
@@ -207,7 +207,7 @@ def test_what_another_process_writes_appears_and_survives_a_broken_connection(
     writer.start()
     steps.put(1)
     done.get()
-    page.goto(explorer.address + "/c/run/later")
+    page.goto(explorer.link("/c/run/later"))
     expect(page.locator("#turn-1")).to_be_visible()
     steps.put(1)
     expect(page.locator("#turn-2")).to_be_visible()

@@ -43,7 +43,7 @@ def write_training(root: Path, *stages: tuple[str, int, int]) -> Path:
 
 async def fetch(root: Path, *addresses: str) -> list[FetchedPage]:
     async with open_library([root]) as library:
-        app = build_app(Explorer(library), host="127.0.0.1")
+        app = build_app(Explorer(library))
         return [await fetch_page(app, address) for address in addresses]
 
 

@@ -69,7 +69,7 @@ def test_the_pages_of_votes_have_no_barrier_and_show_both_sides(
     add_axe(context)
     page = context.new_page()
     for path in (f"/vote?invite={token}", "/vote?change=1", "/votes", "/vote?invite=wrong"):
-        page.goto(voting.address + path)
+        page.goto(voting.link(path))
         for theme, width, rules in APPEARANCES:
             page.emulate_media(color_scheme=theme)
             page.set_viewport_size({"width": width, "height": 800})
@@ -98,13 +98,13 @@ def test_the_owner_votes_without_a_link_and_sees_what_all_votes_say(
     voting: RunningExplorer, chromium: Browser
 ) -> None:
     page = chromium.new_context().new_page()
-    page.goto(voting.address + "/votes")
+    page.goto(voting.link("/votes"))
     page.get_by_role("link", name="Vote", exact=True).click()
     page.get_by_label("Pseudonym").fill("owl")
     page.get_by_role("button", name="Begin").click()
     page.get_by_role("button", name="Left is better").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Pair 2 of 7")
-    page.goto(voting.address + "/votes")
+    page.goto(voting.link("/votes"))
     expect(page.get_by_role("row", name="owl 1")).to_be_visible()
     expect(page.get_by_text("Role-play")).to_be_hidden()
     page.get_by_text("Results").click()

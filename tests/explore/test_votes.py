@@ -141,8 +141,8 @@ def test_an_invitation_that_is_not_valid_lets_nobody_in(voting: RunningExplorer)
     folder = voting.folder / "run.agents"
     (token,) = invite_voters(folder, ["heron"]).values()
     withdraw_invitation(folder, "heron")
-    assert get(voting, token).status == 200  # The owner is asked for a pseudonym.
-    assert "Begin" in get(voting, token).text
+    assert get(voting, token).status == 401
+    assert "Begin" in voting.get("/vote").text  # The owner is asked for a pseudonym.
     answers = [voting.get(f"/vote?invite={token}") for _ in range(21)]
     assert {answer.status for answer in answers[:-1]} == {403}
     assert answers[-1].status == 429
@@ -165,12 +165,12 @@ def test_voters_of_another_computer_see_their_pages_only() -> None:
     assert all(is_for_voters(path) for path in ("/vote", "/vote/leave", "/static/page.js", "/help"))
     for path in ("/", "/votes", "/conversations", "/c/run/001", "/marks", "/status", "/voted", "/play"):
         assert not is_for_voters(path)
-    rules = make_access_rules("0.0.0.0", 8642, "token")
+    rules = make_access_rules("0.0.0.0", 8642, "token", "once")
     assert rules.allows("192.168.1.7:8642")
     assert rules.allows("localhost:8642")
     assert not rules.allows("evil.example:8642")
     assert not rules.allows("192.168.1.7.evil.example:8642")
-    assert not make_access_rules("127.0.0.1", 8642, "").allows("192.168.1.7:8642")
+    assert not make_access_rules("127.0.0.1", 8642, "token", "once").allows("192.168.1.7:8642")
 
 
 async def test_invitations_are_made_listed_and_withdrawn_by_a_command(tmp_path: Path) -> None:

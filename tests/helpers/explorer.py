@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import time
@@ -40,10 +41,25 @@ class RunningExplorer:
     command: Command
     folder: Path
     """The working folder."""
+    token: str = ""
+    """That of the printed address."""
+
+    @property
+    def cookie(self) -> str:
+        """What lets the owner in."""
+        return f"bactrian_{self.address.rpartition(':')[2]}={self.token}"
+
+    def link(self, path: str) -> str:
+        """An address for a browser that was not here before."""
+        path, mark, place = path.partition("#")
+        return f"{self.address}{path}{'&' if '?' in path else '?'}token={self.token}{mark}{place}"
 
     def get(self, path: str, data: bytes | None = None, **headers: str) -> Answer:
-        """Request a page; with ``data``, send a form. An underscore in a header's name is a dash."""
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        """Request a page; with ``data``, send a form. An underscore in a header's name is a dash.
+
+        Without ``Cookie``, it is the owner's request.
+        """
+        given = {"Cookie": self.cookie} | {name.replace("_", "-"): value for name, value in headers.items()}
         request = urllib.request.Request(f"{self.address}{path}", data, given)
         opener = urllib.request.build_opener(_NoRedirects)
         try:
@@ -86,20 +102,18 @@ def find_port() -> int:
 
 
 @contextmanager
-def explore(folder: Path, *arguments: str, sessions: int | None = None) -> Generator[RunningExplorer]:
+def explore(
+    folder: Path, *arguments: str, sessions: int | None = None, **variables: str
+) -> Generator[RunningExplorer]:
     """Run ``bactrian explore`` with ``arguments``, and wait until ``sessions`` are indexed whole."""
     port = find_port()
-    environment = clean_environment(XDG_CACHE_HOME=str(folder / "cache"), NO_COLOR="1")
+    environment = clean_environment(XDG_CACHE_HOME=str(folder / "cache"), NO_COLOR="1", **variables)
     command = Command(("explore", *arguments, "--port", str(port)), folder, environment)
-    one = RunningExplorer(f"http://127.0.0.1:{port}", command, folder)
     try:
-        for _ in range(1500):
+        while (token := re.search(r"\?token=([\w-]{32})\n", command.peek())) is None:
             assert command.returncode is None, command.finish()
-            try:
-                one.get("/status")
-                break
-            except OSError:
-                time.sleep(0.02)
+            time.sleep(0.01)
+        one = RunningExplorer(f"http://127.0.0.1:{port}", command, folder, token[1])
         if sessions is not None:
             one.wait(lambda state: state["seen"] == sessions)
         yield one

@@ -193,7 +193,7 @@ async def write_bundle(
         explorer = Explorer(
             library, static=list_filter.write() or "?", maps=tuple(list_maps(library, list_filter))
         )
-        copy = _BundleCopy(build_app(explorer, host="127.0.0.1"), list_filter, explorer.maps)
+        copy = _BundleCopy(build_app(explorer), list_filter, explorer.maps)
         rows = await copy.read_rows(most)
         with write_atomically(folder, overwrite=True, listed=True, protect=paths) as stage:
             target = stage / _check_folder(folder).name  # again: it may have changed meanwhile

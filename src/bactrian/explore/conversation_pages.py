@@ -34,7 +34,7 @@ from bactrian.explore.rendering import (
     render_text,
 )
 from bactrian.explore.search_words import read_search
-from bactrian.explore.session_lists import ListFilter
+from bactrian.explore.session_lists import ListFilter, read_count
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import Mark
@@ -121,8 +121,7 @@ def name_roles(session: Session) -> list[str]:
 
 
 def _read_number(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 10 else default
+    return read_count(request.query_params.get(name, ""), default)
 
 
 async def show_prompts(request: Request) -> Response:
@@ -246,7 +245,7 @@ async def stream_conversation(request: Request) -> Response:
     """Stream the turns after the one that the browser has."""
     data_set, session = await find_session(request)
     last = request.headers.get("last-event-id") or request.query_params.get("after", "0")
-    after = int(last) if last.isdecimal() else 0
+    after = read_count(last, 0)
     stage = get_explorer(request).stage
     if stage is not None and (
         not stage.is_running or (stage.data, stage.session) != (data_set.name, session.id)

@@ -6,11 +6,14 @@ import asyncio
 import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import Any, cast
 
+from starlette.background import BackgroundTask
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
@@ -30,7 +33,7 @@ from bactrian.explore.rendering import (
     read_listing,
     render_page,
 )
-from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter, Listing
+from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter, Listing, make_share
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.export.format import ExportContext, Sample, dump_line
 from bactrian.export.formats import CHAT_MESSAGES, list_chats
@@ -207,7 +210,7 @@ def compare_filters(request: Request) -> Response:
             first, second = searched if name == "behaviour" else totals
             before, after = (Counter(dict(listing.count_values(name))) for listing in both)
             rates = [
-                (code, Proportion(before[code], first), Proportion(after[code], second))
+                (code, make_share(before[code], first), make_share(after[code], second))
                 for code, _ in (before + after).most_common()
             ]
             sections += [(title, rates)] if rates else []
@@ -305,12 +308,25 @@ def _list_words(list_filter: ListFilter, marks: Collection[str]) -> Iterator[str
 
 
 async def download_messages(request: Request) -> Response:
-    """Send the conversations of a filter as JSON lines, in the format ``messages``."""
+    """Send the conversations of a filter as JSON lines, in the format ``messages``: all of them, or an error."""
     list_filter = ListFilter.read(request.query_params)
     sets = get_explorer(request).library.choose(list_filter.data)
     lines = _write_lines(sets, list_filter, agreed=has_agreed(request))
+    with ExitStack() as stack:
+        file = stack.enter_context(SpooledTemporaryFile(_IN_MEMORY))
+        async for line in lines:
+            file.write(line)
+        file.seek(0)
+        keep = stack.pop_all()
     headers = {"content-disposition": 'attachment; filename="chosen.jsonl"'}
-    return StreamingResponse(lines, media_type="application/jsonl", headers=headers)
+    parts = iter(partial(file.read, _PART), b"")
+    return StreamingResponse(
+        parts, media_type="application/jsonl", headers=headers, background=BackgroundTask(keep.close)
+    )
+
+
+# Bytes of a download that are kept in memory, and that are sent at a time.
+_IN_MEMORY, _PART = 1 << 23, 1 << 16
 
 
 async def _write_lines(

@@ -13,6 +13,7 @@ from bactrian.api.conversation import EXAMPLE, order_session
 from bactrian.errors import InputError
 from bactrian.explore.playing import SEATS, LiveStage
 from bactrian.explore.rendering import get_explorer, read_form, render_page
+from bactrian.explore.session_lists import read_count
 from bactrian.options import Critic, PlayOptions
 from bactrian.records.session import Role
 from bactrian.roleplay.role_play import SessionOrder
@@ -133,11 +134,12 @@ def _read_count(form: Mapping[str, str], name: str, default: int, most: int) -> 
     text = form.get(name, "").strip()
     if not text:
         return default
-    if not text.isdecimal() or not 1 <= int(text) <= most:
+    count = read_count(text, 0)
+    if not 1 <= count <= most:
         raise InputError(
-            f"{text!r} is not a number from 1 to {most:,}.", where=name, next="Go back and change it."
+            f"{text[:20]!r} is not a number from 1 to {most:,}.", where=name, next="Go back and change it."
         )
-    return int(text)
+    return count
 
 
 ROUTES = (

@@ -8,12 +8,12 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.cookies import SimpleCookie
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.requests import HTTPConnection
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # Of every response. There is no inline script or style, and nothing comes from elsewhere.
@@ -41,10 +41,12 @@ class AccessRules:
     # Values of the header ``Host`` that are answered. A page of another site that points its own name to this address
     # (DNS rebinding) sends that name.
     hosts: frozenset[str]
-    # If not empty, a request needs it: once in the address, and then as a cookie.
-    token: str = ""
+    # A request needs it: once in the address, and then as a cookie. Other users of this computer reach loopback, too.
+    token: str
     # Name of that cookie. Cookies of all ports of a computer are shared, so it has the port in it.
-    cookie: str = "bactrian"
+    cookie: str
+    # Tokens that are good for one request: the command line of a browser, in which they are, can be read by everybody.
+    once: set[str]
     # The port, if the server listens at all addresses of this computer: then every numeric address is answered, too.
     # A page of another site cannot use one to hide its origin.
     any_address: int = 0
@@ -55,13 +57,13 @@ class AccessRules:
         return host in self.hosts or (self.any_address > 0 and _parse_address(address) is not None)
 
 
-def make_access_rules(host: str, port: int, token: str) -> AccessRules:
-    """Return the rules of a server at ``host`` and ``port``."""
+def make_access_rules(host: str, port: int, token: str, once: str) -> AccessRules:
+    """Return the rules of a server at ``host`` and ``port`` with a token, and one that is good for one request."""
     aliases = (name_computer(), f"{name_computer().partition('.')[0]}.local") if is_wildcard(host) else ()
     names = {host, *aliases, *(("localhost", "127.0.0.1", "::1") if is_loopback(host) or aliases else ())}
     written = {(f"[{name}]" if ":" in name else name).lower() for name in names}
     hosts = frozenset((*written, *(f"{name}:{port}" for name in written)))
-    return AccessRules(hosts, token, f"bactrian_{port}", port if aliases else 0)
+    return AccessRules(hosts, token, f"bactrian_{port}", {once}, port if aliases else 0)
 
 
 def name_computer() -> str:
@@ -108,8 +110,10 @@ class Guard:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        # Owners see every page, voters only theirs.
-        scope.setdefault("state", {})["is_owner"] = self._is_owner(Headers(scope=scope))
+        # Owners see every page, voters only theirs. A program sends the token in a header, a browser in a cookie.
+        connection = HTTPConnection(scope)
+        token = connection.cookies.get(self._rules.cookie) or connection.headers.get("authorization", "")
+        scope.setdefault("state", {})["is_owner"] = self._fits(token.removeprefix("Bearer "))
         refusal = self._refuse(scope)
         await (self._app if refusal is None else refusal)(scope, receive, send_guarded)
 
@@ -122,35 +126,40 @@ class Guard:
             )
         if scope["method"] not in _SAFE and not self._is_same_origin(headers):
             return PlainTextResponse("A page of another site sent this request; it was refused.\n", 403)
-        return None if scope["state"]["is_owner"] else self._ask_token(scope)
+        return self._let_in(scope, headers)
 
     def _is_same_origin(self, headers: Headers) -> bool:
         """Return True if a page of this server sent the request."""
         site = headers.get("sec-fetch-site")
         if site is not None and site != "same-origin":
             return False
-        origin = headers.get("origin")
-        return origin is not None and urlsplit(origin).netloc.lower() == headers["host"].lower()
+        # Compared and not parsed: what is sent here may be anything.
+        return headers.get("origin", "").lower().partition("://")[2] == headers["host"].lower()
 
-    def _is_owner(self, headers: Headers) -> bool:
-        """Return True if no token is needed, or the request has it."""
-        if not self._rules.token:
-            return True
-        cookies: SimpleCookie = SimpleCookie(headers.get("cookie", ""))
-        name = self._rules.cookie
-        return name in cookies and self._fits(cookies[name].value)
-
-    def _ask_token(self, scope: Scope) -> Response | None:
-        query = parse_qs(scope["query_string"].decode("latin-1"))
-        if not self._fits(query.pop("token", [""])[0]):
-            if is_for_voters(scope["path"]):
+    def _let_in(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return None if the request is answered; otherwise what is answered instead."""
+        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        reads, is_owner = scope["method"] in _SAFE, scope["state"]["is_owner"]
+        token = query.pop("token", [""])[-1]
+        brings_token = reads and (self._fits(token) or token in self._rules.once)
+        self._rules.once.discard(token)
+        # A browser sends strict cookies only with requests that our own pages make, and with neither a link of
+        # another site nor what that redirects to. So a page of ours opens the address again.
+        is_link = reads and not is_owner and headers.get("sec-fetch-site") == "cross-site"
+        if not brings_token and not is_link:
+            if is_owner or is_for_voters(scope["path"]):
                 return None
             return PlainTextResponse(
                 "A token is needed: open the address that `bactrian explore` printed.\n", 401
             )
-        rest = f"?{urlencode(query, doseq=True)}" if query else ""
-        answer = RedirectResponse(f"/{scope['path'].lstrip('/')}{rest}", 303)
-        set_login(answer, self._rules.cookie, self._rules.token)
+        # Two slashes would begin the name of another server.
+        address = f"/{quote(scope['path'].lstrip('/'))}{'?' if query else ''}{urlencode(query, doseq=True)}"
+        if is_link:
+            answer = HTMLResponse("", headers={"refresh": f"0; url={address}"})
+        else:
+            answer = RedirectResponse(address, 303)
+        if brings_token:
+            set_login(answer, self._rules.cookie, self._rules.token)
         return answer
 
     def _fits(self, token: str) -> bool:
@@ -163,11 +172,8 @@ def is_for_voters(path: str) -> bool:
 
 
 def set_login(answer: Response, name: str, value: str) -> None:
-    """Set a cookie that lets a person in.
-
-    It is sent with a link from another site, such as a mail that contains it, and never with a form of one.
-    """
-    answer.set_cookie(name, value, max_age=_YEAR, httponly=True, samesite="lax")
+    """Set a cookie that lets a person in. No script reads it, and it is never sent with a request of another site."""
+    answer.set_cookie(name, value, max_age=_YEAR, httponly=True, samesite="strict")
 
 
 # A limit on how often a named action is allowed.

@@ -9,29 +9,33 @@ import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
+from secrets import token_urlsafe
+from typing import cast
 from urllib.parse import quote
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Router
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.explore.library import open_library
 from bactrian.explore.library_index import TooSlow
 from bactrian.explore.rendering import Explorer, NoticeNeeded, render_page
-from bactrian.explore.security import HEADERS, Guard, is_wildcard, make_access_rules, name_computer
+from bactrian.explore.security import Guard, is_wildcard, make_access_rules, name_computer
 
 # The module of pages by the first part of their addresses; all others are in ``list_pages``.
 _MODULES: Mapping[str, str] = {
@@ -71,22 +75,21 @@ class _Assets(StaticFiles):
         return response
 
 
-def build_app(explorer: Explorer, *, host: str, token: str = "") -> Starlette:
-    """Return the application for ``explorer``, answered at ``host`` and the explorer's port only."""
+def build_app(explorer: Explorer) -> Starlette:
+    """Return the application for ``explorer``. It answers whoever calls it: :class:`Guard` belongs before it."""
     app = Starlette(
         routes=[
             Mount("/static", _Assets(packages=[("bactrian.explore", "static")])),
             Mount("", find_page),
         ],
-        middleware=[
-            Middleware(Guard, rules=make_access_rules(host, explorer.port, token)),
-            Middleware(GZipMiddleware, minimum_size=1000, compresslevel=6),
-        ],
+        middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)],
         exception_handlers={
             **dict.fromkeys(
                 (HTTPException, BactrianError, TooSlow, OverflowError, sqlite3.Error), _explain_error
             ),
             NoticeNeeded: _show_notice,
+            # Nobody reads it any more.
+            ClientDisconnect: lambda _, __: Response(status_code=400),
             Exception: _explain_unexpected,
         },
     )
@@ -100,19 +103,20 @@ class ServerOptions:
 
     host: str = "127.0.0.1"
     port: int = 8642
-    # Needed by every request, if not empty.
-    token: str = ""
+    # Needed by every request.
+    token: str = field(default_factory=lambda: token_urlsafe(24))
+    # Needed by the first request of the browser that is opened here.
+    once: str = field(default_factory=lambda: token_urlsafe(24))
     # True to let pages write marks and play conversations.
     edit: bool = False
     # Models that pages may play with.
     models: tuple[str, ...] = ("local",)
 
-    @property
-    def address(self) -> str:
-        """The address to open, with the token."""
+    def write_address(self, token: str) -> str:
+        """Return the address to open, with a token."""
         name = name_computer() if is_wildcard(self.host) else self.host
         host = f"[{name}]" if ":" in name else name
-        return f"http://{host}:{self.port}/{f'?token={quote(self.token)}' if self.token else ''}"
+        return f"http://{host}:{self.port}/?token={quote(token)}"
 
 
 async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Callable[[], None]) -> int:
@@ -126,7 +130,8 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
         async with open_library(paths) as opened, AsyncExitStack() as stack:
             explorer = Explorer(opened, options.edit, options.port, options.models, stack=stack)
             stack.push_async_callback(_stop_playing, explorer)
-            app = build_app(explorer, host=options.host, token=options.token)
+            rules = make_access_rules(options.host, options.port, options.token, options.once)
+            app = Guard(build_app(explorer), rules)
             # In a task of its own: the server takes over Ctrl-C, and ends by it.
             await asyncio.create_task(_serve(app, listening, ready))
     return 0
@@ -175,9 +180,84 @@ async def _stop_playing(explorer: Explorer) -> None:
         await explorer.stage.stop()
 
 
-async def _serve(app: Starlette, listening: socket.socket, ready: Callable[[], None]) -> None:
+# Seconds in which a client sends a whole request, and in which it takes a part of an answer.
+_SENDING, _TAKING = 20.0, 60.0
+_MOST_CONNECTIONS = 200
+
+
+class TimedConnection(H11Protocol):
+    """A connection that ends if its client is too slow.
+
+    If there are too many, the one that has waited longest for its request makes room: a crowd of them shuts nobody out.
+    """
+
+    _sending: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._time_request()
+        if len(self.connections) > _MOST_CONNECTIONS:
+            min(cast("set[TimedConnection]", self.connections), key=TimedConnection.begun_to_wait).end()
+
+    def begun_to_wait(self) -> float:
+        """Return since when it has waited for its request, in seconds of the loop; infinite if it does not."""
+        return self._sending.when() if self._sending is not None else float("inf")
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request."""
+        super().data_received(data)
+        self._time_request()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        super().on_response_complete()
+        self._time_request()
+
+    def pause_writing(self) -> None:
+        """Begin to wait until the client takes what was sent."""
+        super().pause_writing()
+        self._taking = self.loop.call_later(_TAKING, self.end)
+
+    def resume_writing(self) -> None:
+        """Go on: the client took it."""
+        super().resume_writing()
+        if self._taking is not None:
+            self._taking.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        super().connection_lost(exc)
+        self.end()
+
+    def _time_request(self) -> None:
+        is_sending = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        if is_sending and self._sending is None:
+            self._sending = self.loop.call_later(_SENDING, self.end)
+        elif self._sending is not None and not is_sending:
+            self._sending.cancel()
+            self._sending = None
+
+    def end(self) -> None:
+        """End the connection at once."""
+        for timer in filter(None, (self._sending, self._taking)):
+            timer.cancel()
+        self._sending = None
+        self.transport.abort()
+
+
+async def _serve(app: ASGIApp, listening: socket.socket, ready: Callable[[], None]) -> None:
     config = uvicorn.Config(
-        app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2
+        app,
+        http=TimedConnection,
+        ws="none",
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        # What a client says of another address is not believed.
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(config)
     config.load()
@@ -229,9 +309,6 @@ def _explain_unexpected(request: Request, error: Exception) -> Response:
     )
     title = "This is a fault of the explorer"
     try:
-        answer = render_page(request, "error.html", 500, title=title, what=what, next=next_step)
+        return render_page(request, "error.html", 500, title=title, what=what, next=next_step)
     except Exception:  # noqa: BLE001 (the fault may lie in the templates)
-        answer = PlainTextResponse(f"{what} {next_step}\n", 500)
-    # This answer does not pass the guard, which adds these.
-    answer.headers.update(HEADERS)
-    return answer
+        return PlainTextResponse(f"{what} {next_step}\n", 500)

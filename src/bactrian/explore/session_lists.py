@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from bactrian.errors import InputError
 from bactrian.explore.library_index import WITHIN, read_index, read_polygon
 from bactrian.explore.search_words import read_search, write_match
+from bactrian.stats.intervals import Proportion
 
 # Conditions with several values.
 REPEATED = frozenset(("data", "ending", "behaviour", "ids"))
@@ -105,7 +106,7 @@ class ListFilter:
         orders = (*_SORT_COLUMNS, "best")
         if made.sort not in orders:
             raise InputError(
-                f"{made.sort!r} is not an order.", where="sort", next=f"Orders: {', '.join(orders)}."
+                f"{made.sort[:20]!r} is not an order.", where="sort", next=f"Orders: {', '.join(orders)}."
             )
         return made
 
@@ -161,7 +162,7 @@ class ListFilter:
             yield f"facts.row IN (SELECT row FROM heads WHERE id IN ({_mark(self.ids)}))", self.ids  # noqa: S608
         if self.topic:
             what, _, number = self.topic.partition(":")
-            values = [what, int(number) if number.isdecimal() else -1]
+            values = [what, read_count(number, -1)]
             yield "facts.row IN (SELECT row FROM points WHERE what = ? AND topic = ?)", values
         if self.area:
             what, _, corners = self.area.partition(":")
@@ -176,13 +177,20 @@ def _mark(values: Sequence[str]) -> str:
     return ", ".join("?" * len(values))
 
 
+def read_count(text: str, default: int) -> int:
+    """Return a whole number from an address or a form; ``default`` for what is none, or has more than 15 digits."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else default
+
+
 def _read_number(name: str, text: str) -> float | int:
     try:
-        value = float(text) if name == "cost" else int(text)
+        value = float(text) if name == "cost" else read_count(text, -1)
     except ValueError:
         value = -1
     if not 0 <= value < 1 << 53:
-        raise InputError(f"{text!r} is not a number of this kind.", where=name, next="Give a whole number.")
+        raise InputError(
+            f"{text[:20]!r} is not a number of this kind.", where=name, next="Give a whole number."
+        )
     return value
 
 
@@ -198,6 +206,11 @@ def select_rows(list_filter: ListFilter, *more: str) -> tuple[str, list[Any]]:
         values += parameters
     where += more
     return f"{source}{' WHERE ' if where else ''}{' AND '.join(where)}", values
+
+
+def make_share(count: int, total: int) -> Proportion:
+    """Return the share of ``count`` in a total that was counted before, and may have grown since."""
+    return Proportion(count, max(count, total))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +254,7 @@ class Listing:
             count = self._count_up(index)
             sort = self._choose_sort(count)
             if sort == "best":
-                skip = int(list_filter.after) if list_filter.after.isdecimal() else 0
-                skip = min(skip, _MOST_RANKED - PAGE)
+                skip = min(read_count(list_filter.after, 0), _MOST_RANKED - PAGE)
                 positions = self._rank(index)[skip : skip + PAGE + 1]
                 after = str(skip + PAGE)
             else:
@@ -339,9 +351,10 @@ class Listing:
     def count_values(self, column: str, limit: int = 200) -> list[tuple[str, int]]:
         """Count them by ending, behaviour, language, role or mark; the commonest first."""
         if column in ("behaviour", "mark"):
-            table = "shown" if column == "behaviour" else "marks"
-            source, values = ("", []) if self.filter.is_empty else select_rows(self.filter)
-            inside = f" WHERE row IN (SELECT facts.row {source})" if source else ""
+            table, more = ("shown", ["facts.seen_turns >= 0"]) if column == "behaviour" else ("marks", [])
+            # What an earlier state of a conversation showed does not count while it is searched again.
+            source, values = select_rows(self.filter, *more)
+            inside = f" WHERE row IN (SELECT facts.row {source})"
             query = f"SELECT {column}, count(DISTINCT row) FROM {table}{inside} GROUP BY {column}"  # noqa: S608
         else:
             source, values = select_rows(self.filter, f"facts.{column} IS NOT NULL")
@@ -380,6 +393,6 @@ class Listing:
 def _read_position(text: str) -> Position | None:
     try:
         value, row = text.split("~")
-        return float(value), int(row)
+        return float(value), read_count(row, 0)
     except ValueError:
         return None

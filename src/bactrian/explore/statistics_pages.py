@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from bactrian.analyze.report import COOPERATION, PAPER
 from bactrian.explore.rendering import get_explorer, read_listing, render_page, send_csv
-from bactrian.explore.session_lists import ListFilter, Listing
+from bactrian.explore.session_lists import ListFilter, Listing, make_share
 from bactrian.stats.intervals import Proportion
 from bactrian.train.curves import MEASURES, draw_plots, read_stages
 
@@ -97,7 +97,7 @@ def _list_bars(listing: Listing, name: str, total: int) -> Iterator[StatisticsBa
         elif name == "ending":
             changed = (value,)
         label = value.replace("_", " ") if name in ("ending", "behaviour") else value
-        yield label, Proportion(count, total), listing.filter.write(**{name: changed})
+        yield label, make_share(count, total), listing.filter.write(**{name: changed})
 
 
 def _list_lengths(listing: Listing, total: int) -> Iterator[StatisticsBar]:
@@ -109,7 +109,7 @@ def _list_lengths(listing: Listing, total: int) -> Iterator[StatisticsBar]:
         if count := counts[first, last]:
             query = listing.filter.write(least=first, most=last)
             label = str(first) if first == last else f"{first} to {last}" if last else f"{first} or more"
-            yield label, Proportion(count, total), query
+            yield label, make_share(count, total), query
 
 
 def _build_map(listing: Listing, by: str) -> HeatMap | None:

@@ -6,7 +6,6 @@ import webbrowser
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from secrets import token_urlsafe
 from typing import Annotated, NoReturn
 
 from bactrian.cli.flags import Argument, find_run_files
@@ -30,7 +29,7 @@ def explore(
     ],
     host: Annotated[
         str,
-        Option("--host", "Address to listen on. Any other than loopback needs a token, which is printed."),
+        Option("--host", "Address to listen on. Every browser needs the token in the printed address."),
     ] = "127.0.0.1",
     port: Annotated[int, Option("--port", "Port to listen on.", min=1, max=65_535)] = 8642,
     show: Annotated[bool, Option("--open", "Open the page in the browser.")] = False,
@@ -59,21 +58,14 @@ def explore(
     if bundle is not None:
         _write_copy(paths, bundle, query, limit)
     # Imported here, so that the event loop does not wait for it.
-    from bactrian.explore.security import is_loopback
     from bactrian.explore.server import ServerOptions, run_server
 
-    options = ServerOptions(
-        host,
-        port,
-        "" if is_loopback(host) else token_urlsafe(24),
-        edit=edit,
-        models=tuple(models or ("local",)),
-    )
+    options = ServerOptions(host, port, edit=edit, models=tuple(models or ("local",)))
 
     def tell() -> None:
-        open_output().print(to_printable(f"{options.address}\nPress Ctrl-C to stop."))
+        open_output().print(to_printable(f"{options.write_address(options.token)}\nPress Ctrl-C to stop."))
         if show:
-            webbrowser.open(options.address)
+            webbrowser.open(options.write_address(options.once))
 
     run_async(run_server(paths, options, tell), resume="The runs are as they were.")
 
