@@ -199,10 +199,10 @@ class TimedConnection(H11Protocol):
         super().connection_made(transport)
         self._time_request()
         if len(self.connections) > _MOST_CONNECTIONS:
-            min(cast("set[TimedConnection]", self.connections), key=TimedConnection.begun_to_wait).end()
+            min(cast("set[TimedConnection]", self.connections), key=TimedConnection.find_deadline).end()
 
-    def begun_to_wait(self) -> float:
-        """Return since when it has waited for its request, in seconds of the loop; infinite if it does not."""
+    def find_deadline(self) -> float:
+        """Return when it ends if no request comes, in seconds of the loop; infinite if one came."""
         return self._sending.when() if self._sending is not None else float("inf")
 
     def data_received(self, data: bytes) -> None:
@@ -221,7 +221,7 @@ class TimedConnection(H11Protocol):
         self._taking = self.loop.call_later(_TAKING, self.end)
 
     def resume_writing(self) -> None:
-        """Go on: the client took it."""
+        """Stop waiting: the client took it."""
         super().resume_writing()
         if self._taking is not None:
             self._taking.cancel()
