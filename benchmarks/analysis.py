@@ -20,6 +20,7 @@ from bactrian.protocol.markers import read_instruction, read_solution
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn, Usage
+from bactrian.runs.facts import describe_usage
 from bactrian.store import open_store
 
 ROLES = ("Accountant", "Chef", "Doctor", "Lawyer", "Poet", "Coach", "Nurse", "Pilot")
@@ -93,7 +94,7 @@ async def write(path: Path, count: int) -> None:
 async def read(path: Path) -> int:
     """Measure the run and make its report. Gives the number of messages."""
     async with open_store(path, read_only=True) as store:
-        made = build_report(path.stem, await measure(store), lambda _: None)
+        made = build_report(path.stem, await measure(store), await describe_usage(store))
     return made["messages"]
 
 

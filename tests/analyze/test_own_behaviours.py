@@ -15,6 +15,7 @@ from bactrian.errors import InputError
 from bactrian.records.run import BEHAVIOURS, Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Turn
+from bactrian.runs.facts import describe_usage
 from bactrian.store import open_store
 from tests.helpers.runs import make_run
 from tests.helpers.runs import session as conversation
@@ -42,7 +43,7 @@ async def test_a_report_counts_them_beside_the_built_in_ones(tmp_path: Path) -> 
     own = read_behaviours([says_dial, Odd(), "role_flip"])
     async with open_store(run, read_only=True) as store:
         whole = await measure(store, custom=own, processes=1)
-    report = build_report("run", whole, lambda _: None)
+        report = build_report("run", whole, await describe_usage(store))
     assert list(report["behaviours"]) == [*BEHAVIOURS, "says_dial", "odd_session"]
     shown = {code: of["sessions"] for code, of in report["behaviours"].items() if code not in BEHAVIOURS}
     assert shown == {"says_dial": 2, "odd_session": 1}

@@ -86,7 +86,7 @@ def test_behaviours_that_were_not_seen_are_folded_and_have_an_interval(pages: li
 
 def test_what_a_run_does_not_know_is_unknown_and_never_free(pages: list[Path]) -> None:
     text = pages[0].read_text("utf-8")
-    assert "cost of the conversations<b>unknown</b>" in text
+    assert "cost of the run<b>unknown</b>" in text
     assert "cost of a finished conversation<b>unknown</b>" in text
     assert "$0" not in text
 

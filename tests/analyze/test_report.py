@@ -17,6 +17,7 @@ from bactrian.models.budget import Price
 from bactrian.records.run import Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Usage
+from bactrian.runs.facts import Prices, describe_usage
 from bactrian.store import open_store
 from tests.helpers.runs import answer, make_run, session
 
@@ -32,12 +33,10 @@ async def measured(path: Path, sessions: list[Session]) -> Aggregate:
         return await measure(store)
 
 
-def no_price(model: str) -> Price | None:
-    return None
-
-
-async def reported(path: Path, sessions: list[Session]) -> dict[str, Any]:
-    return build_report("tea", await measured(path, sessions), no_price)
+async def reported(path: Path, sessions: list[Session], prices: Prices | None = None) -> dict[str, Any]:
+    part = await measured(path, sessions)
+    async with open_store(path, read_only=True) as store:
+        return build_report("tea", part, await describe_usage(store, prices))
 
 
 async def test_endings_and_behaviours_are_shares_of_sessions_with_wilsons_interval(tmp_path: Path) -> None:
@@ -113,14 +112,15 @@ async def test_the_worst_and_the_best_are_named(tmp_path: Path) -> None:
 
 
 async def test_money_is_known_only_where_every_price_is(tmp_path: Path) -> None:
-    part = await measured(tmp_path / "tea.db", [session(rounds=2), session("2", rounds=2)])
+    made = [session(rounds=2), session("2", rounds=2)]
     price = Price(prompt=10.0, completion=20.0, cached=1.0)
-    used = build_report("tea", part, lambda model: price)["usage"]
+    used = (await reported(tmp_path / "tea.db", made, lambda _: price))["usage"]
     turns = 2 * 5
     assert used["prompt"] == turns * 10
     assert used["usd"] == pytest.approx(turns * (8 * 10 + 2 * 1 + 5 * 20) / 1_000_000)
     assert used["cached_share"]["rate"] == 0.2
-    half = build_report("tea", part, lambda model: price if model == "openai:one" else None)["usage"]
+    only_one: Prices = {"openai:one": price}.get
+    half = (await reported(tmp_path / "half.db", made, only_one))["usage"]
     assert half["usd"] is None
     assert half["unpriced"] == ["openai:two"]
 
@@ -177,8 +177,9 @@ async def test_a_run_read_by_several_processes_gives_what_one_gives(
                 lambda done, total, seen=seen: seen.append((done, total)),
                 processes=processes,
             )
+            usage = await describe_usage(store)
         assert seen == [(0, 24), (10, 24), (20, 24), (24, 24)]
-        results.append((build_report("tea", part, no_price), findings))
+        results.append((build_report("tea", part, usage), findings))
     assert results[0] == results[1]
     assert [finding.session for finding in results[0][1]] == sorted(
         finding.session for finding in results[0][1]

@@ -30,7 +30,7 @@ def snapshot(**more: object) -> ProgressSnapshot:
         "failed_calls": 3,
         "usage": Usage(1_250_000, 98_000, 600_000),
         "usd": 0.18,
-        "run_tokens": 1_400_000,
+        "run_usage": Usage(1_300_000, 100_000, 650_000),
         "run_usd": 0.1834,
         "seconds": 252.0,
         "calls_per_second": 12.1,
@@ -62,9 +62,10 @@ def test_the_display_fits_its_terminal_and_breaks_no_fact(width: int) -> None:
     text = "\n".join(lines)
     for fact in (
         "142 of 400",
-        "41%",
+        "41 %",
         "about 7 min 10 s left",
         "$0.18 of $0.50",
+        "1,300,000 prompt (50.0 % cached)",
         "task_done 120",
         "2 conversations",
     ):
@@ -78,7 +79,7 @@ def test_a_price_that_is_not_known_is_no_zero() -> None:
 
 
 def test_a_run_that_costs_nothing_says_nothing_of_money() -> None:
-    now = snapshot(usd=0.0, run_usd=None, free=True, max_usd=None, usd_expected=Estimate(0, 0, 0))
+    now = snapshot(usd=0.0, run_usd=0.0, free=True, max_usd=None, usd_expected=Estimate(0, 0, 0))
     assert "$" not in write_line(now)
 
 

@@ -16,7 +16,7 @@ from bactrian.analyze.behaviours import OwnBehaviour, find_behaviours
 from bactrian.detect.turn_text import compute_jaccard
 from bactrian.errors import MissingExtra
 from bactrian.records.run import BEHAVIOURS, Behaviour, Finding
-from bactrian.records.session import Kind, Session, find_kind
+from bactrian.records.session import UNFINISHED, Kind, Session, find_kind
 from bactrian.records.turn import Instruction, Solution, Speaker, Usage
 from bactrian.stats.intervals import Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
@@ -129,9 +129,6 @@ class HashSample:
 # The summary of a session: all numbers that the report needs, without texts.
 
 
-UNFINISHED = "unfinished"  # the code of unfinished sessions
-
-
 @dataclass(frozen=True, slots=True)
 class ShownTurn:
     """A turn with a finding."""
@@ -212,17 +209,12 @@ def summarize(
     return facts, findings
 
 
-PREPARATION = "task_specifier"  # the name under which tokens used before the conversation are counted
-
-
 @dataclass(slots=True)
 class Aggregate:
     """The numbers of some sessions of a run."""
 
     facts: list[SessionSummary] = field(default_factory=list[SessionSummary])
     findings: list[Finding] = field(default_factory=list[Finding])  # only if requested
-    # By agent and by its model, as the user named it (empty if unknown).
-    usage: defaultdict[tuple[str, str], Usage] = field(default_factory=lambda: defaultdict(Usage))
     # Durations of replies, by agent. Turns without a duration are left out.
     seconds: defaultdict[str, StreamingQuantiles] = field(
         default_factory=lambda: defaultdict(StreamingQuantiles)
@@ -243,11 +235,7 @@ class Aggregate:
         self.facts.append(facts)
         if keep_findings:
             self.findings += findings
-        models = session.provenance.models
-        if session.preparation.total:
-            self.usage[PREPARATION, models.get(PREPARATION, "")] += session.preparation
         for turn in session.turns:
-            self.usage[turn.speaker, models.get(turn.speaker, "")] += turn.usage
             if turn.seconds > 0:
                 self.seconds[turn.speaker].add(turn.seconds)
             self.tools.update(
@@ -267,8 +255,6 @@ class Aggregate:
         """Add the numbers of ``other``."""
         self.facts += other.facts
         self.findings += other.findings
-        for key, used in other.usage.items():
-            self.usage[key] += used
         for agent, spread in other.seconds.items():
             self.seconds[agent].merge(spread)
         for turn, mean in other.growth.items():

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from bactrian.analyze.aggregate import UNFINISHED, Aggregate, Diversity, SessionSummary, measure_diversity
+from bactrian.analyze.aggregate import Aggregate, Diversity, SessionSummary, measure_diversity
 from bactrian.analyze.excerpts import choose_pairs, list_best, list_random, list_worst
 from bactrian.analyze.learned import PAPER
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
 from bactrian.errors import MissingExtra
-from bactrian.models.budget import Price
 from bactrian.records.run import Behaviour
-from bactrian.records.turn import Usage
+from bactrian.records.session import UNFINISHED
 from bactrian.stats.bootstrap import BootstrapSums, resample
 from bactrian.stats.intervals import PairedProportions, Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
@@ -25,7 +24,6 @@ from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 COOPERATION = "cooperation_failed"  # the code for any of the four
 _ROUNDS = 25  # Rounds that are reported separately
 
-Prices = Callable[[str], Price | None]  # Returns the price of a model; None if unknown
 Json = dict[str, Any]
 _Key = TypeVar("_Key", str, tuple[str, str])
 
@@ -40,8 +38,13 @@ def check_installed() -> None:
         raise MissingExtra("analysis", "A report")
 
 
-def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
+def build_report(run: str, part: Aggregate, usage: Json) -> Json:
     """Build the report on a run.
+
+    Args:
+        run: Its name.
+        part: Its numbers.
+        usage: What was paid for in it, as ``describe_usage`` of ``runs/facts.py`` returns it.
 
     Raises:
         MissingExtra: the optional part ``analysis`` is not installed.
@@ -60,7 +63,7 @@ def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
         "behaviours": _behaviours(facts, codes, sums),
         COOPERATION: to_object(measure_cooperation(facts), "sessions"),
         "length": _length(facts, sums),
-        "usage": _usage(part, sums, prices),
+        "usage": _add_means(usage, facts, sums),
         "tools": _tools(part),
         "latency": {agent: _quantiles(spread) for agent, spread in sorted(part.seconds.items())},
         "growth": [
@@ -229,36 +232,15 @@ def _tools(part: Aggregate) -> Json:
     }
 
 
-def _usage(part: Aggregate, sums: BootstrapSums, prices: Prices) -> Json:
-    agents: defaultdict[str, Usage] = defaultdict(Usage)
-    usd, unpriced = 0.0, set[str]()
-    for (agent, model), used in part.usage.items():
-        agents[agent] += used
-        if not used.total:
-            continue
-        price = prices(model)
-        if price is None:
-            unpriced.add(model or "unknown")
-        else:
-            usd += price.cost(used)
-    total = sum(agents.values(), Usage())
-    cost = None if unpriced or not total.total else usd
-    finished = sum(session.ending not in (UNFINISHED, "failed") for session in part.facts)
+def _add_means(usage: Json, facts: Sequence[SessionSummary], sums: BootstrapSums) -> Json:
+    """Add the means of conversations to what was paid for in the run."""
+    finished = sum(session.ending not in (UNFINISHED, "failed") for session in facts)
     return {
-        **_tokens(total),
-        "estimated": total.estimated,
-        "cached_share": _estimate(sums, "cached", "prompt", "rate"),
+        **usage,
+        "cached_share": {**_estimate(sums, "cached", "prompt", "rate"), "rate": usage["cached_share"]},
         "tokens_per_session": _estimate(sums, "tokens", "sessions"),
-        "usd": cost,
-        "usd_per_finished": None if cost is None or not finished else cost / finished,
-        "unpriced": sorted(unpriced),
-        "agents": {agent: _tokens(used) for agent, used in sorted(agents.items())},
-        "models": sorted({model for _, model in part.usage if model}),
+        "usd_per_finished": None if usage["usd"] is None or not finished else usage["usd"] / finished,
     }
-
-
-def _tokens(used: Usage) -> Json:
-    return {"prompt": used.prompt, "completion": used.completion, "cached": used.cached, "total": used.total}
 
 
 def _quantiles(spread: StreamingQuantiles) -> Json:

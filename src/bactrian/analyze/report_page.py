@@ -20,7 +20,16 @@ from bactrian.analyze.excerpts import (
 from bactrian.analyze.learned import PAPER
 from bactrian.analyze.report import COOPERATION, Json, is_sure
 from bactrian.charts import build_curve, build_histogram
-from bactrian.records.text import to_line, to_printable, write_dollars
+from bactrian.records.amounts import (
+    NOTHING,
+    write_cost,
+    write_dollars,
+    write_percent,
+    write_points,
+    write_tokens,
+)
+from bactrian.records.text import to_line, to_printable
+from bactrian.records.turn import Usage
 from bactrian.stats.intervals import Proportion
 
 
@@ -42,21 +51,18 @@ def find_change(change: Json, code: str) -> Json:
     return of["endings"].get(code) or of["behaviours"].get(code) or nothing
 
 
-def _write_points(value: float) -> str:
-    """Return a difference of shares in percentage points, with its sign; with a decimal if it is less than one."""
-    return f"{100 * value:+.{int(0 < abs(value) < 0.01)}f}".replace("-", "\N{MINUS SIGN}")
+def _write_cost(used: Json) -> str:
+    return write_cost(used["usd"], used["unpriced"])
 
 
-def _write_percent(rate: float | None) -> str:
-    if rate is None:
-        return "–"
-    return f"{rate:.0%}" if rate in (0.0, 1.0) else f"{rate:.1%}"
+def _write_tokens(used: Json) -> str:
+    return write_tokens(Usage(used["prompt"], used["completion"], used["cached"], used["estimated"]))
 
 
 def _write_short(value: float | None) -> str:
     """Return a number with three significant digits."""
     if value is None:
-        return "–"
+        return NOTHING
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -153,10 +159,12 @@ def _shorten(name: str) -> str:
 
 # Of all templates.
 _FILTERS: dict[str, Callable[..., object]] = {
-    "percent": _write_percent,
+    "percent": write_percent,
     "short": _write_short,
     "dollars": write_dollars,
-    "points": _write_points,
+    "cost": _write_cost,
+    "tokens": _write_tokens,
+    "points": write_points,
     "spell": _spell,
     "brief": _shorten,
     "text": _keep_lines,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bactrian.records.text import to_line, write_count, write_dollars
+from bactrian.records.amounts import list_tokens, write_cost, write_dollars
+from bactrian.records.text import to_line, write_count
 from bactrian.runs.cost import Estimate
 from bactrian.runs.progress import ProgressSnapshot
 
@@ -24,11 +25,8 @@ def list_rows(now: ProgressSnapshot, *, ended: bool = False) -> Iterator[Progres
     yield ProgressRow("time", tuple(_list_times(now, ended=ended)))
     if costs := tuple(_list_costs(now, ended=ended)):
         yield ProgressRow("cost", tuple(fact.removeprefix("cost ") for fact in costs))
-    if now.usage.total:
-        about = "about " if now.usage.estimated else ""
-        cached = f" ({now.cached_share:.0%} cached)" if now.usage.cached else ""
-        prompt = f"{about}{now.usage.prompt:,} prompt{cached}"
-        yield ProgressRow("tokens", (prompt, f"{now.usage.completion:,} completion"))
+    if now.run_usage.total:
+        yield ProgressRow("tokens", list_tokens(now.run_usage))
     calls = (f"{now.calls:,}", f"{now.calls_per_second:,.1f}/s")
     running = () if ended else (f"{write_count(now.in_flight, 'conversation')} in flight",)
     yield ProgressRow("calls", calls + running)
@@ -98,17 +96,19 @@ def _round_duration(seconds: float) -> str:
 
 
 def _list_costs(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
-    if now.max_tokens is not None and now.run_tokens is not None:
-        yield f"{now.run_tokens:,} of {now.max_tokens:,} tokens"
+    if now.max_tokens is not None:
+        yield f"{now.run_usage.total:,} of {now.max_tokens:,} tokens"
         if not ended and now.tokens_expected:
             yield from _compare_tokens(now.tokens_expected, now)
-    usd = now.usd if now.run_usd is None else now.run_usd
+    usd = now.run_usd
     if usd is None:
-        yield f"cost unknown (no price of {now.unpriced})" if now.unpriced else "cost unknown"
+        yield f"cost {write_cost(None, (now.unpriced,))}"
         return
     if now.free and not usd:
         return
-    yield write_dollars(usd) + (f" of ${now.max_usd:,.2f}" if now.max_usd is not None else "")
+    yield write_cost(usd, budget=now.max_usd)
+    if ended and now.usd is not None and usd > now.usd:
+        yield f"{write_dollars(now.usd)} by this command"
     if ended or now.usd_expected is None or now.done >= now.total:
         return
     if now.max_usd is not None and now.usd_expected.value > now.max_usd:

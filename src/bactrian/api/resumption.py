@@ -109,9 +109,7 @@ async def read_resumable(run: Path, session: str | None = None) -> StoredRun | C
 async def _find_open(store: RunStore) -> str:
     imported = await store.list_imported()
     begun = [
-        session.id
-        async for session in store.progress()
-        if session.ending is None and session.id not in imported
+        session.id async for session in store.progress() if session.goes_on and session.id not in imported
     ]
     if len(begun) == 1:
         return begun[0]
@@ -234,7 +232,7 @@ def find_command(commands: Iterable[Command], session: str) -> Command | None:
 
 def is_resumable(command: Command | None) -> bool:
     """Return True if the run stores all that a session was made with, so that it can be resumed by its name."""
-    return command is not None and bool(command.options) and not command.options.get(OWN)
+    return command is not None and "models" in command.options and not command.options.get(OWN)
 
 
 def write_resume_command(run: Path, stored: StoredRun) -> str | None:

@@ -17,10 +17,9 @@ from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.behaviours import OwnBehaviour, find_installed, load_definitions
 from bactrian.analyze.excerpts import AnnotatedSession, choose_sessions, read_annotated
 from bactrian.analyze.measure import measure
-from bactrian.analyze.report import Prices, build_report, compare_reports
+from bactrian.analyze.report import build_report, compare_reports
 from bactrian.analyze.report_page import render_report
 from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
-from bactrian.api.status import read_common_price
 from bactrian.files.atomic import write_atomically
 from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.pricing import make_pricing
@@ -28,6 +27,7 @@ from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.records.run import Command
 from bactrian.records.text import show
+from bactrian.runs.facts import Prices, describe_usage
 from bactrian.store import RunStore, open_store
 
 # Where a run comes from, for the head of a report: recipe, models, prompts, seed, version, command and dates.
@@ -38,7 +38,9 @@ Json = dict[str, Any]
 _DEFAULTS: Mapping[str, object] = {"timeout": 600.0, "max_wait": 600.0, "order": "depth"}
 
 
-async def read_provenance(store: RunStore, run: Path, part: Aggregate) -> dict[str, Any]:
+async def read_provenance(
+    store: RunStore, run: Path, part: Aggregate, models: Sequence[str]
+) -> dict[str, Any]:
     """Return where a run comes from, as a JSON object; what the run does not store is null.
 
     ``command`` is the last one, rebuilt from its stored options.
@@ -49,7 +51,7 @@ async def read_provenance(store: RunStore, run: Path, part: Aggregate) -> dict[s
     recipe: Mapping[str, Any] = content.get("recipe") or {}
     return {
         "recipe": recipe.get("name"),
-        "models": sorted({model for _, model in part.usage if model}),
+        "models": list(models),
         "prompts": list(part.prompts),
         "seed": content.get("seed"),
         "versions": list(dict.fromkeys(command.version for command in commands)),
@@ -238,13 +240,6 @@ class Report(Mapping[str, Any]):
         return f'<pre style="line-height:1.3;overflow-x:auto">{escape(str(self))}</pre>'
 
 
-def make_report(parts: Sequence[tuple[str, Aggregate]], prices: Prices) -> Report:
-    """Make the report on the named runs. Raises MissingExtra if the optional part ``analysis`` is not installed."""
-    runs = tuple(build_report(name, part, prices) for name, part in parts)
-    changes = tuple(compare_reports(parts[0][1], part) for _, part in parts[1:])
-    return Report(runs, changes, definitions=load_definitions())
-
-
 def add_judgements(report: Report, judged: Mapping[str, Any]) -> Report:
     """Return the report with a judge's decisions on the findings of its first run."""
     first, *others = report.runs
@@ -255,17 +250,25 @@ async def report_runs(
     paths: Sequence[Path], custom: Sequence[OwnBehaviour], price: str | None, base_url: str | None
 ) -> Report:
     """Measure the runs, and make the report on them. Raises what :func:`read_report` raises."""
-    prices = make_pricing(price or await read_common_price(*paths), base_url)
     parts: list[tuple[Path, Aggregate]] = []
     for path in paths:
         async with open_store(path, read_only=True) as store:
             parts.append((path, await measure(store, custom=custom, processes=1)))
-    return await read_report(parts, prices, custom)
+    return await read_report(parts, choose_pricing(price, base_url), custom)
+
+
+def choose_pricing(price: str | None, base_url: str | None) -> Prices | None:
+    """Return the prices that were given; None to count by those of the run.
+
+    Raises:
+        InputError: ``price`` is not a price.
+    """
+    return None if price is None and base_url is None else make_pricing(price, base_url)
 
 
 async def read_report(
     runs: Sequence[tuple[Path, Aggregate]],
-    prices: Prices,
+    prices: Prices | None = None,
     custom: Sequence[OwnBehaviour] | None = None,
     *,
     conversations: bool = True,
@@ -275,7 +278,7 @@ async def read_report(
     Args:
         runs: The file of each run, and its numbers. A run is named by its file, or by the whole path if two would be
             named alike.
-        prices: Returns the price of a model; None if unknown.
+        prices: Replace the prices by which the runs count their cost.
         custom: User-defined behaviours; those of installed packages if None.
         conversations: False to leave them out, for a report that is not made into a page.
 
@@ -284,21 +287,24 @@ async def read_report(
         StoreError: a run cannot be read.
     """
     alike = len({path.stem for path, _ in runs}) < len(runs)
-    report = make_report([(str(path) if alike else path.stem, part) for path, part in runs], prices)
     custom = find_installed() if custom is None else custom
-    paired = [change["paired"] for change in report.differences if change["paired"]]
+    changes = tuple(compare_reports(runs[0][1], part) for _, part in runs[1:])
+    paired = [change["paired"] for change in changes if change["paired"]]
     examples: list[str] = [session for pairs in paired for session in pairs["examples"]]
     described: list[Json] = []
     shown: list[tuple[AnnotatedSession, ...]] = []
-    for (path, part), described_run in zip(runs, report.runs, strict=True):
+    for path, part in runs:
         async with open_store(path, read_only=True) as store:
-            described.append({**described_run, "provenance": await read_provenance(store, path, part)})
+            usage = await describe_usage(store, prices)
+            provenance = await read_provenance(store, path, part, usage["models"])
+            report = build_report(str(path) if alike else path.stem, part, usage)
+            described.append({**report, "provenance": provenance})
             if conversations:
                 ids = dict.fromkeys(examples) or choose_sessions(part.facts, part.behaviours)
                 shown.append(await read_annotated(store, ids, custom))
-    return replace(
-        report,
-        runs=tuple(described),
-        conversations=tuple(shown),
-        definitions={**report.definitions, **{behaviour.code: behaviour.description for behaviour in custom}},
+    return Report(
+        tuple(described),
+        changes,
+        tuple(shown),
+        {**load_definitions(), **{behaviour.code: behaviour.description for behaviour in custom}},
     )

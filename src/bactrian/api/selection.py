@@ -11,7 +11,6 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.behaviours import (
     BehaviourLike,
     OwnBehaviour,
@@ -25,7 +24,7 @@ from bactrian.files.toml import suggest_name
 from bactrian.options import SelectOptions, Words
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import BEHAVIOURS, Finding, Mark
-from bactrian.records.session import ENDING_CODES, Session
+from bactrian.records.session import ENDING_CODES, UNFINISHED, Session
 from bactrian.records.text import to_json, to_line, to_markdown, to_printable
 from bactrian.store import RunStore
 

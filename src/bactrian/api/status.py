@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.report import to_object
-from bactrian.api.arguments import remove_credentials
 from bactrian.api.dataset import build_order
 from bactrian.api.resumption import (
     StoredRun,
@@ -23,17 +20,17 @@ from bactrian.api.resumption import (
     write_resume_command,
 )
 from bactrian.errors import BactrianError
-from bactrian.models.budget import Price
-from bactrian.models.pricing import make_pricing
-from bactrian.records.run import Command
-from bactrian.records.text import show, to_printable, write_count, write_dollars
+from bactrian.records.amounts import write_cost, write_dollars, write_percent, write_percents, write_tokens
+from bactrian.records.text import show, to_printable, write_count
 from bactrian.records.turn import Usage
+from bactrian.runs.facts import RunFacts, read_facts
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import Proportion
 from bactrian.store import RunStore, find_data_folder, find_runs, is_locked, name_run, open_store
 
-_WRITTEN = "being written"
+WRITTEN = "being written"
+"""The state of a run that a process writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +40,107 @@ class RunStatus:
     Example:
         >>> status = run.status()
         >>> status.state, status.sessions, status.failed
-        ('plays', 1, 0)
+        ('complete', 1, 0)
     """
 
     run: Path
     state: str
-    """``complete``, ``incomplete``, ``being written``, ``imported`` or ``plays``."""
-    recipe: str | None
-    """Name of the recipe; None if the run was not made from one."""
-    models: tuple[str, ...]
-    seed: int | None
-    jobs: int | None
-    """Jobs that were asked for; None if the run was not made from a recipe."""
+    """``complete``, ``incomplete``, ``being written`` or ``imported``."""
+    facts: RunFacts
     left: int
     """Jobs, or sessions of plays, that have not ended."""
-    sessions: int
-    """Sessions that have begun."""
-    open: int
-    """Sessions that have begun and not ended."""
-    failed: int
-    imported: int
-    endings: Mapping[str, Proportion]
-    """Share of the sessions that ended, by code; the most frequent first."""
-    usage: Usage
-    usd: float | None
-    """Cost so far in US dollars; None if a price is unknown."""
-    forecast: Forecast | None
+    recipe: str | None = None
+    """Name of the recipe; None if the run was not made from one."""
+    seed: int | None = None
+    jobs: int | None = None
+    """Jobs that were asked for; None if the run was not made from a recipe."""
+    budget: float | None = None
+    """Limit of the last command, in US dollars."""
+    forecast: Forecast | None = None
     """What the jobs that are left take; None if nothing is left, or it cannot be estimated."""
-    command: str | None
+    command: str | None = None
     """The command that resumes it, quoted for the shell; None if nothing is left to do, or only the command or call
     that made it resumes it."""
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that have begun.
+
+        Example:
+            >>> status.sessions
+            1
+        """
+        return self.facts.sessions
+
+    @property
+    def open(self) -> int:
+        """Sessions that have begun and not ended.
+
+        Example:
+            >>> status.open
+            0
+        """
+        return self.facts.open
+
+    @property
+    def failed(self) -> int:
+        """Sessions that failed.
+
+        Example:
+            >>> status.failed
+            0
+        """
+        return self.facts.failed
+
+    @property
+    def imported(self) -> int:
+        """Sessions that were imported.
+
+        Example:
+            >>> status.imported
+            0
+        """
+        return self.facts.imported
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Models that wrote something in the run.
+
+        Example:
+            >>> status.models
+            ('scripted',)
+        """
+        return self.facts.models
+
+    @property
+    def endings(self) -> Mapping[str, Proportion]:
+        """Share of the sessions, by code; the most frequent first, ``unfinished`` for those without an ending.
+
+        Example:
+            >>> status.endings["task_done"].count
+            1
+        """
+        return self.facts.endings
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all requests that were paid for.
+
+        Example:
+            >>> status.usage == run.usage
+            True
+        """
+        return self.facts.spending.usage
+
+    @property
+    def usd(self) -> float | None:
+        """Cost so far in US dollars; None if a price is unknown.
+
+        Example:
+            >>> status.usd
+            0.0
+        """
+        return self.facts.spending.usd
 
     def describe(self) -> dict[str, Any]:
         """Return the status as a JSON object.
@@ -91,13 +159,20 @@ class RunStatus:
             "jobs": self.jobs,
             "left": self.left,
             "sessions": self.sessions,
+            "messages": self.facts.messages,
             "open": self.open,
             "failed": self.failed,
             "imported": self.imported,
             "endings": {code: to_object(share) for code, share in self.endings.items()},
             "prompt_tokens": self.usage.prompt,
             "completion_tokens": self.usage.completion,
+            "cached_tokens": self.usage.cached,
+            "estimated": self.usage.estimated,
+            "cached_share": self.usage.cached_share,
             "usd": self.usd,
+            "unpriced": list(self.facts.spending.unpriced),
+            "judged": {"tokens": self.facts.judged.usage.total, "usd": self.facts.judged.usd},
+            "budget": self.budget,
             "usd_left": coming and {"value": coming.value, "low": coming.low, "high": coming.high},
             "command": self.command,
         }
@@ -107,7 +182,7 @@ class RunStatus:
 
         Example:
             >>> run.status().show()
-            run       tea.db (plays)
+            run       tea.db (complete)
             ...
         """
         show(self)
@@ -128,7 +203,7 @@ class RunStatus:
 
         Example:
             >>> run.status().list_facts()[0]
-            ('run', 'tea.db (plays)')
+            ('run', 'tea.db (complete)')
         """
         lines = [("run", f"{self.run} ({self.state})")]
         if self.recipe is not None:
@@ -139,40 +214,44 @@ class RunStatus:
         lines.append(("sessions", self._count_sessions()))
         width = max(map(len, self.endings), default=0)
         for number, (code, share) in enumerate(self.endings.items()):
-            low, high = share.interval
-            line = f"{code:<{width}} {share.count:>5,} {share.rate:>5.0%} ({low:.0%} to {high:.0%})"
+            ends = write_percents(*share.interval)
+            line = f"{code:<{width}} {share.count:>5,} {write_percent(share.rate):>7} ({ends})"
             lines.append(("" if number else "endings", line))
         if self.failed:
             lines.append(
                 ("failures", f"{self.failed:,}; reasons: bactrian failures {shlex.quote(name_run(self.run))}")
             )
         lines.append(("cost", self._write_cost()))
+        lines.append(("tokens", write_tokens(self.usage)))
+        if (judged := self.facts.judged).usage.total:
+            cost, tokens = write_dollars(judged.usd), write_tokens(judged.usage)
+            lines.append(("judge", f"{cost} beside the cost above; tokens: {tokens}"))
         if self.command is not None:
             lines.append(("resume", self.command))
-        elif self.left and self.state != _WRITTEN:
+        elif self.left and self.state != WRITTEN:
             lines.append(("resume", "Repeat the command, or the call in Python, that made it."))
         return lines
 
     def _count_sessions(self) -> str:
         if self.jobs is None:
             text = f"{self.sessions:,}"
-            return f"{text}, {self.open:,} not ended" if self.open else text
-        text = f"{self.jobs - self.left:,} of {write_count(self.jobs, 'job')} ended"
+        else:
+            text = f"{self.jobs - self.left:,} of {write_count(self.jobs, 'job')} ended"
         if self.open:
             text += f", {self.open:,} begun and not ended"
-        return f"{text}, {self.imported:,} imported" if self.imported else text
+        if self.imported and self.jobs is not None:
+            text += f", {self.imported:,} imported"
+        return f"{text}; {write_count(self.facts.messages, 'message')}"
 
     def _write_cost(self) -> str:
-        about = "about " if self.usage.estimated else ""
-        tokens = f"{about}{self.usage.prompt:,} prompt and {self.usage.completion:,} completion tokens"
-        text = f"{write_dollars(self.usd)} so far ({tokens})"
+        text = write_cost(self.usd, self.facts.spending.unpriced, self.budget)
         coming = self.forecast
         if coming is None:
             return text
         if coming.usd is None:
-            return f"{text}; to come: unknown"
-        value, low, high = map(write_dollars, (coming.usd.value, coming.usd.low, coming.usd.high))
-        return f"{text}; to come: {value} ({low} to {high})"
+            return f"{text} so far; to come: unknown"
+        value, *ends = map(write_dollars, coming.usd)
+        return f"{text} so far; to come: {value} ({' to '.join(ends)})"
 
 
 async def read_status(run: Path) -> RunStatus:
@@ -183,108 +262,42 @@ async def read_status(run: Path) -> RunStatus:
         StoreError: it cannot be read.
     """
     async with open_store(run, read_only=True) as opened, opened.snapshot() as store:
-        endings = await count_endings(store)
-        imported = await store.list_imported()
-        spent = await store.count_spent()
+        facts = await read_facts(store)
         commands = await store.commands()
         stored = await read_stored_run(store) if await is_generated(store) else None
-        if stored is None:
-            models, usd = await _read_plays(store, commands)
-            begun = [
-                session.id
-                async for session in store.progress()
-                if session.ending is None and session.id not in imported
-            ]
-        else:
-            models, usd, begun = tuple(dict.fromkeys(stored.plan.models.values())), _price(stored, spent), ()
-    open_ = endings.pop(UNFINISHED, 0)
-    ended = sum(endings.values())
-    base = RunStatus(
-        run=run,
-        state=_WRITTEN if is_locked(run) else "imported" if len(imported) == ended + open_ else "plays",
-        recipe=None,
-        models=models,
-        seed=None,
-        jobs=None,
-        left=open_ if begun else 0,
-        sessions=ended + open_,
-        open=open_,
-        failed=endings.get("failed", 0),
-        imported=len(imported),
-        endings={code: Proportion(count, ended) for code, count in endings.items()},
-        usage=sum(spent.values(), Usage()),
-        usd=usd,
-        forecast=None,
-        command=None,
-    )
-    locked = base.state == _WRITTEN
+        imported = await store.list_imported()
+        begun = [session.id async for session in store.progress() if session.goes_on]
+    budget = commands[-1].options.get("budget") if commands else None
     if stored is None:
-        going = next((name for name in begun if is_resumable(find_command(commands, name))), None)
-        resume = None if going is None or locked else shlex.join(["bactrian", "resume", name_run(run), going])
-        return replace(base, command=resume)
+        left = [name for name in begun if name not in imported]
+        going = next((name for name in left if is_resumable(find_command(commands, name))), None)
+        resume = None if going is None else shlex.join(["bactrian", "resume", name_run(run), going])
+        state = "imported" if facts.sessions and facts.imported == facts.sessions else _name_state(len(left))
+        return _settle(RunStatus(run, state, facts, left=len(left), budget=budget, command=resume))
     coming = await forecast_run(build_forecast_order(stored, run, limit=stored.options.get("limit")))
-    left = coming.sessions
-    return replace(
-        base,
-        state=_WRITTEN if locked else "incomplete" if left else "complete",
-        recipe=stored.recipe.name,
-        seed=stored.plan.seed,
-        jobs=coming.jobs,
-        left=left,
-        forecast=coming if left else None,
-        command=write_resume_command(run, stored) if left and not locked else None,
+    return _settle(
+        RunStatus(
+            run,
+            _name_state(coming.sessions),
+            facts,
+            left=coming.sessions,
+            recipe=stored.recipe.name,
+            seed=stored.plan.seed,
+            jobs=coming.jobs,
+            budget=budget,
+            forecast=coming if coming.sessions else None,
+            command=write_resume_command(run, stored) if coming.sessions else None,
+        )
     )
 
 
-async def count_endings(store: RunStore) -> dict[str, int]:
-    """Count sessions by code of their ending, the most frequent first; ``unfinished`` for those without one."""
-    counts = Counter([session.ending or UNFINISHED async for session in store.progress()])
-    return dict(counts.most_common())
+def _name_state(left: int) -> str:
+    return "incomplete" if left else "complete"
 
 
-def _price(stored: StoredRun, spent: Mapping[str, Usage]) -> float | None:
-    """Return the cost of a run of a recipe, by the prices that were given to it; None if one is unknown."""
-    models, options = stored.plan.models, stored.options
-    parts = [(models.get(agent, models.get("lister", "")), usage) for agent, usage in spent.items()]
-    return _sum_cost(parts, make_pricing(options.get("price"), _find_address(options)))
-
-
-async def _read_plays(store: RunStore, commands: Sequence[Command]) -> tuple[tuple[str, ...], float | None]:
-    """Return the models of plays, and their cost by the prices given to each; None if a price is unknown."""
-    made = {command.session: command.options for command in commands if command.verb == "play"}
-    stages = {name.rpartition("-")[0]: options for name, options in made.items()}
-    models: dict[str, None] = {}
-    totals: defaultdict[tuple[str | None, str | None], defaultdict[str, Usage]]
-    totals = defaultdict(lambda: defaultdict(Usage))
-    async for session in store.sessions():
-        names = session.provenance.models
-        models |= dict.fromkeys(names.values())
-        if session.provenance.is_imported:
-            continue
-        options = made.get(session.id) or stages.get(session.id.rpartition("-")[0], {})
-        total = totals[options.get("price"), _find_address(options)]
-        total[names.get("task_specifier", "")] += session.preparation
-        for turn in session.turns:
-            total[names.get(turn.speaker, "")] += turn.usage
-    costs = [_sum_cost(total.items(), make_pricing(*terms)) for terms, total in totals.items()]
-    return tuple(models), None if None in costs else sum(filter(None, costs))
-
-
-def _sum_cost(parts: Iterable[tuple[str, Usage]], prices: Callable[[str], Price | None]) -> float | None:
-    total = 0.0
-    for name, usage in parts:
-        if not usage.total:
-            continue
-        price = None if name.startswith("python:") else prices(name)
-        if price is None:
-            return None
-        total += price.cost(usage)
-    return total
-
-
-def _find_address(options: Mapping[str, Any]) -> str | None:
-    address = options.get("base_url")
-    return None if address is None else remove_credentials(address)
+def _settle(status: RunStatus) -> RunStatus:
+    """Return the status of a run that another process may be writing: it need not be resumed then."""
+    return replace(status, state=WRITTEN, command=None) if is_locked(status.run) else status
 
 
 def build_forecast_order(
@@ -292,7 +305,7 @@ def build_forecast_order(
 ) -> RunOrder:
     """Return an order to forecast the run with; nothing can be sent with it."""
     options = stored.options
-    address = base_url or _find_address(options)
+    address = base_url or options.get("base_url")
     changes = {"price": price or options.get("price"), "base_url": address, "limit": limit, "budget": None}
     return build_order(stored.plan, run, {**options, **changes})
 
@@ -303,15 +316,6 @@ async def read_price(store: RunStore) -> str | None:
         command.options.get("price") for command in await store.commands() if command.verb == "generate"
     ]
     return prices[-1] if prices else None
-
-
-async def read_common_price(*runs: Path) -> str | None:
-    """Return the price that all ``runs`` were made with; None if it differs, or none was given."""
-    prices: set[str | None] = set()
-    for run in runs:
-        async with open_store(run, read_only=True) as store:
-            prices.add(await read_price(store))
-    return prices.pop() if len(prices) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)

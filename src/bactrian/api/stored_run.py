@@ -33,7 +33,6 @@ from bactrian.api.selection import (
 from bactrian.api.status import (
     RunStatus,
     build_forecast_order,
-    count_endings,
     read_price,
     read_status,
 )
@@ -51,6 +50,7 @@ from bactrian.records.text import show, write_count
 from bactrian.records.turn import Usage
 from bactrian.roleplay.society import SocietyRun, play_one_society
 from bactrian.roleplay.start import PlayOrder, play_one
+from bactrian.runs.facts import count_endings
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.store import RunStore, find_run, open_store
 from bactrian.tables import tables
@@ -179,7 +179,7 @@ class Run:
             >>> run.endings
             {'task_done': 1}
         """
-        return self._read(count_endings)
+        return {code: share.count for code, share in self._read(count_endings).items()}
 
     @property
     def usage(self) -> Usage:
@@ -477,11 +477,12 @@ class Run:
 
         Example:
             >>> run.show()
-            run       tea.db (plays)
+            run       tea.db (complete)
             models    scripted
-            sessions  1
-            endings   task_done     1  100% (21% to 100%)
-            cost      $0.00 so far (1,038 prompt and 22 completion tokens)
+            sessions  1; 3 messages
+            endings   task_done     1   100 % (20.7 % to 100 %)
+            cost      $0.00
+            tokens    about 1,038 prompt and 22 completion
         """
         self.status().show()
 

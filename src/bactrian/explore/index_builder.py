@@ -19,7 +19,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.measure import map_parts
 from bactrian.errors import BactrianError
 from bactrian.explore.library_index import (
@@ -40,6 +39,7 @@ from bactrian.ingest.parsed import Origin
 from bactrian.models.budget import Price
 from bactrian.models.pricing import make_pricing
 from bactrian.records.run import Outline, SpokenText
+from bactrian.records.session import UNFINISHED
 from bactrian.records.turn import Usage
 from bactrian.store import RunStore, open_store
 

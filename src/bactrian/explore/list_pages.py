@@ -19,7 +19,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.errors import InputError
 from bactrian.explore.conversation_pages import find_named_session, name_roles
 from bactrian.explore.layout import show_turns
@@ -37,7 +36,7 @@ from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilt
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.export.format import ExportContext, Sample, dump_line
 from bactrian.export.formats import CHAT_MESSAGES, list_chats
-from bactrian.records.session import find_kind
+from bactrian.records.session import UNFINISHED, find_kind
 from bactrian.records.turn import NOTHING_KNOWN
 from bactrian.stats.intervals import Proportion
 

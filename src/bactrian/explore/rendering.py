@@ -28,8 +28,8 @@ from bactrian.explore.library import DataSet, Library, add_data_set
 from bactrian.explore.security import VisitLimit
 from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.files.atomic import is_same_file
+from bactrian.records.amounts import write_dollars
 from bactrian.records.session import Session
-from bactrian.records.text import write_dollars
 from bactrian.store import open_store
 
 if TYPE_CHECKING:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from bactrian._version import __version__
-from bactrian.analyze.aggregate import UNFINISHED
 from bactrian.analyze.behaviours import OwnBehaviour, find_behaviours, find_installed
 from bactrian.errors import BactrianError
 from bactrian.explore.library_index import read_prices
 from bactrian.models.budget import Price
 from bactrian.records.run import Finding
-from bactrian.records.session import Session
+from bactrian.records.session import UNFINISHED, Session
 from bactrian.store import RunStore, open_store
 
 

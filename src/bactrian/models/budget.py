@@ -55,6 +55,10 @@ class UsageMeter:
         """True if a limit is set."""
         return self.max_tokens is not None or self.max_usd is not None
 
+    def describe_prices(self) -> dict[str, list[float | None]]:
+        """Return the prices by model as JSON. A run stores them, so that its cost is later told as it is counted."""
+        return {name: [of.prompt, of.completion, of.cached] for name, of in self.prices.items()}
+
     def hold(self, model: str, usage: Usage) -> bool:
         """Reserve ``usage`` for a call that is about to start.
 

@@ -53,6 +53,11 @@ class Progress:
     completion: int | None
     cached: int | None
 
+    @property
+    def goes_on(self) -> bool:
+        """True if the command that made the session continues it: it has not ended, failed, or was stopped."""
+        return self.ending in (None, "failed", "stopped")
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -156,6 +161,14 @@ class SpokenText(NamedTuple):
     prompt: int  # Tokens of the turn, as in `Usage`.
     completion: int
     cached: int
+
+
+class Spent(NamedTuple):
+    """What an agent used in a session, or for lists."""
+
+    session: str  # Id of a session or of a list; empty for lists, and for the whole run.
+    agent: str
+    usage: Usage
 
 
 # Observed behaviours, and a judge's answers about them.

@@ -31,6 +31,9 @@ ENDING_CODES: tuple[EndingCode, ...] = (
 )
 
 
+UNFINISHED = "unfinished"  # Stands for an ending where sessions without one are counted, too.
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The reason why a session stopped, with its evidence."""

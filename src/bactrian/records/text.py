@@ -11,7 +11,6 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from math import floor, log10
 from typing import Any, Self, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic_core import to_json as encode_json
@@ -132,13 +131,6 @@ def to_path_part(text: str) -> str:
 def write_count(count: int, noun: str) -> str:
     """Return ``count`` with its noun, as in ``1 turn`` and ``2 turns``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def write_dollars(amount: float | None) -> str:
-    """Return an amount of US dollars with two decimals; below 10 cents with two digits; ``unknown`` for None."""
-    if amount is None:
-        return "unknown"
-    return f"${amount:,.{2 if amount >= 0.1 or amount <= 0 else 1 - floor(log10(amount))}f}"
 
 
 def show(item: object) -> None:

@@ -74,6 +74,16 @@ class Usage:
         """
         return self.prompt + self.completion
 
+    @property
+    def cached_share(self) -> float:
+        """Share of the prompt tokens that came from the server's prefix cache.
+
+        Example:
+            >>> usage.cached_share
+            0.0
+        """
+        return self.cached / self.prompt if self.prompt else 0.0
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.prompt + other.prompt,

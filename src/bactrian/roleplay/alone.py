@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 
 from bactrian.models.model import Model
@@ -12,7 +13,7 @@ from bactrian.options import SamplingSpec
 from bactrian.protocol.checks import check_idea, check_role
 from bactrian.protocol.pack import load_engine_prompts, render_prompt
 from bactrian.recipes.parameters import apply_parameters
-from bactrian.records.events import Event
+from bactrian.records.events import Event, Spoke, Started
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Sampling, Speaker, Toolkit, Turn, Usage
@@ -73,8 +74,8 @@ class EmbodiedOrder(PlayOrder):
         listener: Listener | None,
     ) -> AsyncGenerator[Event]:
         """Return what lets the agent act; the thoughts are the first turn."""
-        if not session.turns:
-            thoughts = make_first_turn(session.task.original)
+        thoughts = None if session.turns else make_first_turn(session.task.original)
+        if thoughts is not None:
             session = replace(session, turns=(thoughts,))
             if store is not None:
                 await store.add_turn(session.id, thoughts)
@@ -94,7 +95,19 @@ class EmbodiedOrder(PlayOrder):
         }
         rules = (EndpointRefused(), AnsweredInWords())
         scene = Scene(session, agents, ThoughtsFirst(), rules, use_tools(agents), listener)
-        return run_scene(scene, store)
+        events = run_scene(scene, store)
+        return events if thoughts is None else _speak_first(thoughts, events)
+
+
+async def _speak_first(thoughts: Turn, events: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
+    """Yield the events of a new session, in which the person's thoughts are spoken and not found in the store."""
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Started):
+                yield Started(replace(event.session, turns=()))
+                yield Spoke(thoughts)
+            else:
+                yield event
 
 
 @dataclass(frozen=True, slots=True)

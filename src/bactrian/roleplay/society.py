@@ -23,7 +23,6 @@ from bactrian.protocol.pack import Pack, load_engine_prompts, load_pack, render_
 from bactrian.recipes.schema import to_critic_settings
 from bactrian.recipes.society_file import Society, SocietyModels, SocietyPrompts, SocietyStage
 from bactrian.records.events import Ended, Event, Spoke, Started
-from bactrian.records.run import Command
 from bactrian.records.session import HUMAN, Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Sampling, Solution, Speaker, Turn
@@ -34,6 +33,7 @@ from bactrian.roleplay.response_formats import make_object_schema
 from bactrian.roleplay.role_play import find_toolbox, run_role_play
 from bactrian.roleplay.setup import RolePlaySetup, check_tools, new_session
 from bactrian.roleplay.start import (
+    begin_command,
     begin_session,
     has_stopped_at_limit,
     open_models,
@@ -423,7 +423,8 @@ async def play_one_society(
             if run is None and settings.name is None:
                 settings = replace(settings, name=await _find_free_name(settings, store))
             name = settings.session_id(settings.society.stages[0])
-            await store.add_command(Command.begin("play", {**settings.command, "name": settings.name}, name))
+            command = {**settings.command, "name": settings.name}
+            await store.add_command(begin_command(command, options, name))
         events = play_society(settings, opened, store, listener)
         async with aclosing(events):
             async for event in events:

@@ -105,7 +105,7 @@ async def play_one(
                 session = replace(session, id=await find_free_id(session.id, store))
             session = await resume_shorter(await store.begin(session), order.limit, store)
             if session.ending is None:
-                await store.add_command(Command.begin("play", order.command, session.id))
+                await store.add_command(begin_command(order.command, order.options, session.id))
         if body is not None:
             body.resume(session, None if store is None else store.path)
         models = await stack.enter_async_context(
@@ -154,6 +154,12 @@ async def open_models(
     finally:
         for model in models.values():
             await model.close()
+
+
+def begin_command(command: Mapping[str, Any], options: ModelOptions, session: str) -> Command:
+    """Return the record of a call of ``play``, with the prices that its cost is counted by."""
+    prices = {} if options.meter is None else {"prices": options.meter.describe_prices()}
+    return Command.begin("play", {**command, **prices}, session)
 
 
 async def find_free_id(session_id: str, store: RunStore) -> str:

@@ -9,7 +9,7 @@ from math import inf, sqrt
 
 from bactrian.errors import BudgetReached
 from bactrian.models.budget import RAISE_LIMIT, UsageMeter
-from bactrian.records.text import write_dollars
+from bactrian.records.amounts import write_dollars
 from bactrian.runs.cost import Outlook, RemainingUsage
 
 _CAUTION = 1.0

@@ -53,10 +53,10 @@ class ProgressSnapshot:
     """Tokens since the start of this command."""
     usd: float | None
     """Cost since the start of this command; None if a price is unknown."""
-    run_tokens: int | None
-    """Tokens of the whole run, including earlier commands; None unless a budget is set."""
+    run_usage: Usage
+    """Tokens of the whole run, including earlier commands."""
     run_usd: float | None
-    """Cost of the whole run; None unless a budget is set and the prices are known."""
+    """Cost of the whole run; None if a price is unknown."""
     seconds: float
     """Since the start of this command."""
     calls_per_second: float
@@ -97,8 +97,8 @@ class ProgressSnapshot:
 
     @property
     def cached_share(self) -> float:
-        """Share of the prompt tokens that came from the server's prefix cache."""
-        return self.usage.cached / self.usage.prompt if self.usage.prompt else 0.0
+        """Share of the prompt tokens since the start of this command that came from the server's prefix cache."""
+        return self.usage.cached_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +226,8 @@ class RunProgress:
             failed_calls=meter.unknown,
             usage=usage,
             usd=None if self.unpriced else meter.usd - self._usd_before,
-            run_tokens=meter.used.total if meter.limited else None,
-            run_usd=meter.usd if meter.limited and not self.unpriced else None,
+            run_usage=meter.used,
+            run_usd=None if self.unpriced else meter.usd,
             seconds=now,
             calls_per_second=(meter.calls - calls) / passed,
             tokens_per_second=(usage.total - tokens) / passed,

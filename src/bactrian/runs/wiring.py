@@ -30,6 +30,7 @@ from bactrian.roleplay.setup import MAX_MESSAGES
 from bactrian.roleplay.tool_sources import open_tools
 from bactrian.runs.admission import Admission
 from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists
+from bactrian.runs.facts import read_spending
 from bactrian.runs.jobs import JobContext, JobIds, JobKind, is_cut_short
 from bactrian.runs.kinds import find_job_kind
 from bactrian.runs.lists import ListFiles, ListFunction, ModelSource, find_list_source
@@ -96,7 +97,9 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         if _is_longer(kind, frozen, content):
             frozen = await store.extend(content)
         check_same(frozen, content, str(order.run))
-        await store.add_command(Command.begin("generate", order.command))
+        await store.add_command(
+            Command.begin("generate", {**order.command, "prices": meter.describe_prices()})
+        )
         if origin is not None:
             await copy_lists(origin, store, plan.recipe, keep_tasks=order.keep_tasks)
         access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
@@ -127,10 +130,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             slow_start=_SLOW_START if in_process else "",
             read_pressure=run_models.pressure,
         )
-        if meter.limited:
-            for agent, usage in (await store.count_spent()).items():
-                price = meter.prices.get(plan.models.get(agent, plan.models["lister"]))
-                progress.count_before(usage, price.cost(usage) if price else 0.0)
+        before = await read_spending(store)
+        progress.count_before(before.usage, before.usd or 0.0)
         ids = JobIds(grid, await store.list_imported())
         jobs = JobSequence.of_recipe(plan.recipe, grid.axes, order.spread, order.limit)
         if kind.limit is not None:

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from bactrian.records.run import (
     Mark,
     Outline,
     Progress,
+    Spent,
     SpokenText,
     Vote,
 )
@@ -105,23 +107,44 @@ LEFT JOIN (
 ORDER BY failed."row"
 """  # noqa: S608
 _TOKENS = ("prompt", "completion", "cached")
-_ADDED, _TAKEN_OFF = (", ".join(f"{sign}total({name}_tokens)" for name in _TOKENS) for sign in ("", "-"))
+_ADDED, _TAKEN_OFF = (
+    ", ".join([*(f"{sign}total({name}_tokens)" for name in _TOKENS), about])
+    for sign, about in (("", "max(estimated AND prompt_tokens + completion_tokens > 0)"), ("-", "0"))
+)
 _PREPARED, _USED = (
-    ", ".join(f"total(json_extract({column}, '$.{name}'))" for name in _TOKENS)
+    f"{sums}, max(coalesce(json_extract({column}, '$.estimated'), 0) AND json_extract({column}, '$.prompt') > 0)"
     for column in ("preparation", "usage")
+    for sums in (", ".join(f"total(json_extract({column}, '$.{name}'))" for name in _TOKENS),)
 )
 _IN_TURN = "(session, number) IN (SELECT session, number FROM turns)"
-# The usage of a turn includes all that led to it, the critic's part too.
-_SPENT = f"""
-SELECT speaker, {_ADDED} FROM turns GROUP BY speaker
-UNION ALL SELECT speaker, {_ADDED} FROM proposals WHERE NOT {_IN_TURN} GROUP BY speaker
-UNION ALL SELECT speaker, {_ADDED} FROM tools WHERE NOT {_IN_TURN} GROUP BY speaker
-UNION ALL SELECT 'critic', {_ADDED} FROM verdicts GROUP BY speaker
-UNION ALL SELECT speaker, {_TAKEN_OFF} FROM verdicts WHERE {_IN_TURN} GROUP BY speaker
-UNION ALL SELECT 'task_specifier', {_PREPARED} FROM sessions
-UNION ALL SELECT 'lister', {_USED} FROM lists
-UNION ALL SELECT agent, {_USED} FROM calls WHERE error IS NOT NULL GROUP BY agent
-"""  # noqa: S608
+_PREPARER = "iif(specified_task IS NULL AND planned_task IS NOT NULL, 'task_planner', 'task_specifier')"
+# Session, agent, usage, table and condition of all that was paid for. The usage of a turn includes all that led to it,
+# the critic's part too; what led to no turn, failed calls among it, was paid for as well.
+_PAID = (
+    ("session", "speaker", _ADDED, "turns", "1"),
+    ("session", "speaker", _ADDED, "proposals", f"NOT {_IN_TURN}"),
+    ("session", "speaker", _ADDED, "tools", f"NOT {_IN_TURN}"),
+    ("session", "'critic'", _ADDED, "verdicts", "1"),
+    ("session", "speaker", _TAKEN_OFF, "verdicts", _IN_TURN),
+    ("id", _PREPARER, _PREPARED, "sessions", "1"),
+    ("''", "'lister'", _USED, "lists", "1"),
+    ("session", "agent", _USED, "calls", "error IS NOT NULL"),
+)
+
+
+def _select_paid(*, each: bool, some: bool = False) -> str:
+    """Return the query for what was paid for by agent, and with ``each`` by session; of ``some`` sessions only."""
+    listed = "(SELECT value FROM json_each(?1))"
+    return " UNION ALL ".join(
+        f"SELECT {session if each else repr('')} AS paid_for, {agent} AS payer, {sums} FROM {table}"  # noqa: S608
+        f" WHERE {condition}{f' AND {session} IN {listed}' if some else ''} GROUP BY paid_for, payer"
+        for session, agent, sums, table, condition in _PAID
+    )
+
+
+def _read_sums(sums: Sequence[Any]) -> Usage:
+    prompt, completion, cached, estimated = sums
+    return Usage(int(prompt), int(completion), int(cached), bool(estimated))
 
 
 class RunStore:
@@ -274,17 +297,43 @@ class RunStore:
         last = 'SELECT seconds FROM turns WHERE seconds > 0 ORDER BY "row" DESC LIMIT 1000'
         return (await self._query(f"SELECT avg(seconds) FROM ({last})"))[0][0]  # noqa: S608
 
-    async def count_spent(self) -> dict[str, Usage]:
-        """Return the usage of the run by agent.
+    async def list_spent(self, sessions: Sequence[str] | None = None, *, each: bool = True) -> list[Spent]:
+        """Return what was paid for by session and agent: turns, what led to them, lists, failed and repeated calls.
 
-        Agents are ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner) and ``lister``. Reads the
+        Agents are those of the sessions, and ``critic``, ``task_specifier``, ``task_planner`` and ``lister``. Reads the
         row of every turn, which takes seconds for a million.
+
+        Args:
+            sessions: Ids of the sessions to count; None for the whole run, with its lists.
+            each: False to add up the sessions.
         """
-        spent: dict[str, Usage] = {}
-        for agent, prompt, completion, cached in await self._query(_SPENT):
-            usage = Usage(int(prompt), int(completion), int(cached))
-            spent[agent] = spent.get(agent, Usage()) + usage
-        return spent
+        values = () if sessions is None else (write_json(sessions),)
+        spent: dict[tuple[str, str], Usage] = {}
+        rows = await self._query(_select_paid(each=each, some=sessions is not None), *values)
+        for session, agent, *sums in rows:
+            key = session, agent
+            spent[key] = spent.get(key, Usage()) + _read_sums(sums)
+        return [Spent(*key, usage) for key, usage in spent.items() if usage.total]
+
+    async def count_spent(self) -> dict[str, Usage]:
+        """Return what was paid for by agent: :meth:`list_spent` without the sessions."""
+        return {agent: usage for _, agent, usage in await self.list_spent(each=False)}
+
+    async def list_judged(self) -> dict[str, Usage]:
+        """Return the usage of the judges of findings, by judge."""
+        query = f"SELECT judge, {_ADDED} FROM confirmations GROUP BY judge"  # noqa: S608
+        return {judge: _read_sums(sums) for judge, *sums in await self._query(query)}
+
+    async def list_models(self) -> dict[str, Mapping[str, str]]:
+        """Return the models of each session by agent, by the session's id."""
+        query = "SELECT id, json_extract(provenance, '$.models') FROM sessions"
+        parse = cache(from_json)
+        return {session: parse(models) for session, models in await self._query(query)}
+
+    async def count_rows(self) -> tuple[int, int]:
+        """Return the number of sessions and that of turns."""
+        query = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns)"
+        return (await self._query(query))[0]
 
     # The run
 

@@ -33,9 +33,8 @@ from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
 from bactrian.api.endpoints import read_terms, use_run_terms
-from bactrian.api.run_report import add_judgements, read_report
+from bactrian.api.run_report import add_judgements, choose_pricing, read_report
 from bactrian.api.selection import merge_installed
-from bactrian.api.status import read_common_price
 from bactrian.cli.flags import Argument, RunArgument, SamplingFlags, find_run_files
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.run_async import run_async
@@ -68,8 +67,9 @@ from bactrian.options import (
     TokenPrice,
 )
 from bactrian.recipes.parameters import read_parameters
+from bactrian.records.amounts import write_dollars
 from bactrian.records.run import Confirmation, Finding
-from bactrian.records.text import to_printable, write_count, write_dollars
+from bactrian.records.text import to_printable, write_count
 from bactrian.records.turn import Usage
 from bactrian.sandbox.programs import choose_tier
 from bactrian.store import list_run_files, open_store
@@ -143,7 +143,7 @@ def analyze(
 
     async def work() -> int:
         runs = (run_file, *(others or ()))
-        prices = make_pricing(judging.price or await read_common_price(*runs), judging.base_url)
+        prices = None if judging.judge else choose_pricing(judging.price, None)
         protected = [name for run in runs for name in list_run_files(run)]
         with ExitStack() as stack:
             # Opened before the work, which may be long and expensive; moved to their final paths after it.

@@ -17,8 +17,9 @@ from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import LEAST_TABLE, fit_facts, open_output, open_progress, write_labelled
 from bactrian.errors import StoreError
 from bactrian.options import JSON, OUT, QUIET
+from bactrian.records.amounts import write_dollars
 from bactrian.records.run import Failure
-from bactrian.records.text import to_json, to_line, to_printable, write_dollars
+from bactrian.records.text import to_json, to_line, to_printable
 from bactrian.store import find_data_folder, name_run, open_store
 from bactrian.store.care import recover as recovered
 from bactrian.store.care import verify as verified

@@ -130,7 +130,7 @@ class ConversationView:
             if text is not None:
                 self._labelled(label, text)
         models = _name_models(session.provenance.models)
-        taken_up = f" · {len(session.turns)} turns already stored" if session.turns else ""
+        taken_up = f" · {write_count(len(session.turns), 'turn')} already stored" if session.turns else ""
         self._dim(f"{models} · {session.provenance.protocol} protocol · session {session.id}{taken_up}")
         self._usage += session.preparation
 
@@ -218,7 +218,7 @@ class ConversationView:
         self._out.print()
         self._out.print(Rule(f"{ending.code} · turn {ending.turn}", style="dim"))
         messages = write_count(self._turns, "message")
-        if ending.evidence != messages:  # The next line says it.
+        if ending.evidence not in ("", messages):  # The next line says it.
             self._labelled("why", ending.evidence)
         self._dim(" · ".join([messages, *_count(self._usage, self._seconds)]))
 

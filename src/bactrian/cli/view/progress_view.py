@@ -21,7 +21,8 @@ from bactrian.api.progress_rows import ProgressRow, list_rows, write_duration, w
 from bactrian.cli.run_async import SOME_FAILED, StopControl
 from bactrian.cli.terminal.console import fit_facts, open_output, open_progress
 from bactrian.errors import BactrianError
-from bactrian.records.text import to_json, write_count, write_dollars
+from bactrian.records.amounts import write_dollars, write_percent
+from bactrian.records.text import to_json, write_count
 from bactrian.runs.cost import Estimate
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
@@ -136,7 +137,7 @@ def _fixed_width(console: Console) -> Generator[None]:
 def draw_progress(now: ProgressSnapshot, width: int) -> RenderableType:
     """Return the display of a run for a terminal of ``width`` columns."""
     count = f"{now.done:,} of {now.total:,}"
-    share = f"{now.share_done:.0%}"
+    share = write_percent(now.share_done, 0)
     bar = ProgressBar(
         total=1.0,
         completed=now.share_done,
@@ -207,7 +208,7 @@ def _fields(now: ProgressSnapshot) -> dict[str, object]:
         "cached_tokens": now.usage.cached,
         "cached_share": round(now.cached_share, 4),
         "usd": now.usd,
-        "run_tokens": now.run_tokens,
+        "run_tokens": now.run_usage.total,
         "run_usd": now.run_usd,
         "seconds": round(now.seconds, 3),
         "calls_per_second": round(now.calls_per_second, 3),

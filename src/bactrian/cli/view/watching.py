@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,14 +21,16 @@ from bactrian.files.atomic import check_target, write_atomically
 from bactrian.models.budget import UsageMeter
 from bactrian.models.open import ModelOptions
 from bactrian.options import JSON, OUT, OVERWRITE, RUN, Option
+from bactrian.records.amounts import write_cost, write_tokens
 from bactrian.records.events import Ended, Event, Spoke, Started, write_event
 from bactrian.records.session import Ending
-from bactrian.records.text import to_json, write_count, write_dollars
+from bactrian.records.text import to_json, write_count
 from bactrian.roleplay.agent import Listener
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.start import PlayOrder, play_one
-from bactrian.store import RunStore, name_run, open_kept_run
+from bactrian.runs.facts import read_spending
+from bactrian.store import RunStore, name_run, open_kept_run, open_store
 
 if TYPE_CHECKING:
     from bactrian.roleplay.society import SocietyRun
@@ -134,7 +136,7 @@ class PlayKeeper:
             take(event)
             async for event in events:
                 take(event)
-        self._tell()
+        await self._tell()
         return 0
 
     def _play(
@@ -153,7 +155,7 @@ class PlayKeeper:
             yield
         except BudgetReached as error:
             kept = self._run is not None and self._session
-            again = f"bactrian resume {self._name} {shlex.quote(self._session)} --budget USD" if kept else ""
+            again = f"{self._resume} --budget USD" if kept else ""
             raise BudgetReached(
                 error.what,
                 where=error.where,
@@ -171,7 +173,7 @@ class PlayKeeper:
         if self._sessions:
             self._sessions[-1].add(event)
 
-    def _tell(self) -> None:
+    async def _tell(self) -> None:
         """Write the file that was asked for, and say what was kept, what it cost, and what to do next."""
         if self._flags.out is not None and self._ending is not None:
             self._write(self._flags.out)
@@ -180,8 +182,9 @@ class PlayKeeper:
         console = open_progress()
         if self._flags.run_file is not None and not console.is_terminal:
             return  # A script that names its run needs no hint.
-        for line in self._describe_cost():
-            console.say(line, style="dim")
+        if cost := await self._describe_cost():
+            console.say(cost, style="dim")
+        stopped = not self._ending.final
         reached = self._ending.code == "max_messages"
         limit = f"The conversation reached its limit of {write_count(self._ending.turn, 'message')}, which is normal."
         if self._run is None:
@@ -189,6 +192,7 @@ class PlayKeeper:
         else:
             go_on = f"bactrian resume {self._name} {self._session} --max-messages {2 * self._ending.turn}"
             lines = [f"{limit} To continue it: {go_on}"] * reached
+            lines += [f"It was stopped. To continue it: {self._resume}"] * stopped
             lines.append(f"Kept in {self._run}. To read it again: {self._show}")
         lines.append(
             "Next: --model chooses another model (`bactrian models`), "
@@ -197,26 +201,28 @@ class PlayKeeper:
         for line in lines:
             console.say(line, style="dim")
 
-    def _describe_cost(self) -> Iterator[str]:
-        """Yield what the session cost, or that nothing new was asked."""
+    async def _describe_cost(self) -> str:
+        """Return what was paid for the session, or that nothing new was asked; empty if it was free."""
         meter = self._meter
-        if meter is None:
-            return
-        models = {
-            name
-            for part in self._sessions
-            if part.session
-            for name in part.session.provenance.models.values()
-        }
+        sessions = [part.session for part in self._sessions if part.session]
+        if meter is None or not sessions:
+            return ""
+        models = {name for session in sessions for name in session.provenance.models.values()}
         if self._stored and not meter.calls:
-            yield "Nothing new was asked: every turn was stored before."
-        elif models and all(name.startswith("recorded:") for name in models):
-            yield "Nothing new was asked: all replies come from the stored run."
-        elif unknown := [name for name in models if name not in meter.prices and name != HUMAN]:
-            yield f"The price of {unknown[0]} is unknown; give it with --set price=PROMPT/COMPLETION."
-        elif meter.usd or meter.max_usd is not None:
-            most = f" of ${meter.max_usd:,.2f}" if meter.max_usd is not None else ""
-            yield f"It cost {write_dollars(meter.usd)}{most}."
+            return "Nothing new was asked: every turn was stored before."
+        if all(name.startswith("recorded:") for name in models):
+            return "Nothing new was asked: all replies come from the stored run."
+        if unknown := [name for name in sorted(models) if name not in meter.prices and name != HUMAN]:
+            return f"The price of {unknown[0]} is unknown; give it with --set price=PROMPT/COMPLETION."
+        paid, usd = meter.used, meter.usd
+        if self._run is not None:
+            async with open_store(self._run, read_only=True) as store:
+                spending = await read_spending(store, [session.id for session in sessions])
+            paid, usd = spending.usage, spending.usd or 0.0
+        if not usd and meter.max_usd is None:
+            return ""
+        cost = write_cost(usd, budget=None if self._stored else meter.max_usd)
+        return f"It cost {cost}: {write_tokens(paid)} tokens."
 
     def _write(self, out: Path) -> None:
         """Write the conversation to ``out`` in the form of its suffix."""
@@ -233,6 +239,10 @@ class PlayKeeper:
         return shlex.quote(name_run(self._run))
 
     @property
+    def _resume(self) -> str:
+        return f"bactrian resume {self._name} {shlex.quote(self._session)}"
+
+    @property
     def _show(self) -> str:
         return f"bactrian show {self._name} {shlex.quote(self._session)}"
 
@@ -241,7 +251,7 @@ class PlayKeeper:
             return "All turns are stored: run the same command again to resume."
         if self._run is None or not self._session:
             return "Nothing was stored."
-        return f"All turns are stored. To resume: bactrian resume {self._name} {shlex.quote(self._session)}"
+        return f"All turns are stored. To resume: {self._resume}"
 
 
 def _name_all_models(ordered: Ordered) -> Iterable[str]:

@@ -1,0 +1,75 @@
+"""How amounts are written for people: money, shares, differences, tokens. Terminal, pages, reports and charts use this.
+
+A percent sign follows a space, a negative number has a minus sign (U+2212), and money is in US dollars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, log10
+
+from bactrian.records.turn import Usage
+
+NOTHING = "–"
+"""Stands for a value that is not known or not defined."""
+
+
+def write_dollars(amount: float | None) -> str:
+    """Return an amount of US dollars with two decimals; below 10 cents with two digits; ``unknown`` for None."""
+    if amount is None:
+        return "unknown"
+    return f"${amount:,.{2 if amount >= 0.1 or amount <= 0 else 1 - floor(log10(amount))}f}"
+
+
+def write_cost(usd: float | None, unpriced: Sequence[str] = (), budget: float | None = None) -> str:
+    """Return what was paid, of which budget; or of which models the price is unknown."""
+    if usd is None:
+        return f"unknown (no price of {', '.join(unpriced)})" if unpriced else "unknown"
+    return write_dollars(usd) + ("" if budget is None else f" of {write_dollars(budget)}")
+
+
+def write_tokens(usage: Usage) -> str:
+    """Return the tokens of prompts, with the share that was cached, and of completions."""
+    return " and ".join(list_tokens(usage))
+
+
+def list_tokens(usage: Usage) -> tuple[str, ...]:
+    """Return the parts of :func:`write_tokens`."""
+    if not usage.total:
+        return ("none known",)
+    about = "about " if usage.estimated else ""
+    cached = f" ({write_percent(usage.cached_share)} cached)" if usage.cached else ""
+    return f"{about}{usage.prompt:,} prompt{cached}", f"{usage.completion:,} completion"
+
+
+def write_percent(share: float | None, digits: int = 1) -> str:
+    """Return a share as a percentage: ``34.2 %``; a dash for None. All and nothing have no decimals."""
+    return NOTHING if share is None else f"{_write_hundredfold(share, digits)} %"
+
+
+def write_percents(low: float | None, high: float | None, digits: int = 1) -> str:
+    """Return the ends of an interval of shares: ``30.1 % to 38.0 %``; a dash if they are not known."""
+    if low is None or high is None:
+        return NOTHING
+    return f"{write_percent(low, digits)} to {write_percent(high, digits)}"
+
+
+def write_points(difference: float | None, digits: int | None = None) -> str:
+    """Return a difference of shares in percentage points, with its sign; by default a decimal if it is below one."""
+    if difference is None:
+        return NOTHING
+    return write_signed(100 * difference, int(0 < abs(difference) < 0.01) if digits is None else digits)
+
+
+def write_signed(value: float | None, digits: int = 1) -> str:
+    """Return a difference with its sign."""
+    return NOTHING if value is None else write_minus(f"{value:+,.{digits}f}")
+
+
+def write_minus(text: str) -> str:
+    """Return a formatted number with a minus sign instead of a hyphen."""
+    return text.replace("-", "\N{MINUS SIGN}", 1) if text.startswith("-") else text
+
+
+def _write_hundredfold(share: float, digits: int) -> str:
+    return write_minus(f"{100 * share:.{0 if share in (0.0, 1.0) else digits}f}")

@@ -1,0 +1,236 @@
+"""The facts of a run that commands, reports, pages and exports tell alike: what it contains, and what it cost.
+
+The cost of a run is that of all requests that were paid for in it: turns and all that led to them (specifier, planner,
+critic, tools, proposals that were not taken), lists, failed and repeated requests, and turns that were never completed.
+What a judge of findings cost is told apart. The price of a model is the one that the command counted by which made the
+conversation; docs/reading.md says so to the user.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bactrian.models.budget import Price
+from bactrian.models.open import find_traits
+from bactrian.models.pricing import FREE, make_pricing
+from bactrian.records.run import Command, Spent
+from bactrian.records.session import UNFINISHED
+from bactrian.records.turn import Usage
+from bactrian.stats.intervals import Proportion
+from bactrian.store import RunStore
+
+Prices = Callable[[str], Price | None]
+"""Returns the price of a model; None if it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What was paid for: tokens and US dollars."""
+
+    usage: Usage = Usage()
+    usd: float | None = 0.0
+    """None if a price is unknown."""
+    unpriced: tuple[str, ...] = ()
+    """Models without a known price."""
+    agents: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
+    models: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a run contains and what it cost, as of one moment."""
+
+    sessions: int
+    messages: int
+    imported: int
+    endings: Mapping[str, Proportion]
+    """Share of the sessions, by code, the most frequent first; ``unfinished`` for those without an ending."""
+    models: tuple[str, ...]
+    """Models that wrote something in it."""
+    spending: Spending
+    judged: Spending
+    """What judges of findings cost, which :attr:`spending` leaves out."""
+
+    @property
+    def open(self) -> int:
+        """Sessions that have begun and not ended."""
+        return self.endings[UNFINISHED].count if UNFINISHED in self.endings else 0
+
+    @property
+    def failed(self) -> int:
+        """Sessions that failed."""
+        return self.endings["failed"].count if "failed" in self.endings else 0
+
+
+async def describe_usage(store: RunStore, prices: Prices | None = None) -> dict[str, Any]:
+    """Return what was paid for in a run, and its models, as the JSON of a report. ``prices`` as for read_facts."""
+    facts = await read_facts(store, prices)
+    spending = facts.spending
+    return {
+        **_count_tokens(spending.usage),
+        "estimated": spending.usage.estimated,
+        "cached_share": spending.usage.cached_share,
+        "usd": spending.usd,
+        "unpriced": list(spending.unpriced),
+        "agents": {agent: _count_tokens(usage) for agent, usage in spending.agents.items()},
+        "models": list(facts.models),
+    }
+
+
+def _count_tokens(usage: Usage) -> dict[str, int]:
+    return {
+        "prompt": usage.prompt,
+        "completion": usage.completion,
+        "cached": usage.cached,
+        "total": usage.total,
+    }
+
+
+async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
+    """Return the facts of a run. Reads the row of every turn, which takes seconds for a million.
+
+    Args:
+        store: The run; a snapshot of it if another process writes it.
+        prices: Replace the prices that its commands counted by.
+    """
+    sessions, messages = await store.count_rows()
+    by_session = await store.list_models()
+    pricing = await read_pricing(store, prices)
+    imported = len(await store.list_imported())
+    spending = pricing.add_up(await store.list_spent(each=pricing.by_session))
+    if imported == sessions and not spending.usage.total:
+        spending = replace(
+            spending, usd=None
+        )  # Another program made all of it, and its tokens are not known.
+    written = {model for models in by_session.values() for model in models.values()} or {
+        *pricing.models.values()
+    }
+    judges = [(judge.partition(" ")[0], usage) for judge, usage in (await store.list_judged()).items()]
+    return RunFacts(
+        sessions,
+        messages,
+        imported,
+        await count_endings(store),
+        tuple(sorted(written | spending.models)),
+        spending,
+        add_up((judge, judge, usage, pricing.others(judge)) for judge, usage in judges),
+    )
+
+
+async def count_endings(store: RunStore) -> dict[str, Proportion]:
+    """Count sessions by the code of their ending, the most frequent first; ``unfinished`` for those without one."""
+    counts = Counter([session.ending or UNFINISHED async for session in store.progress()])
+    return {code: Proportion(count, counts.total()) for code, count in counts.most_common()}
+
+
+def add_up(parts: Iterable[tuple[str, str, Usage, Price | None]]) -> Spending:
+    """Return the sum of parts: agent, model, usage and the model's price each."""
+    usd, unpriced = 0.0, dict[str, None]()
+    agents: defaultdict[str, Usage] = defaultdict(Usage)
+    models: set[str] = set()
+    for agent, model, usage, price in parts:
+        if not usage.total:
+            continue
+        agents[agent] += usage
+        models |= {model} if model else set()
+        if price is None:
+            unpriced[model or "unknown"] = None
+        else:
+            usd += price.cost(usage)
+    total = sum(agents.values(), Usage())
+    return Spending(
+        total,
+        None if unpriced else usd,
+        tuple(sorted(unpriced)),
+        dict(sorted(agents.items())),
+        frozenset(models),
+    )
+
+
+async def read_spending(store: RunStore, sessions: Sequence[str] | None = None) -> Spending:
+    """Return what was paid for some sessions of a run; with its lists, for the whole run if None."""
+    pricing = await read_pricing(store)
+    return pricing.add_up(await store.list_spent(sessions, each=pricing.by_session))
+
+
+@dataclass(frozen=True, slots=True)
+class RunPricing:
+    """The models and prices by which what was paid for in a run is counted."""
+
+    models: Mapping[str, str]
+    """Of a run of a recipe, by agent; empty for others."""
+    sessions: Mapping[str, Mapping[str, str]]
+    """Models of each session by agent; empty if all have those of the run."""
+    plays: Mapping[str, Prices]
+    """By the session of a call of ``play``."""
+    others: Prices
+    by_session: bool
+    """True if usage has to be known by session."""
+
+    def add_up(self, spent: Iterable[Spent]) -> Spending:
+        """Return the sum of what was paid for."""
+        return add_up(self._find(part) for part in spent)
+
+    def _find(self, part: Spent) -> tuple[str, str, Usage, Price | None]:
+        models = self.sessions.get(part.session, self.models)
+        model = models.get(part.agent) or self.models.get("lister", "")
+        return part.agent, model, part.usage, self._find_prices(part.session)(model)
+
+    def _find_prices(self, session: str) -> Prices:
+        return next(
+            (self.plays[key] for key in reversed(_list_keys(session)) if key in self.plays), self.others
+        )
+
+
+async def read_pricing(store: RunStore, prices: Prices | None = None) -> RunPricing:
+    """Return how what was paid for in a run is priced; by ``prices`` if given, otherwise as its commands counted it."""
+    commands = await store.commands()
+    models: Mapping[str, str] = (await store.recipe() or {}).get("models") or {}
+    calls = [command for command in commands if command.verb == "play"]
+    by_session = bool(calls) or not models
+    return RunPricing(
+        models,
+        await store.list_models() if by_session else {},
+        {} if prices else {key: _read_prices(call) for call in calls for key in _list_keys(call.session)},
+        prices or _find_last(commands),
+        by_session,
+    )
+
+
+def _list_keys(session: str) -> tuple[str, ...]:
+    """Return the keys by which the sessions of a call are found.
+
+    The stages of a society share its command: their ids differ in what follows the last hyphen.
+    """
+    stages, hyphen, _ = session.rpartition("-")
+    return (f"{stages}-", session) if hyphen else (session,)
+
+
+def _find_last(commands: Sequence[Command]) -> Prices:
+    """Return the prices of the last command; without one, only models that never cost anything have a price."""
+    return _read_prices(commands[-1]) if commands else _price_free
+
+
+def _price_free(model: str) -> Price | None:
+    return FREE if model and not model.startswith("python:") and not find_traits(model).priced else None
+
+
+def _read_prices(command: Command) -> Prices:
+    options = command.options
+    stored: Mapping[str, Sequence[float | None]] | None = options.get("prices")
+    if stored is not None:
+        known = {
+            name: Price(prompt or 0.0, completion or 0.0, cached)
+            for name, (prompt, completion, cached) in stored.items()
+        }
+        return known.get
+    # A run of an earlier version stores what was given, and not the prices that it counted by.
+    price = make_pricing(options.get("price"), options.get("base_url"))
+
+    def find(model: str) -> Price | None:
+        return None if model.startswith("python:") else price(model)
+
+    return find
