@@ -65,7 +65,7 @@ def test_the_display_fits_its_terminal_and_breaks_no_fact(width: int) -> None:
         "41 %",
         "about 7 min 10 s left",
         "$0.18 of $0.50",
-        "1,300,000 prompt (50.0 % cached)",
+        "1,300,000 prompt (50 % cached)",
         "task_done 120",
         "2 conversations",
     ):

@@ -38,7 +38,7 @@ def list_tokens(usage: Usage) -> tuple[str, ...]:
     if not usage.total:
         return ("none known",)
     about = "about " if usage.estimated else ""
-    cached = f" ({write_percent(usage.cached_share)} cached)" if usage.cached else ""
+    cached = f" ({write_percent(usage.cached_share, 0)} cached)" if usage.cached else ""
     return f"{about}{usage.prompt:,} prompt{cached}", f"{usage.completion:,} completion"
 
 
