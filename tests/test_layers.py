@@ -13,7 +13,7 @@ SOURCE = Path(bactrian.__file__).parent
 ORDER: tuple[tuple[str, ...], ...] = (
     ("errors", "charts", "_version"),
     ("records", "files"),
-    ("stats", "protocol", "options"),
+    ("stats", "protocol", "options", "amounts"),
     ("blocks", "tables", "detect"),
     ("recipes", "models", "sandbox", "store"),
     ("analyze", "export", "ingest", "roleplay"),

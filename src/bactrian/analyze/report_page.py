@@ -10,6 +10,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
+from bactrian.amounts import (
+    NOTHING,
+    write_cost,
+    write_dollars,
+    write_percent,
+    write_points,
+    write_tokens,
+)
 from bactrian.analyze.excerpts import (
     ALL_CONVERSATIONS,
     AnnotatedSession,
@@ -20,14 +28,6 @@ from bactrian.analyze.excerpts import (
 from bactrian.analyze.learned import PAPER
 from bactrian.analyze.report import COOPERATION, Json, is_sure
 from bactrian.charts import build_curve, build_histogram
-from bactrian.records.amounts import (
-    NOTHING,
-    write_cost,
-    write_dollars,
-    write_percent,
-    write_points,
-    write_tokens,
-)
 from bactrian.records.text import to_line, to_printable
 from bactrian.records.turn import Usage
 from bactrian.stats.intervals import Proportion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bactrian.records.amounts import list_tokens, write_cost, write_dollars
+from bactrian.amounts import list_tokens, write_cost, write_dollars
 from bactrian.records.text import to_line, write_count
 from bactrian.runs.cost import Estimate
 from bactrian.runs.progress import ProgressSnapshot

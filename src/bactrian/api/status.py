@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from bactrian.amounts import write_cost, write_dollars, write_percent, write_percents, write_tokens
 from bactrian.analyze.report import to_object
 from bactrian.api.dataset import build_order
 from bactrian.api.resumption import (
@@ -20,7 +21,6 @@ from bactrian.api.resumption import (
     write_resume_command,
 )
 from bactrian.errors import BactrianError
-from bactrian.records.amounts import write_cost, write_dollars, write_percent, write_percents, write_tokens
 from bactrian.records.text import show, to_printable, write_count
 from bactrian.records.turn import Usage
 from bactrian.runs.facts import RunFacts, read_facts

@@ -22,13 +22,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
+from bactrian.amounts import write_dollars
 from bactrian.blocks import make_visible
 from bactrian.errors import InputError
 from bactrian.explore.library import DataSet, Library, add_data_set
 from bactrian.explore.security import VisitLimit
 from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.files.atomic import is_same_file
-from bactrian.records.amounts import write_dollars
 from bactrian.records.session import Session
 from bactrian.store import open_store
 

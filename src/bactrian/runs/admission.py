@@ -7,9 +7,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from math import inf, sqrt
 
+from bactrian.amounts import write_dollars
 from bactrian.errors import BudgetReached
 from bactrian.models.budget import RAISE_LIMIT, UsageMeter
-from bactrian.records.amounts import write_dollars
 from bactrian.runs.cost import Outlook, RemainingUsage
 
 _CAUTION = 1.0

@@ -102,19 +102,16 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
     imported = len(await store.list_imported())
     spending = pricing.add_up(await store.list_spent(each=pricing.by_session))
     if imported == sessions and not spending.usage.total:
-        spending = replace(
-            spending, usd=None
-        )  # Another program made all of it, and its tokens are not known.
-    written = {model for models in by_session.values() for model in models.values()} or {
-        *pricing.models.values()
-    }
+        # Another program made all of it, and its tokens are not known.
+        spending = replace(spending, usd=None)
+    written = {model for models in by_session.values() for model in models.values()}
     judges = [(judge.partition(" ")[0], usage) for judge, usage in (await store.list_judged()).items()]
     return RunFacts(
         sessions,
         messages,
         imported,
         await count_endings(store),
-        tuple(sorted(written | spending.models)),
+        tuple(sorted((written or {*pricing.models.values()}) | spending.models)),
         spending,
         add_up((judge, judge, usage, pricing.others(judge)) for judge, usage in judges),
     )
@@ -128,26 +125,19 @@ async def count_endings(store: RunStore) -> dict[str, Proportion]:
 
 def add_up(parts: Iterable[tuple[str, str, Usage, Price | None]]) -> Spending:
     """Return the sum of parts: agent, model, usage and the model's price each."""
-    usd, unpriced = 0.0, dict[str, None]()
+    usd = 0.0
     agents: defaultdict[str, Usage] = defaultdict(Usage)
-    models: set[str] = set()
+    models, unpriced = set[str](), set[str]()
     for agent, model, usage, price in parts:
-        if not usage.total:
-            continue
         agents[agent] += usage
-        models |= {model} if model else set()
+        models.add(model or "unknown")
         if price is None:
-            unpriced[model or "unknown"] = None
+            unpriced.add(model or "unknown")
         else:
             usd += price.cost(usage)
     total = sum(agents.values(), Usage())
-    return Spending(
-        total,
-        None if unpriced else usd,
-        tuple(sorted(unpriced)),
-        dict(sorted(agents.items())),
-        frozenset(models),
-    )
+    by_agent = dict(sorted(agents.items()))
+    return Spending(total, None if unpriced else usd, tuple(sorted(unpriced)), by_agent, frozenset(models))
 
 
 async def read_spending(store: RunStore, sessions: Sequence[str] | None = None) -> Spending:
@@ -175,14 +165,10 @@ class RunPricing:
         return add_up(self._find(part) for part in spent)
 
     def _find(self, part: Spent) -> tuple[str, str, Usage, Price | None]:
-        models = self.sessions.get(part.session, self.models)
-        model = models.get(part.agent) or self.models.get("lister", "")
-        return part.agent, model, part.usage, self._find_prices(part.session)(model)
-
-    def _find_prices(self, session: str) -> Prices:
-        return next(
-            (self.plays[key] for key in reversed(_list_keys(session)) if key in self.plays), self.others
-        )
+        model = self.sessions.get(part.session, self.models).get(part.agent) or self.models.get("lister", "")
+        keys = reversed(_list_keys(part.session))
+        prices = next((self.plays[key] for key in keys if key in self.plays), self.others)
+        return part.agent, model, part.usage, prices(model)
 
 
 async def read_pricing(store: RunStore, prices: Prices | None = None) -> RunPricing:
@@ -195,7 +181,7 @@ async def read_pricing(store: RunStore, prices: Prices | None = None) -> RunPric
         models,
         await store.list_models() if by_session else {},
         {} if prices else {key: _read_prices(call) for call in calls for key in _list_keys(call.session)},
-        prices or _find_last(commands),
+        prices or _find_last([command for command in commands if command.verb != "play"] or commands),
         by_session,
     )
 
@@ -220,13 +206,9 @@ def _price_free(model: str) -> Price | None:
 
 def _read_prices(command: Command) -> Prices:
     options = command.options
-    stored: Mapping[str, Sequence[float | None]] | None = options.get("prices")
+    stored: Mapping[str, tuple[float, float, float | None]] | None = options.get("prices")
     if stored is not None:
-        known = {
-            name: Price(prompt or 0.0, completion or 0.0, cached)
-            for name, (prompt, completion, cached) in stored.items()
-        }
-        return known.get
+        return {name: Price(*values) for name, values in stored.items()}.get
     # A run of an earlier version stores what was given, and not the prices that it counted by.
     price = make_pricing(options.get("price"), options.get("base_url"))
 

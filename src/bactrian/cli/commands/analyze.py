@@ -13,6 +13,7 @@ from typing import Annotated, Any, TextIO
 
 from rich.status import Status
 
+from bactrian.amounts import write_dollars
 from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.behaviours import OwnBehaviour
 from bactrian.analyze.code_runs import CODE_FAILS
@@ -67,7 +68,6 @@ from bactrian.options import (
     TokenPrice,
 )
 from bactrian.recipes.parameters import read_parameters
-from bactrian.records.amounts import write_dollars
 from bactrian.records.run import Confirmation, Finding
 from bactrian.records.text import to_printable, write_count
 from bactrian.records.turn import Usage

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from rich.table import Table
 
+from bactrian.amounts import write_dollars
 from bactrian.api.status import RunSummary, list_runs, read_status
 from bactrian.cli.flags import Argument, RunArgument, find_run_file
 from bactrian.cli.run_async import run_async
@@ -17,7 +18,6 @@ from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import LEAST_TABLE, fit_facts, open_output, open_progress, write_labelled
 from bactrian.errors import StoreError
 from bactrian.options import JSON, OUT, QUIET
-from bactrian.records.amounts import write_dollars
 from bactrian.records.run import Failure
 from bactrian.records.text import to_json, to_line, to_printable
 from bactrian.store import find_data_folder, name_run, open_store

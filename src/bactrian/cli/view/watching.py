@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from bactrian.amounts import write_cost, write_tokens
 from bactrian.api.collector import SessionCollector, raise_failure
 from bactrian.cli.model_options import show_model_progress
 from bactrian.cli.run_async import StopControl
@@ -21,7 +22,6 @@ from bactrian.files.atomic import check_target, write_atomically
 from bactrian.models.budget import UsageMeter
 from bactrian.models.open import ModelOptions
 from bactrian.options import JSON, OUT, OVERWRITE, RUN, Option
-from bactrian.records.amounts import write_cost, write_tokens
 from bactrian.records.events import Ended, Event, Spoke, Started, write_event
 from bactrian.records.session import Ending
 from bactrian.records.text import to_json, write_count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.records.amounts import write_dollars
+from bactrian.amounts import write_dollars
 
 
 @pytest.mark.parametrize(
