@@ -7,7 +7,9 @@ class BactrianError(Exception):
     """An error that a person can act on.
 
     ``what`` happened, ``where`` (a file and line, an address, an option) and the ``next`` action, each one
-    short sentence or phrase. The command line prints them without a traceback and ends with ``exit_code``.
+    short sentence or phrase. Where it is an argument of a call, ``option`` is its name; the texts name other arguments
+    as ``name=VALUE``. The command line prints them without a traceback, in the words of its flags, and ends with
+    ``exit_code``.
 
     Example:
         >>> import bactrian as bt
@@ -20,11 +22,14 @@ class BactrianError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: str | None = None, next: str | None = None) -> None:
+    def __init__(
+        self, what: str, *, where: str | None = None, next: str | None = None, option: str | None = None
+    ) -> None:
         super().__init__(what)
         self.what = what
-        self.where = where
+        self.where = where or option
         self.next = next
+        self.option = option
 
     def __str__(self) -> str:
         lines = [f"{self.where}: {self.what}" if self.where else self.what]

@@ -219,18 +219,18 @@ class Critic:
             InputError: a number is below 1, or the search does not fit.
         """
         if min(self.proposals, self.rounds) < 1 or self.proposals > 100:
-            raise InputError("A critic has 1 to 100 proposals and at least one round.", where="critic")
+            raise InputError("A critic has 1 to 100 proposals and at least one round.", option="critic")
         width, depth = 1, 1
         if self.search is not None:
             try:
                 width, depth = read_search(self.search)
             except ValueError as error:
                 message = str(error)
-                raise InputError(f"{message[:1].upper()}{message[1:]}.", where="--search") from error
+                raise InputError(f"{message[:1].upper()}{message[1:]}.", option="critic.search") from error
             if (width, depth) != (1, 1) and self.rounds > 1:
                 raise InputError(
                     "A search has one round of proposals a turn.",
-                    where="--critic-rounds",
+                    option="critic.rounds",
                     next="Leave it out.",
                 )
         return CriticSettings(
@@ -739,7 +739,7 @@ def check_options(
         none = ", or None" if types.NoneType in get_args(kind) else ""
         raise InputError(
             f"{options[name]!r} is not a value for {name}.",
-            where=name,
+            option=name,
             next=f"Give {' or '.join(dict.fromkeys(wanted))}{none}.",
         ) from error
 

@@ -50,7 +50,7 @@ async def test_more_roles_than_wanted_are_cut() -> None:
 async def test_a_model_that_gives_fewer_is_a_clear_error() -> None:
     with pytest.raises(BadReply, match="2 of 3 roles") as caught:
         await found(asking(block(1, 2), block(1), "I do not know.", ""), 3)
-    assert "--count" in str(caught.value)
+    assert "count=N" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,6 @@ def test_a_wrong_recipe_is_refused_with_its_place(change: tuple[str, str], messa
 def test_a_setting_that_names_nothing_is_refused() -> None:
     with pytest.raises(RecipeError, match="epoch") as caught:
         parse_train_recipe(TEXT, settings=["epoch=3"])
-    assert caught.value.where == "--set"
+    assert caught.value.where == "settings"
     with pytest.raises(InputError, match="key=value"):
         parse_train_recipe(TEXT, settings=["epochs"])

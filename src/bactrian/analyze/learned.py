@@ -288,7 +288,7 @@ def check_unregistered(code: str) -> None:
         InputError: one with this code exists.
     """
     if (path := _locate_learned(code)).exists():
-        raise InputError("This exists already.", where=str(path), next="Use --overwrite, or another name.")
+        raise InputError("This exists already.", where=str(path), next="Use overwrite=True, or another name.")
 
 
 def register_learned(learned: LearnedBehaviour, *, overwrite: bool = False) -> Path:

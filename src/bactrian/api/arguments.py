@@ -44,7 +44,7 @@ def read_tools(
     for agent, several in (chosen if isinstance(chosen, Mapping) else {"assistant": chosen}).items():
         if agent not in ("user", "assistant"):
             raise InputError(
-                f"{agent!r} cannot have tools.", where="tools", next="Give them to user or assistant."
+                f"{agent!r} cannot have tools.", option="tools", next="Give them to user or assistant."
             )
         if not several:
             continue
@@ -77,7 +77,7 @@ def _load_installed(name: str) -> Sequence[Callable[..., object] | Runnable]:
     if name not in list_plugins(TOOLS_GROUP):
         raise InputError(
             f"There is no tool {name!r}.",
-            where="tools",
+            option="tools",
             next=f"Pass a function or FILE.py, or install the package that registers it under {TOOLS_GROUP}.",
         )
     loaded = load_plugin(TOOLS_GROUP, name)
@@ -99,7 +99,7 @@ def check_base_url(base_url: str | None, names: Iterable[str]) -> None:
     other = next((name for name in names if ":" in name and "@" not in name), "openai:NAME")
     raise InputError(
         "This is the address of openai:NAME, and no agent has such a model.",
-        where="--base-url",
+        option="base_url",
         next=f"Write the address behind the model's name: {other}@{read_address(str(base_url))}",
     )
 
@@ -119,7 +119,7 @@ def check_unattended(recipe_critic: str | None, models: Mapping[str, str]) -> No
     if agent is not None or recipe_critic == HUMAN:
         raise InputError(
             f"The {agent or 'critic'} would be a person, and a run cannot ask one.",
-            where="--model" if agent else "--set critic.role",
+            option="model" if agent else "critic.role",
             next="Name a model, or another role for the critic; a person takes part in `bactrian play`.",
         )
 

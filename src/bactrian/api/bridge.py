@@ -9,17 +9,69 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sysconfig
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
-from functools import cache
-from typing import Any, TypeVar
+from functools import cache, wraps
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
 
+import bactrian
 from bactrian.errors import BactrianError
-from bactrian.protocol.argument_names import use_python_words
 
 _Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
 _PATIENCE = 30.0  # Seconds for work in flight to finish after an interrupt
+
+
+# Where code runs that is not the user's: this package and the standard library.
+_INTERNAL = (str(Path(bactrian.__file__).parent) + os.sep, sysconfig.get_path("stdlib") + os.sep, "<frozen ")
+_PACKAGES = f"{os.sep}site-packages{os.sep}"
+
+
+def cut_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Return the traceback from the first frame of the user's code on; None if it has none."""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith(_INTERNAL) or (_PACKAGES in file and not file.startswith(_INTERNAL[0])):
+            return trace
+        trace = trace.tb_next
+    return None
+
+
+@contextmanager
+def shorten_traceback() -> Generator[None]:
+    """Leave only the frames of the user's code in the traceback of an error, and in that of its cause.
+
+    A cause without such frames is an inner matter, and not shown. ``BACTRIAN_DEBUG`` keeps everything.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not os.environ.get("BACTRIAN_DEBUG"):
+            if (cause := error.__cause__) is not None:
+                cause.__traceback__ = cut_frames(cause.__traceback__)
+                if cause.__traceback__ is None and isinstance(error, BactrianError):
+                    error.__cause__ = None
+            error.__traceback__ = cut_frames(error.__traceback__)
+        raise
+
+
+def shorten_errors(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Decorate a public function so that its errors show the user's own frames and not those of this package."""
+
+    @wraps(function)
+    def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        try:
+            return function(*arguments, **options)
+        except BactrianError as error:
+            if not os.environ.get("BACTRIAN_DEBUG"):
+                error.__traceback__ = None
+            raise
+
+    return call
 
 
 def run_sync(
@@ -48,7 +100,7 @@ def run_sync(
 
     future = asyncio.run_coroutine_threadsafe(guard(), loop)
     try:
-        with _interruptible(), use_python_words():
+        with _interruptible(), shorten_traceback():
             return future.result()
     except KeyboardInterrupt:
         if stop is not None:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Unpack
 
-from bactrian.api.bridge import run_sync
+from bactrian.api.bridge import run_sync, shorten_errors
 from bactrian.api.model_arguments import ModelLike
 from bactrian.api.solution_comparison import ForecastFunction, RunFunction, order_questions, run_quietly
 from bactrian.errors import InputError
@@ -24,7 +24,6 @@ from bactrian.evaluate.problems import (
     read_solutions,
 )
 from bactrian.options import ScoreOptions, check_options, fill_defaults
-from bactrian.protocol.argument_names import use_python_words
 from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import choose_tier
 
@@ -32,7 +31,7 @@ from bactrian.sandbox.programs import choose_tier
 WatchJudging = Callable[[int], AbstractContextManager[Callable[[Verdict], object]]]
 
 
-@use_python_words()
+@shorten_errors
 def evaluate_humaneval(
     model: ModelLike,
     *,
@@ -72,7 +71,7 @@ def evaluate_humaneval(
     return judge_samples(asked, Path(run), ks, options)
 
 
-@use_python_words()
+@shorten_errors
 def score_solutions(
     solutions: str | Path, *, ks: Sequence[int] = (1, 10, 100), **options: Unpack[ScoreOptions]
 ) -> Score:
@@ -109,16 +108,14 @@ def choose_problems(options: ScoreOptions) -> list[Problem]:
     """
     path, plus = options.get("problems"), options.get("plus")
     if path is not None and plus is not None:
-        raise InputError(
-            "These are two sets of problems.", where="--plus", next="Leave out --problems or --plus."
-        )
+        raise InputError("These are two sets of problems.", option="plus", next="Leave out problems or plus.")
     if str(plus) == "cache":
         path = find_plus_file()
         if path is None:
             raise InputError(
                 "EvalPlus has no data in its cache.",
-                where="--plus",
-                next="Name the file: --plus HumanEvalPlus.jsonl",
+                option="plus",
+                next="Name the file: plus=HumanEvalPlus.jsonl",
             )
     elif plus is not None:
         path = plus
@@ -194,7 +191,7 @@ def judge_samples(
     path = find_verdict_file(source, options)
     if not os.access(path.absolute().parent, os.W_OK):
         raise InputError(
-            "This folder cannot be written.", where=str(path), next="Name another file with --out."
+            "This folder cannot be written.", where=str(path), next="Name another file with verdicts=FILE."
         )
     verdicts = VerdictFile(path)
     filled = fill_defaults(options, ScoreOptions)

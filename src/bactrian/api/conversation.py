@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from bactrian.api.arguments import OWN, ToolsLike, check_base_url, describe_options, read_tools
-from bactrian.api.bridge import run_sync
+from bactrian.api.bridge import run_sync, shorten_errors, shorten_traceback
 from bactrian.api.collector import SessionCollector, yield_from_task
 from bactrian.api.endpoints import find_addresses, read_play_terms, use_run_terms
 from bactrian.api.model_arguments import LOCAL, ChosenModels, ModelLike, choose_models, open_access
@@ -25,7 +25,6 @@ from bactrian.options import (
     check_options,
     fill_defaults,
 )
-from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.events import Event
 from bactrian.records.session import Role, Session
@@ -76,7 +75,7 @@ class Interrupted(KeyboardInterrupt):
         self.session = session
 
 
-@use_python_words()
+@shorten_errors
 def play(
     idea: str | None = None,
     *,
@@ -181,7 +180,7 @@ async def stream(
         InputError: an argument cannot be used.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
-    with use_python_words():
+    with shorten_traceback():
         arguments = {"idea": idea, "assistant": assistant, "user": user, "run": run}
         check_options(stream, {**arguments, **options}, PlayArguments)
         order = order_session(
@@ -269,7 +268,7 @@ def order_session(
         if wrong := specs.keys() - {"assistant"}:
             raise InputError(
                 f"{min(wrong)!r} does not take part.",
-                where="tools",
+                option="tools",
                 next="Give the tools to the embodied role.",
             )
         return EmbodiedOrder(
@@ -355,7 +354,9 @@ def _check_embodied(
     if not alone:
         return
     if endings not in ((), "default"):
-        raise InputError("An embodied agent alone takes no endings.", where="endings", next="Leave them out.")
+        raise InputError(
+            "An embodied agent alone takes no endings.", option="endings", next="Leave them out."
+        )
     usual = fill_defaults({}, PlayOptions)
     if wrong := [name for name in _NOT_ALONE if options.get(name, usual[name]) not in (None, usual[name])]:
         raise InputError(
@@ -404,7 +405,7 @@ def order_society(
         if models.get("critic") == HUMAN and not any(stage.critic for stage in content.stages):
             raise InputError(
                 "No stage of this society has a critic.",
-                where="--critic",
+                option="critic",
                 next="Give a stage a [stages.critic] in a file of your own: `bactrian help societies.md`.",
             )
         usual = model or LOCAL

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from bactrian.api.arguments import check_base_url, check_unattended, describe_run
-from bactrian.api.bridge import run_sync
+from bactrian.api.bridge import run_sync, shorten_traceback
 from bactrian.api.endpoints import find_addresses, read_terms, use_run_terms
 from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
@@ -22,7 +22,6 @@ from bactrian.models.budget import UsageMeter
 from bactrian.models.model import Model
 from bactrian.models.pricing import choose_prices
 from bactrian.options import GenerateArguments, GenerateOptions, check_options, fill_defaults
-from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.job_table import apply_job_table, build_job_table, read_job_table
 from bactrian.recipes.load import load_recipe
@@ -70,7 +69,7 @@ def recipe(name: str | Path, **settings: object) -> Recipe:
         RecipeError: the file cannot be read, or is not a valid recipe.
         InputError: a setting does not exist, or its value is not valid.
     """
-    with use_python_words():
+    with shorten_traceback():
         axes = {axis.name for axis in load_recipe(str(name)).axes}
         return load_recipe(str(name), list(_write_settings(settings, axes)))
 
@@ -121,7 +120,7 @@ def generate(
     """
     from bactrian.api.stored_run import Run  # which resumes and forecasts with the orders of this module
 
-    with use_python_words():
+    with shorten_traceback():
         arguments = {"run": run, "limit": limit, "budget": budget, "on_progress": on_progress}
         hints = dict.fromkeys(_OF_RECIPE, _IN_RECIPE)
         check_options(generate, {**arguments, **options}, GenerateArguments, **hints)
@@ -241,12 +240,12 @@ def build_run_order(
     rules, paper = read_endings(endings)
     if (rules or paper) and not isinstance(loaded.job, RolePlay):
         raise InputError(
-            "Only a recipe of role-plays takes endings.", where="endings", next="Leave them out."
+            "Only a recipe of role-plays takes endings.", option="endings", next="Leave them out."
         )
     if paper:
         raise InputError(
             "The paper's endings are a setting of the recipe.",
-            where="endings",
+            option="endings",
             next='For example recipe("ai-society", role_play={"endings": "paper"}).',
         )
     loaded = loaded.with_parameters(options.get("parameters", {}), "parameters")
@@ -263,15 +262,15 @@ def build_run_order(
     if loaded.red_team and not filled["acknowledge_misuse"]:
         raise InputError(
             "This recipe is for red-team research only.",
-            next="Say so with --acknowledge-misuse; everything it makes will be marked.",
+            next="Say so with acknowledge_misuse=True; everything it makes will be marked.",
         )
     check_runs_code(loaded, allowed=filled["run_code"])
     if filled["keep_tasks"] and options.get("origin") is None:
         raise InputError(
-            "There are no tasks to keep without a fork.", where="--keep-tasks", next="Give --fork NEW, too."
+            "There are no tasks to keep without a fork.", option="keep_tasks", next="Give origin=RUN, too."
         )
     if limit is not None and filled["sample"] is not None:
-        raise InputError("A sample has its own number of jobs.", where="sample", next="Leave the limit out.")
+        raise InputError("A sample has its own number of jobs.", option="sample", next="Leave the limit out.")
     limit = filled["sample"] if limit is None else limit
     run_options = {**options, "limit": limit, "budget": budget}
     run_options = use_terms_of_runs(plan, Path(run), run_options, reads)
@@ -332,8 +331,8 @@ def build_order(
     )
 
 
-def check_runs_code(recipe: Recipe, *, allowed: bool, flag: str = "--run-code") -> None:
-    """Refuse a recipe whose agents run code, unless that is ``allowed`` by ``flag``.
+def check_runs_code(recipe: Recipe, *, allowed: bool) -> None:
+    """Refuse a recipe whose agents run code, unless that is ``allowed``.
 
     Raises:
         InputError: it is not.
@@ -344,8 +343,8 @@ def check_runs_code(recipe: Recipe, *, allowed: bool, flag: str = "--run-code") 
     if not allowed:
         raise InputError(
             "The assistants of this recipe run Python that a model writes, in the sandbox.",
-            where="role_play.embodied",
-            next=f"Allow it with {flag} (in Python: run_code=True).",
+            option="role_play.embodied",
+            next="Allow it with run_code=True.",
         )
     from bactrian.sandbox.programs import choose_tier
 
@@ -372,7 +371,7 @@ def _check_sources(recipe: Recipe, sources: Mapping[str, ListSourceLike]) -> Non
         if name not in known:
             raise InputError(
                 f"The recipe has no axis {name!r}.{suggest_name(name, known)}",
-                where="sources",
+                option="sources",
                 next=f"Its axes are {', '.join(axis.name for axis in recipe.axes)}.",
             )
 

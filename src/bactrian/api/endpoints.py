@@ -129,7 +129,7 @@ def use_run_terms(
             raise InputError(
                 f"{taking[0]} was asked at several addresses: {' and '.join(base_urls)}.",
                 where=" ".join(str(each.run) for each in terms),
-                next=f"Say which: --base-url ADDRESS, or {taking[0]}@ADDRESS.",
+                next=f"Say which: base_url=ADDRESS, or {taking[0]}@ADDRESS.",
             )
         chosen["base_url"] = base_urls[0]
         confirm_addresses(taking, base_urls[0], terms[0].run, confirmed)
@@ -213,11 +213,11 @@ def confirm_addresses(
     }
     foreign = (address for address in find_foreign(names, base_url) if _write(address) not in allowed)
     if (address := next(foreign, None)) is not None:
-        flag = "--base-url" if confirmed is None else "--send-keys-to"
+        option = "base_url" if confirmed is None else "send_keys_to"
         raise InputError(
             f"The run names the address {address}, and your key goes there only if you say so.",
             where=str(run),
-            next=f"If you trust it: {flag} {shlex.quote(address)}",
+            next=f"If you trust it: {option}={shlex.quote(address)}",
         )
     parts = ((name, split_name(name)) for name in names)
     return frozenset(

@@ -84,7 +84,7 @@ def _check_lists(filters: Sequence[str], more: ExportChoices) -> None:
     if changed:
         raise InputError(
             f"{LISTS} contains lists and no sessions: {changed[0]} does not apply.",
-            where="--format",
+            option="format",
             next="Leave it out.",
         )
 

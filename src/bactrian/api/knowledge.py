@@ -72,7 +72,9 @@ class KnownAnswerResult:
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON content."""
         domains = load_domains().domains
-        warnings = [f"{self.unanswered} questions have no answer; --retry-failed asks them again."]
+        warnings = [
+            f"{self.unanswered} questions have no answer; the same command or call with retry_failed asks them again."
+        ]
         return {
             **self.matrix,
             "titles": {domain.key: domain.title for domain in domains},
@@ -96,7 +98,9 @@ def prepare_studies(order: KnownAnswerOrder) -> list[KnownAnswers]:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(
-                f"The folder cannot be made: {error.strerror}.", where=str(folder), next="Name another --out."
+                f"The folder cannot be made: {error.strerror}.",
+                where=str(folder),
+                next="Name another out=FOLDER.",
             ) from error
         write_study(folder, known, order.base, order.steps)
         studies.append(known)

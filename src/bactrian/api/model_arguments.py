@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
+from bactrian.api.bridge import cut_frames, shorten_errors
 from bactrian.errors import BactrianError, BactrianWarning, InputError, ModelError
 from bactrian.models.budget import UsageMeter
 from bactrian.models.model import Model, Reply, ReplyChoice, Request, Traits, get_traits
@@ -18,13 +20,13 @@ from bactrian.models.pricing import choose_prices
 from bactrian.models.scripted import Scripted
 from bactrian.models.text_tools import add_tools_as_text
 from bactrian.options import EndpointOptions, fill_defaults
-from bactrian.protocol.argument_names import use_python_words
 from bactrian.protocol.thoughts import split_thought
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Usage
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.recorded import Recorded
 
+_FRAMES = 5  # Of a failure in the user's code, the last ones
 LOCAL = "local"  # The built-in model
 # The traits of an unknown model: its output cannot be constrained.
 UNCONSTRAINED = Traits(constrained_by="none")
@@ -97,11 +99,16 @@ class OwnModel:
                     where=self.name,
                     next="Make it faster, or give a longer timeout.",
                 ) from error
-            raise ModelError(
-                f"The model failed: {type(error).__name__}: {error}",
+            frames = traceback.extract_tb(cut_frames(error.__traceback__))
+            at = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+            failure = ModelError(
+                f"The model failed{at}: {type(error).__name__}: {error}",
                 where=self.name,
                 next="Fix it, and make the same call again to resume.",
-            ) from error
+            )
+            # Instead of the exception as the cause, whose traceback goes through a thread and the whole program.
+            failure.add_note("".join(traceback.format_list(frames[-_FRAMES:])).rstrip())
+            raise failure from None
         if not isinstance(answer, (str, Reply)):
             raise ModelError(
                 f"The model returned {type(answer).__name__} and not a text.",
@@ -123,7 +130,7 @@ class ChosenModels:
     named: frozenset[str] = frozenset()  # The agents that `models` names
 
 
-@use_python_words()
+@shorten_errors
 def load_model(model: ModelLike, *, base_url: str | None = None) -> Model:
     """Return the model of a name, of an object with ``reply``, or of a function.
 
@@ -166,7 +173,7 @@ def choose_models(
     if strange := [name for name in chosen if name not in agents and name not in USUAL_AGENTS]:
         raise InputError(
             f"There is no agent {strange[0]!r} to give a model to.",
-            where="models",
+            option="models",
             next=f"Agents: {', '.join(sorted({*filter(None, agents), *USUAL_AGENTS, 'task'}))}.",
         )
     follows = _find_followed(chosen) if model is None else None
@@ -251,7 +258,7 @@ def _wrap(model: Replying | ModelFunction) -> Model:
     if not callable(model):
         raise InputError(
             f"{model!r} is not a model.",
-            where="model",
+            option="model",
             next="Pass a name, an object with reply, or a function of messages.",
         )
     function = model

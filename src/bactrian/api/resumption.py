@@ -118,7 +118,7 @@ async def _find_open(store: RunStore) -> str:
         where=str(store.path),
         next=f"Name one: {', '.join(begun[:5])}"
         if begun
-        else "Its ID and --max-messages resume one that reached its limit.",
+        else "Its ID and max_messages=N resume one that reached its limit.",
     )
 
 
@@ -139,7 +139,7 @@ def build_resume_order(stored: StoredRun, run: Path, chosen: ResumeOptions) -> R
         raise InputError(
             f"The run does not say how many of its {stored.recipe.size:,} jobs you want.",
             where=str(run),
-            next="Say it with --limit.",
+            next="Say it with limit=N.",
         )
     if stored.recipe.tools is not None:
         raise InputError(
@@ -147,7 +147,7 @@ def build_resume_order(stored: StoredRun, run: Path, chosen: ResumeOptions) -> R
             where=str(run),
             next=f"Name its recipe: bactrian generate RECIPE --run {shlex.quote(str(run))}",
         )
-    check_runs_code(stored.recipe, allowed=chosen.get("run_code", False), flag="--yes")
+    check_runs_code(stored.recipe, allowed=chosen.get("run_code", False))
     confirmed = _list_confirmed(chosen)
     trusted = confirm_addresses(stored.plan.models.values(), None, run, confirmed)
     plan = replace(stored.plan, distrusted=stored.plan.distrusted - trusted)
@@ -257,8 +257,8 @@ def _find_tools(
         return {}
     if not (tools := chosen.get("tools", ())):
         files = [file for listed in stored_options.get("tools", {}).values() for file in listed]
-        flags = [f"--tools {shlex.quote(file)}" for file in files]
-        flags += ["--mcp COMMAND"] * sum(stored_options.get("servers", {}).values())
+        flags = [f"tools={shlex.quote(file)}" for file in files]
+        flags += ["tools=mcp:COMMAND"] * sum(stored_options.get("servers", {}).values())
         raise InputError(
             "The session has tools, and a run never loads code by itself.",
             where=where,

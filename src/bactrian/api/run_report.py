@@ -20,10 +20,10 @@ from bactrian.analyze.measure import measure
 from bactrian.analyze.report import build_report, compare_reports
 from bactrian.analyze.report_page import render_report
 from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
+from bactrian.api.bridge import shorten_errors
 from bactrian.files.atomic import write_atomically
 from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.pricing import make_pricing
-from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.records.run import Command
 from bactrian.records.text import show
@@ -176,7 +176,7 @@ class Report(Mapping[str, Any]):
         """
         show(self)
 
-    @use_python_words()
+    @shorten_errors
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the report as one self-contained HTML page, as PDF or as JSON, by the suffix of ``path``.
 

@@ -95,7 +95,7 @@ async def read_selection(store: RunStore, options: SelectOptions) -> Selection:
     except re.error as error:
         raise InputError(
             f"{grep!r} is not a regular expression: {error}.",
-            where="--grep",
+            option="grep",
             next="Put a backslash before characters such as ( [ * +.",
         ) from error
     tests: Mapping[str, Callable[[Session, str], bool]] = {
@@ -232,7 +232,7 @@ def _has_pair(session: Session, text: str) -> bool:
     parts = _PAIR.split(text.strip())
     if len(parts) != 2:
         raise InputError(
-            f"{text!r} is not a pair of roles.", where="--pair", next="Write it as 'ASSISTANT x USER'."
+            f"{text!r} is not a pair of roles.", option="pair", next="Write it as 'ASSISTANT x USER'."
         )
     return _fits(session.assistant.name, parts[0]) and _fits(session.user.name, parts[1])
 

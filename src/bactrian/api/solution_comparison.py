@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack, cast
 
 from bactrian.api.arguments import check_base_url, choose_base_url
-from bactrian.api.bridge import run_sync
+from bactrian.api.bridge import run_sync, shorten_errors
 from bactrian.api.dataset import build_run_order, run_order, watch_progress
 from bactrian.api.model_arguments import ModelLike
 from bactrian.errors import BudgetReached, InputError
@@ -36,7 +36,6 @@ from bactrian.options import (
     check_options,
     fill_defaults,
 )
-from bactrian.protocol.argument_names import use_python_words
 from bactrian.recipes.schema import Recipe
 from bactrian.runs.wiring import RunOrder
 from bactrian.store import find_run, open_store
@@ -321,7 +320,7 @@ def _write_words(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")
 
 
-@use_python_words()
+@shorten_errors
 def evaluate_agents(
     run: str | Path,
     *,
@@ -362,7 +361,7 @@ def evaluate_agents(
     return run_sync(work).report or {}
 
 
-@use_python_words()
+@shorten_errors
 def compare_models(
     first: ModelLike,
     second: ModelLike,
@@ -408,7 +407,7 @@ def compare_models(
     return run_sync(work).report or {}
 
 
-@use_python_words()
+@shorten_errors
 def extract_solutions(
     run: str | Path, *, model: ModelLike | None = None, **options: Unpack[DrawOptions]
 ) -> list[dict[str, str]]:
@@ -453,5 +452,5 @@ def _list_judges(judge: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
     if not isinstance(judge, (list, tuple)):
         return [cast("ModelLike", judge)]
     if not judge:
-        raise InputError("There is no judge.", where="judge", next="Give one or more models.")
+        raise InputError("There is no judge.", option="judge", next="Give one or more models.")
     return list(cast("Sequence[ModelLike]", judge))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from bactrian.analyze.behaviours import BehaviourLike, find_behaviours
 from bactrian.analyze.report import check_installed
-from bactrian.api.bridge import run_sync
+from bactrian.api.bridge import run_sync, shorten_errors, shorten_traceback
 from bactrian.api.collector import raise_failure
 from bactrian.api.dataset import complete_run
 from bactrian.api.exchange import export_session_data
@@ -43,7 +43,6 @@ from bactrian.ingest.importer import import_chats as store_chats
 from bactrian.ingest.parsed import Found, Origin
 from bactrian.models.open import ModelOptions
 from bactrian.options import ExportChoices, ResumeOptions, SelectOptions, check_options
-from bactrian.protocol.argument_names import use_python_words
 from bactrian.records.run import Failure, Mark
 from bactrian.records.session import Session
 from bactrian.records.text import show, write_count
@@ -71,7 +70,7 @@ async def mark_session(run: Path, session_id: str, mark: str, note: str = "") ->
     """
     mark = mark.strip()
     if not mark:
-        raise InputError("A mark has a name.", where="--mark", next="Give one, such as --mark good.")
+        raise InputError("A mark has a name.", option="mark", next="Give one, such as mark=good.")
     async with open_store(run, read_only=True) as store:
         session = await find_session(store, session_id)
     made = Mark(session.id, mark, note, time.time())
@@ -320,7 +319,7 @@ class Run:
         """
         return self.analyze(price=price, base_url=base_url)
 
-    @use_python_words()
+    @shorten_errors
     def analyze(
         self,
         behaviours: Iterable[BehaviourLike] = (),
@@ -348,7 +347,7 @@ class Run:
         """
         return _measure([self.path], behaviours, price, base_url)
 
-    @use_python_words()
+    @shorten_errors
     def compare(
         self, other: Run | str | Path, behaviours: Iterable[BehaviourLike] = (), *, price: str | None = None
     ) -> Report:
@@ -363,7 +362,7 @@ class Run:
         second = other if isinstance(other, Run) else open_run(other)
         return _measure([self.path, second.path], behaviours, price, None)
 
-    @use_python_words()
+    @shorten_errors
     def forecast(
         self, *, limit: int | None = None, price: str | None = None, base_url: str | None = None
     ) -> Forecast:
@@ -410,7 +409,7 @@ class Run:
             InputError: nothing can be resumed, or the run used Python objects, which it cannot store.
             BactrianError: the run cannot continue; its results so far are stored.
         """
-        with use_python_words():
+        with shorten_traceback():
             check_options(self.resume, options, ResumeOptions)
             stored = run_sync(read_resumable(self.path, session))
             if isinstance(stored, StoredRun):
@@ -420,7 +419,7 @@ class Run:
             if not isinstance(order, tuple) and order.embodied and not options.get("run_code"):
                 raise InputError(
                     "The session runs Python that a model writes, in the sandbox.",
-                    where="run_code",
+                    option="run_code",
                     next="Allow it with run_code=True.",
                 )
             run_sync(_finish(order, self.path))
@@ -547,7 +546,7 @@ async def _list(items: AsyncIterator[_Result]) -> list[_Result]:
 # Importing conversations from Python: `import_chats`.
 
 
-@use_python_words()
+@shorten_errors
 def import_chats(
     path: str | Path,
     *,

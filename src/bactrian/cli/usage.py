@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 import click
 from click.core import ParameterSource
 
-from bactrian.cli.settings import list_settings
-from bactrian.cli.verbs import HELP
-from bactrian.errors import InputError
+from bactrian.cli.settings import HelpOption, list_settings
+from bactrian.cli.verbs import HELP, VERBS
+from bactrian.errors import BactrianError, InputError
 
 _METAVAR_OF = {"-k": "K,K"} | {
     f"--{name}": metavar for metavar, names in HELP["values"].items() for name in names.split()
@@ -42,6 +44,56 @@ def explain_usage(error: click.ClickException, ctx: click.Context) -> InputError
         case _:
             more = f"`{ctx.command_path} --help` shows what it takes."
             return InputError(f"{error.message.rstrip('.')}.", where=where, next=more)
+
+
+_COMMAND = re.compile(r"(`[^`]*`)")
+# An argument as Python writes it. What follows a letter, a quote or a bracket is something else.
+_NAMED = re.compile(r"(?<!--set )(?<![\w.=/'\"{\[-])([a-z][a-z_]*(?:\.[a-z_]+)*)=(True\b|False\b|RUN\b)?")
+
+
+def spell_error(error: BactrianError, words: Sequence[str]) -> str:
+    """Return the text of an error with the flags of the command ``words`` instead of the names of arguments."""
+    from bactrian.cli.help_form import load_verb
+
+    names = [word for word in words if not word.startswith("-")]
+    verb = next(
+        (verb for verb in (" ".join(names[:2]), *names[:1]) if verb in VERBS and VERBS[verb].function), None
+    )
+    if verb is None:
+        return str(error)
+    params = load_verb(verb).params
+
+    def spell(match: re.Match[str]) -> str:
+        flag, value = _spell_option(match[1], params), match[2] or ""
+        if match[0] == "origin=RUN":
+            return "--fork NEW"
+        if flag is None or flag.startswith("--set "):
+            return match[0] if flag is None else f"{flag}={value.lower() if value != 'RUN' else value}"
+        if value in ("True", "False"):
+            return flag if value == "True" else f"--no-{flag.removeprefix('--')}"
+        return f"{flag} {value}"
+
+    def spell_text(text: str) -> str:
+        parts = _COMMAND.split(text)
+        parts[::2] = [_NAMED.sub(spell, part) for part in parts[::2]]
+        return "".join(parts)
+
+    where = error.where
+    if error.option is not None:
+        where = _spell_option(error.option, params) or error.option
+    return str(BactrianError(spell_text(error.what), where=where, next=error.next and spell_text(error.next)))
+
+
+def _spell_option(name: str, params: Sequence[click.Parameter]) -> str | None:
+    """Return how the command line spells the argument ``name``; None if the command lacks it."""
+    flag = f"--{name.replace('_', '-')}"
+    for param in params:
+        if isinstance(param, HelpOption) and (
+            param.name in (name, name.replace(".", "_")) or param.key == name or flag in param.opts
+        ):
+            return f"--set {param.key}" if param.hidden and param.key else param.flag
+    has_settings = any(param.name == "settings" for param in params)
+    return f"--set {name}" if "." in name and has_settings else None
 
 
 def explain_value(error: click.BadParameter, param: click.Parameter, where: str) -> InputError:

@@ -181,7 +181,7 @@ def draw_facts(seed: int, size: FactSize = FactSize()) -> KnownAnswers:
             raise InputError(
                 f"{size.facts} facts and {size.untaught} that are never taught are too many: there are "
                 f"{len(domain.values)} different answers in {domain.title}.",
-                where="--facts",
+                option="facts",
                 next="Take fewer.",
             )
     draw = Random(derive_seed(seed, "facts"))  # noqa: S311
@@ -280,7 +280,7 @@ def _check_file(path: Path, text: str) -> None:
         raise InputError(
             "This file is not what the command would write: it was made with other options, or changed since.",
             where=str(path),
-            next="Use the options of before, or another --out for a new experiment.",
+            next="Use the options of before, or another out=FOLDER for a new experiment.",
         )
 
 

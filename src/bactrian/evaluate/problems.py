@@ -404,7 +404,7 @@ def read_solutions(path: Path, problems: Sequence[Problem]) -> SolutionSet:
             raise InputError(
                 f"There is no problem {row.get('task_id')!r}.",
                 where=where,
-                next=f"The problems are {problems[0].id} to {problems[-1].id}; see --problems.",
+                next=f"The problems are {problems[0].id} to {problems[-1].id}; see problems=FILE.",
             )
         match row:
             case {"solution": str(code)}:

@@ -52,7 +52,7 @@ def load_questions(name: str) -> QuestionSet:
     if not path.is_file():
         raise InputError(
             f"There is no set of questions {name!r}.{suggest_name(name, SETS)}",
-            where="--questions",
+            option="questions",
             next=f"One of {', '.join(SETS)}, or a file of JSON lines with `text`.",
         )
     questions = tuple(dict.fromkeys(_parse(read_lines(path), name)))
@@ -219,6 +219,6 @@ async def find_usual_model(run: Path, session_id: str) -> str:
         raise InputError(
             f"The run's assistant ({name or 'not known'}) cannot be asked for single answers.",
             where=str(run),
-            next="Name a model: --model MODEL",
+            next="Name a model: model=MODEL",
         )
     return name

@@ -179,7 +179,7 @@ def read_stages(texts: Sequence[str], options: ModelOptions) -> tuple[StageModel
         raise InputError(
             problem,
             where="STAGES",
-            next=f"Give the base and the stages after it, in order, as MODEL or NAME=MODEL; or --known-answers. "
+            next=f"Give the base and the stages after it, in order, as MODEL or NAME=MODEL; or known_answers=True. "
             f"Usual names: {', '.join(usual)}.",
         )
     for stage in stages:

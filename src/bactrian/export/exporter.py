@@ -124,7 +124,7 @@ def _check_options(options: ExportOptions) -> None:
         raise InputError(
             f"{'A split' if divided else form.name} is a folder and not one file.",
             where=str(options.out),
-            next=f"Name a folder: --out {options.out.with_suffix('')}",
+            next=f"Name a folder: out={options.out.with_suffix('')}",
         )
     if options.tool:
         check_tool(options.tool, form.name)
@@ -263,7 +263,7 @@ def _explain_nothing(counts: ExportCounts, options: ExportOptions, where: str) -
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.left_out.items()))
     hint = "Relax the filters."
     if counts.left_out["unfinished"]:
-        hint = "Finish the run, or include unfinished sessions with --unfinished."
+        hint = "Finish the run, or include unfinished sessions with unfinished=True."
     return InputError(f"No session is left to write: {reasons}.", where=where, next=hint)
 
 

@@ -184,7 +184,7 @@ def require_polars(form: str) -> None:
     """Raise MissingExtra unless Parquet files can be written."""
     # polars and not `datasets`, which needs pyarrow: only the tests read with it.
     if find_spec("polars") is None:
-        raise MissingExtra("analysis", f"--format {form}")
+        raise MissingExtra("analysis", f"format={form}")
 
 
 class ParquetWriter:

@@ -351,14 +351,14 @@ def find_format(name: str) -> Format:
     if name in get_args(Tool):
         raise InputError(
             f"{name} is a training tool and not a format.",
-            where="--format",
-            next=f"Write a format that it reads, and its configuration: --format messages --for {name}",
+            option="format",
+            next=f"Write a format that it reads, and its configuration: form=messages tool={name}",
         )
     known = (*list_formats(), *others)
     other = _OTHER_NAMES.get(name.lower())
     hint = f" Did you mean {other!r}?" if other else suggest_name(name, known)
     raise InputError(
         f"There is no format {name!r}.{hint}",
-        where="--format",
+        option="format",
         next=f"Formats: {', '.join(known)}.",
     )

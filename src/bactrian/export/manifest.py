@@ -194,7 +194,7 @@ def check_tool(tool: Tool, format_name: str) -> None:
     if format_name not in formats:
         raise InputError(
             f"{tool} does not read {format_name}.",
-            where="--for",
+            option="tool",
             next=f"Formats it reads: {', '.join(formats)}.",
         )
 
@@ -242,7 +242,7 @@ def _read_entries(path: Path) -> dict[str, Any]:
         raise InputError(
             "This file is not LLaMA-Factory's list of data sets.",
             where=str(path),
-            next="Fix it, or use another --out.",
+            next="Fix it, or use another out=PATH.",
         )
     return cast("dict[str, Any]", entries)
 

@@ -51,7 +51,7 @@ class Redactor:
         try:
             self._finders = _load_finders()
         except ImportError as error:
-            raise MissingExtra("redact", "--redact") from error
+            raise MissingExtra("redact", "redact=True") from error
         self.passages: Counter[str] = Counter()
         """Passages by kind."""
 

@@ -221,12 +221,12 @@ def read_split(texts: list[str]) -> Split:
         if not name.isidentifier() or name in (TRAIN, *shares) or not 0 < share < 1:
             raise InputError(
                 f"{text!r} is not a split.",
-                where="--split",
+                option="split",
                 next="Write NAME=SHARE: validation=0.05",
             )
         shares[name] = share
     if sum(shares.values()) >= 1:
-        raise InputError("The shares leave nothing for training.", where="--split", next="Make them smaller.")
+        raise InputError("The shares leave nothing for training.", option="split", next="Make them smaller.")
     return Split(shares)
 
 

@@ -178,7 +178,7 @@ def check_target(path: Path, *, overwrite: bool = False, listed: bool = False, i
     if not path.exists() and not path.is_symlink():
         return
     if not overwrite:
-        raise InputError("This exists already.", where=where, next="Use --overwrite, or another name.")
+        raise InputError("This exists already.", where=where, next="Use overwrite=True, or another name.")
     if path.is_symlink() or not (path.is_file() or (path.is_dir() and not is_file)):
         raise InputError("This is not a regular file or folder.", where=where, next="Use another name.")
     if path.is_file() and is_sqlite_file(path):

@@ -291,7 +291,7 @@ def explain_validation_error(
     path: KeyPath = (*first["loc"], *context.get("place", ()))
     what, following = _describe(first, path, source, model)
     if any(path[: len(each)] == each or each[: len(path)] == path for each in changed if path):
-        return source.kind.error(what, where="--set", next=following)
+        return source.kind.error(what, option="settings", next=following)
     key = next((part for part in reversed(path) if isinstance(part, str)), "")
     return source.error(what, key, following, within=source.part(path))
 

@@ -82,7 +82,7 @@ def list_members(path: Path) -> Iterator[Member | SkippedItem]:
         raise InputError(
             "This is neither a folder nor a readable archive.",
             where=str(path),
-            next="Give a folder, a .zip, a .tar.gz, or a file of JSON, and name its --format.",
+            next="Give a folder, a .zip, a .tar.gz, or a file of JSON, and name its form=FORM.",
         )
 
 

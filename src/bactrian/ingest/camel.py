@@ -103,7 +103,7 @@ def read_translation(row: Row, origin: Origin) -> Session:
     name = (origin.language or "").strip()
     code = _CODES.get(name.lower(), name) or find_language(row)
     if code is None:
-        raise NotAChat("its language is not known; name it with --language")
+        raise NotAChat("its language is not known; name it with language=LANGUAGE")
     chat = read_chat(row, origin)
     return replace(
         chat,

@@ -86,7 +86,7 @@ def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]
     if not path.exists():
         raise InputError("There is no such file or folder.", where=str(path), next="Check the path.")
     if path.is_dir() and form not in (None, *_IN_ARCHIVES):
-        raise InputError("This is a folder.", where=str(path), next=f"Name one file for --format {form}.")
+        raise InputError("This is a folder.", where=str(path), next=f"Name one file for form={form}.")
     manifest = read_manifest(path / MANIFEST) or read_manifest(path.with_name(name_companion(path, MANIFEST)))
     if not origin.source and manifest and (license_name := manifest.get("license")):
         origin = replace(origin, source={"license": license_name})
@@ -102,7 +102,7 @@ def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]
     raise InputError(
         f"There is no conversation{named} in it.{reason}",
         where=str(path),
-        next=f"Name {'another' if form else 'a'} form with --format: {', '.join(FORMS)}.",
+        next=f"Name {'another' if form else 'a'} form with form=FORM: {', '.join(FORMS)}.",
     )
 
 
@@ -116,7 +116,7 @@ def find_form(name: str) -> Form:
         return name
     raise InputError(
         f"There is no format {name!r} to import.{suggest_name(name, FORMS)}",
-        where="format",
+        option="format",
         next=f"Formats: {', '.join(FORMS)}.",
     )
 

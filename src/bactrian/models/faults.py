@@ -307,7 +307,7 @@ def _describe_cause(cause: BaseException | None) -> str:
 
 def _advise(host: str) -> str:
     """Return what to do where nothing listens."""
-    check = "the base URL (--base-url, OPENAI_BASE_URL)"
+    check = "the base URL (base_url=URL, OPENAI_BASE_URL)"
     name, _, port = host.rpartition(":")
     if port == "11434":
         return f"Start Ollama (`ollama serve`), or check {check}."

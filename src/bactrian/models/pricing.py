@@ -33,8 +33,8 @@ def read_price(text: str) -> Price:
     except ValueError as error:
         raise InputError(
             f"{text!r} is not a price.",
-            where="--price",
-            next="Give US dollars per million tokens, prompt/completion[/cached]: --price 0.15/0.60/0.075",
+            option="price",
+            next="Give US dollars per million tokens, prompt/completion[/cached]: price=0.15/0.60/0.075",
         ) from error
     return Price(prompt, completion, cached[0] if cached else None)
 
@@ -143,7 +143,7 @@ def choose_prices(
             meant = " The table has it at the provider's own address only."
         raise InputError(
             f"A limit in dollars requires the price of {unknown[0]!r}, which is not known.{meant}",
-            where="--budget",
-            next="Set it with --price PROMPT/COMPLETION (0/0 if it is free), or limit the tokens with --max-tokens.",
+            option="budget",
+            next="Set it with price=PROMPT/COMPLETION (0/0 if it is free), or leave the limit out.",
         )
     return known

@@ -50,13 +50,15 @@ def apply_overrides(
     key, equals, written = setting.partition("=")
     key = key.strip()
     if not equals or not key:
-        raise InputError(f"{setting!r} is not key=value.", where="--set", next="For example: task.count=5")
+        raise InputError(
+            f"{setting!r} is not key=value.", option="settings", next="For example: task.count=5"
+        )
     value = parse_value(written.strip())
     if key == "fresh":
         asked = [(number, axis) for number, axis in enumerate(list_tables(data, "axes")) if "ask" in axis]
         if not asked:
             raise InputError(
-                "No list of the recipe can be asked for.", where="--set", next="Leave fresh out."
+                "No list of the recipe can be asked for.", option="settings", next="Leave fresh out."
             )
         for _, axis in asked:
             axis["fresh"] = value
@@ -72,7 +74,7 @@ def apply_overrides(
             known += filter(None, parts)
         raise InputError(
             f"The recipe has nothing named {key!r}.{suggest_name(key, known)}",
-            where="--set",
+            option="settings",
             next=f"`bactrian recipes show {source.where}` shows what it has.",
         )
     if part.path[:1] == ("axes",) and last in ("given", "file"):  # The new key replaces the other
@@ -189,7 +191,7 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
         paths = apply_overrides(setting, data, model, source)
         if paths[0] in changed and paths[0][-1] != "fresh":
             raise InputError(
-                f"{setting.partition('=')[0].strip()!r} is set twice.", where="--set", next="Set it once."
+                f"{setting.partition('=')[0].strip()!r} is set twice.", option="settings", next="Set it once."
             )
         changed.update(paths)
     _read_lists(data, source, changed)
@@ -277,7 +279,7 @@ def _too_large(
 def _file_error(what: str, next: str, source: TomlSource, part: tuple[int, int] | None) -> InputError:
     """Make an error at the key ``file`` of a part of the recipe, or at ``--set`` if the part has no such key."""
     if part is None:
-        return RecipeError(what, where="--set", next=next)
+        return RecipeError(what, option="settings", next=next)
     return source.error(what, "file", next, within=part)
 
 
@@ -291,7 +293,7 @@ def _check_templates(recipe: Recipe, source: TomlSource, changed: Collection[Key
             key = str(path[-1])
             what = f"{key!r}, line {fault.line}, {fault.what}."
             if path in changed:
-                raise RecipeError(what, where="--set", next=fault.next) from fault
+                raise RecipeError(what, option="settings", next=fault.next) from fault
             raise source.error(what, key, fault.next, within=source.part(path)) from fault
 
     known: set[str] = set()

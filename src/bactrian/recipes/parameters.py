@@ -229,6 +229,6 @@ def _refuse(what: str) -> InputError:
     known = [f"{code}={count}" if count else code for code, count in THRESHOLDS.items()]
     return InputError(
         what,
-        where="endings",
-        next=f"Sets: {', '.join(SETS)}. Endings, with their thresholds: {', '.join([*known, *list_plugins(GROUP)])}.",
+        option="endings",
+        next=f"Sets: {', '.join(SETS)}. Endings, with their thresholds: `{', '.join([*known, *list_plugins(GROUP)])}`.",
     )

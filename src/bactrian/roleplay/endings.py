@@ -363,7 +363,7 @@ def read_endings(endings: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule
         endings = [endings]
     elif not isinstance(cast("object", endings), Iterable):
         raise InputError(
-            f"{endings!r} is not a list of endings.", where="endings", next="Give codes, functions or rules."
+            f"{endings!r} is not a list of endings.", option="endings", next="Give codes, functions or rules."
         )
     listed = list(endings)
     names = ",".join(item for item in listed if isinstance(item, str))
@@ -373,7 +373,9 @@ def read_endings(endings: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule
             continue
         if not callable(item):
             raise InputError(
-                f"{item!r} is not an ending.", where="endings", next="Pass a name or a function of the turns."
+                f"{item!r} is not an ending.",
+                option="endings",
+                next="Pass a name or a function of the turns.",
             )
         known = isinstance(item, OwnEnding) or type(item) in BUILT_IN.values()
         rules += (cast("Rule", item) if known else OwnEnding(_check(find_code(item)), item),)
@@ -417,7 +419,7 @@ def _check(code: str) -> str:
     if not _CODE.fullmatch(code):
         raise InputError(
             f"{code!r} cannot be the code of an ending.",
-            where="endings",
+            option="endings",
             next="Use lower-case letters, digits and underscores, a letter first.",
         )
     return code

@@ -131,7 +131,7 @@ async def find_roles(
                 f"The model named {len(suggested.experts)} of {count} roles, "
                 f"and no new one in {fruitless} answers.",
                 where=model.name,
-                next="Ask for fewer with --count, or use another model.",
+                next="Ask for fewer with count=N, or use another model.",
                 sample=reply.raw,
             )
 

@@ -184,7 +184,7 @@ async def _ask(
             where=model.name,
             next=f"{MORE_ROOM}."
             if is_all_thought(reply)
-            else "Try another model, or --no-specify to use the idea as it is.",
+            else "Try another model, or specify=False to use the idea as it is.",
             sample=reply.raw,
         )
     return reply.text.strip(), usage

@@ -145,14 +145,14 @@ def new_session(
         if setup.critic.searches and HUMAN in setup.models.values():
             raise InputError(
                 "A person cannot take part in a search, which would ask for every line of it.",
-                where="--search",
+                option="critic.search",
                 next="Leave it out, or let a model play.",
             )
         if setup.critic.searches and setup.tools:
             raise InputError(
                 "Tools and a search cannot be combined: a search tries turns that are never spoken, "
                 "and a tool's effects cannot be undone.",
-                where="tools",
+                option="tools",
                 next="Leave one of them out; a critic that does not search goes with tools.",
             )
     check_tools(setup.tools, setup.models)
@@ -161,7 +161,7 @@ def new_session(
             if find_traits(model).constrained_by == "none":
                 raise InputError(
                     f"The protocol cannot be enforced on {model!r}: nothing constrains what it writes.",
-                    where="--protocol",
+                    option="protocol",
                     next="Use the free protocol, or another model; `bactrian models` shows what constrains each.",
                 )
     return Session(
@@ -183,7 +183,7 @@ def check_tools(tools: Iterable[str], models: Mapping[str, str]) -> None:
         if models.get(agent) == HUMAN:
             raise InputError(
                 f"The {agent} is a person, and only models can have tools.",
-                where="tools",
+                option="tools",
                 next="Give them to another agent.",
             )
 

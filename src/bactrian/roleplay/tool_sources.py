@@ -343,14 +343,14 @@ def build_toolbox(
         if tool.tool.name in by_name:
             raise InputError(
                 f"The {agent} has two tools named {tool.tool.name!r}.",
-                where="tools",
+                option="tools",
                 next="Rename tool, or take only some of a file: FILE.py:NAME,NAME.",
             )
         by_name[tool.tool.name] = tool
     if not by_name:
         raise InputError(
             f"The {agent} has tools, and none is named.",
-            where="tools",
+            option="tools",
             next='For example python = "tools.py"',
         )
     return Toolbox(replace(limits, tools=tuple(tool.tool for tool in by_name.values())), by_name)
@@ -474,7 +474,7 @@ def _words(command: str) -> list[str]:
     if not words:
         raise InputError(
             "The command line of an MCP server is empty.",
-            where="tools.mcp",
+            option="tools.mcp",
             next='For example "uvx some-server"',
         )
     return words

@@ -128,15 +128,15 @@ class Admission:
         tokens, usd = self._weigh(0)
         if usd is not None and usd.expected > 0 and (usd.cautious > usd.left or tokens is None):
             session, call, used = map(write_dollars, (usd.expected, meter.largest_usd, meter.usd))
-            limit, where = f"${meter.max_usd:g}", "--budget"
+            limit, where = f"${meter.max_usd:g}", "budget"
         else:
             values = (tokens.expected if tokens else 0, meter.largest_tokens, meter.used.total)
             session, call, used = (f"{value:,.0f} tokens" for value in values)
-            limit, where = f"{meter.max_tokens:,}", "--max-tokens"
+            limit, where = f"{meter.max_tokens:,}", "max_tokens"
         return BudgetReached(
             f"{used} are spent. Another conversation, about {session}, and its longest call, up to {call}, could go "
             f"past the limit of {limit}.",
-            where=where,
+            option=where,
             next=RAISE_LIMIT,
         )
 

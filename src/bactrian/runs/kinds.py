@@ -62,8 +62,8 @@ class RolePlayJobs(JobKind[RolePlay]):
         if recipe.red_team and isinstance(job, RolePlay) and not job.preamble:
             raise InputError(
                 "This recipe needs a preamble, and none is shipped.",
-                where="role_play.preamble",
-                next="Give your own: --set role_play.preamble=TEXT",
+                option="role_play.preamble",
+                next="Give your own: role_play.preamble=TEXT",
             )
 
     @property

@@ -81,14 +81,14 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
         raise InputError(
             f"This run is {before}, and the command is for {now}.",
             where=where,
-            next=f"`bactrian resume {shlex.quote(where)}` resumes it; another --run begins a new one.",
+            next=f"`bactrian resume {shlex.quote(where)}` resumes it; another run=PATH begins a new one.",
         )
     if changed := find_differences(stored, wanted):
         listed = "; ".join(changed[:8]) + (f"; and {len(changed) - 8} more" if len(changed) > 8 else "")
-        next = "Use the plan it was begun with, or --fork NEW to begin another run from it."
+        next = "Use the plan it was begun with, or begin another run from it with origin=RUN."
         if all(".max_messages: " in line for line in changed):
             next = (
-                "A run continues with a larger limit of messages, never with a smaller one. Use --fork NEW to make "
+                "A run continues with a larger limit of messages, never with a smaller one. Use origin=RUN to make "
                 "its conversations again."
             )
         raise InputError(f"The run was begun with another plan: {listed}.", where=where, next=next)
@@ -158,8 +158,8 @@ async def copy_lists(origin: RunStore, fork: RunStore, recipe: Recipe, *, keep_t
     if other := [axis.name for axis in recipe.axes if axis.name not in same]:
         raise InputError(
             f"The tasks cannot be kept: the list {other[0]!r} of the new run is another one.",
-            where="--keep-tasks",
-            next="Leave --keep-tasks out, or --set options that change the lists.",
+            option="keep_tasks",
+            next="Leave keep_tasks=True out, or change the lists.",
         )
     imported = await origin.list_imported()
     async for session in origin.sessions():

@@ -177,7 +177,7 @@ def find_source(spec: Translate) -> Path:
     """Return the path of the run to translate. Raises InputError if it is not given."""
     if not spec.source:
         raise InputError(
-            "There is no run to translate.", where="translate.source", next="Name it: --set source=RUN"
+            "There is no run to translate.", option="translate.source", next="Name it: translate.source=RUN"
         )
     return Path(spec.source).expanduser()
 

@@ -277,7 +277,7 @@ def _check_open_files(window: int) -> None:
         if hard != resource.RLIM_INFINITY and hard < needed:
             raise InputError(
                 f"{window:,} conversations at once need {needed:,} open files, and this process may have {hard:,}.",
-                where="--concurrency",
+                option="concurrency",
                 next="Lower it, or raise the limit (ulimit -n).",
             )
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -76,7 +76,7 @@ def find_tier(name: str | None) -> Tier:
     if name not in tiers:
         raise InputError(
             f"There is no tier {name!r}.",
-            where="--tier",
+            option="tier",
             next=f"Use one of: {', '.join(tiers)}, docker:IMAGE, podman:IMAGE, remote:COMMAND.",
         )
     return tiers[name]

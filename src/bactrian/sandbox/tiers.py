@@ -189,17 +189,17 @@ def read_tier(name: str) -> ContainerTier | CommandTier | None:
     match kind:
         case "docker" | "podman":
             if rest.startswith("-"):
-                raise InputError(f"{rest!r} is not an image.", where="--tier", next=f"Write {kind}:IMAGE.")
+                raise InputError(f"{rest!r} is not an image.", option="tier", next=f"Write {kind}:IMAGE.")
             return ContainerTier(f"{kind}:{rest or IMAGE}")
         case "remote":
             try:
                 command = shlex.split(rest)
             except ValueError as error:
-                raise InputError(f"The command cannot be read: {error}.", where="--tier") from error
+                raise InputError(f"The command cannot be read: {error}.", option="tier") from error
             if not command:
                 raise InputError(
                     "A remote sandbox needs a command.",
-                    where="--tier",
+                    option="tier",
                     next="Write 'remote:ssh HOST bactrian sandbox serve'.",
                 )
             return CommandTier(name)
@@ -215,5 +215,5 @@ def find_program(name: str) -> str:
     """
     path = shutil.which(name)
     if path is None:
-        raise InputError(f"{name} is not installed.", where="--tier", next="Install it, or use another tier.")
+        raise InputError(f"{name} is not installed.", option="tier", next="Install it, or use another tier.")
     return path

@@ -162,7 +162,7 @@ def recover(path: Path, out: Path) -> RecoveryReport:
         raise InputError("There is no such run.", where=str(path), next="Check the path.")
     with suppress(FileNotFoundError):
         out.lstat()  # Path.exists() would take a path that cannot be a file, such as a too long one, for a new one
-        raise InputError("This file exists.", where=str(out), next="Give a new file for --out.")
+        raise InputError("This file exists.", where=str(out), next="Give a new file: out=NEW.db")
     check_replaceable(out, list_run_files(path))
     folder = out.absolute().parent
     if not folder.is_dir():

@@ -106,7 +106,7 @@ def check_file(path: Path, *, create: bool) -> None:
             raise InputError(f"There is no folder {folder}.", where=where, next="Create it first.")
         if not is_writable(folder):
             raise InputError(
-                "The folder cannot be written.", where=str(folder), next="Choose another place for --run."
+                "The folder cannot be written.", where=str(folder), next="Choose another place: run=PATH"
             )
         return
     try:

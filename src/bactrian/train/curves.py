@@ -80,7 +80,9 @@ def read_stages(root: Path) -> list[StageCurves]:
         return [_read_stage(folder) for folder in list_stage_folders(root, names)[1:]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            "The files of this training are damaged.", where=str(root), next="Train again with another --out."
+            "The files of this training are damaged.",
+            where=str(root),
+            next="Train again with another out=FOLDER.",
         ) from error
 
 

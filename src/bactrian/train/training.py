@@ -311,7 +311,7 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> 
         raise InputError(
             f"This folder contains another training: {'; '.join(differences[:3])}.",
             where=str(out),
-            next="Use another --out, or the recipe and the settings that it was begun with.",
+            next="Use another out=FOLDER, or the recipe and the settings that it was begun with.",
         )
 
 
@@ -341,7 +341,7 @@ def _check_unused(out: Path) -> None:
         raise InputError(
             f"This folder contains something other than a training: {strange[0]}.",
             where=str(out),
-            next="Name a new folder with --out.",
+            next="Name a new folder with out=FOLDER.",
         )
     (out / _UNPREPARED).touch()
     shutil.rmtree(out / "data", ignore_errors=True)
@@ -371,13 +371,13 @@ def _lock(out: Path) -> Generator[None]:
         raise RunInUse(
             "Another process trains in this folder.",
             where=str(out),
-            next="Wait for it, or use another --out.",
+            next="Wait for it, or use another out=FOLDER.",
         ) from error
     except OSError as error:
         raise InputError(
             f"The folder cannot be written: {error.strerror}.",
             where=str(out),
-            next="Name another with --out.",
+            next="Name another with out=FOLDER.",
         ) from error
     try:
         yield

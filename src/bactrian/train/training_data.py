@@ -418,7 +418,7 @@ async def _read_stage(
         raise InputError(
             f"The stage {stage.name} has no data.",
             where=recipe.name,
-            next=f'Name a run or JSON lines: --run {stage.name}=PATH, or data = ["PATH"] in the recipe.',
+            next=f'Name a run or JSON lines: runs={stage.name}=PATH, or data = ["PATH"] in the recipe.',
         )
     conversations: dict[str, Conversation] = {}
     sources: list[dict[str, Any]] = []
@@ -494,7 +494,7 @@ async def check_moved_data(recipe: TrainRecipe, before: Sequence[Mapping[str, An
             raise InputError(
                 f"The data of the stage {new['stage']} is not that which this training was begun with.",
                 where=", ".join(source["path"] for source in new["sources"]),
-                next="Use another --out, or the data that it was begun with.",
+                next="Use another out=FOLDER, or the data that it was begun with.",
             )
 
 

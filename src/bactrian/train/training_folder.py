@@ -164,13 +164,15 @@ def read_json(path: Path) -> dict[str, Any]:
         version = values["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            "This file of a training is damaged.", where=str(path), next="Train again with another --out."
+            "This file of a training is damaged.",
+            where=str(path),
+            next="Train again with another out=FOLDER.",
         ) from error
     if version != FORMAT:
         raise InputError(
             f"This training was written in format {version}, and this version reads format {FORMAT}.",
             where=str(path),
-            next="Use the version of bactrian that wrote it, or train again with another --out.",
+            next="Use the version of bactrian that wrote it, or train again with another out=FOLDER.",
         )
     return values
 

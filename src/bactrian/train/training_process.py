@@ -173,8 +173,8 @@ def _explain_death(code: int, log: Path) -> BactrianError:
         return BactrianError(
             "The training process was killed, most likely because memory ran out.",
             where=str(log),
-            next=f"{_RESUMES} If it happens again, add --set per_device=1 "
-            "or --set checkpointing=true: the result is the same.",
+            next=f"{_RESUMES} If it happens again, add training.per_device=1 "
+            "or training.checkpointing=true: the result is the same.",
         )
     lines = log.read_text("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
     ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

@@ -268,7 +268,7 @@ def add_data(recipe: TrainRecipe, data: Mapping[str, Sequence[Path]]) -> TrainRe
         if name not in names:
             raise InputError(
                 f"There is no stage {name!r}.{suggest_name(name, names)}",
-                where="--run",
+                option="run",
                 next=f"Stages of {recipe.name}: {', '.join(names)}.",
             )
     stages = [
@@ -301,7 +301,7 @@ def _apply_setting(setting: str, data: dict[str, Any]) -> KeyPath:
     key, equals, written = setting.partition("=")
     key = key.strip()
     if not equals or not key:
-        raise InputError(f"{setting!r} is not key=value.", where="--set", next="For example: epochs=1")
+        raise InputError(f"{setting!r} is not key=value.", option="settings", next="For example: epochs=1")
     parts = key.split(".")
     if len(parts) == 1 and parts[0] not in ("from", "name", "description", "held_out_files", "gguf"):
         parts = ["training", *parts]
@@ -309,7 +309,9 @@ def _apply_setting(setting: str, data: dict[str, Any]) -> KeyPath:
     for part in parts[:-1]:
         inner: object = table.setdefault(part, {})
         if not isinstance(inner, dict):
-            raise InputError(f"{key!r} cannot be set.", where="--set", next="For example: training.epochs=1")
+            raise InputError(
+                f"{key!r} cannot be set.", option="settings", next="For example: training.epochs=1"
+            )
         table = cast("dict[str, Any]", inner)
     table[parts[-1]] = parse_value(written.strip())
     if parts[0] == "base" and parts[1] in ("model", "new"):  # The new key replaces the other

@@ -42,7 +42,7 @@ def find_machine(training: Training) -> Machine:
         raise InputError(
             "QLoRA trains a quantised model on a GPU, and there is none.",
             where='method = "qlora"',
-            next="Use --set method=lora, which runs on processors too.",
+            next="Use training.method=lora, which runs on processors too.",
         )
     if training.method == "qlora" and find_spec("bitsandbytes") is None:
         raise InputError(
@@ -54,7 +54,7 @@ def find_machine(training: Training) -> Machine:
         raise InputError(
             f"The recipe needs {training.devices} GPUs, and there are {torch.cuda.device_count()}.",
             where="devices",
-            next="Use --set devices=1: gradients are accumulated to the same batch.",
+            next="Use training.devices=1: gradients are accumulated to the same batch.",
         )
     able = torch.cuda.is_bf16_supported() if has_gpu else _computes_bf16()
     bf16 = able if training.precision == "auto" else training.precision == "bf16"

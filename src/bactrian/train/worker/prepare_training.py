@@ -77,7 +77,7 @@ def open_tokenizer(model: str, base: Base) -> Any:
         raise InputError(
             "The model has no chat template, so nothing says how messages are written to it.",
             where=model,
-            next="Use a chat model (often named -Instruct or -Chat), or a template: --set base.template=vicuna",
+            next="Use a chat model (often named -Instruct or -Chat), or a template: base.template=vicuna",
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -223,7 +223,7 @@ def encode_stage(
                 raise InputError(
                     f"The stage {stage.name} has no example in which anything is learned{empty}.",
                     where=str(source),
-                    next="Change its data, its filters, its side or max_length, and use another --out.",
+                    next="Change its data, its filters, its side or max_length, and use another out=FOLDER.",
                 )
             (stage.data / "preview.txt").write_text(_show(preview, tokenizer), "utf-8")
         numbers[part] = {
@@ -316,7 +316,7 @@ def _check_same(described: dict[str, Any], folder: StageFolder, where: str) -> N
         raise InputError(
             "The training was begun with another base model.",
             where=where,
-            next="Put the former model back, or use another --out: what is trained so far is kept.",
+            next="Put the former model back, or use another out=FOLDER: what is trained so far is kept.",
         )
 
 

@@ -132,7 +132,7 @@ class StageWatch(TrainerCallback):
                 raise BactrianError(
                     f"The {title} is not a number at step {state.global_step}: the training has diverged.{kept}",
                     where=args.output_dir,
-                    next="Use --set learning_rate=… with a smaller rate, or --set precision=fp32, and another --out.",
+                    next="Use a smaller training.learning_rate=N, or training.precision=fp32, and another out=FOLDER.",
                 )
         if not state.is_world_process_zero:
             return
@@ -361,7 +361,7 @@ def check_weights(folder: StageFolder) -> None:
         raise InputError(
             f"The model of the stage {folder.name} has changed since it was made.",
             where=str(model),
-            next="Put the former files back, or use another --out: what is trained so far is kept.",
+            next="Put the former files back, or use another out=FOLDER: what is trained so far is kept.",
         )
 
 

@@ -47,7 +47,7 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-_LESS = "Add --set per_device=1 or --set checkpointing=true: the result is the same, and finished stages are kept."
+_LESS = "Add training.per_device=1 or training.checkpointing=true: the result is the same, finished stages are kept."
 _RESUMES = "run the same command: it resumes at the last checkpoint."
 _NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|CUDA out of memory")
 _NO_SPACE = re.compile(
