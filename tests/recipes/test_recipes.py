@@ -231,14 +231,14 @@ def test_a_setting_that_names_nothing_is_refused(setting: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("task.count=0", "--set: axes.task.count"),
-        ("task.count=five", "--set: axes.task.count: this is not an integer"),
-        ("task.cuont=5", "--set: .*Did you mean 'task.count'"),
-        ('task.per=["user_rol"]', "--set: axes.task.per: .*Did you mean 'user_role'"),
-        ("task.ask={{ nope }}", "--set: 'ask', line 1, uses the placeholder 'nope'"),
-        ("assistant_role.file=missing.txt", "--set: The list 'missing.txt' cannot be read"),
-        ("fresh=perhaps", "--set: axes.assistant_role.fresh: this is neither true nor false"),
-        ("role_play=3", "--set: The recipe has nothing named 'role_play'"),
+        ("task.count=0", "settings: axes.task.count"),
+        ("task.count=five", "settings: axes.task.count: this is not an integer"),
+        ("task.cuont=5", "settings: .*Did you mean 'task.count'"),
+        ('task.per=["user_rol"]', "settings: axes.task.per: .*Did you mean 'user_role'"),
+        ("task.ask={{ nope }}", "settings: 'ask', line 1, uses the placeholder 'nope'"),
+        ("assistant_role.file=missing.txt", "settings: The list 'missing.txt' cannot be read"),
+        ("fresh=perhaps", "settings: axes.assistant_role.fresh: this is neither true nor false"),
+        ("role_play=3", "settings: The recipe has nothing named 'role_play'"),
     ],
 )
 def test_a_fault_that_was_set_is_not_sought_in_the_file(setting: str, says: str) -> None:
