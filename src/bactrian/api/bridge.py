@@ -60,7 +60,7 @@ def shorten_traceback() -> Generator[None]:
 
 
 def shorten_errors(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Decorate a public function so that its errors show the user's own frames and not those of this package."""
+    """Return a public function whose errors show the frames of the user and not those of this package."""
 
     @wraps(function)
     def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
