@@ -121,6 +121,19 @@ def test_a_comparison_shows_the_same_job_side_by_side_and_repeats_no_report(page
     assert text.count("<h1>") == 1
 
 
+def test_a_comparison_has_the_pictures_of_a_report_with_all_runs_in_each(pages: list[Path]) -> None:
+    one, two = (page.read_text("utf-8") for page in pages)
+    for title in ("Length", "Failures by round", "Growth of the prompt"):
+        assert f"<h3>{title}" in one
+        assert f"<h3>{title}" in two
+    assert two.count('class="column"') > one.count('class="column"')
+    for name in ("Failures by round", "Growth of the prompt"):
+        drawn = two[two.index(f"<h3>{name}") :]
+        assert [
+            drawn.count(f'<polyline class="curve run{run}"', 0, drawn.index("</figure>")) for run in (0, 1)
+        ] == [1, 1]
+
+
 def test_a_heat_map_needs_pairs_that_have_more_than_one_or_two_conversations(
     pages: list[Path],
 ) -> None:

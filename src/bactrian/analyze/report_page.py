@@ -27,7 +27,7 @@ from bactrian.analyze.excerpts import (
 )
 from bactrian.analyze.learned import PAPER
 from bactrian.analyze.report import COOPERATION, Json, is_sure
-from bactrian.charts import build_curve, build_histogram
+from bactrian.charts import HistogramBar, Plot, Point, build_curve, build_histogram, draw_plot
 from bactrian.records.text import to_line, to_printable
 from bactrian.records.turn import Usage
 from bactrian.stats.intervals import Proportion
@@ -78,6 +78,7 @@ def write_ends(of: Mapping[str, Any], form: str) -> str:
 LARGEST_MAP = 20  # most roles on an axis of the heat map; those with the most sessions are shown
 LEAST_CELL = 3  # Without a pair of so many sessions there is no heat map: each cell would be all or nothing
 LONGEST_TABLE = 100  # most roles in a table
+_STYLES = 4  # Styles of a run's line in a comparison; the style sheet has them
 _LONGEST_NAME = 120  # characters of a name
 
 
@@ -122,6 +123,8 @@ def render_report(
         verdict=write_verdict(reports, changes),
         is_sure=is_sure,
         rows=_list_rows(reports, changes),
+        plots=_draw_together(reports),
+        lengths=[_draw_lengths(report) for report in reports],
         examples=_match_conversations(shown),
         shown=shown,
         **shared,
@@ -179,19 +182,44 @@ def _split_definition(text: str) -> tuple[str, ...]:
 
 
 def _draw(report: Json) -> dict[str, Any]:
-    rounds = [
+    return {
+        "growth": build_curve(_list_growth(report)),
+        "rounds": build_curve(_list_rounds(report)),
+        "lengths": _draw_lengths(report),
+        "map": _map(report),
+    }
+
+
+def _draw_lengths(report: Json) -> tuple[HistogramBar, ...]:
+    counts: Json = report["length"]["sessions_by_messages"]
+    return build_histogram({int(messages): count for messages, count in counts.items()})
+
+
+def _draw_together(reports: Sequence[Json]) -> dict[str, Plot | None]:
+    """Return failures by round and growth of the prompt, with a line for each run over common axes."""
+    return {
+        name: draw_plot(
+            name,
+            {
+                (report["run"], f"run{number % _STYLES}"): [[point[:2] for point in points]] if points else []
+                for number, report in enumerate(reports)
+                for points in (list_points(report),)
+            },
+        )
+        for name, list_points in (("rounds", _list_rounds), ("growth", _list_growth))
+    }
+
+
+def _list_growth(report: Json) -> list[Point]:
+    return [(turn["turn"], turn["prompt_tokens"], turn["low"], turn["high"]) for turn in report["growth"]]
+
+
+def _list_rounds(report: Json) -> list[Point]:
+    shares = [
         (each["round"], each["behaviours"].get(COOPERATION) or _count(0, each["sessions"]))
         for each in report["rounds"]
     ]
-    counts = {int(messages): count for messages, count in report["length"]["sessions_by_messages"].items()}
-    return {
-        "growth": build_curve(
-            [(turn["turn"], turn["prompt_tokens"], turn["low"], turn["high"]) for turn in report["growth"]]
-        ),
-        "rounds": build_curve([(number, of["rate"], of["low"], of["high"]) for number, of in rounds]),
-        "lengths": build_histogram(counts),
-        "map": _map(report),
-    }
+    return [(number, of["rate"], of["low"], of["high"]) for number, of in shares]
 
 
 def _count(count: int, sessions: int) -> Json:
