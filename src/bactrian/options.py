@@ -572,6 +572,10 @@ class SpendingOptions(TypedDict, total=False):
     seed: Seed
     retry_failed: Annotated[RetryFailed, "Ask again where a model failed."]
     timeout: Timeout
+    reply_length: Annotated[
+        int | None,
+        Option("--reply-length", "Longest reply, in tokens. Default: as long as the model likes.", min=1),
+    ]
 
 
 class ComparisonOptions(SpendingOptions, total=False):
@@ -584,6 +588,14 @@ class ComparisonOptions(SpendingOptions, total=False):
         ),
     ]
     repeats: Annotated[int, Option("--repeats", "Judgements in each of the two orders.", min=1, default=1)]
+    judge_reply_length: Annotated[
+        int | None,
+        Option("--judge-reply-length", "The same for a judge.", min=1),
+    ]
+    judge_cut: Annotated[
+        bool,
+        Option("--judge-cut", "Judge solutions that are cut at their longest length, too.", default=False),
+    ]
     by_roles: Annotated[
         bool,
         Option("--by-roles", "Intervals by resampling pairs of roles instead of tasks.", default=False),
@@ -593,6 +605,10 @@ class ComparisonOptions(SpendingOptions, total=False):
 class DrawOptions(SpendingOptions, total=False):
     """Keyword options of :func:`extract_solutions`: which role-plays of a run."""
 
+    extractor_reply_length: Annotated[
+        int | None,
+        Option("--extractor-reply-length", "The same for an extracted solution.", min=1),
+    ]
     tasks: Annotated[int, Option("--tasks", "Tasks to draw at random.", short="-n", min=1, default=100)]
     only: Annotated[
         str | Path | None,
@@ -627,6 +643,10 @@ class ScoreOptions(SpendingOptions, total=False):
         Option("--plus", "HumanEval+: EvalPlus's data file, or `cache` for the one in its cache."),
     ]
     limit: Annotated[int | None, LIMIT, "Only the first N problems."]
+    partial: Annotated[
+        bool,
+        Option("--partial", "Score a file with a part of the problems; the result says so.", default=False),
+    ]
     cpu: Annotated[float, CPU, "Seconds of CPU time for a solution with all its checks."]
     workers: Annotated[int, Option("--workers", "Solutions to judge at once.", min=1, default=2)]
     verdicts: Annotated[

@@ -7,15 +7,17 @@ import json
 import signal
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bactrian.evaluate.comparison import find_figures, find_stage_figures
 from bactrian.store import open_store
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Raw, Received, completion
-from tests.helpers.runs import make_run, session
+from tests.helpers.runs import ORIGIN, make_run, session
 
 TASKS = 4
 
@@ -32,7 +34,7 @@ async def folder(tmp_path: Path) -> Path:
 
 def find_answers(request: Received) -> tuple[str, str] | None:
     """The two answers that a judge is shown, or None if the request is for a solution."""
-    text = request.json["messages"][-1]["content"]
+    text = request.json["messages"][1]["content"]
     if "[Start of the answer by Assistant 1]" not in text:
         return None
     first, second = (
@@ -92,8 +94,16 @@ async def test_role_plays_are_compared_with_single_answers_in_both_orders(folder
     (compared,) = report["comparisons"]
     assert compared["counts"] == {"draw": 0, "loss": 0, "win": TASKS, "unreadable": 0}
     assert compared["first_seat"]["value"] == 0.5
-    assert [row["win"] for row in compared["paper"]] == [73.0, 76.0]
-    assert any("of the same family" in warning for warning in report["warnings"]) is False
+    assert compared["paper"] == []  # The tasks are not those of a recipe of the paper.
+    assert report["makers"] == {
+        "Role-play": "written by openai:two, extracted by openai:solver",
+        "Single answer": "written by openai:solver",
+        "judged by": "openai:judge",
+    }
+    assert [warning for warning in report["warnings"] if "of the family" in warning] == []
+    assert any("prefers the longer of two solutions" in warning for warning in report["warnings"])
+    assert not any("max_completion_tokens" in request.json for request in endpoint.requests)
+    assert not any("max_tokens" in request.json for request in endpoint.requests)
     # Nothing in a solution tells who wrote it.
     assert {answer for pair in judged for answer in pair} == {
         "The timer has a dial, a spring and a bell, and it rings.",
@@ -133,7 +143,7 @@ async def test_the_draw_depends_on_the_seed_and_a_file_names_its_own(folder: Pat
 
 
 async def test_unreadable_and_failed_verdicts_are_kept_apart(folder: Path) -> None:
-    replies = iter(["No idea.", write_scores(8, 8), Answer(status=400)])
+    replies = iter(["No idea.", "None at all.", write_scores(8, 8), Answer(status=400)])
 
     def judge(first: str, second: str) -> Plan:
         return next(replies, judge_by_length(first, second))
@@ -145,12 +155,17 @@ async def test_unreadable_and_failed_verdicts_are_kept_apart(folder: Path) -> No
         assert code == 4
         assert compared["counts"] == {"draw": 0, "loss": 0, "win": TASKS - 2, "unreadable": 1}
         assert compared["unreadable"] == 1
+        assert compared["bounds"] == {"low": 2 / 3, "high": 1.0}
+        again = [
+            request.json["messages"] for request in endpoint.requests if len(request.json["messages"]) == 4
+        ]
+        assert [messages[2]["content"] for messages in again] == ["No idea."]
         code, out, _ = await run(folder, *command, "--retry-failed")
         (compared,) = json.loads(out)["comparisons"]
         assert (code, sum(compared["counts"].values())) == (0, TASKS)
     async with open_store(folder / "run.agents" / "verdicts.openai-judge.db", read_only=True) as store:
         texts = [turn.text async for session in store.sessions() for turn in session.turns]
-    assert "No idea." in texts
+    assert "None at all." in texts
 
 
 @pytest.mark.system
@@ -220,6 +235,92 @@ async def test_a_run_without_endings_is_refused(tmp_path: Path) -> None:
     code, _, err = await run(tmp_path, "evaluate", "agents", "run.db", "--model", "openai:any")
     assert code == 2
     assert "no conversation that has ended" in err
+
+
+async def test_each_side_is_extracted_by_who_wrote_it_and_the_report_says_who(folder: Path) -> None:
+    for name, author in (("large", "openai:gpt-4o"), ("mini", "openai:gpt-4o-mini")):
+        origin = replace(ORIGIN, models={"user": author, "assistant": author})
+        made = [session(f"00{number}", task="Build a tea timer", provenance=origin) for number in range(1, 5)]
+        await make_run(folder / f"{name}.db", made)
+    async with Endpoint([serve(judge_by_length)]) as endpoint:
+        compare = (
+            "evaluate",
+            "agents",
+            "mini.db",
+            "--against",
+            "large.db",
+            "--base-url",
+            endpoint.url,
+            "--json",
+        )
+        code, out, err = await run(folder, *compare, "--judge", "openai:gpt-4o")
+        assert code == 0, err
+        asked = [request.json["model"] for request in endpoint.requests[:8]]
+        assert sorted(asked) == ["gpt-4o"] * 4 + ["gpt-4o-mini"] * 4
+    report = json.loads(out)
+    assert report["makers"]["mini"] == "written by openai:gpt-4o-mini, extracted by openai:gpt-4o-mini"
+    assert report["makers"]["large"] == "written by openai:gpt-4o, extracted by openai:gpt-4o"
+    related = [warning for warning in report["warnings"] if "of the family" in warning]
+    assert ["which wrote mini" in warning or "which wrote large" in warning for warning in related] == [
+        True
+    ] * 2
+    assert any("3 of 4 tasks are copies of others" in warning for warning in report["warnings"])
+
+
+async def test_a_solution_that_is_cut_is_counted_and_judged_only_on_request(folder: Path) -> None:
+    def reply(request: Received) -> Plan:
+        cut = "tea timer 3 " in request.json["messages"][-1]["content"]
+        answers = find_answers(request)
+        return (
+            completion(solve(request), finish="length" if cut else "stop")
+            if answers is None
+            else judge_by_length(*answers)
+        )
+
+    async with Endpoint([reply]) as endpoint:
+        (folder / "names.txt").write_text("002_001_001\n003_001_001\n")
+        command = build_command(
+            endpoint, "--json", "--only", "names.txt", "--reply-length", "9", "--extractor-reply-length", "8"
+        )
+        code, out, err = await run(folder, *command)
+        assert (code, len(endpoint.requests)) == (0, 6), err
+        report = json.loads(out)
+        assert report["comparisons"][0]["counts"]["win"] == 1
+        assert any("1 of 2 solutions (Role-play) are cut" in warning for warning in report["warnings"])
+        lengths = [
+            request.json.get("max_tokens") for request in endpoint.requests if not find_answers(request)
+        ]
+        assert sorted(lengths) == [8, 8, 9, 9]
+        code, out, err = await run(folder, *command, "--judge-cut")
+        assert (code, len(endpoint.requests)) == (0, 8), err
+        assert json.loads(out)["comparisons"][0]["counts"]["win"] == 2
+
+
+def test_the_papers_figures_stand_only_beside_what_was_measured_as_they_are() -> None:
+    beside = ("extraction", "single_shot")
+    assert [row["win"] for row in find_figures(beside, "ai-society")] == [73.0]
+    assert [row["win"] for row in find_figures(beside, "code")] == [76.0]
+    assert [row["win"] for row in find_figures(beside, "ai-society", people=True)] == [76.3]
+    assert find_figures(beside, "flights") == []
+    assert find_figures(("extraction", "against"), "ai-society") == []
+    assert [row["win"] for row in find_figures(("extraction", "against"), "ai-society", ablated=True)] == [
+        75.0
+    ]
+    assert find_stage_figures(("first", "second"), "math") == []
+    assert len(find_stage_figures(("base", "ai-society"), "math")) == 1
+
+
+async def test_the_papers_figures_are_no_reason_to_leave_out_the_rest(folder: Path) -> None:
+    async with Endpoint([serve(judge_by_length)]) as endpoint:
+        command = build_command(
+            endpoint, "--paper", "--report", "page.html", "--dilemma", "votes.zip", tasks=2
+        )
+        code, out, err = await run(folder, *command)
+    assert (code, "No figure of the paper was measured as this comparison is" in err) == (0, True), err
+    assert "win rate" in out
+    assert (folder / "page.html").exists()
+    assert (folder / "votes.zip").exists()
+    assert "–" not in out.replace("0.0–", "").replace("–100.0", "")
 
 
 def test_the_papers_figures_are_shown_with_what_they_stand_beside(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_judge_that_always_prefers_the_first_seat_decides_nothing() -> None:
     assert report["each_order"]["first_shown_first"]["win"] == 60
     assert report["each_order"]["second_shown_first"]["loss"] == 60
     assert report["p_value"] == 1.0
-    assert report["tasks_needed"] is None
+    assert report["smallest_difference"] is None
 
 
 def test_a_judge_of_lengths_wins_raw_and_not_at_equal_lengths() -> None:
@@ -68,6 +68,7 @@ def test_a_judge_of_lengths_wins_raw_and_not_at_equal_lengths() -> None:
     win = report["shares"]["win"]
     assert win["low"] > 0.6
     assert report["longer_wins"]["value"] == 1.0
+    assert report["prefers_longer"]
     low, high = report["length_controlled"]["low"], report["length_controlled"]["high"]
     assert low <= 0.5 <= high
 
@@ -118,7 +119,7 @@ def test_unreadable_replies_are_counted_and_not_guessed() -> None:
     assert report["counts"] == {"draw": 0, "loss": 1, "win": 2, "unreadable": 1}
     assert (report["unreadable"], report["replies"]) == (2, 8)
     assert report["shares"]["win"]["value"] == pytest.approx(2 / 3)
-    assert report["as_draws"] == {"draw": 0.25, "loss": 0.25, "win": 0.5}
+    assert report["bounds"] == {"low": 0.5, "high": 0.75}
     low, high = report["shares"]["win"]["low"], report["shares"]["win"]["high"]
     assert high - low > 0.6  # three tasks say little
 
@@ -148,7 +149,7 @@ def test_repetitions_show_how_far_a_judge_agrees_with_itself() -> None:
     [
         ("w" * 30 + "l" * 4, "mini wins, with a win rate of 88%", "%)."),
         ("l" * 30 + "w" * 4, "large wins, with a win rate of 88%", "%)."),
-        ("w" * 12 + "l" * 8, "No winner yet: mini has a win rate of 60%", "tasks would show it."),
+        ("w" * 12 + "l" * 8, "No winner yet: mini has a win rate of 60%", "and more."),
         ("wl" * 5, "No winner: both have a win rate of 50%", "%)."),
         ("uu", "No winner: no verdict can be read.", "read."),
     ],

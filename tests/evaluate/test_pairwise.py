@@ -23,8 +23,7 @@ def test_two_models_are_compared_on_a_set_whose_judge_solves_first(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     (compared,) = json.loads(done.stdout)["comparisons"]
     assert compared["counts"] == {"draw": 0, "loss": 5, "win": 0, "unreadable": 0}
-    assert compared["paper"][0]["data"] == "LLaMA-7B, + AI Society"
-    assert [row["win"] for row in compared["paper"]] == [25.0, 40.0, 15.0, 25.0, 0.0]
+    assert compared["paper"] == []  # Its figures are those of other models.
     assert (tmp_path / "here" / "verdicts.scripted-script.json.math.db").exists()
 
 

@@ -65,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
     """A run whose solutions are written."""
     (tmp_path / "script.json").write_text(json.dumps(SCRIPT))
     made = [session(f"00{number}", task=f"Timer {number}") for number in range(1, 5)]
-    asyncio.run(make_run(tmp_path / "run.db", made))
+    asyncio.run(make_run(tmp_path / "run.db", made, recipe="ai-society"))
     done = bactrian("evaluate", "agents", "run.db", "--model", "scripted:script.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     return tmp_path

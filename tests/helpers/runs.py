@@ -90,10 +90,12 @@ def answer(
     )
 
 
-async def make_run(path: Path, sessions: Iterable[Session]) -> Path:
-    """Write ``sessions`` to a run, as a generation would have."""
+async def make_run(path: Path, sessions: Iterable[Session], *, recipe: str | None = None) -> Path:
+    """Write ``sessions`` to a run, as a generation from a recipe of this name would have."""
     async with open_store(path) as store:
         made = list(sessions)
+        if recipe is not None:
+            await store.freeze({"recipe": {"name": recipe}, "models": {}})
         await gather(*(store.begin(replace(session, turns=(), ending=None)) for session in made))
         await gather(*(store.save_task(session) for session in made))
         await gather(*(store.add_turn(session.id, said) for session in made for said in session.turns))

@@ -11,6 +11,7 @@ from bactrian.stats.bootstrap import bootstrap_clusters, bootstrap_ratios, measu
 from bactrian.stats.comparisons import (
     compute_sign_test,
     count_tasks_needed,
+    find_smallest_difference,
     fit_bradley_terry,
     fit_length_controlled_rate,
     scale_lengths,
@@ -116,3 +117,14 @@ def test_a_bootstrap_over_clusters_is_wider_where_observations_repeat_each_other
     assert (alone.value, alone.low, alone.high) == (tenfold.value, tenfold.low, tenfold.high)
     assert bootstrap_ratios([[(1.0, 2.0)]])[0].low is None
     assert bootstrap_ratios([[(0.0, 0.0)]] * 3)[0].value is None
+
+
+def test_the_smallest_difference_is_the_one_that_needs_all_tasks() -> None:
+    for tasks, decided in ((20, 1.0), (100, 0.8), (1000, 0.5)):
+        smallest = find_smallest_difference(tasks, decided)
+        assert smallest is not None
+        for difference, enough in ((smallest, True), (smallest - 2 * decided / 1000, False)):
+            needed = count_tasks_needed((decided + difference) / 2, (decided - difference) / 2)
+            assert needed is not None
+            assert (needed <= tasks) is enough
+    assert find_smallest_difference(3, 1.0) is None

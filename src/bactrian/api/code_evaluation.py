@@ -10,13 +10,20 @@ from typing import Unpack
 
 from bactrian.api.bridge import run_sync, shorten_errors
 from bactrian.api.model_arguments import ModelLike
-from bactrian.api.solution_comparison import ForecastFunction, RunFunction, order_questions, run_quietly
+from bactrian.api.solution_comparison import (
+    ForecastFunction,
+    RunFunction,
+    find_reply_length,
+    order_questions,
+    run_quietly,
+)
 from bactrian.errors import InputError
 from bactrian.evaluate.code_judge import Verdict, VerdictFile, check_verdicts, judge_solutions
-from bactrian.evaluate.code_scoring import Score, build_sample_recipe, compute_score
+from bactrian.evaluate.code_scoring import Completion, Score, build_sample_recipe, compute_score
 from bactrian.evaluate.problems import (
     Problem,
     SolutionSet,
+    count_whole,
     find_plus_file,
     read_human_eval,
     read_problems,
@@ -37,7 +44,7 @@ def evaluate_humaneval(
     *,
     run: str | Path,
     samples: int = 1,
-    ks: Sequence[int] = (1, 10, 100),
+    ks: Sequence[int] | None = None,
     temperatures: Sequence[float] = (0.2,),
     **options: Unpack[ScoreOptions],
 ) -> Score:
@@ -56,7 +63,7 @@ def evaluate_humaneval(
         model: The model to measure.
         run: File of the run.
         samples: Samples of each problem at each temperature.
-        ks: Values of k in pass@k; those above ``samples`` are left out.
+        ks: Values of k in pass@k. Default: those of 1, 10 and 100 that are at most ``samples``.
         temperatures: Each has its own samples and figures.
         options: See :class:`ScoreOptions`.
 
@@ -73,13 +80,13 @@ def evaluate_humaneval(
 
 @shorten_errors
 def score_solutions(
-    solutions: str | Path, *, ks: Sequence[int] = (1, 10, 100), **options: Unpack[ScoreOptions]
+    solutions: str | Path, *, ks: Sequence[int] | None = None, **options: Unpack[ScoreOptions]
 ) -> Score:
     """Score solutions that exist already, as ``bactrian evaluate humaneval --solutions`` does.
 
     Args:
         solutions: JSON lines with ``task_id``, and ``completion`` or ``solution``.
-        ks: Values of k in pass@k.
+        ks: Values of k in pass@k. Default: those of 1, 10 and 100 for which there are enough samples.
         options: See :class:`ScoreOptions`.
 
     Example:
@@ -87,7 +94,7 @@ def score_solutions(
         >>> import bactrian as bt
         >>> line = {"task_id": "HumanEval/53", "completion": "    return x + y"}
         >>> _ = pathlib.Path("mine.jsonl").write_text(json.dumps(line))
-        >>> bt.score_solutions("mine.jsonl").kinds
+        >>> bt.score_solutions("mine.jsonl", partial=True).kinds
         {'passed': 1}
 
     Raises:
@@ -103,9 +110,27 @@ def choose_problems(options: ScoreOptions) -> list[Problem]:
     """Return the problems of a file, of HumanEval+, or of HumanEval, as many as ``limit`` says.
 
     Raises:
-        InputError: two sets are named, or one cannot be read.
+        InputError: two sets are named, or one cannot be read, or is a part of HumanEval without ``partial``.
         MissingExtra: HumanEval is not installed.
     """
+    problems = _read_set(options)
+    _check_part(
+        len(problems), count_whole(problems), options, str(options.get("problems") or options.get("plus"))
+    )
+    return problems[: options.get("limit")]
+
+
+def _check_part(count: int, whole: int, options: ScoreOptions, where: str) -> None:
+    """Refuse a part of a set, whose score is not that of the set, unless it was asked for."""
+    if count < whole and not options.get("partial"):
+        raise InputError(
+            f"The file has {count} of the {whole} problems, and their score is not that of all.",
+            where=where,
+            next="Complete it, or give partial=True; the result then says so.",
+        )
+
+
+def _read_set(options: ScoreOptions) -> list[Problem]:
     path, plus = options.get("problems"), options.get("plus")
     if path is not None and plus is not None:
         raise InputError("These are two sets of problems.", option="plus", next="Leave out problems or plus.")
@@ -119,8 +144,7 @@ def choose_problems(options: ScoreOptions) -> list[Problem]:
             )
     elif plus is not None:
         path = plus
-    problems = read_human_eval() if path is None else read_problems(Path(path))
-    return problems[: options.get("limit")]
+    return read_human_eval() if path is None else read_problems(Path(path))
 
 
 def _watch_nothing(_: int) -> AbstractContextManager[Callable[[Verdict], object]]:
@@ -145,7 +169,8 @@ async def ask_samples(
         BudgetReached: a limit is reached; what was paid for is stored.
     """
     problems = choose_problems(options)
-    recipe = build_sample_recipe("humaneval", problems, temperatures, samples)
+    longest = options.get("reply_length") or find_reply_length(path, Completion.key)
+    recipe = build_sample_recipe("humaneval", problems, temperatures, samples, longest)
     limits: ScoreOptions = options if forecast is None else {**options, "budget": None}
     order = order_questions(recipe, path, {"": model}, limits)
     if forecast is not None:
@@ -172,13 +197,16 @@ def read_file(path: Path, options: ScoreOptions) -> SolutionSet:
     """
     problems = choose_problems(options)
     choose_tier()
-    return read_solutions(path, problems)
+    solutions = read_solutions(path, problems)
+    solved = {solution.problem.id for solution in solutions.solutions}
+    _check_part(len(solved), len(problems), options, str(path))
+    return solutions
 
 
 def judge_samples(
     samples: SolutionSet,
     source: Path,
-    ks: Sequence[int],
+    ks: Sequence[int] | None,
     options: ScoreOptions,
     watch: WatchJudging = _watch_nothing,
 ) -> Score:
@@ -198,7 +226,7 @@ def judge_samples(
     limits, workers = Limits(cpu=filled["cpu"]), filled["workers"]
     with watch(len(samples.solutions)) as on_verdict:
         judged = judge_solutions(samples.solutions, verdicts, limits, workers=workers, on_verdict=on_verdict)
-    return compute_score(samples, judged, ks)
+    return compute_score(samples, judged, ks, count_whole(_read_set(options)))
 
 
 def find_verdict_file(source: Path, options: ScoreOptions) -> Path:

@@ -13,12 +13,14 @@ from bactrian.api.solution_comparison import (
     RunFunction,
     RunSeries,
     SolutionPlan,
+    find_reply_length,
     order_questions,
     run_comparison,
     run_quietly,
 )
 from bactrian.errors import InputError
 from bactrian.evaluate.comparison import ComparedRuns
+from bactrian.evaluate.comparison_jobs import Solutions
 from bactrian.evaluate.known_answers import (
     NOTHING,
     RECIPE,
@@ -155,7 +157,6 @@ async def compare_stages(
     *,
     out: Path,
     limit: int | None = None,
-    longest: int = 1024,
     tell: Callable[[str], object] = lambda _: None,
 ) -> Comparison:
     """Let all stages answer sets of questions, and judges compare them.
@@ -167,7 +168,6 @@ async def compare_stages(
         series: Limits for all runs together.
         out: Holds a folder for each set.
         limit: Questions of each set, drawn at random; None for all.
-        longest: Tokens of an answer.
         tell: Receives the name of each set before its runs begin.
 
     Raises:
@@ -179,7 +179,13 @@ async def compare_stages(
         asked = draw_tasks(questions.questions, limit, series.options["seed"] or 0)
         plan = SolutionPlan(
             out / questions.name,
-            build_stage_recipe(stages, questions.name, asked, longest),
+            build_stage_recipe(
+                stages,
+                questions.name,
+                asked,
+                series.options["reply_length"]
+                or find_reply_length(out / questions.name / "solutions.db", Solutions.key),
+            ),
             {stage.name: stage.model for stage in stages},
             pair_stages(stages),
             len(asked),

@@ -15,13 +15,21 @@ from bactrian.api.dataset import build_run_order, run_order, watch_progress
 from bactrian.api.model_arguments import ModelLike
 from bactrian.errors import BudgetReached, InputError
 from bactrian.evaluate.comparison import ComparedRuns, build_comparison_report
-from bactrian.evaluate.comparison_jobs import Solutions, Way, build_solution_recipe, build_verdict_recipe
+from bactrian.evaluate.comparison_jobs import (
+    EXTRACTED,
+    TITLES,
+    Solutions,
+    Verdicts,
+    Way,
+    build_solution_recipe,
+    build_verdict_recipe,
+)
 from bactrian.evaluate.question_sets import (
     draw_tasks,
-    find_usual_model,
+    find_author,
+    find_stored_draw,
     list_conversations,
     load_questions,
-    read_stored_draw,
     read_task_file,
 )
 from bactrian.evaluate.verdicts import Style, read_solutions
@@ -38,7 +46,7 @@ from bactrian.options import (
 )
 from bactrian.recipes.schema import Recipe
 from bactrian.runs.wiring import RunOrder
-from bactrian.store import find_run, open_store
+from bactrian.store import find_run, open_store, read_making
 
 Json = dict[str, Any]
 # Runs the jobs of an order that are left, and returns the exit code.
@@ -189,13 +197,31 @@ async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series
     check_base_url(options["base_url"], map(name_model, (*plan.models.values(), *judges)))
     await series.run("Solutions", plan.recipe, plan.solutions, plan.models, plan.reads)
     style: Style = "math" if options["math"] or plan.single_answer else "general"
-    verdicts: dict[str, Path] = {}
+    verdicts: dict[str, list[Path]] = {}
     for judge in judges:
         name = name_model(judge)
-        recipe = build_verdict_recipe(plan.solutions, plan.pairs, plan.tasks, style, options["repeats"])
-        verdicts[name] = name_verdicts(plan.folder, name, style)
-        await series.run(f"Verdicts of {name}", recipe, verdicts[name], {"judge": judge}, plan.reads)
+        verdicts[name] = []
+        for cut in (False, True) if options["judge_cut"] else (False,):
+            path = name_verdicts(plan.folder, name, style, cut=cut)
+            recipe = build_verdict_recipe(
+                plan.solutions,
+                plan.pairs,
+                plan.tasks,
+                style,
+                options["repeats"],
+                max_tokens=options["judge_reply_length"]
+                or options["reply_length"]
+                or find_reply_length(path, Verdicts.key),
+                cut=cut,
+            )
+            await series.run(f"Verdicts of {name}", recipe, path, {"judge": judge}, plan.reads)
+            verdicts[name].append(path)
     return ComparedRuns(plan.solutions, verdicts)
+
+
+def find_reply_length(run: Path, job: str) -> int | None:
+    """Return the longest reply that an earlier command set for the table ``job`` of a run, which resumes with it."""
+    return (read_making(run)[1] or {}).get("recipe", {}).get(job, {}).get("max_tokens")
 
 
 async def _compare(plan: SolutionPlan, judges: Sequence[ModelLike], series: RunSeries) -> Comparison:
@@ -234,9 +260,17 @@ async def compare_answers(
     asked = load_questions(questions)
     tasks = draw_tasks(asked.questions, limit, series.options["seed"] or 0)
     names = _write_words("-".join(map(name_model, models)))[:100]
-    spec = Solutions(ways=("first", "second"), question_set=asked.name, task_label="question")
+    folder = name_folder(Path(f"{names}.{asked.name}.db"), out, "pairwise")
+    length = series.options["reply_length"]
+    spec = Solutions(
+        ways=("first", "second"),
+        question_set=asked.name,
+        task_label="question",
+        max_tokens=find_reply_length(folder / "solutions.db", Solutions.key),
+        lengths={"first": length, "second": length} if length else None,
+    )
     plan = SolutionPlan(
-        name_folder(Path(f"{names}.{asked.name}.db"), out, "pairwise"),
+        folder,
         build_solution_recipe(tasks, spec),
         {"first": models[0], "second": models[1]},
         [("first", "second")],
@@ -279,24 +313,40 @@ async def _plan_role_plays(
                 next="`bactrian generate --fork NEW --keep-tasks` makes a second run on the same tasks.",
             )
     only, tasks = options["only"], options["tasks"]
+    # A command that resumes keeps what an earlier one decided.
+    stored = read_making(folder / "solutions.db")[1] or {}
+    length = options["reply_length"]
+    lengths = {way: (way in EXTRACTED and options["extractor_reply_length"]) or length for way in ways}
     spec = Solutions(
         ways=tuple(ways),
         source=str(source.absolute()),
         against=str(against.absolute()) if against else "",
         seed=options["seed"] or 0,
         drawn=None if only else tasks,
+        max_tokens=stored.get("recipe", {}).get(Solutions.key, {}).get("max_tokens"),
+        lengths={way: longest for way, longest in lengths.items() if longest} or None,
     )
     if only is not None:
         drawn = read_task_file(Path(only), sessions)
     else:
-        stored = await read_stored_draw(folder / "solutions.db", spec)
-        drawn = stored or draw_tasks(sessions, tasks, spec.seed)
-    model = model or await find_usual_model(source, drawn[0])
-    extractor = extractor or model
+        drawn = find_stored_draw(stored, spec) or draw_tasks(sessions, tasks, spec.seed)
+    models: dict[Way, ModelLike] = {}
+    for way in ways:
+        named = (extractor or model) if way in EXTRACTED else model
+        usual = stored.get("models", {}).get(way, "python:")
+        author = await find_author(against if way == "against" and against else source, drawn[0])
+        chosen = named or (author if usual.startswith("python:") else usual)
+        if chosen is None:
+            raise InputError(
+                f"The model that wrote the conversations cannot be asked for the {TITLES[way].lower()}.",
+                where=str(source),
+                next=f"Name a model: {'extractor' if way in EXTRACTED else 'model'}=MODEL",
+            )
+        models[way] = chosen
     return SolutionPlan(
         folder,
         build_solution_recipe(drawn, spec),
-        {way: extractor if way in ("extraction", "against") else model for way in ways},
+        models,
         list(combinations(ways, 2)),
         len(drawn),
         [source, *([against] if against else ())],
@@ -310,9 +360,10 @@ def name_model(model: ModelLike) -> str:
     return str(getattr(model, "__name__", type(model).__name__)).lower()
 
 
-def name_verdicts(folder: Path, judge: str, style: Style) -> Path:
-    """Return the run of the verdicts of a judge."""
-    return folder / f"verdicts.{_write_words(judge)[:80]}{'.math' if style == 'math' else ''}.db"
+def name_verdicts(folder: Path, judge: str, style: Style, *, cut: bool = False) -> Path:
+    """Return the run of the verdicts of a judge, or of those on solutions that are ``cut``."""
+    kind = f"{'.math' if style == 'math' else ''}{'.cut' if cut else ''}"
+    return folder / f"verdicts.{_write_words(judge)[:80]}{kind}.db"
 
 
 def _write_words(name: str) -> str:
@@ -345,8 +396,8 @@ def evaluate_agents(
     Args:
         run: A run of role-plays.
         judge: The model that judges, or several for a panel.
-        model: Writes the single answers; default the run's assistant.
-        extractor: Extracts solutions from conversations; default ``model``.
+        model: Writes the single answers; default the model that wrote the conversation.
+        extractor: Extracts all solutions from conversations; default ``model``, or for each the model that wrote it.
         options: See :class:`AgentOptions`.
 
     Returns:

@@ -6,7 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from bactrian.evaluate.code_judge import KINDS, Verdict
 from bactrian.evaluate.problems import Problem, SolutionSet
@@ -74,6 +76,8 @@ class Score:
     passes: tuple[PassAtK, ...]
     by_temperature: dict[str, tuple[PassAtK, ...]]
     left_out: tuple[int, ...]  # Values of k that need more samples of each problem than there are
+    whole: int  # Problems of the set, of which those above are a part
+    cut: int = 0  # Replies that ended at their longest length
 
     def to_json(self) -> dict[str, Any]:
         """Return the score as JSON content."""
@@ -86,8 +90,10 @@ class Score:
 
         return {
             "problems": self.problems,
+            "of": self.whole,
             "samples": self.samples,
             "missing": self.missing,
+            "cut": self.cut,
             "kinds": self.kinds,
             "pass_at": write(self.passes),
             "by_temperature": {name: write(passes) for name, passes in self.by_temperature.items()},
@@ -95,8 +101,16 @@ class Score:
         }
 
 
-def compute_score(samples: SolutionSet, verdicts: Sequence[Verdict], ks: Sequence[int]) -> Score:
-    """Return the score of ``samples``, whose verdicts come in the same order."""
+_USUAL_KS = (1, 10, 100)
+
+
+def compute_score(
+    samples: SolutionSet, verdicts: Sequence[Verdict], ks: Sequence[int] | None, whole: int
+) -> Score:
+    """Return the score of ``samples``, whose verdicts come in the same order, of a set of ``whole`` problems.
+
+    Without ``ks``, they are 1, 10 and 100 as far as there are samples.
+    """
     kinds = Counter(verdict.kind for verdict in verdicts)
     groups: defaultdict[str, dict[str, list[bool]]] = defaultdict(dict)
     for solution, verdict in zip(samples.solutions, verdicts, strict=True):
@@ -105,7 +119,7 @@ def compute_score(samples: SolutionSet, verdicts: Sequence[Verdict], ks: Sequenc
 
     def summarize(name: str) -> tuple[PassAtK, ...]:
         counts = [(len(passed), sum(passed)) for passed in groups[name].values()]
-        return tuple(figure for k in ks if (figure := summarize_pass(counts, k)) is not None)
+        return tuple(figure for k in ks or _USUAL_KS if (figure := summarize_pass(counts, k)) is not None)
 
     temperatures = sorted((name for name in groups if name), key=float)
     passes = summarize("")
@@ -116,7 +130,9 @@ def compute_score(samples: SolutionSet, verdicts: Sequence[Verdict], ks: Sequenc
         kinds={kind: kinds[kind] for kind in KINDS if kinds[kind]},
         passes=passes,
         by_temperature={name: summarize(name) for name in temperatures} if len(temperatures) > 1 else {},
-        left_out=tuple(k for k in ks if k not in {figure.k for figure in passes}),
+        left_out=tuple(k for k in ks or () if k not in {figure.k for figure in passes}),
+        whole=whole,
+        cut=samples.cut,
     )
 
 
@@ -127,6 +143,8 @@ class Completion(Answer):
     """Each job is one solution of a problem. The axes are problem, temperature and sample."""
 
     key: ClassVar[str] = "completion"
+
+    max_tokens: Annotated[int | None, Field(gt=0, strict=True)] = None  # type: ignore[assignment]
 
 
 class CompletionJobs(AnswerJobs):
@@ -151,7 +169,11 @@ class CompletionPlayer(AnswerPlayer):
 
 
 def build_sample_recipe(
-    name: str, problems: Sequence[Problem], temperatures: Sequence[float], samples: int
+    name: str,
+    problems: Sequence[Problem],
+    temperatures: Sequence[float],
+    samples: int,
+    max_tokens: int | None = None,
 ) -> Recipe:
     """Return the recipe that asks for ``samples`` solutions of each problem at each temperature."""
     completes = all(problem.completes for problem in problems)
@@ -165,6 +187,6 @@ def build_sample_recipe(
         "role": "Programmer",
         "system": render_prompt("completion_system"),
         "question": render_prompt(template, problem="{{ problem }}").strip(),
-        "max_tokens": 1024,
+        "max_tokens": max_tokens,
     }
     return build_recipe(name, axes, {Completion.key: job}, name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tomllib
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -19,14 +20,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.comparison_jobs import TITLES
-from bactrian.evaluate.verdicts import JudgedTask, Outcome, read_judged_tasks, read_solutions
+from bactrian.evaluate.verdicts import JudgedTask, Outcome, is_answered, read_judged_tasks, read_solutions
 from bactrian.files.atomic import write_atomically
 from bactrian.files.report_file import check_own_report, write_report_file
 from bactrian.records.text import to_line
 from bactrian.stats.bootstrap import RESAMPLES, bootstrap_clusters, bootstrap_ratios, widen_interval
 from bactrian.stats.comparisons import (
     compute_sign_test,
-    count_tasks_needed,
+    find_smallest_difference,
     fit_bradley_terry,
     fit_length_controlled_rate,
     scale_lengths,
@@ -50,22 +51,27 @@ def load_paper() -> Json:
     return tomllib.loads(files("bactrian.evaluate").joinpath("paper.toml").read_text("utf-8"))
 
 
-def find_figures(pair: Pair, recipe: str, *, people: bool = False) -> list[Json]:
-    """Return the rows to compare with a pair of ways; for another recipe than the paper's, all with that pair."""
-    if pair[0] != "extraction":
+def find_figures(pair: Pair, recipe: str, *, ablated: bool = False, people: bool = False) -> list[Json]:
+    """Return the paper's rows that were measured on this pair of ways of a recipe's tasks.
+
+    ``ablated`` is True if the role-plays of the other run have the pack `ablated`, as those of table 9.
+    """
+    if pair[0] != "extraction" or (pair[1] == "against" and not ablated):
         return []
-    figures = load_paper()["figures"]
-    beside = [row for row in figures if row["other"] == pair[1] and (row["judge"] == "people") == people]
-    return [row for row in beside if row["data"] == recipe] or beside
+    asked = (pair[1], recipe, people)
+    return [
+        row
+        for row in load_paper()["figures"]
+        if (row["other"], row["data"], row["judge"] == "people") == asked
+    ]
 
 
 def find_stage_figures(pair: Pair, questions: str) -> list[Json]:
-    """Return the row of table 2 for a pair of stages; for any two other models, all rows of the set."""
+    """Return the row of table 2 for a pair of stages; none for other models."""
     paper = load_paper()
-    rows = [row for row in paper["table_2"] if questions in row["sets"]]
-    exact = [row for row in rows if tuple(row["pair"]) == pair]
+    rows = [row for row in paper["table_2"] if questions in row["sets"] and tuple(row["pair"]) == pair]
     figures: list[Json] = []
-    for row in exact or (rows if pair == ("first", "second") else ()):
+    for row in rows:
         first, second = row["pair"]
         draw, win, loss = (round(100 * n / sum(row["sets"][questions]), 1) for n in row["sets"][questions])
         data = f"{paper['stages'][first]}, {paper['stages'][second]}"
@@ -111,16 +117,16 @@ def compare_pair(pair: Pair, judge: str, tasks: Sequence[JudgedTask], *, resampl
         signs = Counter(task.find_sign(swapped=swapped) for task in tasks)
         orders[name] = {"draw": signs[0], "loss": signs[-1], "win": signs[1], "unreadable": signs[None]}
     estimates = {name: ratio.to_json() for name, ratio in ratios.items()}
-    total = max(1, len(tasks))
+    read, unread = len(tasks) - outcomes["unreadable"], outcomes["unreadable"]
+    worth = sum(_WORTH[task.outcome] for task in tasks if task.outcome)
+    decided = [sum(values) for values in zip(*(row[-1] for row in rows), strict=True)] or [0.0, 0.0]
     return {
         "pair": list(pair),
         "judge": judge,
         "counts": {name: outcomes[name] for name in (*OUTCOMES, "unreadable")},
         "shares": {name: estimates[name] for name in (*OUTCOMES, "win_rate")},  # of the tasks that were read
-        "as_draws": {
-            name: (outcomes[name] + (outcomes["unreadable"] if name == "draw" else 0)) / total
-            for name in OUTCOMES
-        },
+        # The win rate if all tasks that cannot be read were lost, and if all were won
+        "bounds": {"low": worth / len(tasks), "high": (worth + unread) / len(tasks)} if unread else None,
         "each_order": orders,
         **{name: estimates[name] for name in ("first_seat", "consistent", "flips", "ties", "repeated")},
         "unreadable": sum(judgement.scores is None for task in tasks for judgement in task.judgements),
@@ -128,11 +134,20 @@ def compare_pair(pair: Pair, judge: str, tasks: Sequence[JudgedTask], *, resampl
         "draws": {"good": good, "middling": len(levels) - good - bad, "bad": bad},
         "lengths": [fmean([task.lengths[side] for task in tasks]) if tasks else 0.0 for side in (0, 1)],
         "longer_wins": estimates["longer_wins"],
+        "prefers_longer": _prefers_longer(*decided),
         "length_controlled": length_controlled.to_json(),
         "cut": sum(task.cut for task in tasks),
         "p_value": compute_sign_test(outcomes["win"], outcomes["loss"]),
-        "tasks_needed": count_tasks_needed(ratios["win"].value or 0.0, ratios["loss"].value or 0.0),
+        "smallest_difference": find_smallest_difference(
+            read, (outcomes["win"] + outcomes["loss"]) / max(1, read)
+        ),
     }
+
+
+def _prefers_longer(wins: float, decided: float) -> bool:
+    """Return True if the longer solution wins more often than chance would let it."""
+    losses = decided - wins
+    return wins > losses and compute_sign_test(round(wins), round(losses)) < (0.15 if not losses else 0.05)
 
 
 _RATIOS = (*OUTCOMES, "win_rate", "first_seat", "consistent", "flips", "ties", "repeated", "longer_wins")
@@ -198,12 +213,20 @@ def write_winner(comparison: Json, first: str, second: str) -> str:
         best, value, ends = second, 1 - value, (1 - ends[1], 1 - ends[0])
     win_rate = f"a win rate of {value:.0%} (95 % interval {ends[0]:.0%} to {ends[1]:.0%})"
     if has_interval and ends[0] > 0.5:
+        bounds = comparison["bounds"]
+        worst = 1.0 if bounds is None else bounds["low"] if best == first else 1 - bounds["high"]
+        if worst <= 0.5:
+            unread = comparison["counts"]["unreadable"]
+            return (
+                f"No winner yet: {best} has {win_rate}, but {unread} tasks cannot be read, "
+                f"and it would be {worst:.0%} if they were all lost."
+            )
         return f"{best} wins, with {win_rate}."
     if value == 0.5:
         return f"No winner: both have {win_rate}."
-    needed = comparison["tasks_needed"]
-    more = f" About {needed:,} tasks would show it." if needed else ""
-    return f"No winner yet: {best} has {win_rate}, which may be chance.{more}"
+    smallest = comparison["smallest_difference"]
+    shown = f" So many tasks can show a difference of {smallest:.0%} and more." if smallest else ""
+    return f"No winner yet: {best} has {win_rate}, which may be chance.{shown}"
 
 
 # The strengths of several ways.
@@ -252,7 +275,8 @@ class ComparedRuns:
     """The runs of a comparison."""
 
     solutions: Path
-    verdicts: Mapping[str, Path]  # By the judge's name
+    # By the judge's name: one, and one of the solutions that are cut
+    verdicts: Mapping[str, Sequence[Path]]
 
 
 async def describe_solutions(solutions: Path) -> Json:
@@ -271,29 +295,66 @@ async def describe_solutions(solutions: Path) -> Json:
     titles: Mapping[str, str] = spec.get("titles") or TITLES
     if spec.get("against") and (of := Path(spec["source"]).stem) != (beside := Path(spec["against"]).stem):
         titles = {**titles, "extraction": of, "against": beside}
-    done = [
-        session for session in sessions if session.ending is not None and session.ending.code == "answered"
-    ]
+    done = [session for session in sessions if is_answered(session)]
     cut = dict.fromkeys(models, 0)
     for turn in (turn for session in done for turn in session.turns):
         cut[turn.speaker] += turn.finish == "length"
-    source = ""
-    if spec.get("source"):
-        try:
-            async with open_store(Path(spec["source"]), read_only=True) as store:
-                source = ((await store.recipe()) or {}).get("recipe", {}).get("name", "")
-        except InputError:  # The run was moved since; only the paper's rows depend on its recipe.
-            pass
+    wanted = {session.values["task"] for session in done}
+    origins = {
+        way: await _read_origin(Path(spec[key]), wanted)
+        for way, key in (("extraction", "source"), ("against", "against"))
+        if spec.get(key)
+    }
+    nothing = _Origin()
     return {
         "solutions": str(solutions),
-        "recipe": source,
+        "recipe": origins.get("extraction", nothing).recipe,
+        "ablated": origins.get("against", nothing).prompts == "ablated",
         "tasks": recipe["axes"][0]["count"],
+        "copies": len(done) - len({session.task.text.strip() for session in done}),
         "solved": len(done),
-        "models": models,
+        "authors": {way: list(origins[way].authors) if way in origins else [models[way]] for way in models},
+        "extractors": {way: models[way] if way in origins else None for way in models},
         "titles": {way: titles.get(way, way) for way in ways},
         "questions": spec.get("question_set", ""),
         "truncated": cut,
+        "cut_tasks": sum(any(turn.finish == "length" for turn in session.turns) for session in done),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where conversations come from, whose solutions are extracted."""
+
+    recipe: str = ""
+    prompts: str = ""
+    authors: tuple[str, ...] = ()  # The models of the assistants, which wrote the solutions
+
+
+async def _read_origin(run: Path, wanted: Container[str]) -> _Origin:
+    """Return where the conversations ``wanted`` of a run come from; nothing if the run was moved since."""
+    try:
+        async with open_store(run, read_only=True) as store:
+            recipe = ((await store.recipe()) or {}).get("recipe", {})
+            origins = [session.provenance async for session in store.sessions() if session.id in wanted]
+    except InputError:
+        return _Origin()
+    authors = [origin.models.get("assistant", "") for origin in origins]
+    prompts = {origin.prompts for origin in origins}
+    return _Origin(
+        recipe.get("name", ""),
+        prompts.pop() if len(prompts) == 1 else "",
+        tuple(dict.fromkeys(filter(None, authors))),
+    )
+
+
+def list_makers(state: Json, judges: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield who wrote, extracted and judged the solutions, as pairs of a name and a sentence."""
+    for way, title in state["titles"].items():
+        authors = " and ".join(state["authors"][way]) or "a model that is not known"
+        extractor = state["extractors"][way]
+        yield title, f"written by {authors}" + (f", extracted by {extractor}" if extractor else "")
+    yield "judged by", ", ".join(judges)
 
 
 async def build_comparison_report(runs: ComparedRuns, *, by_roles: bool = False) -> Json:
@@ -306,12 +367,13 @@ async def build_comparison_report(runs: ComparedRuns, *, by_roles: bool = False)
     solutions, verdicts = runs.solutions, runs.verdicts
     state = await describe_solutions(solutions)
     judged = {
-        judge: await read_judged_tasks(solutions, path, by_roles=by_roles) for judge, path in verdicts.items()
+        judge: await read_judged_tasks(solutions, *paths, by_roles=by_roles)
+        for judge, paths in verdicts.items()
     }
     if not any(judged.values()):
         raise BactrianError(
             "No verdict was given yet.",
-            where=str(next(iter(verdicts.values()), solutions)),
+            where=str(next(iter(verdicts.values()), (solutions,))[0]),
             next="`bactrian failures RUN` shows the reasons; the same command resumes.",
         )
     panel = {"panel": _join_panel(list(judged.values()))} if len(judged) > 1 else {}
@@ -327,11 +389,12 @@ async def build_comparison_report(runs: ComparedRuns, *, by_roles: bool = False)
         comparison["paper"] = (
             find_stage_figures((first, second), state["questions"])
             if state["questions"]
-            else find_figures((first, second), state["recipe"])
+            else find_figures((first, second), state["recipe"], ablated=state["ablated"])
         )
     return {
         **state,
-        "judges": {judge: str(path) for judge, path in verdicts.items()},
+        "judges": {judge: str(paths[0]) for judge, paths in verdicts.items()},
+        "makers": dict(list_makers(state, verdicts)),
         "clusters": "role pair" if by_roles else "task",
         "comparisons": comparisons,
         "strengths": estimate_strengths(judged),
@@ -367,28 +430,53 @@ def _list_warnings(state: Json, comparisons: Sequence[Json], judges: Sequence[st
     done, tasks, titles = state["solved"], state["tasks"], state["titles"]
     if done < tasks:
         yield f"{tasks - done} of {tasks} tasks have no complete set of solutions and are left out."
+    if state["copies"]:
+        yield (
+            f"{state['copies']} of {done} tasks are copies of others: "
+            "all tasks with one text count as one observation."
+        )
     for way, count in state["truncated"].items():
         if count:
-            yield f"{count} solutions ({titles[way]}) reached the longest length of an answer."
+            yield (
+                f"{count} of {done} solutions ({titles[way]}) are cut at the longest length of a reply; "
+                "they are judged only with --judge-cut."
+            )
     for judge in judges:
-        for way, name in state["models"].items():
-            if _find_family(judge) == _find_family(name):
-                yield (
-                    f"The judge {judge} and {titles[way]} ({name}) are of the same family, which judges prefer."
-                )
+        yield from _list_relatives(state, judge)
     for comparison in comparisons:
-        judge = comparison["judge"]
-        left = done - sum(comparison["counts"].values())
-        if left > 0:
-            yield f"{left} tasks have no complete judgement by {judge} and are left out."
-        if comparison["unreadable"]:
-            replies = f"{comparison['unreadable']} of {comparison['replies']} replies"
-            yield f"{replies} of {judge} cannot be read."
-        if comparison["cut"]:
-            yield f"{judge} was shown only the beginning of {comparison['cut']} solutions."
-        low, high = comparison["first_seat"]["low"], comparison["first_seat"]["high"]
-        if low is not None and not low <= 0.5 <= high:
-            yield f"{judge} leans to the answer that is shown {'first' if low > 0.5 else 'second'}."
+        yield from _list_leanings(state, comparison)
+
+
+def _list_relatives(state: Json, judge: str) -> Iterator[str]:
+    """Yield what is of the judge's family: those who wrote a solution, and an extractor of some of them only."""
+    family, authors, extractors = _find_family(judge), state["authors"], state["extractors"]
+    for way, names in authors.items():
+        for name in names:
+            if _find_family(name) == family:
+                wrote = f"{name}, which wrote {state['titles'][way]}"
+                yield f"The judge {judge} is of the family of {wrote}: judges prefer their own."
+    if len(set(extractors.values())) > 1:
+        for name in dict.fromkeys(extractors.values()):
+            if name and name not in itertools.chain(*authors.values()) and _find_family(name) == family:
+                yield f"The judge {judge} is of the family of the extractor {name}: judges prefer their own."
+
+
+def _list_leanings(state: Json, comparison: Json) -> Iterator[str]:
+    judge = comparison["judge"]
+    left = state["solved"] - sum(comparison["counts"].values()) - state["cut_tasks"]
+    if left > 0:
+        yield f"{left} tasks have no complete judgement by {judge} and are left out."
+    if comparison["unreadable"]:
+        replies = f"{comparison['unreadable']} of {comparison['replies']} replies"
+        yield f"{replies} of {judge} cannot be read."
+    if comparison["prefers_longer"]:
+        share = f"it wins {comparison['longer_wins']['value']:.0%} of the tasks with a winner"
+        yield f"{judge} prefers the longer of two solutions: {share}."
+    if comparison["cut"]:
+        yield f"{judge} was shown only the beginning of {comparison['cut']} solutions."
+    low, high = comparison["first_seat"]["low"], comparison["first_seat"]["high"]
+    if low is not None and not low <= 0.5 <= high:
+        yield f"{judge} leans to the answer that is shown {'first' if low > 0.5 else 'second'}."
 
 
 def _find_family(name: str) -> str:

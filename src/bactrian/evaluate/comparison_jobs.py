@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +17,7 @@ from bactrian.evaluate.verdicts import (
     ScoreRequest,
     Style,
     join_pair,
+    read_scores,
     read_solutions,
     split_pair,
 )
@@ -48,20 +49,21 @@ class Step:
     question: str
     form: ResponseFormat | None = None  # The format of the answer; None for free text
     index: int = 0  # Position among the agent's answers in the session, from 0, for a replayed model
+    # Returns False for an answer that cannot be read; None if every answer is one.
+    is_readable: Callable[[str], bool] | None = None
+    again: str = ""  # What is said to a model whose answer cannot be read
 
 
-async def ask_steps(
-    session: Session, steps: Sequence[Step], *, keeps_unreadable: bool = False
-) -> AsyncGenerator[Turn]:
+async def ask_steps(session: Session, steps: Sequence[Step]) -> AsyncGenerator[Turn]:
     """Yield the answers to the questions that the session has no turn for yet; the first question is turn 1.
 
-    ``keeps_unreadable`` makes a turn of a reply that is malformed or filtered, instead of a failure.
+    An answer that cannot be read is asked for once more; then what came, malformed or filtered too, is a turn.
     """
     for number, step in enumerate(steps[len(session.turns) :], start=len(session.turns) + 1):
         make_turn = partial(
             Turn, number=number, speaker=step.agent, role=session.provenance.cast[step.agent].name, said=None
         )
-        begun = perf_counter()
+        begun, usage = perf_counter(), Usage()
         request = Request(
             messages=(Message("system", Text(step.system)), Message("user", Text(step.question))),
             sampling=derive_sampling(session.provenance.sampling[step.agent], step.agent, number),
@@ -73,11 +75,15 @@ async def ask_steps(
         )
         try:
             reply = await step.model.reply(request)
+            usage += reply.usage
+            if step.is_readable is not None and not step.is_readable(reply.text):
+                reply = await step.model.reply(_ask_again(request, reply.text, step))
+                usage += reply.usage
             if not reply.text.strip():
                 raise EmptyReply("The answer is empty.", where=step.model.name)
             turn = make_turn(
                 text=reply.text,
-                usage=reply.usage,
+                usage=usage,
                 seconds=perf_counter() - begun,
                 first_token=reply.first_token,
                 model=reply.model,
@@ -87,18 +93,25 @@ async def ask_steps(
                 thought=reply.choices[0].thought,
             )
         except (BadReply, Filtered) as error:
-            if not keeps_unreadable or error.endpoint_wide:
+            if step.is_readable is None or error.endpoint_wide:
                 raise
             text = clean_text(error.sample.decode("utf-8", "replace")).strip() or f"({error.what})"
             turn = make_turn(
                 text=Text(text),
-                usage=Usage(*error.spent),
+                usage=usage + Usage(*error.spent),
                 seconds=0.0,
                 first_token=None,
                 model=step.model.name,
                 finish="other",
             )
         yield turn
+
+
+def _ask_again(request: Request, reply: str, step: Step) -> Request:
+    """Return the second request to a model whose reply cannot be read."""
+    said = (Message("assistant", Text(reply)), Message("user", Text(step.again))) if reply.strip() else ()
+    sampling = derive_sampling(request.sampling, step.agent, request.call_index + 1, 1)
+    return replace(request, messages=(*request.messages, *said), sampling=sampling)
 
 
 def _make_session(
@@ -149,10 +162,12 @@ TITLES: Mapping[Way, str] = {
     "first": "First model",
     "second": "Second model",
 }
+EXTRACTED: tuple[Way, ...] = ("extraction", "against")  # Those that an extractor writes from a conversation
 # Assumed tokens of prompt and completion; other ways have those of a single answer.
-_TOKENS: Mapping[Way, tuple[int, int]] = {"extraction": (6500, 900), "against": (6500, 900)}
+_TOKENS: Mapping[Way, tuple[int, int]] = dict.fromkeys(EXTRACTED, (6500, 900))
 _USUAL_TOKENS = (150, 500)
-_SMALL_LONGEST = 400
+# Tokens of a reply of the built-in model, and of others in this process, which would go on to the end of their window.
+_SMALL_LONGEST, _IN_PROCESS_LONGEST = 400, 2048
 _TEMPERATURE = 0.2
 
 
@@ -174,7 +189,11 @@ class Solutions(JobSpec):
     drawn: Annotated[int | None, Field(description="Tasks to draw; None if they were named.")] = None
     question_set: Annotated[str, Field(description="Name of the set of questions.")] = ""
     task_label: Filled = "task"
-    max_tokens: Annotated[int, Field(gt=0, strict=True)] = 2048
+    max_tokens: Annotated[
+        int | None,
+        Field(gt=0, strict=True, description="Longest solution. Default: as long as the model likes."),
+    ] = None
+    lengths: Annotated[dict[Way, int] | None, Field(description="The same by way, instead.")] = None
 
     def name(self, way: Way) -> str:
         """Return what a report calls ``way``."""
@@ -238,8 +257,8 @@ class SolutionPlayer(QuestionPlayer):
         models = self._context.models
         sampling: dict[str, Sampling] = {}
         for way in spec.ways:
-            longest = (
-                min(spec.max_tokens, _SMALL_LONGEST) if get_traits(models[way]).small else spec.max_tokens
+            longest = (spec.lengths or {}).get(way) or limit_reply(
+                models[way], spec.max_tokens, _SMALL_LONGEST
             )
             usual = Sampling(_TEMPERATURE, max_tokens=longest, seed=seed)
             sampling[way] = apply_parameters(usual, self._plan.parameters.get(way, ()))
@@ -263,6 +282,14 @@ class SolutionPlayer(QuestionPlayer):
                 return Step(way, model, system, render_prompt("chain_of_thought_question", task=task))
             case _:
                 return Step(way, model, system, task)
+
+
+def limit_reply(model: Model, longest: int | None, small: int) -> int | None:
+    """Return the most tokens of a reply: ``small`` for the built-in model, and no limit where nobody wants one."""
+    traits = get_traits(model)
+    if traits.small:
+        return min(longest or small, small)
+    return longest or (_IN_PROCESS_LONGEST if traits.in_process else None)
 
 
 async def _find_session(run: RunStore, session_id: str) -> Session:
@@ -299,6 +326,7 @@ def write_extraction(conversation: Session, *, small: bool = False) -> tuple[str
 
 JUDGE = "judge"
 _PROMPT_TOKENS, _ANSWER_TOKENS = 1700, 150  # Assumed tokens of one judgement
+_SMALL_VERDICT = 200  # Tokens of a judgement of the built-in model
 
 
 class Verdicts(JobSpec):
@@ -309,7 +337,13 @@ class Verdicts(JobSpec):
     source: Annotated[Filled, Field(description="Run of the solutions.")]
     style: Annotated[Style, Field(description="How the judge is asked.")] = "general"
     repeats: Annotated[int, Field(gt=0, strict=True, description="Judgements in each order.")] = 1
-    max_tokens: Annotated[int, Field(gt=0, strict=True)] = 1024
+    max_tokens: Annotated[
+        int | None,
+        Field(gt=0, strict=True, description="Longest reply. Default: as long as the judge likes."),
+    ] = None
+    cut: Annotated[
+        bool | None, Field(description="Judge the pairs with a solution that is cut, and no others.")
+    ] = None
     longest: Annotated[int | None, Field(description="Characters of a solution that are shown.")] = None
 
 
@@ -340,7 +374,7 @@ class VerdictJobs(JobKind[Verdicts]):
 class VerdictPlayer(QuestionPlayer):
     """Asks the judge about a pair: an odd turn shows the first solution first, an even one the second.
 
-    A reply that cannot be read is kept.
+    A reply that cannot be read twice is kept. A pair of the other kind, whole or cut, ends without a judgement.
     """
 
     def __init__(self, plan: Plan, spec: Verdicts, context: JobContext, source: RunStore) -> None:
@@ -350,9 +384,8 @@ class VerdictPlayer(QuestionPlayer):
         model = context.models[JUDGE]
         self._request = ScoreRequest.of_model(spec.style, model)
         self._parameters = plan.parameters.get(JUDGE, ())
-        small = get_traits(model).small
-        self._longest = spec.longest or (SMALL_LONGEST if small else None)
-        self._max_tokens = min(spec.max_tokens, 200) if small else spec.max_tokens
+        self._longest = spec.longest or (SMALL_LONGEST if get_traits(model).small else None)
+        self._max_tokens = limit_reply(model, spec.max_tokens, _SMALL_VERDICT)
 
     async def begin(self, job: Job, store: RunStore) -> tuple[Session, AsyncGenerator[Turn], Ending]:
         """Return the session, the judgements that are missing, and the ending."""
@@ -378,11 +411,17 @@ class VerdictPlayer(QuestionPlayer):
         session = await begin_session(session, store)
         system = render_prompt("compare_system")
         steps: list[Step] = []
-        for number in range(2 * self._spec.repeats):
+        is_cut = any(turn.finish == "length" for turn in solved.turns if turn.speaker in pair)
+        for number in range(2 * self._spec.repeats if is_cut == bool(self._spec.cut) else 0):
             question = self._request.write(solved.task.text, *(shown if number % 2 == 0 else shown[::-1]))
-            steps.append(Step(JUDGE, models[JUDGE], system, question, form, number))
-        ending = Ending("answered", len(steps), JUDGE, "")
-        return session, ask_steps(session, steps, keeps_unreadable=True), ending
+            again = self._request.write_again()
+            steps.append(Step(JUDGE, models[JUDGE], system, question, form, number, _has_scores, again))
+        ending = Ending("answered", len(steps), JUDGE, "" if steps else "not judged")
+        return session, ask_steps(session, steps), ending
+
+
+def _has_scores(text: str) -> bool:
+    return read_scores(text) is not None
 
 
 def shorten_solution(text: str, longest: int | None) -> str:
@@ -402,13 +441,24 @@ def build_solution_recipe(tasks: Sequence[str], spec: Solutions) -> Recipe:
 
 
 def build_verdict_recipe(
-    solutions: Path, pairs: Sequence[tuple[Way, Way]], tasks: int, style: Style, repeats: int
+    solutions: Path,
+    pairs: Sequence[tuple[Way, Way]],
+    tasks: int,
+    style: Style,
+    repeats: int,
+    *,
+    max_tokens: int | None = None,
+    cut: bool = False,
 ) -> Recipe:
-    """Return the recipe in which a judge compares ``pairs`` of solutions of each of so many tasks."""
+    """Return the recipe in which a judge compares ``pairs`` of solutions of each of so many tasks.
+
+    Those with a solution that is ``cut`` are compared in a run of their own.
+    """
     width = max(3, len(str(tasks)))  # as a run names its sessions
     axes = {
         "pair": [join_pair(*pair) for pair in pairs],
         "task": [f"{number:0{width}}" for number in range(1, tasks + 1)],
     }
-    job = {Verdicts.key: {"source": str(solutions), "style": style, "repeats": repeats}}
+    spec = {"source": str(solutions), "style": style, "repeats": repeats, "max_tokens": max_tokens}
+    job = {Verdicts.key: {**spec, "cut": cut or None}}
     return build_recipe("verdicts", axes, job, "Verdicts of a judge on pairs of solutions.")

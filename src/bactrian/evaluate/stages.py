@@ -195,7 +195,7 @@ def pair_stages(stages: Sequence[StageModel]) -> list[tuple[str, str]]:
 
 
 def build_stage_recipe(
-    stages: Sequence[StageModel], question_set: str, questions: Sequence[str], max_tokens: int
+    stages: Sequence[StageModel], question_set: str, questions: Sequence[str], max_tokens: int | None
 ) -> Recipe:
     """Return the recipe in which each stage answers each question, in at most ``max_tokens`` tokens.
 
@@ -230,7 +230,7 @@ async def build_stage_report(sets: Mapping[str, ComparedRuns]) -> Json:
     pooled: dict[str, dict[tuple[str, str], list[JudgedTask]]] = {}
     for name, runs in sets.items():
         for judge, verdicts in runs.verdicts.items():
-            for pair, tasks in (await read_judged_tasks(runs.solutions, verdicts)).items():
+            for pair, tasks in (await read_judged_tasks(runs.solutions, *verdicts)).items():
                 together = pooled.setdefault(judge, {}).setdefault(pair, [])
                 together.extend(replace(task, task=f"{name} {task.task}") for task in tasks)
     return {

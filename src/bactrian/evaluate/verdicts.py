@@ -140,6 +140,11 @@ class ScoreRequest:
             "compare_question", question=question, first=first, second=second, request=request
         ).strip()
 
+    def write_again(self) -> str:
+        """Return what is said to a judge whose scores cannot be read."""
+        _, form, fields = _PROMPTS[self.style]
+        return render_prompt("compare_again", form=render_prompt(fields if self.by_fields else form)).strip()
+
 
 # The verdicts of a run, by task and pair of solutions.
 
@@ -168,7 +173,7 @@ class JudgedTask:
     """A task with the judgements on a pair of its solutions."""
 
     task: str  # Id of its session in the run of solutions
-    cluster: str  # Tasks of one cluster are resampled together: the task itself, or its pair of roles
+    cluster: str  # Tasks of one cluster depend on each other: those of one text, or of one pair of roles
     judgements: tuple[Judgement, ...]
     lengths: tuple[int, int]  # Characters of the two solutions
     cut: int = 0  # Solutions of which the judge was shown only the beginning
@@ -207,22 +212,24 @@ class JudgedTask:
 
 
 async def read_judged_tasks(
-    solutions: Path, verdicts: Path, *, by_roles: bool = False
+    solutions: Path, *verdicts: Path, by_roles: bool = False
 ) -> dict[tuple[str, str], list[JudgedTask]]:
-    """Return the judged tasks of a run of verdicts by pair, in the order of the tasks.
+    """Return the judged tasks of a judge's runs of verdicts by pair, in the order of the tasks.
 
-    A task without both solutions or without all its judgements is left out. ``by_roles`` makes the pair of roles the
-    cluster of a task.
+    A task without both solutions or without all its judgements is left out. Equal tasks are one cluster; ``by_roles``
+    makes it the pair of roles.
 
     Raises:
         StoreError: a run cannot be read.
     """
-    async with open_store(verdicts, read_only=True) as store:
-        judged = [
-            session
-            async for session in store.sessions()
-            if "pair" in session.values and session.ending is not None and session.ending.code == "answered"
-        ]
+    judged: list[Session] = []
+    for path in verdicts:
+        async with open_store(path, read_only=True) as store:
+            judged += [
+                session
+                async for session in store.sessions()
+                if "pair" in session.values and session.turns and is_answered(session)
+            ]
     wanted = {session.values["task"] for session in judged}
     async with open_store(solutions, read_only=True) as store:
         solved = {session.id: session async for session in store.sessions() if session.id in wanted}
@@ -240,13 +247,18 @@ async def read_judged_tasks(
                 scores = scores[1], scores[0]
             judgements.append(Judgement(swapped, scores))
         roles = source.values.get("assistant_role"), source.values.get("user_role")
-        cluster = f"{roles[0]} × {roles[1]}" if by_roles and all(roles) else source.id
+        cluster = f"{roles[0]} × {roles[1]}" if by_roles and all(roles) else source.task.text.strip()
         lengths = len(texts[pair[0]]), len(texts[pair[1]])
         # The built-in model was shown only the beginning of long solutions.
         small = any(find_traits(name).small for name in session.provenance.models.values())
         cut = sum(length > SMALL_LONGEST for length in lengths) if small else 0
         tasks.setdefault(pair, []).append(JudgedTask(source.id, cluster, tuple(judgements), lengths, cut))
     return tasks
+
+
+def is_answered(session: Session) -> bool:
+    """Return True if all answers of an evaluation's session are there."""
+    return session.ending is not None and session.ending.code == "answered"
 
 
 def _compare(first: float, second: float) -> int:

@@ -216,8 +216,6 @@ def count_votes(
     pairs: Sequence[SolutionPair],
     votes: Sequence[Vote],
     judged: Mapping[str, Mapping[str, Outcome]] | None = None,
-    *,
-    recipe: str = "",
 ) -> dict[str, Any]:
     """Return the tally of ``votes`` as JSON content.
 
@@ -228,7 +226,6 @@ def count_votes(
         pairs: The pairs as they are now.
         votes: All votes of the run.
         judged: For each judge, the outcome by session.
-        recipe: Name of the recipe of the tasks, for the paper's figures.
     """
     valid, counted = _select_counted(pairs, votes)
     by_task: defaultdict[str, dict[str, Outcome]] = defaultdict(dict)
@@ -265,7 +262,7 @@ def count_votes(
             for vote in valid
             if vote.comment
         ],
-        "paper": find_figures(names, recipe, people=True),
+        "paper": [],  # Its figures, where the setting is the paper's
     }
 
 
@@ -395,6 +392,9 @@ async def read_tally(folder: Path) -> dict[str, Any]:
     for path in await asyncio.to_thread(lambda: sorted(folder.glob("verdicts.*.db"))):
         for pair, tasks in (await read_judged_tasks(solutions, path)).items():
             if join_pair(*pair) == pairs[0].pair:
-                name = path.name.removeprefix("verdicts.").removesuffix(".db")
-                judges[name] = {task.task: task.outcome for task in tasks if task.outcome}
-    return count_votes(pairs, votes, judges, recipe=state["recipe"])
+                name = path.name.removeprefix("verdicts.").removesuffix(".db").removesuffix(".cut")
+                judges.setdefault(name, {}).update(
+                    {task.task: task.outcome for task in tasks if task.outcome}
+                )
+    figures = find_figures(split_pair(pairs[0].pair), state["recipe"], ablated=state["ablated"], people=True)
+    return {**count_votes(pairs, votes, judges), "paper": figures}

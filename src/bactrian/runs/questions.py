@@ -53,7 +53,9 @@ def make_provenance(
 ) -> Provenance:
     """Return the provenance of the session of job ``number``, all of whose answers ``agent`` gives."""
     model = context.models["assistant"]
-    longest = min(spec.max_tokens, _SMALL_LONGEST) if get_traits(model).small else spec.max_tokens
+    longest: int | None = spec.max_tokens  # None for the samples of an evaluation
+    if get_traits(model).small:
+        longest = min(longest or _SMALL_LONGEST, _SMALL_LONGEST)
     usual = Sampling(spec.temperature, max_tokens=longest, seed=context.seeds.find_job(number))
     return Provenance(
         prompts=f"recipe {plan.recipe.name}",

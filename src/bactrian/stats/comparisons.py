@@ -274,3 +274,20 @@ def count_tasks_needed(win: float, loss: float, *, power: float = 0.8, level: fl
     tasks = (reach / difference) ** 2
     # The test counts whole wins, so it finds less than the normal curve says: Fleiss's correction for continuity.
     return ceil(tasks / 4 * (1 + sqrt(1 + 4 / (tasks * difference))) ** 2)
+
+
+def find_smallest_difference(tasks: int, decided: float) -> float | None:
+    """Return the smallest difference of wins and losses that the sign test finds with power 0.8; None if there is none.
+
+    It depends on the number of tasks and on how many are no draws, and not on the difference that was observed.
+
+    Args:
+        tasks: Number of tasks.
+        decided: Share of them that are no draws.
+    """
+    for step in range(1, 1001):
+        difference = decided * step / 1000
+        needed = count_tasks_needed((decided + difference) / 2, (decided - difference) / 2)
+        if needed is not None and needed <= tasks:
+            return difference
+    return None

@@ -180,18 +180,24 @@ def agents(
     ] = None,
     extractor: Annotated[
         str | None,
-        Option("--extractor", "Model that extracts the solutions. Default: that of --model."),
+        Option(
+            "--extractor",
+            "Model that extracts all solutions. Default: that of --model, or for each the model that wrote it.",
+        ),
     ] = None,
     dilemma: Annotated[
         Path | None, Option("--dilemma", "Also write the solutions for CAMEL's voting app: FILE.zip.")
     ] = None,
     paper: Annotated[
-        bool, Option("--paper", "Show the paper's figures, and what each is compared with.")
+        bool,
+        Option(
+            "--paper", "Show the paper's figures; with RUN, say if none was measured as this comparison is."
+        ),
     ] = False,
     **flags: Unpack[AgentFlags],
 ) -> None:
     """Compare the solutions of role-plays with single answers, by judges (tables 1, 8 and 9 of the paper)."""
-    if paper:
+    if paper and run_file is None:
         show_paper(as_json=flags.get("as_json", False))
         return
     if run_file is None:
@@ -202,6 +208,8 @@ def agents(
     async def compare() -> int:
         compared = await compare_role_plays(run_file, flags.get("judge", ()), series, model, extractor)
         evaluation.write(compared.report, "comparison.html.j2", show_comparison)
+        if paper and not any(pair["paper"] for pair in (compared.report or {}).get("comparisons", ())):
+            say("No figure of the paper was measured as this comparison is: bactrian evaluate agents --paper")
         if flags.get("forecast"):
             return series.code
         if dilemma is not None:
@@ -219,7 +227,9 @@ def agents(
 
 def extract(
     run_file: Annotated[Path, Argument(metavar="RUN", help="A run of role-plays.")],
-    model: Annotated[str | None, MODEL, "Model that extracts. Default: the run's assistant."] = None,
+    model: Annotated[
+        str | None, MODEL, "Model that extracts. Default: the model that wrote the conversation."
+    ] = None,
     **flags: Unpack[ExtractionFlags],
 ) -> None:
     """Write the solution of each conversation as one text, in the solver's own voice."""
@@ -317,7 +327,6 @@ class QuestionFlags:
         ),
     ] = None
     limit: Annotated[int | None, LIMIT, "Only N questions of each set, drawn at random."] = None
-    longest: Annotated[int, Option("--longest", "Longest answer, in tokens.", min=1)] = 1024
 
 
 def emergence(
@@ -357,7 +366,6 @@ def emergence(
             series,
             out=out.absolute(),
             limit=asked.limit,
-            longest=asked.longest,
             tell=lambda name: print(f"Questions: {name}", file=sys.stderr),
         )
         evaluation.write(compared.report, "stages.html.j2", show_stages)
@@ -372,11 +380,11 @@ def _order_known_answers(
     flags: ComparisonFlags,
     out: Path,
 ) -> KnownAnswerOrder:
-    for name in ("judge", "forecast", "budget"):
+    for name in ("judge", "forecast", "budget", "reply_length"):
         if flags.get(name):
             raise InputError(
                 "Known answers are graded without a judge, and asked of models on this computer.",
-                where=f"--{name}",
+                where=f"--{name.replace('_', '-')}",
                 next="Leave it out, or leave --known-answers out.",
             )
     seed = flags.get("seed")
@@ -446,7 +454,9 @@ def humaneval(
         int,
         Option("--samples", "Samples of each problem.", short="-n", min=1),
     ] = 1,
-    ks: Annotated[str, Option("-k", "Values of k in pass@k, separated by commas.")] = "1,10,100",
+    ks: Annotated[
+        str | None, Option("-k", "Values of k in pass@k, separated by commas.", shown="1,10,100, up to -n")
+    ] = None,
     temperature: Annotated[str, TEMPERATURE, "Temperatures, separated by commas."] = "0.2",
     solutions: Annotated[
         Path | None,
@@ -455,7 +465,7 @@ def humaneval(
     **flags: Unpack[ScoreFlags],
 ) -> None:
     """Measure how often a model's code passes the checks of HumanEval, or of your own problems."""
-    wanted = _read_list("-k", ks, int, 1)
+    wanted = None if ks is None else _read_list("-k", ks, int, 1)
     temperatures = _read_list("--temperature", temperature, float, 0)
     if solutions is not None and model is not None:
         raise InputError(

@@ -67,6 +67,8 @@ def show_comparison(report: Mapping[str, Any]) -> None:
     """Print a report, and its warnings on standard error."""
     out = open_output()
     out.print(f"{report['solved']} of {report['tasks']} tasks solved in every way.")
+    for name, made in report["makers"].items():
+        out.say(f"{name}: {made}")
     for pair in report["comparisons"]:
         first, second = (report["titles"][way] for way in pair["pair"])
         out.print()
@@ -109,37 +111,40 @@ def _list_shares(pair: Mapping[str, Any]) -> Iterable[Sequence[str]]:
     read = sum(pair["counts"][name] for name in _COLUMNS)
     yield f"here, {pair['judge']}", *(_write_percent(pair["shares"][name]) for name in _COLUMNS), f"{read}"
     yield "  95 % interval", *(_write_ends(pair["shares"][name]) for name in _COLUMNS), ""
-    if pair["counts"]["unreadable"]:
-        unread = pair["counts"]["unreadable"]
-        yield (
-            "  unreadable as draws",
-            *(f"{100 * pair['as_draws'][name]:.1f}" for name in _COLUMNS),
-            f"{read + unread}",
-        )
 
 
 def _describe(pair: Mapping[str, Any], first: str, second: str) -> Iterable[str]:
-    win_rate = _write_rate(pair["shares"]["win_rate"])
-    yield f"win rate {win_rate}, at equal lengths {_write_rate(pair['length_controlled'])}"
-    yield (
-        f"the same verdict in both orders {_write_rate(pair['consistent'])}, "
-        f"another winner {_write_rate(pair['flips'])}, "
-        f"for the answer shown first {_write_rate(pair['first_seat'])}"
+    """Yield what else the verdicts say; what is not known is left out."""
+    yield from _join(
+        ("win rate", pair["shares"]["win_rate"]), ("at equal lengths", pair["length_controlled"])
     )
-    lengths = pair["lengths"]
-    yield (
-        f"mean length {lengths[0]:,.0f} ({first}) and {lengths[1]:,.0f} characters ({second}); "
-        f"the longer one wins {_write_rate(pair['longer_wins'])}"
+    if pair["bounds"]:
+        low, high = (100 * pair["bounds"][end] for end in ("low", "high"))
+        unread = write_count(pair["counts"]["unreadable"], "task")
+        yield f"{unread} cannot be read: the win rate is {low:.1f} % if all were lost, and {high:.1f} % if all were won"
+    yield from _join(
+        ("the same verdict in both orders", pair["consistent"]),
+        ("another winner", pair["flips"]),
+        ("for the answer shown first", pair["first_seat"]),
     )
+    lengths = f"{pair['lengths'][0]:,.0f} ({first}) and {pair['lengths'][1]:,.0f} characters ({second})"
+    yield "; ".join([f"mean length {lengths}", *_join(("the longer one wins", pair["longer_wins"]))])
     draws = pair["draws"]
     yield (
         f"draws: {draws['good']} with both good, {draws['bad']} with both bad, {draws['middling']} between; "
         f"{pair['unreadable']} of {pair['replies']} replies cannot be read"
     )
-    needed = pair["tasks_needed"]
-    yield f"sign test p = {pair['p_value']:.3g}" + (
-        f"; {needed:,} tasks would show such a difference with power 0.8" if needed else ""
-    )
+    read = sum(pair["counts"][name] for name in _COLUMNS)
+    smallest = pair["smallest_difference"]
+    found = f"differences of {100 * smallest:.0f} points and more" if smallest else "no difference"
+    yield f"sign test p = {pair['p_value']:.3g}; {write_count(read, 'task')} can show {found} (power 0.8)"
+
+
+def _join(*rates: tuple[str, Mapping[str, Any]]) -> Iterable[str]:
+    """Yield one line of those rates that are known; nothing if none is."""
+    known = [f"{name} {_write_rate(of)}" for name, of in rates if of["value"] is not None]
+    if known:
+        yield ", ".join(known)
 
 
 # Stages of a training: exact answers, and judged pairs in the layout of the paper's table 2.
@@ -236,7 +241,8 @@ def _list_cells(row: Mapping[str, Any]) -> Sequence[str]:
 
 def show_score(score: Score, verdicts: Path) -> None:
     """Print a score: pass@k with intervals, and the kinds of failures."""
-    print(f"{write_count(score.problems, 'problem')}, {write_count(score.samples, 'sample')}")
+    part = f"{score.problems} of {score.whole} problems (a part)" if score.problems < score.whole else ""
+    print(f"{part or write_count(score.problems, 'problem')}, {write_count(score.samples, 'sample')}")
     for estimate in score.passes:
         print(_write_pass(estimate))
     for name, passes in score.by_temperature.items():
@@ -247,6 +253,8 @@ def show_score(score: Score, verdicts: Path) -> None:
     if score.left_out:
         named = ", ".join(f"pass@{k}" for k in score.left_out)
         say(f"{named}: not estimated, since a problem has fewer samples than k.")
+    if score.cut:
+        say(f"{write_count(score.cut, 'sample')} cut at the longest length; --reply-length raises it.")
     if score.missing:
         say(
             f"{write_count(score.missing, 'sample')} missing: the same command resumes; --retry-failed asks again."
