@@ -153,7 +153,9 @@ async def test_a_run_of_another_person_gets_no_key_and_nothing_leaves_this_compu
     places: Places,
 ) -> None:
     away = "http://models.example:8000/v1"
-    assert (await places.run(*MAKE, "--model", "openai:m", "--base-url", away, "--timeout", "0.01"))[0] == 1
+    assert (
+        await places.run(*MAKE, "--model", "openai:m", "--base-url", away, "--set", "endpoint.timeout=0.01")
+    )[0] == 1
     await make_run(places.folder / "run.db", [session("009_001_001")])
     for command in (COMMANDS["a comparison"], COMMANDS["a judge of findings"], COMMANDS["extraction"]):
         code, *asked_at, said = await places.count(*command)
