@@ -51,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     data = tempfile.mkdtemp(prefix="bactrian-data-", dir=os.environ.get(TEMPORARY))
     os.environ["BACTRIAN_DATA"] = data
     os.environ["XDG_DATA_HOME"] = data  # for commands without the variables of this program
+    os.environ["XDG_STATE_HOME"] = data
     os.environ["HF_DATASETS_OFFLINE"] = "1"  # read once, by whichever test imports the library first
     cache_bytecode()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -219,14 +219,22 @@ class Critic:
             InputError: a number is below 1, or the search does not fit.
         """
         if min(self.proposals, self.rounds) < 1 or self.proposals > 100:
-            raise InputError("A critic has 1 to 100 proposals and at least one round.", option="critic")
+            raise InputError(
+                "A critic has 1 to 100 proposals and at least one round.",
+                option="critic",
+                next="Give numbers within these limits.",
+            )
         width, depth = 1, 1
         if self.search is not None:
             try:
                 width, depth = read_search(self.search)
             except ValueError as error:
                 message = str(error)
-                raise InputError(f"{message[:1].upper()}{message[1:]}.", option="critic.search") from error
+                raise InputError(
+                    f"{message[:1].upper()}{message[1:]}.",
+                    option="critic.search",
+                    next="Write beam:WIDTHxDEPTH, as in beam:2x3.",
+                ) from error
             if (width, depth) != (1, 1) and self.rounds > 1:
                 raise InputError(
                     "A search has one round of proposals a turn.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from bactrian.store import open_store
 from tests.helpers.command import LINES, Command, bactrian, clean_environment, events
+from tests.helpers.endpoint import Endpoint
 from tests.helpers.runs import make_run, session
 
 TWELVE = ("--limit", "12", "--set", "task.count=3", "--concurrency", "2", "--seed", "5")
@@ -58,6 +60,30 @@ def test_no_keep_keeps_nothing(tmp_path: Path, data: dict[str, Any]) -> None:
     done = bactrian(*play(tmp_path, "--no-keep"), cwd=tmp_path, **data)
     assert done.returncode == 0
     assert not (tmp_path / "data").exists()
+
+
+async def test_a_failure_with_no_keep_does_not_say_that_data_is_stored(
+    tmp_path: Path, data: dict[str, Any]
+) -> None:
+    async with Endpoint(["no JSON"]) as endpoint:
+        words = (
+            "play",
+            "Tea",
+            "--model",
+            "openai:any",
+            "--base-url",
+            endpoint.url,
+            "--no-specify",
+            "--no-keep",
+        )
+        done = await asyncio.to_thread(
+            bactrian, *words, "--protocol", "enforced", cwd=tmp_path, OPENAI_API_KEY="sk-1", **data
+        )
+    assert done.returncode == 1
+    assert "Nothing was stored, as --no-keep asks." in done.stderr
+    assert "it is not JSON" in done.stderr
+    assert "validation error" not in done.stderr
+    assert "saved" not in done.stderr
 
 
 @pytest.mark.system

@@ -319,6 +319,8 @@ async def test_a_reply_that_breaks_its_form_is_a_bad_reply(text: str) -> None:
         with pytest.raises(BadReply, match="does not follow the response format 'solution'") as caught:
             await model.reply(Request(ASK.messages, response_format=FORM))
     assert caught.value.sample == text.encode()
+    assert "validation error" not in str(caught.value)
+    assert "pydantic" not in str(caught.value)
 
 
 async def test_a_form_cut_short_is_a_bad_reply_that_names_max_tokens() -> None:

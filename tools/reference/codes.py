@@ -37,7 +37,8 @@ _CODES = {
 _VARIABLES = {
     "BACTRIAN_CACHE": "folder of the built-in model's weights",
     "BACTRIAN_CONFIG": "folder of your own `providers.toml`",
-    "BACTRIAN_DATA": "folder in which `play` keeps sessions, and in which `bactrian runs` looks",
+    "BACTRIAN_DATA": "folder in which `play` keeps sessions, and in which `bactrian runs` looks; it also has the list of "
+    "recent runs, which is otherwise in the user's folder for states (`XDG_STATE_HOME`)",
     "BACTRIAN_DEBUG": "any text: errors show their traceback (`--debug`)",
     "BACTRIAN_TIER": "the tier of the [sandbox](../sandbox.md) in which commands run code, such as `podman:python:3.12-slim`",
     "EDITOR": "editor in which a person edits a proposal (`--critic human`)",

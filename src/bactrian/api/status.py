@@ -27,7 +27,15 @@ from bactrian.runs.facts import RunFacts, read_facts
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import Proportion
-from bactrian.store import RunStore, find_data_folder, find_runs, is_locked, name_run, open_store
+from bactrian.store import (
+    RunStore,
+    find_data_folder,
+    find_runs,
+    is_locked,
+    list_recent_runs,
+    name_run,
+    open_store,
+)
 
 WRITTEN = "being written"
 """The state of a run that a process writes."""
@@ -351,9 +359,11 @@ class RunSummary:
 
 
 async def list_runs(folders: Iterable[Path] = ()) -> list[RunSummary]:
-    """Return the runs in ``folders``, by default the data folder and the working folder; the newest first."""
-    folders = tuple(folders) or (find_data_folder(), Path())
-    paths = {path.resolve(): path for folder in folders for path in find_runs(folder)}
+    """Return the runs in ``folders``, the newest first; by default in the data folder and here, and recent ones."""
+    folders = tuple(folders)
+    recent = () if folders else list_recent_runs()
+    listed = [run for folder in folders or (find_data_folder(), Path()) for run in find_runs(folder)]
+    paths = {path.resolve(): path for path in (*recent, *listed)}
     runs = [await _summarize(path) for path in paths.values()]
     return sorted(runs, key=lambda run: -run.changed)
 

@@ -51,7 +51,7 @@ from bactrian.roleplay.society import SocietyRun, play_one_society
 from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.runs.facts import count_endings
 from bactrian.runs.forecast import Forecast, forecast_run
-from bactrian.store import RunStore, find_run, open_store
+from bactrian.store import RunStore, find_run, open_store, remember_run
 from bactrian.tables import tables
 
 if TYPE_CHECKING:
@@ -521,6 +521,7 @@ def open_run(path: str | Path) -> Run:
     """
     run = Run(find_run(path))
     run._read(RunStore.recipe)  # pyright: ignore[reportPrivateUsage]  opening the run checks it
+    remember_run(run.path)
     return run
 
 

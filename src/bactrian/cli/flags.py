@@ -53,9 +53,12 @@ class FieldsOf:
 
 def find_run_file(path: Path) -> Path:
     """Return the run that an argument names: a file, or a name in the data folder."""
-    from bactrian.store import find_run
+    from bactrian.store import find_run, remember_run
 
-    return find_run(path)
+    run = find_run(path)
+    if run.is_file():
+        remember_run(run)
+    return run
 
 
 def find_run_files(paths: list[Path] | None) -> list[Path]:

@@ -543,7 +543,11 @@ async def write_dilemma(solutions: Path, path: Path) -> int:
                     "solution_extraction": texts["extraction"],
                 }
     if not rows:
-        raise InputError("No task has both an extracted solution and a single answer.", where=str(solutions))
+        raise InputError(
+            "No task has both an extracted solution and a single answer.",
+            where=str(solutions),
+            next="Run the same command again with retry_failed=True, or draw more tasks.",
+        )
     with (
         write_atomically(path) as folder,
         zipfile.ZipFile(folder / path.name, "w", zipfile.ZIP_DEFLATED) as archive,

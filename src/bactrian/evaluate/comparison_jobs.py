@@ -295,7 +295,11 @@ def limit_reply(model: Model, longest: int | None, small: int) -> int | None:
 async def _find_session(run: RunStore, session_id: str) -> Session:
     session = await run.session(session_id)
     if session is None:
-        raise InputError(f"Session {session_id} is not there.", where=str(run.path))
+        raise InputError(
+            f"Session {session_id} is not there.",
+            where=str(run.path),
+            next="Give a run that has it, or other ids.",
+        )
     return session
 
 
@@ -393,7 +397,11 @@ class VerdictPlayer(QuestionPlayer):
         pair = split_pair(job.values["pair"])
         texts = read_solutions(solved)
         if not texts.keys() >= set(pair):
-            raise InputError(f"A solution of task {solved.id} is missing.", where=str(self._source.path))
+            raise InputError(
+                f"A solution of task {solved.id} is missing.",
+                where=str(self._source.path),
+                next="Extract the solutions again.",
+            )
         shown = [shorten_solution(texts[way], self._longest) for way in pair]
         seed = self._context.seeds.find_job(job.number)
         sampling = apply_parameters(Sampling(0.0, max_tokens=self._max_tokens, seed=seed), self._parameters)

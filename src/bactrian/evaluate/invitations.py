@@ -101,7 +101,9 @@ def name_voters(count: int) -> list[str]:
 def _check_name(name: str) -> str:
     voter = " ".join(clean_text(name).split())
     if not 0 < len(voter) <= _LONGEST_NAME:
-        raise InputError("A voter's name has 1 to 64 characters.", where=name[:80])
+        raise InputError(
+            "A voter's name has 1 to 64 characters.", where=name[:80], next="Give a shorter name."
+        )
     if "@" in voter:
         raise InputError(
             f"{voter!r} looks like an address; votes carry only a pseudonym.",

@@ -189,6 +189,7 @@ def read_task_file(path: Path, sessions: Sequence[str]) -> list[str]:
             raise InputError(
                 f"{name!r} is not a conversation of the run that has ended.{suggest_name(name, sessions)}",
                 where=str(path),
+                next="`bactrian show RUN` lists the conversations.",
             )
     return names
 

@@ -178,7 +178,9 @@ async def cast_vote(
     if choice not in PREFERENCES:
         raise InputError(f"{choice!r} is not a vote.", next=f"One of {', '.join(PREFERENCES)}.")
     if not voter.strip() or len(voter) > _LONGEST_NAME:
-        raise InputError("A voter's name has 1 to 64 characters.", where=voter[:80])
+        raise InputError(
+            "A voter's name has 1 to 64 characters.", where=voter[:80], next="Give a shorter name."
+        )
     vote = Vote(
         shown.session,
         shown.pair,

@@ -185,7 +185,11 @@ async def write_bundle(
     folder = _check_folder(folder)
     list_filter = replace(ListFilter.read(QueryParams(query.removeprefix("?"))), after="")
     if list_filter.mark == "red-team":
-        raise InputError("Conversations that were made to study misuse are not copied.", option="mark")
+        raise InputError(
+            "Conversations that were made to study misuse are not copied.",
+            option="mark",
+            next="Leave them out with a filter, or copy another run.",
+        )
     async with open_library(paths) as library:
         await _wait_for_index(library, tell)
         if library.list_sessions(ListFilter(mark="red-team")).count():

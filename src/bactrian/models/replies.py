@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, TypeGuard
 
+from pydantic import ValidationError
+
 from bactrian.errors import BadReply, CutShort, ModelError, NotAnEndpoint
 from bactrian.models.faults import decode_json, explain_body, is_array, is_object
 from bactrian.models.http_response import EventReader, Response
@@ -225,6 +227,22 @@ def read_models(body: bytes) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str))
 
 
+def explain_misfit(error: ValueError) -> str:
+    """Return in words what is wrong with a reply that its response format cannot read."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = ".".join(map(str, problem["loc"]))
+    match problem["type"]:
+        case "json_invalid":
+            return "it is not JSON"
+        case "missing":
+            return f"the field {field!r} is missing"
+        case _:
+            what = problem["msg"].removeprefix("Value error, ")
+            return f"{f'the field {field!r}: ' if field else ''}{what[:1].lower()}{what[1:]}"
+
+
 def apply_response_format(choice: ReplyChoice, form: ResponseFormat) -> ReplyChoice:
     """Convert the JSON of a choice that follows ``form`` to the protocol's text.
 
@@ -245,7 +263,7 @@ def apply_response_format(choice: ReplyChoice, form: ResponseFormat) -> ReplyCho
         text = form.read(choice.text)
     except ValueError as error:
         raise BadReply(
-            f"The reply does not follow the response format {form.name!r}: {error}",
+            f"The reply does not follow the response format {form.name!r}: {explain_misfit(error)}.",
             next="Use an endpoint that enforces JSON schemas, or the free protocol.",
             sample=choice.text.encode(),
         ) from error

@@ -32,7 +32,7 @@ MAX_WAIT = 600.0  # Seconds that an endpoint may ask to wait, unless the user sa
 # Times the longest wait that a request may take, all waits and attempts together: half an hour by default. `--max-wait`
 # is the only setting of patience.
 PATIENCE = 3
-_RESUME = "All data so far is saved: run the same command again to continue."
+_RESUME = "Then run the same command again: what is stored is not asked for anew."
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,7 +209,11 @@ def _read_signature(function: _Any) -> tuple[TypeAdapter[dict[str, Any]], dict[s
     except (PydanticUserError, NameError, TypeError) as error:
         unknown = isinstance(error, NameError | TypeError)
         what = "cannot be used" if unknown else "is not JSON"
-        raise InputError(f"A type in its signature {what}: {_first_line(error)}", where=where) from error
+        raise InputError(
+            f"A type in its signature {what}: {_first_line(error)}",
+            where=where,
+            next="Use types that JSON has, such as str, int, list and dict.",
+        ) from error
     # First the properties: an endpoint's cache of prompts contains this text, in this order.
     return adapter, {"properties": {}, **schema}
 

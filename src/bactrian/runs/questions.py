@@ -263,7 +263,9 @@ class TranslatePlayer(QuestionPlayer):
         original = await self._source.session(job.values["source"])
         if original is None:
             raise InputError(
-                f"Session {job.values['source']} is no longer there.", where=str(self._source.path)
+                f"Session {job.values['source']} is no longer there.",
+                where=str(self._source.path),
+                next="Give the run as it was when the translation began.",
             )
         spec, language = self._spec, job.values["language"]
         provenance = make_provenance(self._plan, self._context, spec, "translator", job.number, spec.system)

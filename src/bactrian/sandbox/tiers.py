@@ -195,7 +195,9 @@ def read_tier(name: str) -> ContainerTier | CommandTier | None:
             try:
                 command = shlex.split(rest)
             except ValueError as error:
-                raise InputError(f"The command cannot be read: {error}.", option="tier") from error
+                raise InputError(
+                    f"The command cannot be read: {error}.", option="tier", next="Check its quotes."
+                ) from error
             if not command:
                 raise InputError(
                     "A remote sandbox needs a command.",

@@ -115,7 +115,11 @@ def check_file(path: Path, *, create: bool) -> None:
         with path.open("rb") as file:
             header = file.read(100)
     except OSError as error:
-        raise InputError(f"The run cannot be read: {error.strerror}.", where=where) from error
+        raise InputError(
+            f"The run cannot be read: {error.strerror}.",
+            where=where,
+            next="Check its permissions and the disk.",
+        ) from error
     is_database = len(header) == 100 and header.startswith(SQLITE_HEADER)
     raise InputError(
         "This is a database of another program." if is_database else "This file is not a run.",
@@ -162,13 +166,19 @@ def _read_schema(connection: sqlite3.Connection) -> int:
     return connection.execute("SELECT max(number) FROM migrations").fetchone()[0] or 0
 
 
+_CHANGE_VERSION = {
+    True: "A later version of bactrian made it: install that one, as with pip install --upgrade bactrian.",
+    False: "An earlier version of bactrian made it. `bactrian resume` opens it for writing, which converts it.",
+}
+
+
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     have = _read_schema(connection)
     if have != SCHEMA:
         raise StoreError(
             f"The run has schema {have}; this version of bactrian reads schema {SCHEMA}.",
             where=str(path),
-            next="Another version of bactrian made it: open it with that one, or with a newer bactrian.",
+            next=_CHANGE_VERSION[have > SCHEMA],
         )
 
 
@@ -391,4 +401,9 @@ def explain_error(error: BaseException, path: Path, *, needed: int = 0) -> Bactr
                 next=f"Recover the readable data: bactrian recover {where} --out NEW.db",
             )
         case _:
-            return StoreError(f"The run cannot be used: {error}.", where=where, next=kept)
+            return StoreError(
+                f"The run cannot be used: {error}.",
+                where=where,
+                next=f"{kept} Check the disk, its quota and the limit of a file's size (ulimit -f), then run the same "
+                "command.",
+            )

@@ -67,7 +67,10 @@ def explore(
         if show:
             webbrowser.open(options.write_address(options.once))
 
-    run_async(run_server(paths, options, tell), resume="The runs are as they were.")
+    run_async(
+        run_server(paths, options, tell),
+        resume="All that you made here is stored." if edit else "The runs are as they were.",
+    )
 
 
 def _write_copy(paths: Sequence[Path], folder: Path, query: str, limit: int) -> NoReturn:

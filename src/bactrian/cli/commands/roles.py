@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import shlex
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import asdict
@@ -71,7 +72,11 @@ def read_experts(path: Path) -> list[SuggestedRole]:
             for row in values
         ]
     except OSError as error:
-        raise InputError(f"The roles cannot be read: {error.strerror}.", where=where) from error
+        raise InputError(
+            f"The roles cannot be read: {error.strerror}.",
+            where=where,
+            next=f"Make the file: bactrian roles TASK --json > {shlex.quote(where)}",
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             "This file does not contain roles.",

@@ -30,7 +30,9 @@ _ENDINGS = 3  # Endings that a line names
 def runs(
     folders: Annotated[
         list[Path] | None,
-        Argument(metavar="[FOLDER]...", help="Folders. Default: the data folder and this one."),
+        Argument(
+            metavar="[FOLDER]...", help="Folders. Default: the data folder, this one, and runs used lately."
+        ),
     ] = None,
     json: Annotated[bool, JSON, "Write one JSON object a line."] = False,
 ) -> None:
@@ -45,7 +47,7 @@ async def _list_runs(folders: list[Path], *, json: bool) -> int:
             print(to_json(run.describe()))
         return 0
     if not runs:
-        where = ", ".join(map(str, folders)) or f"{find_data_folder()} or here"
+        where = ", ".join(map(str, folders)) or f"{find_data_folder()} or here, and none was used lately"
         open_progress().say(f"There is no run in {where}. `bactrian play` makes one.")
         return 0
     console = open_output()

@@ -94,7 +94,11 @@ def _read_program(path: Path) -> str:
     with path.open("rb") as file:
         data = file.read(_LARGEST + 1)
     if len(data) > _LARGEST:
-        raise InputError(f"The program is larger than {_LARGEST:,} bytes.", where=str(path))
+        raise InputError(
+            f"The program is larger than {_LARGEST:,} bytes.",
+            where=str(path),
+            next="Give a smaller file, which reads its data from others.",
+        )
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -144,7 +144,9 @@ def ask_consent(role: str, outside: Sequence[str], *, yes: bool) -> None:
     import click
 
     if not click.confirm(to_printable(question), err=True):
-        raise InputError("No code was run.", where="--embodied")
+        raise InputError(
+            "No code was run.", where="--embodied", next="Answer y, or give --yes, to let it run."
+        )
 
 
 def _ready(waiting: asyncio.Future[None]) -> None:

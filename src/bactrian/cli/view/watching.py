@@ -17,7 +17,7 @@ from bactrian.cli.run_async import StopControl
 from bactrian.cli.terminal.console import open_progress
 from bactrian.cli.terminal.keyboard import add_person
 from bactrian.cli.view.conversation_view import ConversationView
-from bactrian.errors import BudgetReached, InputError
+from bactrian.errors import BudgetReached, InputError, ModelError
 from bactrian.files.atomic import check_target, write_atomically
 from bactrian.models.budget import UsageMeter
 from bactrian.models.open import ModelOptions
@@ -150,9 +150,14 @@ class PlayKeeper:
 
     @asynccontextmanager
     async def _name_next_command(self) -> AsyncGenerator[None]:
-        """Add the command that resumes this session to errors of the budget."""
+        """Add what is stored, and the command that resumes it, to errors of the budget and of the endpoint."""
         try:
             yield
+        except ModelError as error:
+            if not error.endpoint_wide and self._run is not None:
+                raise
+            action = f"{error.next or ''} {self}".strip()
+            raise ModelError(error.what, where=error.where, next=action) from error
         except BudgetReached as error:
             kept = self._run is not None and self._session
             again = f"{self._resume} --budget USD" if kept else ""
@@ -250,7 +255,7 @@ class PlayKeeper:
         if self._flags.run_file is not None:
             return "All turns are stored: run the same command again to resume."
         if self._run is None or not self._session:
-            return "Nothing was stored."
+            return "Nothing was stored, as --no-keep asks." if not self._flags.keep else "Nothing was stored."
         return f"All turns are stored. To resume: {self._resume}"
 
 

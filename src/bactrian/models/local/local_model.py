@@ -30,7 +30,7 @@ from bactrian.models.model import (
     ResponseFormat,
     find_reply_length,
 )
-from bactrian.models.replies import Speech
+from bactrian.models.replies import Speech, explain_misfit
 from bactrian.models.text_tools import add_tools_as_text
 from bactrian.protocol.thoughts import split_thought
 from bactrian.records.text import Text, clean_text
@@ -274,7 +274,11 @@ class LocalModel:
             except ValueError as error:
                 raise BadReply(
                     f"The reply does not follow the response format {form.name}"
-                    + (": it was cut off at max_tokens." if finish == "length" else "."),
+                    + (
+                        ": it was cut off at max_tokens."
+                        if finish == "length"
+                        else f": {explain_misfit(error)}."
+                    ),
                     where=self.name,
                     next="Allow longer replies.",
                     sample=text.encode(),
