@@ -32,7 +32,7 @@ from bactrian.store import (
     find_data_folder,
     find_runs,
     is_locked,
-    list_recent_runs,
+    is_run,
     name_run,
     open_store,
 )
@@ -361,7 +361,7 @@ class RunSummary:
 async def list_runs(folders: Iterable[Path] = ()) -> list[RunSummary]:
     """Return the runs in ``folders``, the newest first; by default in the data folder and here, and recent ones."""
     folders = tuple(folders)
-    recent = () if folders else list_recent_runs()
+    recent = () if folders else filter(is_run, list_recent_runs())
     listed = [run for folder in folders or (find_data_folder(), Path()) for run in find_runs(folder)]
     paths = {path.resolve(): path for path in (*recent, *listed)}
     runs = [await _summarize(path) for path in paths.values()]

@@ -38,6 +38,7 @@ from bactrian.api.status import (
 )
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.export.format import Format
+from bactrian.files.recent_runs import add_recent_run
 from bactrian.ingest.importer import ImportReport, find_chats, find_form
 from bactrian.ingest.importer import import_chats as store_chats
 from bactrian.ingest.parsed import Found, Origin
@@ -51,7 +52,7 @@ from bactrian.roleplay.society import SocietyRun, play_one_society
 from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.runs.facts import count_endings
 from bactrian.runs.forecast import Forecast, forecast_run
-from bactrian.store import RunStore, find_run, open_store, remember_run
+from bactrian.store import RunStore, find_run, open_store
 from bactrian.tables import tables
 
 if TYPE_CHECKING:
@@ -521,7 +522,7 @@ def open_run(path: str | Path) -> Run:
     """
     run = Run(find_run(path))
     run._read(RunStore.recipe)  # pyright: ignore[reportPrivateUsage]  opening the run checks it
-    remember_run(run.path)
+    add_recent_run(run.path)
     return run
 
 

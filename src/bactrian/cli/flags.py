@@ -53,11 +53,12 @@ class FieldsOf:
 
 def find_run_file(path: Path) -> Path:
     """Return the run that an argument names: a file, or a name in the data folder."""
-    from bactrian.store import find_run, remember_run
+    from bactrian.files.recent_runs import add_recent_run
+    from bactrian.store import find_run
 
     run = find_run(path)
     if run.is_file():
-        remember_run(run)
+        add_recent_run(run)
     return run
 
 

@@ -6,10 +6,8 @@ from bactrian.store.locations import (
     find_run,
     find_runs,
     list_play_files,
-    list_recent_runs,
     list_run_files,
     name_run,
-    remember_run,
 )
 from bactrian.store.lock import is_locked
 from bactrian.store.store import Rows, RunStore, open_kept_run, open_store, read_making
@@ -23,11 +21,9 @@ __all__ = [
     "is_locked",
     "is_run",
     "list_play_files",
-    "list_recent_runs",
     "list_run_files",
     "name_run",
     "open_kept_run",
     "open_store",
     "read_making",
-    "remember_run",
 ]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from platformdirs import user_data_dir, user_state_dir
+from platformdirs import user_data_dir
 
 from bactrian.records.text import to_file_name
 from bactrian.store.database import is_run
@@ -18,9 +15,6 @@ PLAYS = "plays"
 """The name of the runs in which ``play`` keeps its sessions: ``plays.db``, ``plays-2.db`` and so on."""
 _MOST = 1000
 """Plays at the same time."""
-_RECENT = "recent-runs.jsonl"
-_RECENT_SIZE = 16 * 1024  # Bytes of the list of recent runs from which it is shortened
-_MOST_RECENT = 100
 _COMPANIONS = ("-wal", "-shm", "-journal", ".lock", ".explore")
 
 
@@ -36,69 +30,6 @@ def find_run(name: str | Path) -> Path:
         return path
     kept = find_data_folder() / path
     return next((run for run in (kept, kept.with_name(f"{kept.name}.db")) if run.is_file()), path)
-
-
-def _find_recent_file() -> Path:
-    return Path(os.environ.get("BACTRIAN_DATA") or user_state_dir("bactrian")) / _RECENT
-
-
-def remember_run(path: Path) -> None:
-    """Note that the run at ``path`` is used, for :func:`list_recent_runs`: its path, and nothing else.
-
-    A line is appended, which several processes can do at the same time. Where that is impossible, nothing is noted.
-    """
-    file, path = _find_recent_file(), path.absolute()
-    line = _write_line(path)
-    with suppress(OSError, ValueError):
-        if path.parent == find_data_folder().absolute() or _read_end(file, len(line)) == line:
-            return
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if file.is_file() and file.stat().st_size > _RECENT_SIZE:
-            _shorten(file)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(file, flags, 0o600)
-        try:
-            os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
-
-
-def list_recent_runs() -> list[Path]:
-    """Return the runs that were used last and still exist, the latest first."""
-    with suppress(OSError):
-        return [path for path in _read_recent(_find_recent_file())[:_MOST_RECENT] if is_run(path)]
-    return []
-
-
-def _read_recent(file: Path) -> list[Path]:
-    """Return the paths in the list, the latest first; lines that are none are left out."""
-    paths: dict[Path, None] = {}
-    for line in reversed(_read_end(file, 2 * _RECENT_SIZE).splitlines()):
-        with suppress(ValueError):
-            path: object = json.loads(line)
-            if isinstance(path, str) and path.isprintable() and Path(path).is_absolute():
-                paths[Path(path)] = None
-    return list(paths)
-
-
-def _read_end(file: Path, size: int) -> bytes:
-    if not file.is_file():
-        return b""
-    with file.open("rb") as opened:
-        opened.seek(max(0, file.stat().st_size - size))
-        return opened.read()
-
-
-def _shorten(file: Path) -> None:
-    """Leave the latest runs in the list."""
-    # A file of this kind is readable by its owner only.
-    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as new:
-        new.writelines(map(_write_line, reversed(_read_recent(file)[:_MOST_RECENT])))
-    Path(new.name).replace(file)
-
-
-def _write_line(path: Path) -> bytes:
-    return f"{json.dumps(str(path))}\n".encode()
 
 
 def name_files_folder(run: Path, session: str) -> Path:

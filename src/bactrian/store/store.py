@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic_core import from_json
 
 from bactrian.errors import BactrianError, BactrianWarning, RunInUse, StoreError
+from bactrian.files.recent_runs import add_recent_run
 from bactrian.records.run import (
     Call,
     Command,
@@ -38,7 +39,7 @@ from bactrian.store.database import (
     open_for_reading,
 )
 from bactrian.store.filesystem import follow_link
-from bactrian.store.locations import list_play_files, remember_run
+from bactrian.store.locations import list_play_files
 from bactrian.store.lock import lock_run
 from bactrian.store.queries import (
     SELECT_SESSIONS,
@@ -492,7 +493,7 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
     with lock_run(path) as lock:
         connection = await asyncio.to_thread(connect, path)
         lock.guard_run()
-        remember_run(path)
+        add_recent_run(path)
         writer = Writer(connection, path, lock.check)
         connections = Connections(path)
         try:

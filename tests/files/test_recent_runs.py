@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import bactrian as bt
-from bactrian.store import list_recent_runs, remember_run
+from bactrian.api.status import list_runs
+from bactrian.files.recent_runs import add_recent_run, list_recent_runs
 from tests.helpers.command import bactrian
 
 SCRIPT = ["Instruction: Name a tea.\nInput: None", "Solution: Sencha."]
@@ -56,19 +58,19 @@ def test_what_is_gone_or_broken_in_the_list_is_left_out(tmp_path: Path, state: P
     gone.unlink()
     with state.open("ab") as file:
         file.write(b'\xff\n{"a": 1}\n[\n"relative.db"\n"/etc/passwd"\n"a\\u0000b"\n"/half')
-    assert list_recent_runs() == [run]
-    remember_run(run)
-    assert list_recent_runs() == [run]
+    assert [summary.run for summary in asyncio.run(list_runs())] == [run]
+    add_recent_run(run)
+    assert [summary.run for summary in asyncio.run(list_runs())] == [run]
 
 
 def test_the_list_stays_short_and_keeps_the_latest(tmp_path: Path, state: Path) -> None:
     run = play(tmp_path / "a.db")
     for number in range(400):
-        remember_run(tmp_path / f"{'x' * 60}-{number}.db")
-    remember_run(run)
+        add_recent_run(tmp_path / f"{'x' * 60}-{number}.db")
+    add_recent_run(run)
     assert state.stat().st_size < 20_000
     assert stat.S_IMODE(state.stat().st_mode) == 0o600
-    assert list_recent_runs() == [run]
+    assert list_recent_runs()[0] == run
     assert [path.name for path in state.parent.iterdir()] == [state.name]
 
 
@@ -76,7 +78,7 @@ def test_runs_that_are_noted_at_the_same_time_are_all_found(tmp_path: Path, stat
     runs = [play(tmp_path / f"{name}.db") for name in "abcd"]
     state.unlink()
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(remember_run, runs * 25))
+        list(pool.map(add_recent_run, runs * 25))
     assert {*list_recent_runs()} == {*runs}
 
 
