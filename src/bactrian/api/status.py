@@ -21,6 +21,7 @@ from bactrian.api.resumption import (
     write_resume_command,
 )
 from bactrian.errors import BactrianError
+from bactrian.files.recent_runs import list_recent_runs
 from bactrian.records.text import show, to_printable, write_count
 from bactrian.records.turn import Usage
 from bactrian.runs.facts import RunFacts, read_facts
