@@ -26,7 +26,7 @@ from bactrian.explore.session_findings import (
     read_known,
     search_sessions,
 )
-from bactrian.explore.session_lists import ListFilter, Listing
+from bactrian.explore.session_lists import IndexStages, ListFilter, Listing
 from bactrian.records.run import Finding, Mark
 from bactrian.store import RunStore, open_store
 from tests.helpers.explorer import RunningExplorer, explore
@@ -52,7 +52,7 @@ def list_index_processes(explorer: int) -> list[str]:
 def build(store: RunStore, run: int = 1) -> Generator[IndexBuilder]:
     """The builder of ``store``, whose run has this number in the index."""
     with write_index(prepare_index(), [run]) as connection:
-        yield IndexBuilder(store, connection, run, lambda _: None)
+        yield IndexBuilder(store, connection, run)
 
 
 async def fill(builder: IndexBuilder) -> None:
@@ -255,7 +255,7 @@ async def test_a_list_over_several_runs_is_one_and_knows_no_other_runs_of_the_in
     everything = Listing(prepare_index(), runs, ListFilter())
     last = (numbers["a"] << 32) + 40
     assert everything.find_neighbours(last) == (("a", "s38"), ("c", "s00"))
-    assert everything.count_stages() == (80, 0, 80)
+    assert everything.count_stages() == IndexStages(80, 80, 0, None)
     assert [count for _, count in everything.count_values("ending")] == [80]
     assert list_pages({numbers["b"]: "b"}, ListFilter(q="dial")) == [("b", session_id) for session_id in ids]
 
@@ -279,7 +279,7 @@ async def test_texts_are_read_again_when_most_of_the_index_is_of_forgotten_runs(
     await index_sessions(tmp_path, "gone.db", [f"s{number}" for number in range(5)])
     (tmp_path / "gone.db").unlink()
     assert register_run(prepare_index(), tmp_path / "kept.db", "") == kept
-    assert Listing(prepare_index(), {kept: "kept"}, ListFilter()).count_stages() == (1, 1, 1)
+    assert Listing(prepare_index(), {kept: "kept"}, ListFilter()).count_stages() == IndexStages(1, 0, 0, None)
     async with open_store(tmp_path / "kept.db", read_only=True) as store:
         with build(store, kept) as builder:
             await fill(builder)
@@ -292,7 +292,8 @@ async def test_a_second_explorer_goes_on_with_the_index_when_the_first_ends(tmp_
     number = register_run(index, run, "")
 
     async def wait(sessions: int) -> None:
-        while Listing(index, {number: "run"}, ListFilter()).count_stages() != (sessions, 0, 0):
+        complete = IndexStages(sessions, sessions, sessions, sessions)
+        while Listing(index, {number: "run"}, ListFilter()).count_stages() != complete:
             await asyncio.sleep(0.05)
 
     async with asyncio.timeout(60):
@@ -315,3 +316,19 @@ def test_a_damaged_index_is_made_anew_and_one_that_cannot_be_in_the_cache_is_bes
     assert path.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("XDG_CACHE_HOME", str(path))  # No folder can be in a file.
     assert prepare_index(tmp_path / "run.db") == tmp_path / "run.db.explore"
+
+
+async def test_a_page_says_how_much_of_a_run_is_read_until_all_is(tmp_path: Path) -> None:
+    path = await make_run(tmp_path / "run.db", [session(f"s{number:02}") for number in range(3)])
+    async with open_store(path, read_only=True) as store:
+        with build(store) as builder:
+            listing = Listing(prepare_index(), {builder.run: "run"}, ListFilter())
+            assert (
+                listing.count_stages().describe(ListFilter()) == "The conversations are being read: 0 so far."
+            )
+            await builder.refresh()
+            assert "0 of 3 so far" in listing.count_stages().describe(ListFilter())
+            await builder.step()
+            assert listing.count_stages().describe(ListFilter()) == ""
+            assert "search knows 0 of 3" in listing.count_stages().describe(ListFilter(q="dial"))
+            assert "known of 0 of 3" in listing.count_stages().describe(ListFilter(), behaviours=True)

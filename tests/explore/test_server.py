@@ -245,8 +245,8 @@ def test_two_filters_are_compared_with_the_interval_of_the_difference(explored: 
     text = explored.get("/compare?one=ending%3Drepeat_loop&two=assistant%3DPoet").text
     assert "infinite loop" in text
     # One of one against none of thirty: Newcombe's interval.
-    assert "-100.0" in text
-    assert "-100.0 to -19.8" in text
+    assert "\N{MINUS SIGN}100.0" in text
+    assert "\N{MINUS SIGN}100.0 to \N{MINUS SIGN}19.8" in text
 
 
 def test_conversations_stand_side_by_side(explored: RunningExplorer) -> None:

@@ -281,13 +281,13 @@ async def read_status(run: Path) -> RunStatus:
         left = [name for name in begun if name not in imported]
         going = next((name for name in left if is_resumable(find_command(commands, name))), None)
         resume = None if going is None else shlex.join(["bactrian", "resume", name_run(run), going])
-        state = "imported" if facts.sessions and facts.imported == facts.sessions else _name_state(len(left))
+        state = "imported" if facts.sessions and facts.imported == facts.sessions else name_state(len(left))
         return _settle(RunStatus(run, state, facts, left=len(left), budget=budget, command=resume))
     coming = await forecast_run(build_forecast_order(stored, run, limit=stored.options.get("limit")))
     return _settle(
         RunStatus(
             run,
-            _name_state(coming.sessions),
+            name_state(coming.sessions),
             facts,
             left=coming.sessions,
             recipe=stored.recipe.name,
@@ -300,7 +300,8 @@ async def read_status(run: Path) -> RunStatus:
     )
 
 
-def _name_state(left: int) -> str:
+def name_state(left: int) -> str:
+    """Return the state of a run of which ``left`` jobs or sessions are left, and which no process writes."""
     return "incomplete" if left else "complete"
 
 

@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from bactrian.analyze.behaviours import find_behaviours
 from bactrian.errors import InputError
-from bactrian.explore.layout import PARTS, find_cost, show_turns
+from bactrian.explore.layout import PARTS, show_turns
 from bactrian.explore.library import DataSet, list_kept_files
 from bactrian.explore.related import find_related, read_hearing
 from bactrian.explore.rendering import (
@@ -64,7 +64,6 @@ async def show_conversation(request: Request) -> Response:
         before, after = await asyncio.to_thread(listing.find_neighbours, facts.row)
     stage = get_explorer(request).stage
     terms, whole = read_search(listing.filter.q), _read_number(request, "whole", 0)
-    costs = [find_cost(session, turn, facts.prices.get) for turn in session.turns]
     recipe = await data_set.store.recipe() or {}
     return render_page(
         request,
@@ -87,7 +86,6 @@ async def show_conversation(request: Request) -> Response:
         files=await asyncio.to_thread(list_kept_files, data_set.run, session.id),
         related=await find_related(get_explorer(request).library, data_set, session, recipe),
         marks=await data_set.store.marks(session.id),
-        cost=None if None in costs else sum(filter(None, costs)),
     )
 
 

@@ -8,6 +8,7 @@ on from there. ``index_upkeep.py`` decides in which process.
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import time
 from collections import defaultdict
@@ -20,6 +21,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from bactrian.analyze.measure import map_parts
+from bactrian.api.status import read_status
 from bactrian.errors import BactrianError
 from bactrian.explore.library_index import (
     IMPORT_DONE,
@@ -37,10 +39,9 @@ from bactrian.explore.session_findings import SearchedSession, describe_detector
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
 from bactrian.models.budget import Price
-from bactrian.models.pricing import make_pricing
-from bactrian.records.run import Outline, SpokenText
+from bactrian.records.run import Outline, Spent, SpokenText
 from bactrian.records.session import UNFINISHED
-from bactrian.records.turn import Usage
+from bactrian.runs.facts import RunPricing, Spending, read_pricing
 from bactrian.store import RunStore, open_store
 
 _FACTS = 1000
@@ -51,6 +52,8 @@ _EVERY_ROW = 1 << 62
 _LONGEST_TASK = 300
 # Seconds between two looks at the run.
 _EVERY = 1.0
+# The status of a run that is being written is read again after so many times of what that took.
+_RARELY = 20
 # Seconds between two looks at what the search for behaviours may begin with.
 _SOON = 0.1
 # Conversations that a process searches at a time.
@@ -72,16 +75,18 @@ class IndexBuilder:
     index: sqlite3.Connection
     # The number of the run in the index.
     run: int
-    find_price: Callable[[str], Price | None]
-    # The prices that were looked up, by the name of the model.
+    # The prices of models, by name.
     prices: dict[str, Price | None] = field(default_factory=dict[str, "Price | None"])
+    _pricing: RunPricing | None = None
 
     async def step(self) -> bool:
         """Add the facts or the texts of the next slice; return False if none are left."""
         return await self._add_facts() or await self._add_texts()
 
     async def refresh(self) -> None:
-        """Look again at the sessions that are not final, at those with new turns, and at the marks."""
+        """Look again at the sessions that are not final, at those with new turns, at the marks and at the prices."""
+        write_meta(self.index, self.run, {"size": (await self.store.count_rows())[0]})
+        self._pricing = await read_pricing(self.store)
         last, touched = await self.store.find_touched(read_meta(self.index).get("last_turn", _EVERY_ROW))
         query = "SELECT id FROM heads JOIN facts USING (row) WHERE final = 0"
         ids = {*(session for (session,) in self.index.execute(query)), *touched}
@@ -155,13 +160,19 @@ class IndexBuilder:
         for text in await self.store.texts(ids):
             texts[text.session].append(text)
         outlines = {outline.id: outline for outline in await self.store.outlines(ids=ids)}
+        pricing = self._pricing or await read_pricing(self.store)
+        parts = defaultdict[str, list[Spent]](list)
+        for part in await self.store.list_spent(ids):
+            parts[part.session].append(part)
+        for outline in outlines.values():
+            self.prices |= {name: pricing.find_price(outline.id, name) for name in outline.models.values()}
         with self.index:
             self.index.execute("BEGIN IMMEDIATE")
             for row, session in rows:
-                self._index(row, outlines[session], texts[session])
+                self._index(row, outlines[session], texts[session], pricing.add_up(parts[session]))
         return True
 
-    def _index(self, row: int, outline: Outline, texts: Sequence[SpokenText]) -> None:
+    def _index(self, row: int, outline: Outline, texts: Sequence[SpokenText], paid: Spending) -> None:
         """Put a session into the full-text index. What was there of it is taken out."""
         # Read here, in the transaction: another explorer may have emptied the full-text index meanwhile, or forgotten
         # the run, whose file may be gone.
@@ -179,29 +190,11 @@ class IndexBuilder:
         if texts:
             talk = prepare_text("\n".join(text.text for text in texts))
             self.index.execute("INSERT INTO words (rowid, task, talk) VALUES (?, ?, ?)", (row, task, talk))
-        tokens = sum(text.prompt + text.completion for text in texts)
         # ``turns`` may have grown between two reads: what counts is what was indexed.
         self.index.execute(
             "UPDATE main.facts SET text_turns = ?, turns = ?, tokens = ?, cost = ? WHERE row = ?",
-            (len(texts), len(texts), tokens, self._add_up(outline, texts), row),
+            (len(texts), len(texts), paid.usage.total, -1.0 if paid.usd is None else paid.usd, row),
         )
-
-    def _add_up(self, outline: Outline, texts: Iterable[SpokenText]) -> float:
-        """Return what the turns cost in US dollars; -1 if a price is unknown."""
-        sums = defaultdict[str, list[int]](lambda: [0, 0, 0])
-        for text in texts:
-            used = (text.prompt, text.completion, text.cached)
-            sums[text.speaker] = [have + more for have, more in zip(sums[text.speaker], used, strict=True)]
-        total = 0.0
-        for speaker, (prompt, completion, cached) in sums.items():
-            name = outline.models.get(speaker)
-            if name and name not in self.prices:
-                self.prices[name] = self.find_price(name)
-            price = self.prices.get(name or "")
-            if price is None:
-                return -1.0
-            total += price.cost(Usage(prompt, completion, cached))
-        return total
 
     def has_unread(self) -> bool:
         """Return True if texts are missing in the full-text index."""
@@ -279,7 +272,7 @@ async def _work(
                 if source is not None and not read_meta(connection).get("import", "").startswith(IMPORT_DONE):
                     tasks.create_task(_import(source, run, state))
                 prices: dict[str, Price | None] = {**read_prices(connection)}
-                builder = IndexBuilder(store, connection, number, make_pricing(None, None), prices)
+                builder = IndexBuilder(store, connection, number, prices)
                 following = tasks.create_task(_follow(builder, goes_on, state))
                 searching = tasks.create_task(_search(builder, Path(f"{index}.cores.lock")))
                 await following
@@ -301,6 +294,7 @@ async def _follow(builder: IndexBuilder, goes_on: Callable[[], bool], state: dic
     """Add facts and texts as long as ``goes_on`` returns True."""
     store, connection = builder.store, builder.index
     seen, looked = "", -_AT_LEAST
+    told, tell_from = "", 0.0
     while goes_on():
         signature, age = read_signature(store.path), time.monotonic() - looked
         if (signature != seen and age > _EVERY) or age > _AT_LEAST:
@@ -310,7 +304,12 @@ async def _follow(builder: IndexBuilder, goes_on: Callable[[], bool], state: dic
             write_meta(connection, builder.run, {"identity": identity, "signature": signature, **state})
         more = await builder.step()
         write_prices(connection, builder.run, builder.prices)
-        if not more:
+        if not more and told != seen and time.monotonic() >= tell_from:
+            began, told = time.monotonic(), seen
+            status = await read_status(store.path)
+            write_meta(connection, builder.run, {"status": json.dumps(status.describe())})
+            tell_from = time.monotonic() + _RARELY * (time.monotonic() - began)
+        elif not more:
             await asyncio.sleep(_EVERY)
 
 

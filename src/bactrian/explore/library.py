@@ -30,7 +30,6 @@ _COUNTS = {
     "texts": "sum(text_turns = turns)",
     "seen": "sum(seen_turns = turns)",
     "turns": "sum(turns)",
-    "tokens": "sum(tokens)",
     # In the run.
     "last": "max(row) & 4294967295",
 }
@@ -80,10 +79,9 @@ class DataSet:
         with self.read_index() as index:
             counts = ", ".join(f"coalesce({count}, 0)" for count in _COUNTS.values())
             values = index.execute(f"SELECT {counts} FROM facts").fetchone()  # noqa: S608
-            cost = index.execute("SELECT sum(cost) FROM facts WHERE cost >= 0").fetchone()[0]
             endings = index.execute("SELECT ending, count(*) FROM facts GROUP BY ending").fetchall()
-            meta = {name: read_meta(index).get(name) for name in ("signature", "import")}
-        return {**dict(zip(_COUNTS, values, strict=True)), "endings": dict(endings), "cost": cost, **meta}
+            meta = {name: read_meta(index).get(name) for name in ("signature", "import", "size", "status")}
+        return {**dict(zip(_COUNTS, values, strict=True)), "endings": dict(endings), **meta}
 
     async def stop_work(self) -> None:
         """End what indexes the run and what draws a map."""

@@ -29,7 +29,7 @@ IMPORT_DONE = "Imported"
 # Coordinates of points are whole numbers from 0 to this.
 MAP_WIDTH = 10_000
 # Part of the name of the file: another version of this program has a file of its own, so that the two can run at once.
-_VERSION = 4
+_VERSION = 5
 # Restricts a row to the runs for which the index is open, and those between them.
 WITHIN = "BETWEEN (SELECT low FROM bounds) AND (SELECT high FROM bounds)"
 _TABLES = ("meta", "facts", "heads", "shown", "evidence", "marks", "points")

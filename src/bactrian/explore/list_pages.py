@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
@@ -19,6 +20,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from bactrian.amounts import write_cost, write_tokens
+from bactrian.api.status import WRITTEN, name_state
 from bactrian.errors import InputError
 from bactrian.explore.conversation_pages import find_named_session, name_roles
 from bactrian.explore.layout import show_turns
@@ -37,8 +40,9 @@ from bactrian.export.dialogue import SystemPrompts
 from bactrian.export.format import ExportContext, Sample, dump_line
 from bactrian.export.formats import CHAT_MESSAGES, list_chats
 from bactrian.records.session import UNFINISHED, find_kind
-from bactrian.records.turn import NOTHING_KNOWN
+from bactrian.records.turn import NOTHING_KNOWN, Usage
 from bactrian.stats.intervals import Proportion
+from bactrian.store import is_locked
 
 _CHOICES = ("ending", "behaviour", "language", "mark")
 
@@ -47,7 +51,7 @@ def show_list(request: Request) -> Response:
     """Show a page of the conversations that fit the filter."""
     listing = read_listing(request)
     list_filter = listing.filter
-    total, unread, unseen = listing.count_stages()
+    stages = listing.count_stages()
     return render_page(
         request,
         "conversations.html",
@@ -62,9 +66,8 @@ def show_list(request: Request) -> Response:
             if (values := _list_values(listing, name))
         ],
         active=list(_list_active(list_filter)),
-        total=total,
-        unread=unread if list_filter.match else 0,
-        unseen=unseen,
+        total=stages.read,
+        reading=stages.describe(list_filter),
         narrow=False,
     )
 
@@ -164,20 +167,38 @@ async def _describe_set(data_set: DataSet) -> dict[str, Any]:
     state = await asyncio.to_thread(data_set.read_state)
     run, failed = data_set.run, data_set.upkeep is not None and data_set.upkeep.has_failed
     size = sum(file.stat().st_size for file in (run, run.with_name(f"{run.name}-wal")) if file.exists())
-    if data_set.is_imported:
-        imported: str = state.get("import") or "it begins"
-        word = imported if imported.startswith(IMPORT_DONE) else f"being imported: {imported}"
-    else:
-        word = "live: being written, or interrupted" if await data_set.store.is_open() else "closed"
+    told: dict[str, Any] = json.loads(state.pop("status") or "{}")
+    names = ("prompt_tokens", "completion_tokens", "cached_tokens", "estimated")
+    usage = Usage(*(told.get(name, 0) for name in names))
     return {
         **state,
+        "tokens": usage.total,
+        "tokens_text": write_tokens(usage),
+        "cost": told.get("usd"),
+        "cost_text": write_cost(told.get("usd"), told.get("unpriced", ()), told.get("budget")),
+        "models": told.get("models", []),
         "name": data_set.name,
         "source": str(data_set.source),
         "megabytes": f"{size / 1e6:,.1f}",
         "endings": sorted(state["endings"].items(), key=lambda pair: (-pair[1], pair[0])),
-        "state": word,
+        "state": await _name_state(data_set, state, told),
         "problem": _INCOMPLETE if failed else "",
     }
+
+
+async def _name_state(data_set: DataSet, state: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+    """Return the state of a run as `bactrian status` names it, or how far it has been imported or read."""
+    imported: str = state["import"] or "it begins"
+    if data_set.is_imported and not imported.startswith(IMPORT_DONE):
+        return f"being imported: {imported}"
+    if not told or state["sessions"] < state["size"]:
+        return "being read"
+    if data_set.is_imported:
+        return imported
+    if await asyncio.to_thread(is_locked, data_set.run):
+        return WRITTEN
+    # Nobody writes it any more: a process that did may have been killed.
+    return told["state"] if told["state"] != WRITTEN else name_state(told["left"])
 
 
 _INCOMPLETE = "The index is incomplete; what it contains is shown. Start the explorer again to continue."
@@ -200,9 +221,12 @@ def compare_filters(request: Request) -> Response:
     filters = [ListFilter.read(QueryParams(query)) for query in queries]
     sections: list[tuple[str, list[tuple[str, Proportion, Proportion]]]] = []
     totals: list[int] = []
+    reading: dict[str, None] = {}
     if all(queries):
         both = [library.list_sessions(chosen) for chosen in filters]
         totals = [listing.count() for listing in both]
+        told = (listing.count_stages().describe(listing.filter, behaviours=True) for listing in both)
+        reading = dict.fromkeys(filter(None, told))
         # A conversation that was not searched yet does not tell whether it shows a behaviour.
         searched = [listing.count(searched=True) for listing in both]
         for name, title in _SECTIONS:
@@ -220,6 +244,7 @@ def compare_filters(request: Request) -> Response:
         filters=filters,
         names=list(library.sets),
         totals=totals,
+        reading=" ".join(reading),
         sections=sections,
     )
 
@@ -248,15 +273,12 @@ async def compare_conversations(request: Request) -> Response:
 def show_export(request: Request) -> Response:
     """Show how to export the conversations of a filter."""
     listing = read_listing(request)
-    total, unread, unseen = listing.count_stages()
     return render_page(
         request,
         "export.html",
         filter=listing.filter,
         total=listing.count(),
-        known=total,
-        unread=unread if listing.filter.match else 0,
-        unseen=unseen if listing.filter.behaviour else 0,
+        reading=listing.count_stages().describe(listing.filter),
         commands=list(_list_commands(get_explorer(request).library, listing)),
     )
 

@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from bactrian.amounts import write_dollars
+from bactrian.amounts import write_dollars, write_percent, write_points, write_tokens
 from bactrian.blocks import make_visible
 from bactrian.errors import InputError
 from bactrian.explore.library import DataSet, Library, add_data_set
@@ -173,7 +173,9 @@ def get_templates() -> Environment:
     environment.filters.update(
         number=lambda value: f"{value:,}",
         money=write_dollars,
-        percent=lambda value: f"{value:.1%}",
+        percent=write_percent,
+        points=write_points,
+        tokens=write_tokens,
         time=_write_time,
         visible=make_visible,
         part=partial(quote, safe=""),

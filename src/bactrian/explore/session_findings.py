@@ -99,6 +99,9 @@ class KnownSession:
     # Its row in the index; None if it is not there yet.
     row: int | None
     created: float
+    # Tokens and US dollars that were paid for it; 0 and -1 while they are not known.
+    tokens: int
+    cost: float
     # By name of the model.
     prices: Mapping[str, Price]
 
@@ -108,8 +111,9 @@ def read_known(index: sqlite3.Connection, session: Session) -> KnownSession:
 
     Its behaviours are detected now if the index does not know them, as for a conversation that is being written.
     """
-    stored = index.execute("SELECT row, created FROM heads WHERE id = ?", (session.id,)).fetchone()
-    row, created = stored or (None, 0.0)
+    query = "SELECT row, created, tokens, cost FROM heads JOIN facts USING (row) WHERE id = ?"
+    row, created, tokens, cost = index.execute(query, (session.id,)).fetchone() or (None, 0.0, 0, -1.0)
     findings = None if row is None else read_evidence(index, row, session)
     prices = read_prices(index)
-    return KnownSession(find_behaviours(session) if findings is None else findings, row, created, prices)
+    found = find_behaviours(session) if findings is None else findings
+    return KnownSession(found, row, created, tokens, cost, prices)

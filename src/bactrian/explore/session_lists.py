@@ -226,6 +226,31 @@ class ListPage:
     sort: str
 
 
+@dataclass(frozen=True, slots=True)
+class IndexStages:
+    """How many conversations of some data sets the index knows."""
+
+    read: int
+    # Whose texts can be searched for.
+    searchable: int
+    # Whose behaviours are known.
+    searched: int
+    # That the runs contain; None until it is known of all.
+    stored: int | None
+
+    def describe(self, list_filter: ListFilter, *, behaviours: bool = False) -> str:
+        """Return what a list or a count lacks yet; empty if it is complete. ``behaviours`` if it counts them."""
+        if self.stored is None or self.read < self.stored:
+            of = "" if self.stored is None else f" of {self.stored:,}"
+            return f"The conversations are being read: {self.read:,}{of} so far."
+        if list_filter.match and self.searchable < self.read:
+            return f"The search knows {self.searchable:,} of {self.read:,} conversations so far; it goes on by itself."
+        wanted = behaviours or list_filter.behaviour or list_filter.sort == "findings"
+        if wanted and self.searched < self.read:
+            return f"Behaviours are known of {self.searched:,} of {self.read:,} conversations so far."
+        return ""
+
+
 # A conversation in a list. Findings are NULL while they have not been looked for, the cost where a price is unknown;
 # ``red`` is true for what was made to study misuse.
 _HEAD = """
@@ -366,13 +391,16 @@ class Listing:
         source, values = select_rows(self.filter, *(("facts.seen_turns >= 0",) if searched else ()))
         return self._query(f"SELECT count(*) {source}", values)[0][0]
 
-    def count_stages(self) -> tuple[int, int, int]:
-        """Count all conversations of the data sets, those that the search lacks, and those without behaviours yet."""
+    def count_stages(self) -> IndexStages:
+        """Count the conversations of the data sets by how far the index is with them."""
         query = (
-            "SELECT (SELECT count(*) FROM facts), (SELECT count(*) FROM facts WHERE text_turns <> turns),"
-            " (SELECT count(*) FROM facts WHERE seen_turns <> turns)"
+            "SELECT (SELECT count(*) FROM facts), (SELECT count(*) FROM facts WHERE text_turns = turns),"
+            " (SELECT count(*) FROM facts WHERE seen_turns = turns),"
+            " (SELECT total(value) FROM meta WHERE key = 'size'),"
+            " (SELECT count(*) FROM meta WHERE key = 'size')"
         )
-        return self._query(query)[0]
+        read, searchable, searched, stored, runs = self._query(query)[0]
+        return IndexStages(read, searchable, searched, int(stored) if runs == len(self.names) else None)
 
     def count_pairs(self, behaviours: Sequence[str]) -> list[tuple[str, str, int, int]]:
         """Return both roles, conversations that show one of ``behaviours``, and all that were searched."""

@@ -72,7 +72,7 @@ def show_statistics(request: Request) -> Response:
         "statistics.html",
         filter=listing.filter,
         total=total,
-        searched=searched,
+        reading=listing.count_stages().describe(listing.filter, behaviours=True),
         sections=sections,
         by=by,
         measures=[COOPERATION, *sorted(code for code, _ in everything.count_values("behaviour"))],

@@ -164,11 +164,14 @@ class RunPricing:
         """Return the sum of what was paid for."""
         return add_up(self._find(part) for part in spent)
 
+    def find_price(self, session: str, model: str) -> Price | None:
+        """Return the price of a model in a session."""
+        keys = reversed(_list_keys(session))
+        return next((self.plays[key] for key in keys if key in self.plays), self.others)(model)
+
     def _find(self, part: Spent) -> tuple[str, str, Usage, Price | None]:
         model = self.sessions.get(part.session, self.models).get(part.agent) or self.models.get("lister", "")
-        keys = reversed(_list_keys(part.session))
-        prices = next((self.plays[key] for key in keys if key in self.plays), self.others)
-        return part.agent, model, part.usage, prices(model)
+        return part.agent, model, part.usage, self.find_price(part.session, model)
 
 
 async def read_pricing(store: RunStore, prices: Prices | None = None) -> RunPricing:

@@ -115,12 +115,21 @@ for (const input of pick("[data-values]")) {
 if (matchMedia("(max-width: 56rem)").matches) document.querySelector(".filters details")?.removeAttribute("open");
 bindSwitch();
 
-// The library follows what is written and indexed.
-const library = document.querySelector("#library");
-if (library?.querySelector("progress") || library?.textContent.includes("being")) {
-  setInterval(async () => {
+// A page follows what is written and read, until nothing is lacking.
+const follows = () => Boolean(document.querySelector("[data-reading]"));
+const writesNumbers = (part) => { for (const one of part.querySelectorAll("data[value]")) one.textContent = Number(one.value).toLocaleString(); };
+if (follows()) {
+  const timer = setInterval(async () => {
     if (document.hidden) return;
-    const page = new DOMParser().parseFromString(await (await fetch("/")).text(), "text/html");
-    if (!library.contains(document.activeElement)) library.replaceChildren(...page.querySelector("#library").children);
+    const answer = await fetch(location.href).catch(() => null);
+    if (!answer?.ok) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of pick("[data-live]")) {
+      const next = page.getElementById(part.id);
+      if (!next || part.contains(document.activeElement) || part.querySelector(":checked")) continue;
+      writesNumbers(next);
+      part.replaceChildren(...next.childNodes);
+    }
+    if (!follows()) clearInterval(timer);
   }, 2000);
 }
