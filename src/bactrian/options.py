@@ -424,8 +424,12 @@ class GenerateOptions(EndpointOptions, SamplingOptions, total=False):
         ),
     ]
     equal_roles: Annotated[
-        bool,
-        Option("--equal-roles", "Keep pairs of equal roles, as the paper's data has them.", default=False),
+        bool | None,
+        Option(
+            "--equal-roles/--no-equal-roles",
+            "Keep pairs of equal roles, as the paper's data has them, or leave them out.",
+            shown="kept in the whole grid, left out of a sample or with a limit",
+        ),
     ]
     keep_tasks: Annotated[
         bool,

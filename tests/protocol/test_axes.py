@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from bactrian.errors import PromptError
+from bactrian.export.session_filters import Filters
 from bactrian.protocol.pack import load_pack
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Plan, Received
+from tests.helpers.exports import handed
 from tests.helpers.generation import RECIPE, asks, generate, said, stored
 
 TEMPLATES = "\n".join(
@@ -90,13 +93,19 @@ async def test_the_code_society_is_told_of_language_and_domain(tmp_path: Path) -
         return said(request)
 
     async with Endpoint([reply]) as endpoint:
-        command = ("generate", "code", "--run", "code.db", "--set", "prompts=code", "--limit", "1")
+        command = ("generate", "code", "--run", "code.db", "--limit", "1")
         more = ("--set", "task.count=2", "--set", "max_messages=2", "--model", "openai:any")
         done = await _run(tmp_path, *command, *more, "--base-url", endpoint.url)
         assert done[0] == 0, done[1]
         first = [request.json["messages"][0]["content"] for request in endpoint.requests]
-    assert any("Each solution must contain code in Java." in text for text in first)
+    assert any(
+        "help me finish it using Java." in text and "Each solution must contain Java code." in text
+        for text in first
+    )
     assert any("a person who works in Accounting, and you instruct" in text for text in first)
+    await handed(tmp_path / "code.db", "camel-chat", tmp_path / "chats", filters=Filters(unfinished=True))
+    chats = [json.loads(file.read_text()) for file in (tmp_path / "chats").glob("*.json")]
+    assert [chat["original_task"] for chat in chats] == ["Sort herds"]
 
 
 async def _run(folder: Path, *command: str) -> tuple[int, str]:

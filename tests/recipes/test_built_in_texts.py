@@ -26,8 +26,8 @@ def test_a_description_in_a_built_in_society_speaks_of_the_role_and_not_to_it(na
     assert not [agent.name for agent in society.agents if _SECOND_PERSON.search(agent.description)]
 
 
-def test_the_language_of_code_stands_at_the_task() -> None:
+def test_the_language_of_code_stands_in_its_prompts_and_not_at_the_task() -> None:
     job = load_recipe("code").job
     assert isinstance(job, RolePlay)
-    assert job.idea == "Using {{ programming_language }}: {{ task }}"
+    assert (job.idea, job.prompts) == ("{{ task }}", "code")
     assert "programming_language" not in job.assistant_description + job.user_description

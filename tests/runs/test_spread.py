@@ -128,15 +128,20 @@ def test_the_first_jobs_of_the_paper_are_not_of_two_equal_roles() -> None:
     assert grid.count_equal() > 0
 
 
-async def test_equal_roles_are_played_if_asked_for_or_if_there_are_no_others(tmp_path: Path) -> None:
+async def test_equal_roles_are_in_the_whole_grid_and_not_in_samples_unless_asked_for(tmp_path: Path) -> None:
     for roles, more, count in (
-        (["Chef", "Pilot"], (), 2),
-        (["Chef", "Pilot"], ("--equal-roles",), 4),
+        (["Chef", "Pilot"], (), 4),
+        (["Chef", "Pilot"], ("--no-equal-roles",), 2),
+        (["Chef", "Pilot"], ("--order", "breadth"), 4),
+        (["Chef", "Pilot"], ("--sample", "4"), 2),
+        (["Chef", "Pilot"], ("--limit", "3"), 2),
+        (["Chef", "Pilot"], ("--sample", "4", "--equal-roles"), 4),
         (["Chef"], (), 1),
+        (["Chef"], ("--limit", "1"), 1),
     ):
         listed = json.dumps(roles)
         done = bactrian(
-            *("generate", "ai-society", "--run", f"{len(roles)}{count}.db", "--json"),
+            *("generate", "ai-society", "--run", f"{len(list(tmp_path.iterdir()))}.db", "--json"),
             *("--set", f"assistant_role.given={listed}", "--set", f"assistant_role.count={len(roles)}"),
             *("--set", f"user_role.given={listed}", "--set", f"user_role.count={len(roles)}"),
             *("--set", 'task.given=["Tea"]', "--set", "task.count=1", "--forecast", *more),

@@ -125,8 +125,14 @@ IN_ORDER = Spread(equal_roles=True, depth=True)
 
 
 def read_spread(options: Mapping[str, Any], seed: int | None) -> Spread:
-    """Return how the jobs of a run are spread, from its options."""
-    equal = bool(options.get("equal_roles"))
+    """Return how the jobs of a run are spread, from its options.
+
+    The whole grid has pairs of equal roles, as the paper's; a sample, or the first jobs up to a limit, would waste jobs
+    on them.
+    """
+    equal = options.get("equal_roles")
+    if equal is None:
+        equal = options.get("sample") is None and options.get("limit") is None
     if options.get("sample") is not None:
         return Spread(seed or 0, equal_roles=equal)
     if options.get("order") == "breadth":
