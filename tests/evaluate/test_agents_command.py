@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bactrian.evaluate.comparison import find_figures, find_stage_figures
+from bactrian.records.turn import Sampling
 from bactrian.store import open_store
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Raw, Received, completion
@@ -239,7 +240,8 @@ async def test_a_run_without_endings_is_refused(tmp_path: Path) -> None:
 
 async def test_each_side_is_extracted_by_who_wrote_it_and_the_report_says_who(folder: Path) -> None:
     for name, author in (("large", "openai:gpt-4o"), ("mini", "openai:gpt-4o-mini")):
-        origin = replace(ORIGIN, models={"user": author, "assistant": author})
+        sampling = {"assistant": Sampling(0.9, max_tokens=99, extra={"top_k": 40})}
+        origin = replace(ORIGIN, models={"user": author, "assistant": author}, sampling=sampling)
         made = [session(f"00{number}", task="Build a tea timer", provenance=origin) for number in range(1, 5)]
         await make_run(folder / f"{name}.db", made)
     async with Endpoint([serve(judge_by_length)]) as endpoint:
@@ -257,6 +259,11 @@ async def test_each_side_is_extracted_by_who_wrote_it_and_the_report_says_who(fo
         assert code == 0, err
         asked = [request.json["model"] for request in endpoint.requests[:8]]
         assert sorted(asked) == ["gpt-4o"] * 4 + ["gpt-4o-mini"] * 4
+        used = {
+            tuple(request.json.get(name) for name in ("temperature", "top_k", "max_tokens"))
+            for request in endpoint.requests
+        }
+        assert used == {(0.9, 40, None), (0.0, None, None)}
     report = json.loads(out)
     assert report["makers"]["mini"] == "written by openai:gpt-4o-mini, extracted by openai:gpt-4o-mini"
     assert report["makers"]["large"] == "written by openai:gpt-4o, extracted by openai:gpt-4o"

@@ -71,6 +71,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_run_that_is_not_there_is_not_one_without_solutions(folder: Path) -> None:
+    for command in ("vote", "invite"):
+        done = bactrian("evaluate", command, "nowhere.db", cwd=folder)
+        assert (done.returncode, "nowhere.db: There is no such run." in done.stderr) == (2, True), done.stderr
+
+
 def test_each_solution_is_on_the_left_for_half_of_the_pairs_and_checks_come_swapped() -> None:
     pairs, votes = make_pairs(40), list[Vote]()
     shown = vote_all(pairs, "anna", prefer("extraction"), votes)

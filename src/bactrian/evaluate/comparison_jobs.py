@@ -260,7 +260,12 @@ class SolutionPlayer(QuestionPlayer):
             longest = (spec.lengths or {}).get(way) or limit_reply(
                 models[way], spec.max_tokens, _SMALL_LONGEST
             )
-            usual = Sampling(_TEMPERATURE, max_tokens=longest, seed=seed)
+            usual = Sampling(_TEMPERATURE)
+            origin = None if conversation is None else conversations.get(way, conversation).provenance
+            if origin is not None and origin.models.get("assistant") == models[way].name:
+                # The model that wrote the conversation is asked as it was there.
+                usual = replace(origin.sampling.get("assistant", usual), stop=())
+            usual = replace(usual, max_tokens=longest, seed=seed)
             sampling[way] = apply_parameters(usual, self._plan.parameters.get(way, ()))
         cast = {way: Role(spec.name(way)) for way in spec.ways}
         session = _make_session(job, task, cast, models, sampling, source=conversation, values=values)

@@ -549,12 +549,17 @@ def _find_folder(path: Path) -> Path:
     Raises:
         InputError: there are no solutions in it.
     """
-    folder = find_study(path if path.is_dir() else find_run(path))
+    path = find_run(path)
+    if not path.exists():
+        raise InputError(
+            "There is no such run.", where=str(path), next="Check the path; `bactrian runs` lists the runs."
+        )
+    folder = find_study(path)
     if folder is None:
         raise InputError(
             "There are no solutions to vote on.",
             where=str(path),
-            next=f"Write them first: bactrian evaluate agents {path}",
+            next=f"Write them first: bactrian evaluate agents {shlex.quote(str(path))}",
         )
     return folder
 
