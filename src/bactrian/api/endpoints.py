@@ -123,6 +123,7 @@ def use_run_terms(
     named = options.get("base_url")
     if named == os.environ.get("BACTRIAN_BASE_URL"):
         named = None
+    known = {name for each in terms for name in each.models}
     base_urls = list(dict.fromkeys(address for each in terms for address in each.base_urls))
     if named is None and base_urls and (taking := [name for name in names if _takes_base_url(name)]):
         if len(base_urls) > 1:
@@ -134,7 +135,9 @@ def use_run_terms(
         chosen["base_url"] = base_urls[0]
         confirm_addresses(taking, base_urls[0], terms[0].run, confirmed)
         (usual,) = find_addresses(taking[:1], os.environ.get("OPENAI_BASE_URL")).values()
-        if _find_host(usual) != _find_host(base_urls[0]) and (own is None or "OPENAI_BASE_URL" in os.environ):
+        # Its own models go on where they were, which nobody has to be told unless the environment says otherwise.
+        is_news = bool(os.environ.get("OPENAI_BASE_URL")) or not known.issuperset(taking)
+        if is_news and _find_host(usual) != _find_host(base_urls[0]):
             _tell(
                 f"{taking[0]} is asked at {base_urls[0]}, where {terms[0].run} was made, and not at {usual}."
             )
@@ -144,7 +147,7 @@ def use_run_terms(
     explicit |= {name for name, address in addresses.items() if address in allowed}
     for each in terms if own is None else (own, *of_sources):
         _check_hosts(each, addresses, explicit, continues=each is own)
-    if terms and addresses.keys() <= frozenset[str]().union(*(each.models for each in terms)):
+    if terms and known.issuperset(addresses):
         prices = {each.options.get("price") for each in terms}
         usual = {"price": prices.pop() if len(prices) == 1 else None}
         if own is None:
