@@ -69,3 +69,39 @@ question = "{{ problem }}"
     assert [session.task.original for session in await stored(folder)] == [
         f"What is {n} + 1?" for n in range(5)
     ]
+
+
+@pytest.mark.system
+async def test_equal_problems_of_separate_questions_are_kept_counted_and_marked(folder: Path) -> None:
+    (folder / "small.toml").write_text(
+        """
+name = "sums"
+[[axes]]
+name = "problem"
+count = 5
+each = true
+ask = "Write a problem."
+[answer]
+role = "Mathematician"
+system = "Solve it."
+question = "{{ problem }}"
+"""
+    )
+    problems = iter(
+        ["What is 1 + 1?", "What is 2 + 2?", "what is 1 +  1?", "What is 3 + 3?", "What is 2 + 2?"]
+    )
+
+    def reply(request: Received) -> Plan:
+        return next(problems) if asks(request) == "lister" else "A number."
+
+    async with Endpoint([reply]) as endpoint:
+        code, _, err = await generate(folder, endpoint)
+        assert code == 0, err
+        assert len(endpoint.requests) == 10
+    sessions = await stored(folder)
+    assert len(sessions) == 5
+    numbers = [session.values.get("duplicate_of") for session in sessions]
+    equal = [" ".join(session.task.original.casefold().split()) for session in sessions]
+    first = [equal.index(text) + 1 for text in equal]
+    assert numbers == [None if at == number else str(at) for number, at in enumerate(first, 1)]
+    assert sum(number is not None for number in numbers) == 2

@@ -32,7 +32,7 @@ from bactrian.files.atomic import write_atomically
 from bactrian.files.replacement import MANIFEST, name_companion
 from bactrian.protocol.pack import Pack
 from bactrian.records.run import Finding
-from bactrian.records.session import Kind, Session, find_kind
+from bactrian.records.session import DUPLICATE, Kind, Session, find_kind
 from bactrian.records.text import to_path_part
 from bactrian.records.turn import Preference, Speaker
 from bactrian.store import RunStore, list_run_files
@@ -209,7 +209,8 @@ def _identify(sample: Sample, options: ExportOptions, context: ExportContext) ->
     ]
     has_prompts = (form.sides or "choices" in form.needs) and not options.plain
     content = (
-        (session.assistant, session.user, session.task, session.mark, sorted(session.values.items())),
+        (session.assistant, session.user, session.task, session.mark),
+        sorted((key, value) for key, value in session.values.items() if key != DUPLICATE),
         session.ending and session.ending.code,
         turns,
         context.prompts.render(session) if has_prompts else None,

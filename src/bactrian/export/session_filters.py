@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json
-from bactrian.records.session import Session, find_kind
+from bactrian.records.session import DUPLICATE, Session, find_kind
 
 # Finds sessions that quote a benchmark, which must not be trained on.
 
@@ -233,7 +233,11 @@ def read_split(texts: list[str]) -> Split:
 def name_group(session: Session) -> str:
     """Return what must not be divided between parts: a name that all sessions of a role pair share."""
     if find_kind(session) == "answer":
-        values = [value for value in session.values.values() if value != session.task.original]
+        values = [
+            value
+            for key, value in session.values.items()
+            if key != DUPLICATE and value != session.task.original
+        ]
         return "\0".join(values or (session.task.original,)).casefold()
     return f"{session.assistant.name}\0{session.user.name}".casefold()
 

@@ -295,7 +295,7 @@ class ModelSource:
         """Ask for each missing item separately and concurrently; no question lists other items (paper, appendix).
 
         If one question fails or the run stops, the answers in flight are still awaited and kept. A round in which
-        fewer than a third of the questions yield a new item counts as empty.
+        fewer than a third of the questions yield an item counts as empty. Equal items are kept, as the paper's are.
         """
         empty_rounds = 0
         while len(so_far.items) < request.enough and empty_rounds < _MAX_EMPTY_ROUNDS:
@@ -323,8 +323,8 @@ class ModelSource:
                     if not answers:
                         continue
                     # In the order of the questions, so that the same seed gives the same list.
-                    new = [item for number in sorted(answers) for item in answers[number].new]
-                    items = (*before.items, *remove_duplicates(new, before.items))
+                    new = (item for number in sorted(answers) for item in answers[number].new)
+                    items = (*before.items, *new)
                     fresh = len(items) - len(before.items)
                     is_empty = not waiting and fault is None and 3 * fresh < len(answers)
                     so_far = ListProgress(
@@ -361,7 +361,9 @@ class ModelSource:
         items = [read_item(reply.text)] if axis.each else read_list(reply.text, single=size == 1)
         if reply.finish == "length" and not self._small:  # the built-in model rarely ends a list itself
             items = items[:-1]
-        new = remove_duplicates((clean_text(item) for item in items if item), so_far.items)[:missing]
+        clean = [clean_text(item) for item in items if item]
+        independent = axis.each and not axis.shown
+        new = (clean if independent else remove_duplicates(clean, so_far.items))[:missing]
         return _Answer(tuple(new), reply.usage, "" if new else "The replies contained no new items.")
 
     def _make_request(self, axis: Axis, request: ListRequest, so_far: ListProgress, size: int) -> Request:

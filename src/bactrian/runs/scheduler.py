@@ -18,6 +18,7 @@ from typing import Any
 
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.schema import Axis, Recipe
+from bactrian.records.session import DUPLICATE
 
 _CHUNK = 4096
 
@@ -287,6 +288,14 @@ class JobSequence:
         return len(pairs) * self.whole // (self.axes[first].count * self.axes[second].count)
 
 
+def _find_repeated(items: Sequence[str], position: int) -> int | None:
+    """Return the number of the first item that the one at ``position`` repeats but for case and white space."""
+    item, *before = (
+        " ".join(text.casefold().split()) for text in (items[position - 1], *items[: position - 1])
+    )
+    return before.index(item) + 1 if item in before else None
+
+
 def find_roles(recipe: Recipe) -> tuple[str, str] | None:
     """Return the axes that the roles of a role-play are items of; None if a role is made in another way."""
     job = recipe.job
@@ -392,6 +401,8 @@ class Scheduler:
                 self._skip(number, depth)
                 return None
             values[axis.name] = items[position - 1]
+            if axis.each and (earlier := _find_repeated(items, position)):
+                values[DUPLICATE] = str(earlier)
         return Job(write_positions(order.axes, positions), number, values)
 
     def _skip(self, number: int, depth: int) -> tuple[int, int]:
