@@ -85,6 +85,10 @@ COMMANDS = {
     "extraction": ("evaluate", "extract", "run.db", "--json"),
     "a comparison": ("evaluate", "agents", "run.db", "--judge", "openai:j", "--json"),
     "a play again": (*PLAY, "--max-messages", "6", "--json"),
+    "words from a run": (
+        *("play", "Fly on", "--run", "new.db", "--user-model", "recorded:run.db#001_001_001"),
+        *("--assistant-model", "openai:m", "--no-specify", "--max-messages", "2", "--json"),
+    ),
     "a resumed play": ("resume", "play.db", "ID", "--max-messages", "8", "--json"),
 }
 
@@ -96,8 +100,12 @@ async def test_no_command_forgets_where_a_run_was_made(places: Places) -> None:
     # A budget needs the price, which the run knows.
     assert (await places.run("evaluate", "extract", "run.db", "--out", "priced", "--budget", "1"))[0] == 0
     for title, command in COMMANDS.items():
-        for variables in ({}, {"OPENAI_BASE_URL": places.official.url}):
-            for file in ("fork.db", "de.db", "play.db"):
+        for variables in (
+            {},
+            {"OPENAI_BASE_URL": places.official.url},
+            {"BACTRIAN_BASE_URL": places.official.url},
+        ):
+            for file in ("fork.db", "de.db", "play.db", "new.db"):
                 (places.folder / file).unlink(missing_ok=True)
             shutil.rmtree(places.folder / "run.agents", ignore_errors=True)
             shutil.rmtree(places.folder / "run.extraction", ignore_errors=True)
@@ -139,6 +147,12 @@ async def test_another_host_is_asked_only_by_its_address_and_a_person_is_told(pl
         *against, f"openai:j@{home}", "--extractor", f"openai:m@{home}"
     )
     assert (code, asked_at, f"until now they went to {official}" in said) == (0, [4, 0], True)
+    # A run may name the address of its model.
+    assert (await places.run(*MAKE[:2], "--run", "named.db", "--limit", "1", "--model", f"openai:m@{home}"))[
+        0
+    ] == 0
+    code, *asked_at, said = await places.count("evaluate", "extract", "named.db")
+    assert (code, asked_at) == (0, [1, 0]), said
     # What the user's providers file says may change.
     assert (await places.run(*MAKE[:2], "--run", "lab.db", "--limit", "1", "--model", "lab:m"))[0] == 0
     path = places.folder / "providers.toml"

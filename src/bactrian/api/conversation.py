@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from bactrian.api.arguments import OWN, ToolsLike, check_base_url, describe_options, read_tools
 from bactrian.api.bridge import run_sync, shorten_errors, shorten_traceback
 from bactrian.api.collector import SessionCollector, yield_from_task
-from bactrian.api.endpoints import find_addresses, read_play_terms, use_run_terms
+from bactrian.api.endpoints import find_addresses, read_play_terms, read_terms, use_run_terms
 from bactrian.api.model_arguments import LOCAL, ChosenModels, ModelLike, choose_models, open_access
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.models.open import ModelOptions
@@ -215,6 +215,7 @@ def order_session(
     name: str | None = None,
     distrusted: frozenset[str] = frozenset(),
     confirmed: Collection[str] | None = None,
+    beside: Iterable[Path] = (),
 ) -> SessionOrder | EmbodiedOrder:
     """Combine the arguments of :func:`play` into one order, which a command may change before it is played.
 
@@ -222,6 +223,7 @@ def order_session(
         name: The id of the stored session to continue.
         distrusted: Models of a file of unknown origin: a key goes to none of the addresses in their names.
         confirmed: To resume, the addresses that a person allows.
+        beside: Runs whose models are asked where those runs asked them.
 
     Raises:
         InputError: an argument cannot be used.
@@ -244,7 +246,9 @@ def order_session(
     check_base_url(options.get("base_url"), chosen.names.values())
     where = Path(run) if run is not None else None
     terms = read_play_terms(where, idea, chosen.names, name)
-    options = cast("PlayOptions", use_run_terms(options, chosen.names.values(), terms, confirmed=confirmed))
+    names = frozenset(chosen.names.values())
+    others = [each for path in beside if (each := read_terms(path)) and each.models & names]
+    options = cast("PlayOptions", use_run_terms(options, names, terms, others, confirmed))
     access = open_access(options, chosen, distrusted)
     if access.base_url is not None:
         options["base_url"] = access.base_url  # stored with the session, which is resumed there

@@ -21,6 +21,7 @@ from bactrian.models.providers import load_providers, split_name
 from bactrian.records.run import Command
 from bactrian.store import read_making
 
+_RECORDED = "recorded:"
 # What an endpoint takes, which holds for all commands that ask it.
 _OF_ENDPOINT = ("window", "timeout", "max_wait", "requests_per_minute", "tokens_per_minute")
 
@@ -118,7 +119,14 @@ def use_run_terms(
     Raises:
         InputError: nobody said that a model may be asked at another host than before, or that an address gets a key.
     """
-    chosen, names, of_sources = dict(options), list(names), list(filter(None, sources))
+    chosen, names = dict(options), list(names)
+    # A recorded model says what was said in its run.
+    recorded = (
+        name.removeprefix(_RECORDED).partition("#")[0] for name in names if name.startswith(_RECORDED)
+    )
+    of_sources = [
+        each for each in (*sources, *(read_terms(Path(run).expanduser()) for run in recorded)) if each
+    ]
     terms = [own] if own else of_sources
     named = options.get("base_url")
     if named == os.environ.get("BACTRIAN_BASE_URL"):
@@ -134,9 +142,10 @@ def use_run_terms(
             )
         chosen["base_url"] = base_urls[0]
         confirm_addresses(taking, base_urls[0], terms[0].run, confirmed)
-        (usual,) = find_addresses(taking[:1], os.environ.get("OPENAI_BASE_URL")).values()
+        elsewhere = options.get("base_url") or os.environ.get("OPENAI_BASE_URL")
+        (usual,) = find_addresses(taking[:1], elsewhere).values()
         # Its own models go on where they were, which nobody has to be told unless the environment says otherwise.
-        is_news = bool(os.environ.get("OPENAI_BASE_URL")) or not known.issuperset(taking)
+        is_news = bool(elsewhere) or not known.issuperset(taking)
         if is_news and _find_host(usual) != _find_host(base_urls[0]):
             _tell(
                 f"{taking[0]} is asked at {base_urls[0]}, where {terms[0].run} was made, and not at {usual}."

@@ -12,6 +12,7 @@ from typing import Any, Unpack, cast
 from bactrian.api.arguments import check_base_url, choose_base_url
 from bactrian.api.bridge import run_sync, shorten_errors
 from bactrian.api.dataset import build_run_order, run_order, watch_progress
+from bactrian.api.endpoints import find_foreign
 from bactrian.api.model_arguments import ModelLike
 from bactrian.errors import BudgetReached, InputError
 from bactrian.evaluate.comparison import ComparedRuns, build_comparison_report
@@ -336,11 +337,12 @@ async def _plan_role_plays(
         usual = stored.get("models", {}).get(way, "python:")
         author = await find_author(against if way == "against" and against else source, drawn[0])
         chosen = named or (author if usual.startswith("python:") else usual)
-        if chosen is None:
+        # A run may come from somebody else, so a key goes to an address in it only if a person names it.
+        if chosen is None or (named is None and find_foreign([str(chosen)], None)):
             raise InputError(
                 f"The model that wrote the conversations cannot be asked for the {TITLES[way].lower()}.",
                 where=str(source),
-                next=f"Name a model: {'extractor' if way in EXTRACTED else 'model'}=MODEL",
+                next=f"Name a model: {'extractor' if way in EXTRACTED else 'model'}={author or 'MODEL'}",
             )
         models[way] = chosen
     return SolutionPlan(

@@ -203,12 +203,8 @@ def find_stored_draw(content: Mapping[str, Any], spec: Solutions) -> list[str] |
 
 
 async def find_author(run: Path, session_id: str) -> str | None:
-    """Return the model of the assistant in a session; None if it cannot be asked, as an object or a person.
-
-    A model of another address counts as such, because a run may come from somebody else.
-    """
+    """Return the model of the assistant in a session; None if it cannot be asked, as an object or a person."""
     async with open_store(run, read_only=True) as store:
         session = await store.session(session_id)
     name = session.provenance.models.get("assistant", "") if session else ""
-    is_asked = name and "@" not in name and not name.startswith(("python:", "human", "scripted", "recorded"))
-    return name if is_asked else None
+    return None if not name or name.startswith(("python:", "human", "scripted", "recorded")) else name

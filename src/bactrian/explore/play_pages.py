@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from bactrian.explore.session_lists import read_count
 from bactrian.options import Critic, PlayOptions
 from bactrian.records.session import Role
 from bactrian.roleplay.role_play import SessionOrder
+from bactrian.store import is_run
 
 # The run in the working folder that stores what is played.
 PLAYED = "played.db"
@@ -36,7 +37,8 @@ async def begin_play(request: Request) -> Response:
     explorer = get_explorer(request)
     if explorer.stage is not None and explorer.stage.is_running:
         raise InputError("A conversation is being played.", next="Stop it first, on its page.")
-    order = _read_order(form, explorer.models, Path(PLAYED))
+    beside = [data_set.source for data_set in explorer.library.sets.values() if is_run(data_set.source)]
+    order = _read_order(form, explorer.models, Path(PLAYED), beside)
     data_set = await explorer.add_played(Path(PLAYED))
     agents = SEATS if order.setup.critic else SEATS[:2]
     stage = LiveStage(data_set.name, agents, order, {agent for agent in agents if form.get(f"take_{agent}")})
@@ -91,8 +93,10 @@ def _show_stage(stage: LiveStage) -> Response:
     return RedirectResponse(f"/c/{stage.data}/{stage.session}#live", 303)
 
 
-def _read_order(form: Mapping[str, str], models: tuple[str, ...], run: Path) -> SessionOrder:
-    """Return the order that the form describes.
+def _read_order(
+    form: Mapping[str, str], models: tuple[str, ...], run: Path, beside: Iterable[Path]
+) -> SessionOrder:
+    """Return the order that the form describes; its models are asked where the runs ``beside`` it asked them.
 
     Raises:
         InputError: a number or the model is not valid, or the idea is empty.
@@ -125,6 +129,7 @@ def _read_order(form: Mapping[str, str], models: tuple[str, ...], run: Path) -> 
         critic=critic,
         run=run,
         options=options,
+        beside=beside,
     )
     assert isinstance(order, SessionOrder)
     return order
