@@ -26,7 +26,7 @@ def test_a_hostile_program_is_held(probe: Probe, tier: Tier, bait: Bait) -> None
     assert result.held != (tier.name in probe.beyond), result.how
 
 
-@pytest.mark.parametrize("name", ["network", "home", "memory", "names", "inotify"])
+@pytest.mark.parametrize("name", ["network", "home", "memory", "names", "inotify", "packages"])
 def test_a_program_escapes_where_nothing_holds_it(name: str, bait: Bait) -> None:
     """The programs are told apart from programs that fail in any case."""
     probe = next(probe for probe in PROBES if probe.name == name)

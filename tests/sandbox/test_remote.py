@@ -40,23 +40,50 @@ options = words[1:image]
 pairs = dict(zip(options, options[1:]))
 assert words[0] == "run"
 assert {{"--rm", "--interactive", "--read-only"}} <= set(options)
-assert pairs["--network"] == "none" and pairs["--cap-drop"] == "ALL" and pairs["--pull"] == "never"
+assert pairs["--network"] == pairs["--ipc"] == "none" and pairs["--cap-drop"] == "ALL" and pairs["--pull"] == "never"
 assert pairs["--security-opt"] == "no-new-privileges" and not pairs["--user"].startswith("0")
 assert int(pairs["--memory"]) == int(pairs["--memory-swap"]) and int(pairs["--pids-limit"]) < 100
-assert not set(options) & {{"--privileged", "--volume", "-v", "--mount", "--pid", "--ipc", "--env-file"}}
+assert not set(options) & {{"--privileged", "--volume", "-v", "--mount", "--pid", "--env-file"}}
 assert pairs["--entrypoint"] == "python3"
+{before}
 # Under its own name: another python3 may come first on the path.
 os.execv(sys.executable, [sys.executable, *words[image + 1:]])
 """
 
 
+# Lets the kernel answer as one without Landlock does: a filter refuses its first call.
+NO_LANDLOCK = """
+import ctypes, struct
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x50000 | 38), (0x06, 0, 0, 0x7FFF0000)]
+filter = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+libc = ctypes.CDLL(None)
+libc.prctl(38, 1, 0, 0, 0)
+assert libc.prctl(22, 2, struct.pack("HxxxxxxP", len(steps), ctypes.addressof(filter))) == 0
+"""
+
+
+def provide_docker(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = "") -> None:
+    program = folder / "docker"
+    program.write_text(DOCKER.format(python=sys.executable, before=before), "utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
 @pytest.fixture
 def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ContainerTier:
-    program = tmp_path / "docker"
-    program.write_text(DOCKER.format(python=sys.executable), "utf-8")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    provide_docker(tmp_path, monkeypatch)
     return ContainerTier("docker:tea/python:3")
+
+
+def test_a_container_without_landlock_is_used_only_if_its_name_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provide_docker(tmp_path, monkeypatch, NO_LANDLOCK)
+    with pytest.raises(SandboxError, match="no Landlock") as caught:
+        run("print('tea')", tier=ContainerTier("docker:tea/python:3"))
+    assert "docker-bare:tea/python:3" in str(caught.value)
+    outcome = run("print('tea')", tier=ContainerTier("docker-bare:tea/python:3"))
+    assert (outcome.stdout, outcome.tier) == ("tea\n", "docker-bare:tea/python:3 (unsafe)")
 
 
 def test_a_program_behind_a_command_ends_as_it_does_here() -> None:
@@ -70,7 +97,7 @@ def test_a_program_behind_a_command_ends_as_it_does_here() -> None:
     assert (outcome.ending, outcome.exit_code) == ("error", 3)
     assert (outcome.stdout, outcome.stderr) == ("tea\n", "water\n")
     assert outcome.files == {"in.txt": b"water", "out.txt": b"x" * 9}
-    assert outcome.tier == FAR.name
+    assert outcome.tier in (f"{FAR.name} (bubblewrap)", f"{FAR.name} (landlock)")
     refused = run("import socket\nsocket.socket()", tier=FAR)
     assert (refused.ending, dict(refused.refused)) == ("refused", {"socket": 1})
     assert run(["/bin/echo", "tea"], tier=FAR).stdout == "tea\n"
@@ -110,7 +137,7 @@ def test_a_session_behind_a_command_keeps_names_and_calls_actions() -> None:
 def test_a_container_is_given_nothing_but_its_limits(docker: ContainerTier) -> None:
     outcome = run("print(6 * 7)\nopen('a.txt', 'w').write('tea')", tier=docker, collect=10)
     assert (outcome.ending, outcome.stdout, outcome.files) == ("ok", "42\n", {"a.txt": b"tea"})
-    assert outcome.tier == "docker:tea/python:3"
+    assert outcome.tier == "docker:tea/python:3 (landlock)"
     refused = run("import socket\nsocket.socket()", tier=docker)
     assert refused.ending == "refused"
 
@@ -137,6 +164,7 @@ REPORT = '{"ended": {"status": %s, "stopped": "", "cpu": 0, "memory": 0, "wall":
         b"hello, who is there?",
         frame("[1, 2]"),
         frame('{"ready": 1}'),
+        frame('{"ready": true, "tier": "unsafe"}') + frame(REPORT % "0"),
         READY + frame(REPORT % '"0"'),
         READY + frame(REPORT % str(1 << 70)),
         READY + frame('{"ended": {"status": 0}}'),
@@ -212,10 +240,60 @@ def test_the_far_side_contains_programs_by_itself(tmp_path: Path) -> None:
         assert "is not a tier of this computer" in refused.stderr
 
 
-@pytest.mark.skipif(
+needs_podman = pytest.mark.skipif(
     "BACTRIAN_TEST_IMAGE" not in os.environ, reason="BACTRIAN_TEST_IMAGE names no image of podman"
 )
-def test_a_program_runs_in_a_real_container() -> None:
-    tier = ContainerTier(f"podman:{os.environ['BACTRIAN_TEST_IMAGE']}")
-    outcome = run("import os\nprint(os.listdir('.'))", {"a": b""}, tier=tier)
-    assert (outcome.ending, outcome.stdout) == ("ok", "['a']\n")
+
+
+@needs_podman
+@pytest.mark.parametrize(
+    ("kind", "inner", "error"), [("podman", "landlock", "PermissionError"), ("podman-bare", "unsafe", "")]
+)
+def test_a_program_runs_in_a_real_container(kind: str, inner: str, error: str) -> None:
+    tier = ContainerTier(f"{kind}:{os.environ['BACTRIAN_TEST_IMAGE']}")
+    code = (
+        "import os, socket\nprint(os.listdir('.'), os.path.exists('/dev/shm'), os.getuid() >= 10_000)\n"
+        "for action in (lambda: open('/x', 'w'), lambda: socket.create_connection(('127.0.0.1', 22), 1)):\n"
+        "    try: action()\n    except OSError: print('refused')\n"
+        "open('/etc/passwd')"
+    )
+    outcome = run(code, {"a": b""}, tier=tier)
+    assert outcome.stdout == "['a'] False True\nrefused\nrefused\n"
+    assert (outcome.tier, error in outcome.stderr) == (f"{tier.name} ({inner})", True)
+
+
+STOP = """
+import os, signal, time
+for name in os.listdir('/proc'):
+    try: name.isdigit() and int(name) != os.getpid() and os.kill(int(name), signal.SIGSTOP)
+    except OSError: pass
+time.sleep(60)
+"""
+
+
+@needs_podman
+@pytest.mark.slow
+def test_a_real_container_ends_with_its_asker_even_if_the_program_stops_its_supervisor() -> None:
+    tier = ContainerTier(f"podman-bare:{os.environ['BACTRIAN_TEST_IMAGE']}")
+    program = (
+        "from bactrian.sandbox.programs import SandboxSession\nfrom bactrian.sandbox.tiers import ContainerTier\n"
+        f"with SandboxSession(tier=ContainerTier({tier.name!r})) as session:\n"
+        f"    print(session._process._launch.command[5], flush=True)\n    session.run({STOP!r})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as asker:
+        assert asker.stdout is not None
+        name = asker.stdout.readline().strip()
+        time.sleep(1)
+        assert has_container(name)
+        asker.kill()
+    deadline = time.monotonic() + 40
+    while has_container(name) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not has_container(name)
+
+
+def has_container(name: str) -> bool:
+    done = subprocess.run(
+        ["podman", "ps", "--all", "--quiet", "--filter", f"name={name}"], check=False, capture_output=True
+    )
+    return bool(done.stdout.strip())

@@ -179,7 +179,49 @@ def test_the_command_shows_output_and_ending(tier: Tier, tmp_path: Path) -> None
     assert done.returncode == 1
     assert done.stdout == "hi \n" or "\x1b" not in done.stdout
     assert "refused (exit code 1)" in done.stderr
-    assert "wrote: a.txt (1 bytes)" in done.stderr
+    assert "wrote: a.txt (1 byte) – not kept; --out FOLDER keeps files" in done.stderr
+
+
+MODULES = """
+import sys
+missing = []
+for name in sorted(sys.stdlib_module_names):
+    try: __import__(name)
+    except ImportError: missing.append(name)
+    except Exception: pass
+print(*missing)
+"""
+
+
+def test_a_program_can_import_the_whole_standard_library(tier: Tier) -> None:
+    outside, _ = start_python(f"import warnings; warnings.simplefilter('ignore')\n{MODULES}").finish()
+    missing = run(MODULES, tier=tier).stdout.splitlines()[-1].split()
+    assert set(missing) <= set(outside.decode().splitlines()[-1].split())
+
+
+ASKER = """
+import sys, tempfile
+from bactrian.sandbox.programs import SandboxSession
+from bactrian.sandbox.tiers import Unsafe
+tempfile.tempdir = sys.argv[1]
+with SandboxSession(tier=Unsafe()) as session:
+    session.run("open('file', 'w').write('tea')")
+    print("ready", flush=True)
+    session.run("import time; time.sleep(60)")
+"""
+
+
+def test_a_killed_asker_leaves_no_scratch_folder(tmp_path: Path) -> None:
+    """Without a sandbox, since the supervisor of one that root starts may not remove it: the next start does."""
+    asker = start_python(ASKER, tmp_path)
+    asker.wait_for_lines(1)
+    assert [path.name for path in tmp_path.glob("*/*")] == ["file"]
+    asker.kill()
+    asker.finish()
+    deadline = time.monotonic() + 30
+    while list(tmp_path.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_refuses_bad_input(tmp_path: Path) -> None:

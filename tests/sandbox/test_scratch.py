@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bactrian.sandbox import supervisor
-from bactrian.sandbox.orders import remove_folder
+from bactrian.sandbox.scratch import collect_files, measure_folder, remove_folder
+from tests.helpers.command import start_python
 
 
 @pytest.fixture
@@ -32,12 +33,12 @@ def deep(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_folder_that_is_too_deep_to_be_measured_counts_as_full(deep: Path) -> None:
-    assert supervisor._measure_folder(str(deep)) == float("inf")  # pyright: ignore[reportPrivateUsage]
+    assert measure_folder(str(deep)) == float("inf")
 
 
 def test_a_folder_that_is_too_deep_for_a_path_is_removed(deep: Path) -> None:
     handle = os.open(deep, os.O_RDONLY)
-    assert supervisor._collect_files(handle, 0) == []  # pyright: ignore[reportPrivateUsage]
+    assert collect_files(handle, 0) == []
     os.close(handle)
     remove_folder(str(deep))
     assert not deep.exists()
@@ -57,22 +58,66 @@ def test_folders_that_forbid_it_are_removed_and_links_are_not_followed(tmp_path:
     assert kept.read_text("utf-8") == "tea"
 
 
-def test_deleted_files_that_are_open_count_until_they_are_closed(tmp_path: Path) -> None:
-    before = _measure_own()
-    with (tmp_path / "deleted").open("wb") as file:
-        file.write(b"x" * 100_000)
-        file.flush()
-        (tmp_path / "deleted").unlink()
-        assert before + 100_000 <= _measure_own() < float("inf")
-    assert _measure_own() == before
+# Prints what the deleted files take that a child of this process holds, before and after it closes them.
+HOLDER = """
+import os, socket, subprocess, sys
+from bactrian.sandbox.measures import measure_deleted
+before = measure_deleted(os.getcwd())
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(before, measure_deleted(os.getcwd()))
+child.communicate()
+"""
+HELD = """
+import ctypes, os, socket, sys
+handle = os.open("f", os.O_CREAT | os.O_RDWR)
+os.write(handle, b"x" * 100_000)
+os.unlink("f")
+{keep}
+print(flush=True)
+sys.stdin.read()
+"""
+MAP = """
+libc = ctypes.CDLL(None)
+libc.mmap.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 4, ctypes.c_long]
+libc.mmap(None, 4096, 1, 1, handle, 0)
+os.close(handle)
+"""
 
 
-def test_files_that_a_process_keeps_in_a_socket_count_as_too_many() -> None:
-    left, right = socket.socketpair()
-    with left, right, Path("/dev/null").open("rb") as file:
-        socket.send_fds(left, [b"x"], [file.fileno()])
-        assert _measure_own() == float("inf")
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("keep", "most"),
+    [
+        ("", 110_000),
+        ("left, right = socket.socketpair()\nsocket.send_fds(left, [b'x'], [handle])", float("inf")),
+        (MAP, float("inf")),
+    ],
+    ids=["open", "in a socket", "in memory"],
+)
+def test_deleted_files_count_wherever_a_process_keeps_them(keep: str, most: float, tmp_path: Path) -> None:
+    done = start_python(HOLDER, HELD.format(keep=keep), cwd=tmp_path)
+    before, held = map(float, done.finish()[0].split())
+    assert (before, 100_000 <= held <= most, held == most or most != float("inf")) == (0, True, True)
 
 
-def _measure_own() -> float:
-    return supervisor._measure_deleted(os.getpid())  # pyright: ignore[reportPrivateUsage]
+START = """
+from bactrian.sandbox.programs import run
+from bactrian.sandbox.tiers import LandlockOnly
+run("pass", tier=LandlockOnly())
+"""
+
+
+@pytest.mark.system
+def test_what_a_killed_process_has_left_is_removed_by_the_next_start(tmp_path: Path) -> None:
+    names = ("sandbox-old", "sandbox-used", "sandbox-new", "other")
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("tea", "utf-8")
+        if name != "sandbox-new":
+            os.utime(tmp_path / name, (0, time.time() - 1000))
+    handle = os.open(tmp_path / "sandbox-used", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    start_python(f"import tempfile\ntempfile.tempdir = {str(tmp_path)!r}\n{START}").finish()
+    os.close(handle)
+    assert {path.name for path in tmp_path.iterdir()} == {*names} - {"sandbox-old"}

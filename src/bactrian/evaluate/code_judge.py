@@ -54,6 +54,7 @@ class Verdict:
     detail: str = ""  # The check that fails, or the exception
     calls: int = 0  # Calls of the solution's functions
     cpu: float = 0.0  # Seconds of CPU time in the sandbox, with the start of the interpreter
+    tier: str = ""  # The sandbox that ran the solution; empty if nothing was run, or it was not recorded
 
     @property
     def passed(self) -> bool:
@@ -147,7 +148,7 @@ class Judge(AbstractContextManager["Judge"]):
                 verdict = _explain_definition(session.run(code, "solution.py"))
                 if verdict is None:
                     verdict = self._check(problem)
-                return replace(verdict, cpu=round(session.stop().cpu, 3))
+                return replace(verdict, cpu=round(session.stop().cpu, 3), tier=session.tier)
             finally:
                 self._solution = None
 
@@ -214,7 +215,7 @@ class VerdictFile:
     def _take(self, line: bytes) -> None:
         try:
             row = parse_json(line)
-            verdict = Verdict(row["kind"], row["detail"], row["calls"], row["cpu"])
+            verdict = Verdict(row["kind"], row["detail"], row["calls"], row["cpu"], row.get("tier", ""))
             key, solution = row["key"], row["id"]
         except (ValueError, KeyError, TypeError):
             # The last line of a process that was killed while it wrote; its verdict is made again.

@@ -77,6 +77,7 @@ class Score:
     by_temperature: dict[str, tuple[PassAtK, ...]]
     left_out: tuple[int, ...]  # Values of k that need more samples of each problem than there are
     whole: int  # Problems of the set, of which those above are a part
+    tiers: tuple[str, ...]  # The sandboxes that ran the samples
     cut: int = 0  # Replies that ended at their longest length
 
     def to_json(self) -> dict[str, Any]:
@@ -98,6 +99,7 @@ class Score:
             "pass_at": write(self.passes),
             "by_temperature": {name: write(passes) for name, passes in self.by_temperature.items()},
             "left_out": list(self.left_out),
+            "tiers": list(self.tiers),
         }
 
 
@@ -132,6 +134,7 @@ def compute_score(
         by_temperature={name: summarize(name) for name in temperatures} if len(temperatures) > 1 else {},
         left_out=tuple(k for k in ks or () if k not in {figure.k for figure in passes}),
         whole=whole,
+        tiers=tuple(sorted({verdict.tier for verdict in verdicts} - {""})),
         cut=samples.cut,
     )
 

@@ -8,24 +8,33 @@ The side that asks trusts nothing that it reads: a program may have taken over t
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import marshal
 import os
-import stat
+import select
+import signal
 import tempfile
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from math import ceil
-from secrets import token_hex
+from pathlib import Path
 from typing import Any, cast
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.sandbox.inside.values import Unsupported, pack_bytes, unpack_bytes, unpack_frame
 from bactrian.sandbox.outcome import Artefact, ExitReport, Limits
 from bactrian.sandbox.payload import build_command, load_calls, load_worker
+from bactrian.sandbox.scratch import remove_folder
 from bactrian.sandbox.supervisor import read_frame, refuse_start, run_sandbox
-from bactrian.sandbox.tiers import Tier, find_view
+from bactrian.sandbox.tiers import Tier
+from bactrian.sandbox.view import find_view
 
+_PREFIX = "sandbox-"
+_FRESH = 60  # seconds for the lock of a new folder
+_END = 10  # seconds for the end of a sandbox whose asker is gone
 _DEVICES = ("/dev/zero", "/dev/random", "/dev/urandom")
 
 
@@ -82,6 +91,7 @@ def resolve_order(order: ProcessOrder, temporary: str) -> dict[str, object]:
         "scratch": scratch,
         "mount": bool(tier.scratch),
         "reads": [*view.reads, *_DEVICES],
+        "lists": list(view.lists),
         "packages": list(view.packages),
         "files": dict(order.files),
         "command": bool(order.command),
@@ -97,9 +107,11 @@ def resolve_order(order: ProcessOrder, temporary: str) -> dict[str, object]:
         "tier": tier.name,
         "argv": tier.wrap(build_command(view.interpreter, code), view),
         "keep": [code],
-        "reads": list(view.reads),
+        "mounts": dict(view.mounts),
         "wall": order.wall,
         "cpu": limits.cpu,
+        "memory": limits.memory,
+        "several": limits.processes > 1 or bool(order.command) or tier.name == "unsafe",
         "answer": limits.answer,
         "measure": temporary,
         "environment": {
@@ -137,11 +149,30 @@ def make_scratch(tier: Tier) -> Generator[str]:
     if tier.scratch:
         yield ""
         return
-    folder = tempfile.mkdtemp(prefix="sandbox-")
+    _sweep_scratch()
+    folder = tempfile.mkdtemp(prefix=_PREFIX)
+    handle = os.open(folder, os.O_RDONLY)
     try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
         yield folder
     finally:
         remove_folder(folder)
+        os.close(handle)
+
+
+@functools.cache
+def _sweep_scratch() -> None:
+    """Remove the folders of processes that were killed. A process locks those that it uses."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                facts = os.fstat(handle)
+                if facts.st_uid == os.geteuid() and time.time() - facts.st_mtime > _FRESH:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove_folder(str(path))
+            finally:
+                os.close(handle)
 
 
 def provide_sandbox(tiers: Sequence[Tier]) -> None:
@@ -169,9 +200,25 @@ def _supervise_apart(order: dict[str, object]) -> str:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
+        if not _wait_for_end(reading):
+            os.kill(child, signal.SIGKILL)
         why = pipe.read().decode("utf-8", "replace")
     os.waitpid(child, 0)
     return why
+
+
+def _wait_for_end(reading: int) -> bool:
+    """Wait for the end of the supervisor. Return False if it does not end although the side that asks is gone.
+
+    In a container without Landlock, a program can stop its supervisor, but not the first process.
+    """
+    poll = select.poll()
+    poll.register(reading, select.POLLIN)
+    poll.register(0, 0)  # Only to learn that the other side has closed it
+    if reading in dict(poll.poll()):
+        return True
+    poll.unregister(0)
+    return bool(poll.poll(1000 * _END))
 
 
 VERSION = 1
@@ -250,41 +297,3 @@ def read_file(content: object) -> Artefact:
             return Artefact(name, size, unpack_bytes(text))
         case _:
             raise Unsupported("garbled file")
-
-
-def remove_folder(path: str) -> None:
-    """Remove a scratch folder with all that a program has left in it. What cannot be removed stays.
-
-    Folders may be nested deeper than a path can be long, and may forbid to be listed. So each one is made readable, and
-    its folders are moved up to the top before it is removed.
-    """
-    number, mark = 0, token_hex(8)
-    waiting = [path]
-    while waiting:
-        folder = waiting.pop()
-        try:
-            os.chmod(folder, 0o700)  # noqa: PTH101
-            names = os.listdir(folder)  # noqa: PTH208
-        except OSError:
-            continue
-        for name in names:
-            inner = os.path.join(folder, name)  # noqa: PTH118
-            try:
-                if not stat.S_ISDIR(os.lstat(inner).st_mode):
-                    os.unlink(inner)  # noqa: PTH108
-                    continue
-                # A folder can only be moved by those who may write in it.
-                os.chmod(inner, 0o700)  # noqa: PTH101
-                number += 1
-                moved = os.path.join(path, f"{mark}-{number}")  # noqa: PTH118
-                if folder != path:
-                    os.rename(inner, moved)  # noqa: PTH104
-                    inner = moved
-                waiting.append(inner)
-            except OSError:
-                continue
-        if folder != path:
-            with suppress(OSError):
-                os.rmdir(folder)  # noqa: PTH106
-    with suppress(OSError):
-        os.rmdir(path)  # noqa: PTH106

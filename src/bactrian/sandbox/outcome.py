@@ -107,7 +107,7 @@ class Artefact:
 
 # How a program ended that the supervisor ended, by its reason.
 _STOPPED: dict[str, OutcomeEnding] = {
-    "wall": "time", "cpu": "time", "disk": "disk", "calls": "refused", "asked": "killed",
+    "wall": "time", "cpu": "time", "memory": "memory", "disk": "disk", "calls": "refused", "asked": "killed",
 }  # fmt: skip
 
 

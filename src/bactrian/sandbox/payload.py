@@ -15,6 +15,8 @@ from importlib.resources import files
 # Modules of ``inside/``, each after those that it imports. They are compiled once and handed over in
 # memory: a sandboxed interpreter needs no file of this package, and so no right to read one.
 _INSIDE = ("values", "lockdown", "worker")
+# Modules of the process around a sandbox, likewise.
+_AROUND = ("inside.values", "measures", "scratch", "supervisor")
 _BOOT = (
     "import os,sys,marshal;from types import ModuleType\n"
     "b=marshal.loads(os.pread({handle},1<<24,0));os.close({handle})\n"
@@ -42,7 +44,7 @@ def load_worker() -> int:
 @functools.cache
 def load_supervisor() -> int:
     """Return a descriptor of the code of the process around a sandbox, which cannot be changed any more."""
-    return _pack("supervisor", ["bactrian.sandbox.inside.values", "bactrian.sandbox.supervisor"])
+    return _pack("supervisor", [f"bactrian.sandbox.{name}" for name in _AROUND])
 
 
 @functools.cache
@@ -74,12 +76,13 @@ def _read_source(module: str) -> str:
 # Files for containers that have Python but not this package.
 _FAR_SIDE = (
     "_version.py", "errors.py", "sandbox/orders.py", "sandbox/outcome.py", "sandbox/payload.py",
-    "sandbox/supervisor.py", "sandbox/syscalls.toml", "sandbox/tiers.py",
+    "sandbox/measures.py", "sandbox/scratch.py", "sandbox/supervisor.py", "sandbox/syscalls.toml",
+    "sandbox/tiers.py", "sandbox/view.py",
     *(f"sandbox/inside/{name}.py" for name in _INSIDE),
 )  # fmt: skip
 _PACKAGES = ("", "sandbox/", "sandbox/inside/")
 # The program for ``python -c``: it takes the bundle from standard input.
-BOOT = (
+_BOOT_BUNDLE = (
     "import os,sys,struct\n"
     "if sys.version_info<(3,11):sys.exit('The image needs Python 3.11 or newer, not %d.%d.'%sys.version_info[:2])\n"
     "def read(n):\n"
@@ -93,9 +96,14 @@ BOOT = (
     "os.write(handle,read(struct.unpack('>I',read(4))[0]))\n"
     "sys.path.insert(0,'/proc/self/fd/%d'%handle)\n"
     "from bactrian.sandbox.orders import provide_sandbox\n"
-    "from bactrian.sandbox.tiers import LandlockOnly,Unsafe\n"
-    "provide_sandbox((LandlockOnly(),Unsafe()))"
+    "from bactrian.sandbox import tiers\n"
+    "provide_sandbox((tiers.{tier}(),))"
 )
+
+
+def write_boot(tier: str) -> str:
+    """Return the program of a container whose sandbox is of the class ``tier``."""
+    return _BOOT_BUNDLE.replace("{tier}", tier)
 
 
 @functools.cache

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
+import sys
 import tempfile
 import tomllib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import chain, islice
 from pathlib import Path
 
 from bactrian.errors import SandboxError
@@ -91,15 +94,35 @@ def load_probes() -> list[Probe]:
     return [probe for probe in probes if probe.machine in ("", os.uname().machine)]
 
 
+@functools.cache
+def _list_packages() -> dict[str, list[str]]:
+    """Return the folders of installed packages on this computer, each with some of their names."""
+    known = [path for path in sys.path if path.endswith("-packages")]
+    folders = [
+        Path(os.__file__).parent.glob("*-packages"),
+        Path("/usr").glob("lib*/py*/*-packages"),
+        map(Path, known),
+    ]
+    return {
+        str(folder): [path.name for path in islice(folder.iterdir(), 20)]
+        for folder in chain(*folders)
+        if folder.is_dir()
+    }
+
+
 def run_probe(probe: Probe, tier: Tier, bait: Bait) -> ProbeResult:
     """Run a probe in ``tier``. A probe that did not begin does not count: a broken sandbox would contain everything.
 
     Raises:
         SandboxError: the sandbox does not start.
     """
-    bait_line = f"SECRET, PORT, PARENT = {str(bait.secret)!r}, {bait.port}, {os.getpid()}\n"
+    packages = _list_packages()
+    bait_lines = (
+        f"SECRET, PORT, PARENT = {str(bait.secret)!r}, {bait.port}, {os.getpid()}\n"
+        f"PACKAGES, NAMES = {list(packages)!r}, {sorted(set(chain(*packages.values())))!r}\n"
+    )
     limits = replace(LIMITS, wall=probe.wall, cpu=probe.cpu)
-    outcome = run(bait_line + probe.code, limits=limits, tier=tier, name=f"{probe.name}.py")
+    outcome = run(bait_lines + probe.code, limits=limits, tier=tier, name=f"{probe.name}.py")
     if _BEGUN not in outcome.stdout:
         raise SandboxError(f"The program {probe.name} did not begin.", where=f"tier {tier.name}")
     return ProbeResult(probe, *_judge(probe, outcome, bait))

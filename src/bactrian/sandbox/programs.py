@@ -130,7 +130,7 @@ def run(
         cpu=report.cpu,
         wall=report.wall,
         memory=report.memory,
-        tier=order.tier.name,
+        tier=process.tier,
         refused=report.refused,
         wrote={artefact.name: artefact.size for artefact in artefacts},
         files={artefact.name: artefact.content for artefact in artefacts if artefact.content is not None},
@@ -225,6 +225,11 @@ class SandboxSession:
         self.close()
 
     @property
+    def tier(self) -> str:
+        """Name of the tier that contains it."""
+        return self._process.tier
+
+    @property
     def ended(self) -> bool:
         """True if no further block can run."""
         return self._report is not None or self._process.ended
@@ -299,7 +304,9 @@ class SandboxSession:
             frames.extend(self._process.take_frames())
             return bool(frames)
 
-        while self._process.pump(has_answer, deadline):
+        while not self._process.overflow and self._process.pump(has_answer, deadline):
+            if time.monotonic() >= deadline:
+                break
             frame = frames.pop(0)
             if "action" in frame:
                 self._process.send(self._act(frame))

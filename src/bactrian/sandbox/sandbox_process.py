@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from typing import cast
 
 from bactrian.errors import SandboxError
-from bactrian.sandbox.inside.values import FrameReader, Unsupported, pack_frame, unpack_bytes, unpack_frame
+from bactrian.sandbox.inside.values import FrameReader, Unsupported, pack_frame, unpack_bytes, unpack_forged
 from bactrian.sandbox.orders import (
     ProcessOrder,
     make_scratch,
@@ -32,12 +32,18 @@ from bactrian.sandbox.orders import (
 )
 from bactrian.sandbox.outcome import Artefact, ExitReport
 from bactrian.sandbox.payload import build_command, load_supervisor, load_worker
-from bactrian.sandbox.tiers import CommandTier, ContainerTier, RemoteStart, find_view
+from bactrian.sandbox.tiers import CommandTier, ContainerTier, RemoteStart
+from bactrian.sandbox.view import find_view
 
 _START = 60.0  # longest wait for a sandbox to start, in seconds
 _END = 20.0  # longest wait for a report after the time that a program has, in seconds
 _CHUNK = 1 << 16
 _MOST_WORDS = 4096  # most bytes of a far side's own messages that are kept
+# Messages of the process, and bytes for it, that wait at once. The process inside waits for an answer to each message
+# before it sends the next, so a program that sends more has taken its place.
+_MOST_MESSAGES = 16
+_ROOM = 8 << 20  # bytes of a message besides what is asked for, such as the names of files
+_MOST_WAITING = 1 << 20
 
 
 class SandboxProcess:
@@ -50,9 +56,11 @@ class SandboxProcess:
 
     def __init__(self, order: ProcessOrder) -> None:
         self._order = order
+        self.tier = order.tier.name  # with the tier of the far side, if that is elsewhere
         self.overflow = False  # True if the process wrote more than it may
         limits = order.limits
-        self._received = FrameReader(2 * (limits.answer + limits.output + limits.disk) + (1 << 20))
+        # A character of an answer may be written as six.
+        self._received = FrameReader(6 * limits.answer + _ROOM)
         self._output = {"stdout": bytearray(), "stderr": bytearray()}
         self._frames: list[dict[str, object]] = []
         self._files: list[Artefact] | None = None
@@ -103,7 +111,7 @@ class SandboxProcess:
             os.set_blocking(handle, False)
         self._selector.register(self._frames_of, selectors.EVENT_READ, "frames")
         self._selector.register(self._words_of, selectors.EVENT_READ, "words")
-        if not self.pump(lambda: self._ready, time.monotonic() + _START):
+        if not self.pump(lambda: self._ready, time.monotonic() + _START) or self._failure:
             raise SandboxError(
                 f"The sandbox did not start: {self._explain()}",
                 where=f"tier {tier.name}",
@@ -112,11 +120,20 @@ class SandboxProcess:
 
     def send(self, message: Mapping[str, object]) -> None:
         """Queue a message for the process; :meth:`pump` sends it."""
-        self._sending += pack_frame({"message": dict(message)})
+        if len(self._sending) > self._order.limits.answer + _MOST_WAITING:
+            self._stop_flood()
+        else:
+            self._sending += pack_frame({"message": dict(message)})
 
     def ask_end(self) -> None:
         """Ask the far side to end the process, and do not wait."""
         self._sending += pack_frame({"stop": True})
+
+    def _stop_flood(self) -> None:
+        """End a process that says, or lets others say, more than it may."""
+        if not self.overflow:
+            self.overflow = True
+            self.ask_end()
 
     @property
     def ended(self) -> bool:
@@ -129,8 +146,7 @@ class SandboxProcess:
         return frames
 
     def take_output(self) -> tuple[str, str]:
-        """Return standard output and standard error since the last call."""
-        self.pump(lambda: True, 0.0)
+        """Return standard output and standard error since the last call, up to the last message."""
         texts = [data.decode("utf-8", "replace") for data in self._output.values()]
         for data in self._output.values():
             data.clear()
@@ -139,20 +155,20 @@ class SandboxProcess:
     def pump(self, stop: Callable[[], bool], deadline: float) -> bool:
         """Exchange data until ``stop()`` is true. Returns False if ``deadline`` (monotonic) comes first, or the end.
 
-        Everything that can be read at once is read before ``stop`` is asked.
+        Both are looked at after each read, so a far side that never falls silent holds nobody up.
         """
-        while True:
-            self._watch_writing()
-            ready = self._selector.select(0)
-            if not ready:
-                if stop():
-                    return True
-                left = deadline - time.monotonic()
-                if self.ended or left <= 0:
-                    return False
-                ready = self._selector.select(left)
-            for key, _ in ready:
-                self._exchange(key)
+        while not stop():
+            left = deadline - time.monotonic()
+            if self.ended or left <= 0:
+                return False
+            self._exchange_ready(left)
+        return True
+
+    def _exchange_ready(self, seconds: float) -> None:
+        """Wait until something can be read or written, and do so once."""
+        self._watch_writing()
+        for key, _ in self._selector.select(seconds):
+            self._exchange(key)
 
     def _watch_writing(self) -> None:
         """Wait until the far side takes more, but only while there is more to send."""
@@ -188,7 +204,7 @@ class SandboxProcess:
         else:
             try:
                 for body in self._received.add(data):
-                    self._take(unpack_frame(body))
+                    self._take(unpack_forged(body))
             except Unsupported as error:
                 self._failure = f"the far side sends nonsense ({error})"
 
@@ -200,9 +216,14 @@ class SandboxProcess:
         """
         match frame:
             case {"ready": True}:
+                if not self._ready:
+                    self._note_tier(frame.get("tier"))
                 self._ready = True
             case {"message": dict() as inner}:
-                self._frames.append(cast("dict[str, object]", inner))
+                if len(self._frames) < _MOST_MESSAGES:
+                    self._frames.append(cast("dict[str, object]", inner))
+                else:
+                    self._stop_flood()
             case {"output": "stdout" | "stderr" as name, "data": text}:
                 self._add_output(str(name), unpack_bytes(text))
             case {"files": list() as rows}:
@@ -215,12 +236,19 @@ class SandboxProcess:
             case _:
                 raise Unsupported("a message of no known kind")
 
+    def _note_tier(self, inner: object) -> None:
+        """Add the tier of the far side; it may contain less than was asked for only if that is the name."""
+        name = self._order.tier.name
+        if isinstance(inner, str) and inner.isalpha() and inner != name:
+            self.tier = f"{name} ({inner[:20]})"
+            if inner == "unsafe" and not name.partition(":")[0].endswith("-bare"):
+                self._failure = "it contains nothing"
+
     def _add_output(self, name: str, data: bytes) -> None:
         room = self._order.limits.output - sum(map(len, self._output.values()))
         self._output[name] += data[: max(room, 0)]
-        if len(data) > room and not self.overflow:
-            self.overflow = True
-            self.ask_end()
+        if len(data) > room:
+            self._stop_flood()
 
     def stop(self) -> ExitReport:
         """End the process if it still runs, and return how it ended.
@@ -239,7 +267,6 @@ class SandboxProcess:
             SandboxError: it is lost, or its end is not reported in time.
         """
         self.pump(lambda: self.ended, time.monotonic() + self._order.wall + _END)
-        self.pump(lambda: True, 0.0)
         if self._report is None:
             raise SandboxError(
                 f"The sandbox was lost: {self._explain()}.",
@@ -257,15 +284,14 @@ class SandboxProcess:
     def collect(self, most: int) -> list[Artefact]:
         """Return the files of the scratch folder, with up to ``most`` bytes of their content; none if it is lost."""
         self._files = None
+        self._received.largest = 6 * self._order.limits.answer + 2 * most + _ROOM
         self._sending += pack_frame({"collect": most})
         deadline = time.monotonic() + _END
         while self._files is None and self._frames_of in self._selector.get_map():
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            self._watch_writing()
-            for key, _ in self._selector.select(left):
-                self._exchange(key)
+            self._exchange_ready(left)
         return self._files or []
 
     def close(self) -> None:

@@ -14,11 +14,19 @@ import fcntl
 import marshal
 import os
 import select
-import stat
 import struct
 import time
 
-from bactrian.sandbox.inside.values import FrameReader, Unsupported, pack_bytes, pack_frame, unpack_frame
+from bactrian.sandbox.inside.values import (
+    FrameReader,
+    Unsupported,
+    pack_bytes,
+    pack_frame,
+    unpack_forged,
+    unpack_frame,
+)
+from bactrian.sandbox.measures import CpuClock, list_children, measure_deleted, measure_memory
+from bactrian.sandbox.scratch import collect_files, measure_folder, remove_folder
 
 # Requests of a seccomp listener: SECCOMP_IOCTL_NOTIF_RECV and _SEND.
 _RECEIVE, _ANSWER = 0xC0502100, 0xC0182101
@@ -31,9 +39,6 @@ _NEWNS, _BIND, _REC, _SLAVE = 0x20000, 0x1000, 0x4000, 0x80000
 _CHUNK = 1 << 16
 # Bytes for the side that asks from which on nothing more is read from the sandbox, which then waits, too.
 _FULL = 1 << 20
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_DEPTH = 16
-_NAMES = 10_000  # most names of a scratch folder that are looked at
 
 
 class _Sandbox:
@@ -57,8 +62,9 @@ class _Sandbox:
         self._words = b""  # what the programs that start it wrote: the reason if it does not start
         self._failure = ""
 
-    def start(self, libc: ctypes.CDLL) -> None:
-        """Start the process inside, and what is around it."""
+    def start(self, libc: ctypes.CDLL, clock: CpuClock) -> None:
+        """Start the process inside, and what is around it. ``clock`` has begun already."""
+        self._clock = clock
         self._channel, channel = _make_pair()
         self._guard, guard = _make_pair()
         pipes = {name: os.pipe() for name in ("stdout", "stderr")}
@@ -144,9 +150,12 @@ class _Sandbox:
         self._gone = self._gone or not data
         for frame in frames:
             if "message" in frame:
-                self._to_worker += pack_frame(frame["message"])
+                if len(self._to_worker) <= _FULL + self._order["answer"]:  # type: ignore[operator]
+                    self._to_worker += pack_frame(frame["message"])
+                else:
+                    self._stop_flood()
             elif "collect" in frame:
-                self._send({"files": _collect_files(self._scratch, int(frame["collect"]))})  # type: ignore[call-overload]
+                self._send({"files": collect_files(self._scratch, int(frame["collect"]))})  # type: ignore[call-overload]
             elif "stop" in frame:
                 self._stopped = self._stopped or "asked"
 
@@ -180,14 +189,18 @@ class _Sandbox:
             for body in self._from_worker.add(data):
                 self._pass_on(body)
         except Unsupported:
-            self._overflow = True
-            self._stopped = self._stopped or "asked"
+            self._stop_flood()
         return True
+
+    def _stop_flood(self) -> None:
+        """End a process that says more than it may, or does not listen."""
+        self._overflow = True
+        self._stopped = self._stopped or "asked"
 
     def _pass_on(self, body: bytes) -> None:
         try:
             # Read and written again: a program that forges the text of a message must not end it, and begin another.
-            content = unpack_frame(body)
+            content = unpack_forged(body)
             frame = pack_frame({"message": content})
         except (Unsupported, RecursionError) as error:
             self._send({"message": {"done": True, "unsupported": str(error)}})
@@ -227,14 +240,20 @@ class _Sandbox:
             self._stopped = "wall"
         elif sum(self._refused.values()) > _CALLS:
             self._stopped = "calls"
-        elif _measure_cpu(self._child) > order["cpu"]:  # type: ignore[operator]
+        elif self._clock.measure() > order["cpu"]:  # type: ignore[operator]
             self._stopped = "cpu"
-        elif folder and _measure_folder(folder) + _measure_deleted(self._child) > order["disk"]:  # type: ignore[operator]
+        # The address space of a single process is limited by the kernel.
+        elif order["several"] and measure_memory(order["memory"]) > order["memory"]:  # type: ignore[arg-type,operator]
+            self._stopped = "memory"
+        elif folder and measure_folder(folder) + measure_deleted(folder) > order["disk"]:  # type: ignore[operator]
             self._stopped = "disk"
 
     def _finish(self) -> None:
         """End the sandbox, and report how it ended."""
-        status, cpu, memory = _end(self._child)
+        # The kernel does not add up the CPU time of processes that go down with their namespace.
+        before = self._clock.measure()
+        status, reaped, memory = _end(self._child)
+        cpu = max(before, reaped, self._clock.measure())
         while self._channel.fileno() >= 0 and not self._failure:
             try:
                 if not self._read_worker():
@@ -285,12 +304,18 @@ def run_sandbox(order: dict[str, object]) -> str:
     libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     sandbox = _Sandbox(order)
     try:
+        # Root may count what others may not.
+        clock = CpuClock(libc, several=bool(order["several"]))
         if os.geteuid() == 0 and order["contain"]:
             _leave_root(libc, order)
-        sandbox.start(libc)
+        sandbox.start(libc, clock)
+        return sandbox.serve()
     except OSError as error:
         return str(error.strerror or error)
-    return sandbox.serve()
+    finally:
+        # Here, too: the side that asks may have been killed.
+        if order["measure"]:
+            remove_folder(str(order["measure"]))
 
 
 def main() -> None:
@@ -321,11 +346,13 @@ def _leave_root(libc: ctypes.CDLL, order: dict[str, object]) -> None:
     Raises:
         OSError: root may not do that here, as in many containers.
     """
-    paths: list[str] = order["reads"]  # type: ignore[assignment]
+    mounts: dict[str, bool] = order["mounts"]  # type: ignore[assignment]
     user = (1 << 30) + os.getpid()
     if libc.unshare(_NEWNS) == 0:
         _mount(libc, None, "/", None, _REC | _SLAVE)
-        _show_paths(libc, [path for path in paths if os.path.exists(path)])
+        _show_paths(libc, [path for path, shown in mounts.items() if shown])
+        for path in [path for path, shown in mounts.items() if not shown]:
+            _mount(libc, "cover", path, "tmpfs", 2 | 4, "mode=755,size=65536")
         if order["measure"]:
             options = f"size={order['disk']},nr_inodes={order['files_limit']},mode=700,uid={user}"
             _mount(libc, "scratch", str(order["measure"]), "tmpfs", 2 | 4, options)
@@ -416,8 +443,6 @@ def _end(child: int) -> tuple[int, float, int]:
     status, cpu, memory = 0, 0.0, 0
     deadline = time.monotonic() + 10
     if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        # The kernel does not add up the CPU time of processes that go down with their namespace.
-        cpu = _measure_cpu(child)
         os.kill(child, _KILL)
     while time.monotonic() < deadline:
         try:
@@ -435,29 +460,9 @@ def _end(child: int) -> tuple[int, float, int]:
     return status, cpu, memory
 
 
-def _measure_cpu(process: int) -> float:
-    """Return the seconds of CPU time of a process and its living descendants."""
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            # The name, in brackets, may contain anything.
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    ticks = sum(int(field) for field in fields[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK") + sum(_measure_cpu(child) for child in _list_children(process))
-
-
-def _list_children(process: int) -> list[int]:
-    try:
-        with open(f"/proc/{process}/task/{process}/children") as file:
-            return [int(number) for number in file.read().split()]
-    except OSError:
-        return []
-
-
 def _kill_children() -> None:
     """Kill the children of this process: it has adopted those whose parents are gone."""
-    for number in _list_children(os.getpid()):
+    for number in list_children(os.getpid()):
         try:
             os.kill(number, _KILL)
         except OSError:
@@ -473,104 +478,6 @@ def _receive_handle(messages: list[tuple[int, int, bytes]]) -> int:
     for _, _, content in messages:
         return int(struct.unpack_from("i", content)[0])
     return -1
-
-
-def _collect_files(folder: int, most: int) -> list[dict[str, object]]:
-    """Return the regular files below the folder behind a descriptor, by name, without links, devices and pipes.
-
-    No path that a program made is followed. Files that do not fit into ``most`` bytes in all have no content.
-    """
-    files: list[dict[str, object]] = []
-    if folder >= 0:
-        _walk_folder(folder, "", files, [most, _NAMES], _DEPTH)
-    return sorted(files, key=lambda file: str(file["name"]))
-
-
-def _walk_folder(
-    folder: int, prefix: str, files: list[dict[str, object]], left: list[int], depth: int
-) -> None:
-    for name in sorted(os.listdir(folder)):
-        left[1] -= 1
-        if left[1] < 0:
-            return
-        try:
-            handle = os.open(name, _FILE, dir_fd=folder)
-        except OSError:
-            continue
-        try:
-            facts = os.fstat(handle)
-            if stat.S_ISDIR(facts.st_mode) and depth:
-                _walk_folder(handle, f"{prefix}{name}/", files, left, depth - 1)
-            elif stat.S_ISREG(facts.st_mode):
-                content = _read_file(handle, facts.st_size, left)
-                files.append({"name": prefix + name, "size": facts.st_size, "content": content})
-        finally:
-            os.close(handle)
-
-
-def _read_file(handle: int, size: int, left: list[int]) -> str | None:
-    """Return the content, or None if it is larger than what is left to read."""
-    if size > left[0]:
-        return None
-    content = bytearray()
-    # A sparse or growing file must not give more than its size promised.
-    while len(content) < size and (part := os.read(handle, min(size - len(content), 1 << 20))):
-        content += part
-    left[0] -= len(content)
-    return pack_bytes(content)
-
-
-def _measure_folder(path: str) -> float:
-    """Return the bytes of all files below ``path``, and 4 KiB for each name; infinity if a folder cannot be read.
-
-    A program can make a folder that nobody may list, and one whose path is too long: either would hide its files.
-    """
-    total = 0
-    folders = [path]
-    while folders:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    total += 4096
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError:
-            return float("inf")
-    return total
-
-
-def _measure_deleted(process: int) -> float:
-    """Return the bytes of files without a name that a process has open; infinity if it keeps some in a socket.
-
-    A thread may have descriptors of its own.
-    """
-    sizes: dict[tuple[int, int], int] = {}
-    for task in _list_folder(f"/proc/{process}/task"):
-        folder = f"/proc/{process}/task/{task}"
-        for handle in _list_folder(f"{folder}/fd"):
-            try:
-                facts = os.stat(f"{folder}/fd/{handle}")
-                if stat.S_ISREG(facts.st_mode) and facts.st_nlink == 0:
-                    sizes[facts.st_dev, facts.st_ino] = facts.st_blocks * 512
-                elif stat.S_ISSOCK(facts.st_mode):
-                    with open(f"{folder}/fdinfo/{handle}") as file:
-                        if any(line.startswith("scm_fds:") and int(line[8:]) for line in file):
-                            return float("inf")
-            except OSError:
-                # The program has closed it.
-                continue
-    return sum(sizes.values())
-
-
-def _list_folder(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except OSError:
-        return []
 
 
 def _read_exactly(size: int) -> bytes:

@@ -5,36 +5,16 @@ from __future__ import annotations
 import secrets
 import shlex
 import shutil
-import sys
-import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from math import ceil
 
 from bactrian.errors import InputError
 from bactrian.sandbox.outcome import MIB, Limits
-from bactrian.sandbox.payload import BOOT, ISOLATED, build_bundle
+from bactrian.sandbox.payload import ISOLATED, build_bundle, write_boot
+from bactrian.sandbox.view import FileView
 
-_LIBRARIES = (
-    "/lib",
-    "/lib64",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/local/lib",
-    "/etc/ld.so.cache",
-    "/usr/share/zoneinfo",
-)
-_PROGRAMS = ("/usr", "/bin", "/sbin", "/etc/alternatives")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
-
-
-@dataclass(frozen=True, slots=True)
-class FileView:
-    """What a sandboxed process sees of the file system."""
-
-    interpreter: str
-    reads: tuple[str, ...]  # Files and folders that it may read
-    packages: tuple[str, ...] = ()  # Folders to import packages from, in addition to the standard library
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +50,11 @@ class Bubblewrap(Tier):
             raise InputError(
                 "bubblewrap is not installed.", where="bwrap", next="Install it: apt-get install bubblewrap"
             )
-        binds = [part for path in sorted(view.reads) for part in ("--ro-bind-try", path, path)]
+        binds = [
+            part
+            for path, shown in view.mounts.items()
+            for part in (("--ro-bind-try", path, path) if shown else ("--tmpfs", path))
+        ]
         devices = [part for path in _DEVICES for part in ("--dev-bind-try", path, path)]
         # The worker mounts the scratch folder, to limit its number of files, and then drops the capability.
         return [
@@ -97,25 +81,11 @@ class Unsafe(Tier):
 TIERS: tuple[Tier, ...] = (Bubblewrap(), LandlockOnly())
 
 
-def find_view(*, packages: bool = False, programs: bool = False) -> FileView:
-    """Return the files of this interpreter.
-
-    Args:
-        packages: True to show the packages of this environment, too.
-        programs: True to show the system's programs, too.
-    """
-    interpreter = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
-    prefix = Path(sys.base_prefix).resolve()
-    library = (prefix / "lib",) if prefix in (Path("/usr"), Path("/usr/local")) else (prefix,)
-    shown = (Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))) if packages else ()
-    folders = tuple(dict.fromkeys(str(path.resolve()) for path in shown))
-    paths = (*map(str, library), str(interpreter), *_LIBRARIES, *folders, *(_PROGRAMS if programs else ()))
-    return FileView(str(interpreter), tuple(dict.fromkeys(paths)), folders)
-
-
 IMAGE = "python:3.12-slim"  # the image of a container, unless another one is named
 _OWN_MEMORY = 128 * MIB  # bytes for the processes around the program
 _OWN_TASKS = 8
+_OWN_CPU = 60
+_BARE = "-bare"
 _SCRATCH = "/tmp"  # noqa: S108 - of the container, which nobody else uses
 
 
@@ -131,9 +101,10 @@ class RemoteStart:
 
 @dataclass(frozen=True, slots=True)
 class ContainerTier(Tier):
-    """A container of Docker or Podman for each sandbox, with Landlock and seccomp inside where its kernel has them.
+    """A container of Docker or Podman for each sandbox, with Landlock and seccomp inside.
 
-    Its name is ``docker:IMAGE`` or ``podman:IMAGE``.
+    Its name is ``docker:IMAGE`` or ``podman:IMAGE``. With ``-bare`` before the colon it does without Landlock and
+    seccomp, for kernels that lack them.
     """
 
     def prepare(self, limits: Limits) -> RemoteStart:
@@ -143,23 +114,30 @@ class ContainerTier(Tier):
             InputError: the program is not installed.
         """
         kind, _, image = self.name.partition(":")
+        kind, bare = kind.removesuffix(_BARE), kind.endswith(_BARE)
         program = find_program(kind)
         name = f"bactrian-{secrets.token_hex(8)}"
         # A user of its own, so that limits on a user's processes count no other container's.
         user = 10_000 + secrets.randbelow(50_000)
         tasks = limits.processes + limits.threads + _OWN_TASKS
         memory = limits.memory + limits.disk + _OWN_MEMORY
+        cpu = (
+            2 * ceil(limits.cpu) + _OWN_CPU
+        )  # of each process, in case that the supervisor inside is stopped
         command = [
             program, "run", "--rm", "--interactive", "--name", name, "--pull", "never", "--log-driver", "none",
-            "--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+            "--network", "none", "--ipc", "none", "--read-only", "--no-healthcheck",
+            "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
             "--user", f"{user}:{user}", "--memory", str(memory), "--memory-swap", str(memory),
             "--pids-limit", str(tasks), "--ulimit", "core=0:0",
-            "--ulimit", "nofile=1024:1024", "--ulimit", f"nproc={tasks}:{tasks}",
+            "--ulimit", "nofile=1024:1024", "--ulimit", f"nproc={tasks}:{tasks}", "--ulimit", f"cpu={cpu}:{cpu}",
             "--tmpfs", f"{_SCRATCH}:rw,nosuid,nodev,mode=1777,size={limits.disk}", "--workdir", "/",
             "--env", f"TMPDIR={_SCRATCH}", "--env", f"HOME={_SCRATCH}", "--entrypoint", "python3",
-            image, *ISOLATED, "-c", BOOT,
+            image, *ISOLATED, "-c", write_boot("Unsafe" if bare else "LandlockOnly"),
         ]  # fmt: skip
         hint = f"Start {kind}, and fetch the image: {kind} pull {image}"
+        if not bare:
+            hint += f". Where containers have no Landlock, --tier {kind}{_BARE}:{image} trusts the container alone."
         return RemoteStart(tuple(command), build_bundle(), (program, "kill", name), hint)
 
 
@@ -187,7 +165,7 @@ def read_tier(name: str) -> ContainerTier | CommandTier | None:
     """
     kind, _, rest = name.partition(":")
     match kind:
-        case "docker" | "podman":
+        case "docker" | "podman" | "docker-bare" | "podman-bare":
             if rest.startswith("-"):
                 raise InputError(f"{rest!r} is not an image.", option="tier", next=f"Write {kind}:IMAGE.")
             return ContainerTier(f"{kind}:{rest or IMAGE}")

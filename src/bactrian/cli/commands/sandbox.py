@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from bactrian.cli.flags import Argument
 from bactrian.cli.terminal.console import say
 from bactrian.errors import InputError
-from bactrian.options import CPU, JSON, TIER, Option
-from bactrian.records.text import to_printable
+from bactrian.options import CPU, JSON, OUT, OVERWRITE, TIER, Option
+from bactrian.records.text import to_printable, write_count
+from bactrian.sandbox.kept_files import check_folder, keep_files
 from bactrian.sandbox.orders import provide_sandbox
 from bactrian.sandbox.outcome import MIB, Limits, Outcome
 from bactrian.sandbox.programs import find_tier
@@ -19,6 +21,7 @@ from bactrian.sandbox.programs import run as run_program
 from bactrian.sandbox.tiers import TIERS, Unsafe
 
 _LARGEST = 16 * MIB
+_SHOWN = 10  # most files that are named
 
 
 def run(
@@ -45,26 +48,40 @@ def run(
             "--unsafe-exec", "Run without containment, with all your rights. Limits only.", variable=False
         ),
     ] = False,
+    out: Annotated[Path | None, OUT, "Folder that keeps the files which the program writes."] = None,
+    overwrite: Annotated[bool, OVERWRITE, "Let --out be a folder with files, and replace those."] = False,
     as_json: Annotated[bool, JSON, "Write how it ended as JSON."] = False,
 ) -> None:
     """Run a Python program in a sandbox, and say how it ended and what it tried."""
+    if overwrite and out is None:
+        raise InputError("--overwrite needs --out.", where="--overwrite", next="Name a folder by --out.")
     if unsafe_exec and tier:
         raise InputError("--unsafe-exec uses no sandbox.", where="--tier", next="Use one of the two options.")
     limits = Limits(
         cpu=cpu, wall=wall, memory=memory * MIB, processes=processes, disk=disk * MIB, output=output << 10
     )
+    code = _read_program(program)
+    if out is not None:
+        check_folder(out, overwrite=overwrite)
     outcome = run_program(
-        _read_program(program),
+        code,
         limits=limits,
         tier=Unsafe() if unsafe_exec else find_tier(tier),
         packages=packages,
+        collect=0 if out is None else limits.disk,
         name=program.name,
     )
+    faults: dict[str, str] = {}
+    if out is not None:
+        faults = dict.fromkeys(outcome.wrote.keys() - outcome.files.keys(), "it is too large")
+        faults |= keep_files(out, outcome.files, overwrite=overwrite)
     if as_json:
-        print(json.dumps(outcome.to_json()))
+        kept = {} if out is None else {"out": str(out), "not_kept": faults}
+        print(json.dumps({**outcome.to_json(), **kept}))
     else:
         _show(outcome)
-    raise SystemExit(0 if outcome.ending == "ok" else 1)
+        _show_files(outcome, out, faults)
+    raise SystemExit(0 if outcome.ending == "ok" and not faults else 1)
 
 
 def serve(
@@ -118,9 +135,19 @@ def _show(outcome: Outcome) -> None:
     if outcome.refused:
         tried = ", ".join(f"{name} ×{count}" for name, count in sorted(outcome.refused.items()))
         lines.append(f"refused: {tried}")
-    if outcome.wrote:
-        names = [to_printable(f"{name} ({size:,} bytes)") for name, size in list(outcome.wrote.items())[:10]]
-        more = f" and {len(outcome.wrote) - 10} more" if len(outcome.wrote) > 10 else ""
-        lines.append(f"wrote: {', '.join(names)}{more}")
     for line in lines:
         say(line)
+
+
+def _show_files(outcome: Outcome, out: Path | None, faults: Mapping[str, str]) -> None:
+    """Say which files the program wrote, and whether they are kept."""
+    for name, why in list(faults.items())[:_SHOWN]:
+        say(to_printable(f"not kept: {name}: {why}"))
+    if not outcome.wrote:
+        return
+    sizes = [
+        f"{name} ({write_count(size, 'byte')})" for name, size in outcome.wrote.items() if name not in faults
+    ]
+    more = f" and {len(sizes) - _SHOWN} more" if len(sizes) > _SHOWN else ""
+    end = "not kept; --out FOLDER keeps files" if out is None else f"kept in {out}"
+    say(to_printable(f"wrote: {', '.join(sizes[:_SHOWN]) or 'nothing else'}{more} – {end}"))

@@ -259,6 +259,8 @@ def show_score(score: Score, verdicts: Path) -> None:
         say(
             f"{write_count(score.missing, 'sample')} missing: the same command resumes; --retry-failed asks again."
         )
+    if score.tiers:
+        say(f"Sandbox: tier {', '.join(score.tiers)}")
     say(f"Verdicts: {verdicts}")
 
 

@@ -28,12 +28,15 @@ def find_version() -> int:
     return max(0, libc.syscall(_CREATE, None, 0, 1))
 
 
-def restrict_files(reads: Sequence[str], writes: Sequence[str], *, execute: bool) -> None:
+def restrict_files(
+    reads: Sequence[str], writes: Sequence[str], lists: Sequence[str], *, execute: bool
+) -> None:
     """Allow this process to read below ``reads`` and to read and write below ``writes``, and nothing else.
 
     Args:
         reads: Files and folders. Those that do not exist are left out.
         writes: Files and folders.
+        lists: Folders of which only the names may be read: an interpreter lists where it looks for a module.
         execute: True to allow programs below ``reads``.
 
     Raises:
@@ -50,7 +53,7 @@ def restrict_files(reads: Sequence[str], writes: Sequence[str], *, execute: bool
     rules = _call(libc, _CREATE, attributes, len(attributes), 0)
     try:
         read = _READ | _LIST | (_EXECUTE if execute else 0)
-        for paths, rights in ((reads, read), (writes, _USE)):
+        for paths, rights in ((reads, read), (writes, _USE), (lists, _LIST)):
             for path in paths:
                 _allow(libc, rules, path, rights & handled)
         libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS

@@ -15,6 +15,8 @@ import struct
 DEPTH = 200  # most levels of containers in one another
 # Longer integers cross as hexadecimal digits: Python limits the conversion from decimal ones.
 _DIGITS = 4000
+_PARTS = 500_000  # most brackets in a message of a sandbox: each list takes many times the bytes that it is written in
+_COLLISIONS = 100  # most keys of a dictionary or a set with one hash
 
 _LETTERS: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "f"}
 
@@ -88,22 +90,41 @@ def _decode_container(kind: str, rest: list[object], depth: int) -> object:
         case "b", [str() as text]:
             return unpack_bytes(text)
         case "d", _:
-            pairs: dict[object, object] = {}
+            keys: list[object] = []
+            values: list[object] = []
             for pair in rest:
                 match pair:
                     case [key, value]:
-                        pairs[decode_value(key, depth + 1)] = decode_value(value, depth + 1)
+                        keys.append(decode_value(key, depth + 1))
+                        values.append(decode_value(value, depth + 1))
                     case _:
                         raise Unsupported("garbled value")
-            return pairs
+            _refuse_collisions(keys)
+            return dict(zip(keys, values, strict=True))
         case (("l" | "t" | "s" | "f"), _):
             items = [decode_value(item, depth + 1) for item in rest]
+            if kind in "sf":
+                _refuse_collisions(items)
             make = {"l": list[object], "t": tuple[object, ...], "s": set[object], "f": frozenset[object]}[
                 kind
             ]
             return make(items)
         case _:
             raise Unsupported("garbled value")
+
+
+def _refuse_collisions(keys: list[object]) -> None:
+    """Refuse keys that were made to be slow: one that hashes as many others do is compared with each of them.
+
+    Raises:
+        Unsupported: they are such keys.
+    """
+    counts: dict[int, int] = {}
+    for key in keys:
+        number = hash(key)
+        counts[number] = counts.get(number, 0) + 1
+    if max(counts.values(), default=0) > _COLLISIONS:
+        raise Unsupported("too many keys with one hash")
 
 
 def pack_bytes(data: bytes | bytearray) -> str:
@@ -133,7 +154,7 @@ def pack_frame(content: object) -> bytes:
 
 
 def unpack_frame(body: bytes) -> dict[str, object]:
-    """Return the message in ``body``, which may be forged.
+    """Return the message in ``body``.
 
     Raises:
         Unsupported: it is not a JSON object.
@@ -149,11 +170,22 @@ def unpack_frame(body: bytes) -> dict[str, object]:
     return content
 
 
+def unpack_forged(body: bytes) -> dict[str, object]:
+    """Return the message in ``body``, which a program may have made to take much time and memory to be read.
+
+    Raises:
+        Unsupported: it is not a JSON object, or has too many parts.
+    """
+    if body.count(b"[") + body.count(b"{") > _PARTS:
+        raise Unsupported("a message of too many parts")
+    return unpack_frame(body)
+
+
 class FrameReader:
     """Cuts a stream of bytes into frames of at most ``largest`` bytes."""
 
     def __init__(self, largest: int) -> None:
-        self._largest = largest
+        self.largest = largest
         self._received = bytearray()
 
     def add(self, data: bytes) -> list[bytes]:
@@ -166,7 +198,7 @@ class FrameReader:
         frames: list[bytes] = []
         while len(self._received) >= 4:
             size = struct.unpack_from(">I", self._received)[0]
-            if size > self._largest:
+            if size > self.largest:
                 self._received.clear()
                 raise Unsupported(f"a message of {size:,} bytes")
             if len(self._received) < 4 + size:

@@ -223,6 +223,7 @@ def _lock_down(order: dict[str, object], guard: _socket.socket) -> None:
     restrict_files(
         order["reads"],  # type: ignore[arg-type]
         [scratch, "/dev/null"],
+        order["lists"],  # type: ignore[arg-type]
         execute=processes or bool(order["command"]),
     )
     listener = refuse_calls(
