@@ -53,6 +53,15 @@ def test_a_run_is_listed_from_any_folder_after_python_or_a_command_used_it(
     assert "There is no run" in elsewhere.stderr
 
 
+def test_a_run_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path, state: Path) -> None:
+    play(tmp_path / "far" / "society.db")
+    for wrong in (tmp_path / "far" / "socety.db", tmp_path / "societ.db"):
+        with pytest.raises(bt.BactrianError, match=r"Did you mean \S+far/society.db\?"):
+            bt.open_run(wrong)
+    with pytest.raises(bt.BactrianError, match="Check the path"):
+        bt.open_run(tmp_path / "unlike.db")
+
+
 def test_what_is_gone_or_broken_in_the_list_is_left_out(tmp_path: Path, state: Path) -> None:
     run, gone = play(tmp_path / "a.db"), play(tmp_path / "b.db")
     gone.unlink()

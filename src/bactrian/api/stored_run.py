@@ -38,7 +38,6 @@ from bactrian.api.status import (
 )
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.export.format import Format
-from bactrian.files.recent_runs import add_recent_run
 from bactrian.ingest.importer import ImportReport, find_chats, find_form
 from bactrian.ingest.importer import import_chats as store_chats
 from bactrian.ingest.parsed import Found, Origin
@@ -52,7 +51,7 @@ from bactrian.roleplay.society import SocietyRun, play_one_society
 from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.runs.facts import count_endings
 from bactrian.runs.forecast import Forecast, forecast_run
-from bactrian.store import RunStore, find_run, open_store
+from bactrian.store import RunStore, check_exists, find_run, open_store
 from bactrian.tables import tables
 
 if TYPE_CHECKING:
@@ -521,8 +520,8 @@ def open_run(path: str | Path) -> Run:
         StoreError: it is damaged, or written by a newer version of this program.
     """
     run = Run(find_run(path))
+    check_exists(run.path)
     run._read(RunStore.recipe)  # pyright: ignore[reportPrivateUsage]  opening the run checks it
-    add_recent_run(run.path)
     return run
 
 

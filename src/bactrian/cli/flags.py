@@ -53,12 +53,10 @@ class FieldsOf:
 
 def find_run_file(path: Path) -> Path:
     """Return the run that an argument names: a file, or a name in the data folder."""
-    from bactrian.files.recent_runs import add_recent_run
-    from bactrian.store import find_run
+    from bactrian.store import check_exists, find_run
 
     run = find_run(path)
-    if run.is_file():
-        add_recent_run(run)
+    check_exists(run)
     return run
 
 
