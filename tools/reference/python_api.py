@@ -17,6 +17,8 @@ _HEAD = """# Python API
 
 This page is written from the docstrings. `import bactrian as bt` gives all of these names; [Python](../python.md) introduces them with examples that
 run. Every error is a `BactrianError`. `Usage`, `SessionList`, `RunStatus` and `Forecast` are the classes of objects that these contain or return.
+Your own code receives or returns others: a model gets a [`Request`](#request) and returns a [`Reply`](#reply), a list source gets a
+[`ListRequest`](#listrequest), and a format gets a [`Sample`](#sample) and the `context`, an [`ExportContext`](#exportcontext).
 """
 _ORDER = (
     *("play", "stream", "Interrupted", "Session", "Turn", "Role", "Critic"),
@@ -30,6 +32,19 @@ _RETURNED = {
     "Forecast": "runs.forecast",
 }
 """Classes of objects that the public ones contain or return, and their modules."""
+_RECEIVED = {
+    "Request": "models.model",
+    "Message": "records.turn",
+    "Sampling": "records.turn",
+    "Invocation": "records.turn",
+    "Reply": "models.model",
+    "ReplyChoice": "models.model",
+    "ListRequest": "runs.scheduler",
+    "Format": "export.format",
+    "Sample": "export.format",
+    "ExportContext": "export.format",
+}
+"""Classes of objects that the user's own models, list sources and formats receive or return, and their modules."""
 _OPTIONS = (
     *("PlayOptions", "GenerateOptions", "ResumeOptions", "SelectOptions", "ExportChoices"),
     *("AgentOptions", "ComparisonOptions", "DrawOptions", "ScoreOptions"),
@@ -46,7 +61,7 @@ def write_python_api() -> str:
         documented = package[f"{_find_home(name)}.{name}"]
         documented = documented.final_target if documented.is_alias else documented
         parts += _write_object(documented, name, 2)
-    for name, home in _RETURNED.items():
+    for name, home in (_RETURNED | _RECEIVED).items():
         parts += _write_object(package[f"{home}.{name}"], name, 2)
     for title in _OPTIONS:
         parts += _write_fields(package, title)
@@ -59,6 +74,8 @@ def _find_home(name: str) -> str:
 
 def _write_object(documented: Any, name: str, level: int) -> Iterator[str]:
     yield f"{'#' * level} `{name}`\n"
+    if name in _RECEIVED:
+        yield f"```python\nfrom bactrian.{_RECEIVED[name]} import {name}\n```\n"
     if documented.is_function:
         yield f"```python\n{_write_signature(documented, name)}\n```\n"
     yield from _write_docstring(documented)

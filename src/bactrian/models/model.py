@@ -37,24 +37,31 @@ class Request:
     """One call: the conversation so far as the answering agent sees it, with the parameters of the answer."""
 
     messages: Sequence[Message]
+    """The system prompt, then the turns in alternation; the last one is to be answered."""
     sampling: Sampling = Sampling()
-    n: int = 1  # Number of alternative replies
+    """Temperature, length and the other parameters."""
+    n: int = 1
+    """Number of alternative replies."""
     response_format: ResponseFormat | None = None
-    # Tools that the model may call instead of answering, or has called earlier in the conversation.
+    """The form that the reply must have; None for a free text."""
     tools: Sequence[Tool] = ()
-    allow_tool_calls: bool = True  # False if the model must answer now, although there are tools
-    session: str = ""  # Id of the session; together with `agent`, it selects the prefix cache
-    # The answering agent: `task_specifier`, `task_planner`, `user`, `assistant`, `critic` …
+    """Tools that the model may call instead of answering, or has called earlier in the conversation."""
+    allow_tool_calls: bool = True
+    """False if the model must answer now, although there are tools."""
+    session: str = ""
+    """Id of the session; together with ``agent``, it selects the prefix cache."""
     agent: str = "assistant"
-    call_index: int = 0  # 0-based position among the session's calls, so that a replayed model needs no state
-    # 0-based position among the agent's answers, for a replayed model; None if the messages determine it.
+    """The answering agent: ``task_specifier``, ``task_planner``, ``user``, ``assistant``, ``critic`` or another one."""
+    call_index: int = 0
+    """0-based position among the session's calls, so that a replayed model needs no state."""
     replay_index: int | None = None
-    # 0-based number of earlier alternatives to this answer, if alternatives are requested one by one.
+    """0-based position among the agent's answers, for a replayed model; None if the messages determine it."""
     attempt: int = 0
-    # If given, the reply is streamed, and the callback receives each piece of text as it arrives.
+    """0-based number of earlier alternatives to this answer, if alternatives are requested one by one."""
     on_text: Callable[[str], None] | None = None
-    # Called when a streamed reply fails and is requested again: discard the text received so far.
+    """If given, the reply is streamed, and the callback receives each piece of text as it arrives."""
     on_restart: Callable[[], None] | None = None
+    """Called when a streamed reply fails and is requested again: discard the text received so far."""
 
 
 @record
@@ -62,25 +69,36 @@ class ReplyChoice:
     """One of the replies to a request."""
 
     text: Text
+    """The reply itself: a ``str``."""
     finish: Finish = "stop"
-    lossy: bool = False  # True if characters that no store accepts were replaced in `text`
-    refusal: bool = False  # True if the endpoint marked the text as a refusal
-    calls: tuple[Invocation, ...] = ()  # The tool calls of the model, which continues after their results
-    thought: str = ""  # Thoughts of the model before its answer; not part of `text`
+    """Why it ended."""
+    lossy: bool = False
+    """True if characters that no store accepts were replaced in ``text``."""
+    refusal: bool = False
+    """True if the endpoint marked the text as a refusal."""
+    calls: tuple[Invocation, ...] = ()
+    """The tool calls of the model, which continues after their results."""
+    thought: str = ""
+    """Thoughts of the model before its answer; not part of ``text``."""
 
 
 @record
 class Reply:
     """The answer of a model."""
 
-    choices: tuple[ReplyChoice, ...]  # At least one; as many as the request's `n` if the model supports it
+    choices: tuple[ReplyChoice, ...]
+    """At least one; as many as the request's ``n`` if the model supports it."""
     usage: Usage
-    model: str  # The model as the endpoint named it
-    raw: bytes = b""  # The raw bytes of the reply
-    fingerprint: str | None = None  # The endpoint's name for the exact system that answered, if it gives one
-    # Seconds from sending to the first piece of text; None if the reply was not streamed.
+    model: str
+    """The model as the endpoint named it."""
+    raw: bytes = b""
+    """The raw bytes of the reply."""
+    fingerprint: str | None = None
+    """The endpoint's name for the exact system that answered, if it gives one."""
     first_token: float | None = None
-    garbled: bool = False  # True if bytes that are not UTF-8 were replaced; a retry may return a clean reply
+    """Seconds from sending to the first piece of text; None if the reply was not streamed."""
+    garbled: bool = False
+    """True if bytes that are not UTF-8 were replaced; a retry may return a clean reply."""
 
     @property
     def text(self) -> Text:

@@ -29,9 +29,11 @@ def record(kind: type[_Record]) -> type[_Record]:
 class Invocation:
     """A model's request to call a tool."""
 
-    id: str  # The model's id for this call, which the result repeats; empty if the model gives no id.
+    id: str
+    """The model's id for this call, which the result repeats; empty if the model gives no id."""
     name: str
-    arguments: str  # The arguments as the model wrote them; a JSON object if valid.
+    arguments: str
+    """The arguments as the model wrote them; a JSON object if valid."""
 
 
 @record
@@ -39,9 +41,13 @@ class Message:
     """A message in a chat with a model. ``role`` is the role of the wire format, not the role an agent plays."""
 
     role: Literal["system", "user", "assistant", "tool"]
+    """The answering agent's own turns are ``assistant``, those of the others ``user``."""
     text: Text
-    calls: tuple[Invocation, ...] = ()  # The tools that an `assistant` message calls.
-    answers: str = ""  # Id of the call that a `tool` message answers.
+    """A ``str``."""
+    calls: tuple[Invocation, ...] = ()
+    """The tools that an ``assistant`` message calls."""
+    answers: str = ""
+    """Id of the call that a ``tool`` message answers."""
 
 
 # Token usage.
@@ -423,10 +429,14 @@ class Sampling:
 
     temperature: float | None = None
     top_p: float | None = None
-    max_tokens: int | None = None  # Maximum length of the reply, in tokens.
+    max_tokens: int | None = None
+    """Maximum length of the reply, in tokens."""
     seed: int | None = None
     stop: tuple[str, ...] = ()
-    repeat_penalty: float | None = None  # Only for the local model; endpoints have no common name for it.
-    reasoning_effort: str | None = None  # Effort of a reasoning model: usually `low`, `medium` or `high`.
-    # Further fields of the request body, as JSON values; only for endpoints.
+    """Texts that end the reply."""
+    repeat_penalty: float | None = None
+    """Only for the local model; endpoints have no common name for it."""
+    reasoning_effort: str | None = None
+    """Effort of a reasoning model: usually ``low``, ``medium`` or ``high``."""
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Further fields of the request body, as JSON values; only for endpoints."""
