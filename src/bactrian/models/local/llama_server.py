@@ -323,7 +323,7 @@ def _explain_failure(path: Path, slots: int, window: int, unusable: str | None) 
             "llama.cpp cannot load the model: its file is damaged, or there is not enough memory "
             f"for {slots} slots of {window:,} tokens.",
             where=str(path),
-            next="Free some memory, reduce concurrency=N, or download the file again.",
+            next="Free some memory, reduce the concurrency, or download the file again.",
         )
     return InputError(
         f"llama.cpp cannot be started on this system: {unusable}.",

@@ -222,7 +222,7 @@ class LocalModel:
                 raise Exhausted(
                     f"llama.cpp has stopped {self._falls} times in a row without an answer.",
                     where=self.name,
-                    next="There may be too little memory: reduce concurrency=N or use a smaller model, and run the "
+                    next="There may be too little memory: reduce the concurrency or use a smaller model, and run the "
                     "same command.",
                 )
             if self._ready is None:
