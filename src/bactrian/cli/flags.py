@@ -53,7 +53,8 @@ class FieldsOf:
 
 def find_run_file(path: Path) -> Path:
     """Return the run that an argument names: a file, or a name in the data folder."""
-    from bactrian.store import check_exists, find_run
+    from bactrian.api.known_runs import check_exists
+    from bactrian.store import find_run
 
     run = find_run(path)
     check_exists(run)

@@ -2,7 +2,6 @@
 
 from bactrian.store.database import is_run
 from bactrian.store.locations import (
-    check_exists,
     find_data_folder,
     find_run,
     find_runs,
@@ -16,7 +15,6 @@ from bactrian.store.store import Rows, RunStore, open_kept_run, open_store, read
 __all__ = [
     "Rows",
     "RunStore",
-    "check_exists",
     "find_data_folder",
     "find_run",
     "find_runs",

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 
 from platformdirs import user_data_dir
 
-from bactrian.errors import InputError
-from bactrian.files.recent_runs import add_recent_run, list_recent_runs
 from bactrian.records.text import to_file_name
 from bactrian.store.database import is_run
 
@@ -33,25 +30,6 @@ def find_run(name: str | Path) -> Path:
         return path
     kept = find_data_folder() / path
     return next((run for run in (kept, kept.with_name(f"{kept.name}.db")) if run.is_file()), path)
-
-
-def check_exists(run: Path) -> None:
-    """Refuse a run that is not there, with the name of the nearest: beside it, in the data folder, or used lately.
-
-    Raises:
-        InputError: there is no such file, and a run with a similar name.
-    """
-    if run.exists():
-        add_recent_run(run)
-        return
-    near = [*find_runs(run.parent), *find_runs(find_data_folder()), *filter(is_run, list_recent_runs())]
-    names = {word: name_run(path) for path in near for word in (path.name, path.stem)}
-    if words := get_close_matches(run.name, names, n=1):
-        raise InputError(
-            f"There is no such run. Did you mean {names[words[0]]}?",
-            where=str(run),
-            next="`bactrian runs` lists the runs.",
-        )
 
 
 def name_files_folder(run: Path, session: str) -> Path:

@@ -1,0 +1,29 @@
+"""The runs that this user knows: a wrong name is answered with the nearest of them."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+from bactrian.errors import InputError
+from bactrian.files.recent_runs import add_recent_run, list_recent_runs
+from bactrian.store import find_data_folder, find_runs, is_run, name_run
+
+
+def check_exists(run: Path) -> None:
+    """Refuse a run that is not there, with the name of the nearest: beside it, in the data folder, or used lately.
+
+    Raises:
+        InputError: there is no such file, and a run with a similar name.
+    """
+    if run.exists():
+        add_recent_run(run)
+        return
+    near = [*find_runs(run.parent), *find_runs(find_data_folder()), *filter(is_run, list_recent_runs())]
+    names = {word: name_run(path) for path in near for word in (path.name, path.stem)}
+    if words := get_close_matches(run.name, names, n=1):
+        raise InputError(
+            f"There is no such run. Did you mean {names[words[0]]}?",
+            where=str(run),
+            next="`bactrian runs` lists the runs.",
+        )
