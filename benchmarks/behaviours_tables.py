@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bactrian.detect.fit import PREVALENCE, Fold
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, is_loop
-from bactrian.stats.bootstrap import BootstrapSums, resample
+from bactrian.stats.clusters import estimate_ratio
+from bactrian.stats.comparisons import measure_alpha
 from benchmarks.corpus import BEHAVIOURS, Conversation
 
 LEASTS = (0.5, 0.7, 0.8, 0.9)
@@ -44,7 +45,7 @@ def measure(
     *,
     whole: bool = False,
     speaker: str = "",
-) -> BootstrapSums:
+) -> list[list[float]]:
     """Sums of ``COLUMNS`` over turns, of one speaker if given, or over whole conversations."""
     rows: list[list[float]] = []
     for conversation in conversations:
@@ -52,7 +53,7 @@ def measure(
         there = [behaviour in conversation.labels[turn.number - 1] for turn in turns]
         said = [(turn.number, behaviour) in found[conversation.session.id] for turn in turns]
         rows.append(count([any(there)], [any(said)]) if whole else count(there, said))
-    return resample(rows, COLUMNS)
+    return rows
 
 
 def write_main(conversations: Sequence[Conversation], found: Found) -> Iterator[str]:
@@ -66,10 +67,10 @@ def write_main(conversations: Sequence[Conversation], found: Found) -> Iterator[
                 for speaker in ("user", "assistant")
             ]
         rows.append(("conversations", measure(conversations, found, behaviour, whole=True)))
-        for unit, sums in rows:
+        for unit, counts in rows:
             pairs = (("right", "found"), ("right", "there"), ("twice_right", "found_and_there"))
-            cells = " | ".join(write_ratio(sums, *pair) for pair in pairs)
-            yield f"| `{behaviour}` | {unit} | {sums.sums['there']:.0f} | {cells} |"
+            cells = " | ".join(write_ratio(counts, *pair) for pair in pairs)
+            yield f"| `{behaviour}` | {unit} | {sum(row[COLUMNS.index('there')] for row in counts):.0f} | {cells} |"
 
 
 def write_groups(
@@ -129,29 +130,14 @@ def write_agreement(conversations: Sequence[Conversation]) -> Iterator[str]:
     """Krippendorff's alpha between author and second reader, turn by turn."""
     yield "| behaviour | turns read twice | alpha |\n|---|---|---|"
     for behaviour in BEHAVIOURS:
-        rows: list[list[float]] = []
-        for conversation in conversations:
-            pairs = [
-                (behaviour in first, behaviour in second)
-                for first, second in zip(conversation.labels, conversation.second or (), strict=False)
-            ]
-            different, shown = (sum(first != second for first, second in pairs), sum(map(sum, pairs)))
-            rows.append([different, shown, 2 * len(pairs)])
-        alpha, low, high = _compute_alphas(resample(rows, ("different", "shown", "labels")))
-        turns = sum(labels for _, _, labels in rows) / 2
-        yield f"| `{behaviour}` | {turns:.0f} | {alpha:.2f} ({low:.2f}–{high:.2f}) |"
-
-
-def _compute_alphas(sums: BootstrapSums) -> tuple[float, float, float]:
-    """Return Krippendorff's alpha of two readers (nominal labels), and its 95 % interval."""
-    drawn = sums.drawn
-    labels, shown = drawn["labels"], drawn["shown"]
-    expected = 2 * shown * (labels - shown) / (labels * (labels - 1))
-    alphas = sorted(1 - 2 * drawn["different"] / labels / expected)
-    total, all_shown = sums.sums["labels"], sums.sums["shown"]
-    by_chance = 2 * all_shown * (total - all_shown) / (total * (total - 1))
-    alpha = 1 - 2 * sums.sums["different"] / total / by_chance
-    return alpha, alphas[len(alphas) // 40], alphas[-1 - len(alphas) // 40]
+        turns = [
+            (behaviour in first, behaviour in second)
+            for conversation in conversations
+            for first, second in zip(conversation.labels, conversation.second or (), strict=False)
+        ]
+        alpha = measure_alpha(turns)
+        ends = "" if alpha.interval is None else " ({:.2f}–{:.2f})".format(*alpha.interval)
+        yield f"| `{behaviour}` | {len(turns)} | {alpha.value:.2f}{ends} |"
 
 
 def write_endings(conversations: Sequence[Conversation], folds: Sequence[Fold]) -> Iterator[str]:
@@ -192,8 +178,11 @@ def name_register(conversation: Conversation) -> str:
     return next((name for name, words in REGISTERS.items() if any(word in told for word in words)), "other")
 
 
-def write_ratio(sums: BootstrapSums, top: str, bottom: str) -> str:
-    if not sums.sums[bottom]:
+def write_ratio(rows: Sequence[Sequence[float]], top: str, bottom: str) -> str:
+    """The ratio of two of ``COLUMNS``, with its interval over conversations."""
+    above, below = COLUMNS.index(top), COLUMNS.index(bottom)
+    of = estimate_ratio(((row[above], row[below]) for row in rows), name="conversation")
+    if of.value is None:
         return "–"
-    low, high = sums.interval(top, bottom) or (0.0, 1.0)
-    return f"{sums.ratio(top, bottom):.2f} ({low:.2f}–{high:.2f})"
+    ends = "" if of.interval is None else " ({:.2f}–{:.2f})".format(*of.interval)
+    return f"{of.value:.2f}{ends}"

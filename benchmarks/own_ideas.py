@@ -212,7 +212,8 @@ def make_table(measured: Sequence[tuple[Defaults, Sequence[Measured]]]) -> Table
             Proportion(sum(getattr(conversation, name) for conversation in all_measured), len(all_measured))
             for name in ("on_subject", "foreign", "repeats")
         ]
-        cells = (f"{share.rate:.0%} ({share.interval[0]:.0%} to {share.interval[1]:.0%})" for share in shares)
+        ends = ("" if of.interval is None else " ({:.0%} to {:.0%})".format(*of.interval) for of in shares)
+        cells = (f"{share.rate:.0%}{end}" for share, end in zip(shares, ends, strict=True))
         overlap = sum(conversation.overlap for conversation in all_measured) / max(1, len(all_measured))
         table.add_row(defaults.name, str(len(all_measured)), *cells, f"{overlap:.0%}")
     return table

@@ -39,7 +39,9 @@ async def reported(path: Path, sessions: list[Session], prices: Prices | None = 
         return build_report("tea", part, await describe_usage(store, prices))
 
 
-async def test_endings_and_behaviours_are_shares_of_sessions_with_wilsons_interval(tmp_path: Path) -> None:
+async def test_endings_and_behaviours_are_shares_of_sessions_and_four_are_too_few_for_an_interval(
+    tmp_path: Path,
+) -> None:
     found = await reported(
         tmp_path / "tea.db",
         [
@@ -54,8 +56,9 @@ async def test_endings_and_behaviours_are_shares_of_sessions_with_wilsons_interv
     assert found["endings"]["task_done"] == {
         "count": 2,
         "rate": 0.5,
-        "low": pytest.approx(0.15, abs=0.01),
-        "high": pytest.approx(0.85, abs=0.01),
+        "low": None,
+        "high": None,
+        "withheld": "only 4 conversations, and an interval needs 10",
     }
     flakes = found["behaviours"]["flake_reply"]
     assert (flakes["sessions"], flakes["rate"]) == (1, 0.25)
@@ -72,7 +75,7 @@ async def test_endings_and_behaviours_are_shares_of_sessions_with_wilsons_interv
 
 
 async def test_all_thirteen_behaviours_are_told_of_even_where_none_is_seen(tmp_path: Path) -> None:
-    found = await reported(tmp_path / "tea.db", [session(rounds=2)])
+    found = await reported(tmp_path / "tea.db", [session(str(number), rounds=2) for number in range(10)])
     assert len(found["behaviours"]) == 13
     assert all(of["low"] <= of["rate"] <= of["high"] for of in found["behaviours"].values())
 
@@ -134,7 +137,7 @@ async def test_prompts_grow_by_the_turn_and_replies_take_their_time(tmp_path: Pa
         )
         return replace(made, turns=turns)
 
-    found = await reported(tmp_path / "tea.db", [slow("1", 1), slow("2", 3)])
+    found = await reported(tmp_path / "tea.db", [slow(str(n), 1 if n < 5 else 3) for n in range(10)])
     assert [row["prompt_tokens"] for row in found["growth"]] == [200.0, 400.0, 600.0, 800.0, 1000.0]
     assert found["growth"][0]["low"] < 200 < found["growth"][0]["high"]
     assert found["latency"]["assistant"]["p50"]["seconds"] == pytest.approx(2.0, rel=0.011)
@@ -227,3 +230,28 @@ async def test_the_page_lets_no_script_run_and_loads_nothing(tmp_path: Path) -> 
     assert page.index("Content-Security-Policy") < page.index("<title>")
     assert "<script" not in page
     assert "<img" not in page
+
+
+async def test_sessions_of_one_pair_of_roles_are_one_observation(tmp_path: Path) -> None:
+    def make(name: str, user: str, *, fails: bool) -> Session:
+        texts = FLIP if fails else None
+        return session(
+            name, texts=texts, rounds=2, code="assistant_instruct" if fails else "task_done", user=user
+        )
+
+    # The same 60 sessions: each of twelve pairs fails wholly or not at all; or each session has its own roles.
+    alike = [make(f"{n}", f"Cook {n // 5}", fails=n // 5 % 3 == 0) for n in range(60)]
+    apart = [make(f"{n}", f"Cook {n}", fails=n // 5 % 3 == 0) for n in range(60)]
+    clustered = await reported(tmp_path / "a.db", alike)
+    independent = await reported(tmp_path / "b.db", apart)
+    assert clustered["clusters"] == {"of": "role pair", "number": 12}
+    assert independent["clusters"] == {"of": "conversation", "number": 60}
+    wide, narrow = clustered["cooperation_failed"], independent["cooperation_failed"]
+    assert wide["rate"] == narrow["rate"] == pytest.approx(1 / 3)
+    assert wide["high"] - wide["low"] > 1.8 * (narrow["high"] - narrow["low"])
+    one_pair = await reported(tmp_path / "c.db", [make(f"{n}", "Cook", fails=n % 3 == 0) for n in range(60)])
+    assert one_pair["clusters"]["of"] == "conversation"
+    changes = compare_reports(
+        await measured(tmp_path / "d.db", alike), await measured(tmp_path / "e.db", alike[::2])
+    )
+    assert changes["cooperation_failed"]["low"] < 0 < changes["cooperation_failed"]["high"]

@@ -48,8 +48,8 @@ def make_tasks(outcomes: str) -> list[JudgedTask]:
     ]
 
 
-def compare(tasks: Sequence[JudgedTask], resamples: int = 500) -> dict[str, Any]:
-    return compare_pair(PAIR, "judge", tasks, resamples=resamples)
+def compare(tasks: Sequence[JudgedTask]) -> dict[str, Any]:
+    return compare_pair(PAIR, "judge", tasks)
 
 
 def test_a_judge_that_always_prefers_the_first_seat_decides_nothing() -> None:
@@ -64,7 +64,7 @@ def test_a_judge_that_always_prefers_the_first_seat_decides_nothing() -> None:
 
 
 def test_a_judge_of_lengths_wins_raw_and_not_at_equal_lengths() -> None:
-    report = compare(judge_tasks(lambda first, other, _: (first, other), draw_lengths(100)), resamples=100)
+    report = compare(judge_tasks(lambda first, other, _: (first, other), draw_lengths(100)))
     win = report["shares"]["win"]
     assert win["low"] > 0.6
     assert report["longer_wins"]["value"] == 1.0
@@ -85,7 +85,7 @@ def test_a_judge_of_quality_wins_at_equal_lengths_too() -> None:
         )
         for number, (win, both) in enumerate(zip(won, draw_lengths(150), strict=True))
     ]
-    controlled = compare(tasks, resamples=100)["length_controlled"]
+    controlled = compare(tasks)["length_controlled"]
     assert controlled["low"] > 0.55
 
 
@@ -106,7 +106,7 @@ def test_intervals_cover_the_truth_in_95_of_100_studies() -> None:
     for _ in range(studies):
         # A coin for each order: a quarter of the tasks are won, a quarter lost.
         tasks = judge_tasks(lambda *_: draw.choice([(9.0, 2.0), (2.0, 9.0)]), [(5, 5)] * 60)
-        report = compare(tasks, resamples=100)
+        report = compare(tasks)
         win, seat = report["shares"]["win"], report["first_seat"]
         covered += win["low"] <= 0.25 <= win["high"]
         seats += seat["low"] <= 0.5 <= seat["high"]
@@ -120,20 +120,22 @@ def test_unreadable_replies_are_counted_and_not_guessed() -> None:
     assert (report["unreadable"], report["replies"]) == (2, 8)
     assert report["shares"]["win"]["value"] == pytest.approx(2 / 3)
     assert report["bounds"] == {"low": 0.5, "high": 0.75}
-    low, high = report["shares"]["win"]["low"], report["shares"]["win"]["high"]
-    assert high - low > 0.6  # three tasks say little
+    assert report["shares"]["win"]["withheld"] == "only 3 tasks, and an interval needs 10"
 
 
 def test_tasks_of_one_pair_of_roles_are_resampled_together() -> None:
     tasks = make_tasks("wl" * 100)
     joined = [
         JudgedTask(
-            task.task, (task.judgements[0].scores == (9.0, 2.0) and "a") or "b", task.judgements, (5, 5)
+            task.task,
+            f"{task.judgements[0].scores} {number // 40}",
+            task.judgements,
+            (5, 5),
         )
-        for task in tasks
+        for number, task in enumerate(tasks)
     ]
     alone, together = compare(tasks)["shares"]["win_rate"], compare(joined)["shares"]["win_rate"]
-    assert together["low"] < 0.1 < alone["low"]
+    assert together["low"] < 0.3 < 0.4 < alone["low"]
 
 
 def test_repetitions_show_how_far_a_judge_agrees_with_itself() -> None:

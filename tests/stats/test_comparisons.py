@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from bactrian.stats.bootstrap import bootstrap_clusters, bootstrap_ratios, measure_ratios
 from bactrian.stats.comparisons import (
     compute_sign_test,
     count_tasks_needed,
@@ -88,43 +87,3 @@ def test_length_explains_what_it_caused_and_nothing_else() -> None:
     assert sum(wins) / len(wins) > 0.65
     assert fit_length_controlled_rate([1.0, 1.0], [0.1, 0.2]) is None
     assert fit_length_controlled_rate([1.0, 0.0, 0.5, 1.0], [0.0] * 4) == 0.625
-
-
-@pytest.mark.parametrize("clusters", [0, 1, 2, 40])
-def test_ratios_that_are_summed_at_once_have_the_estimates_of_those_that_are_measured_one_by_one(
-    clusters: int,
-) -> None:
-    draw = Random(5)
-    # Of the second statistic, few clusters know anything; the third is not defined.
-    rows = [
-        [(draw.random(), draw.choice((1.0, 3.0))), (0.5, float(draw.random() < 0.03)), (1.0, 0.0)]
-        for _ in range(clusters)
-    ]
-    at_once, expected = (
-        bootstrap_ratios(rows, resamples=300),
-        bootstrap_clusters(rows, measure_ratios, resamples=300),
-    )
-    assert len(at_once) == len(expected) == (3 if clusters else 0)
-    for estimate, other in zip(at_once, expected, strict=True):
-        assert estimate.to_json() == pytest.approx(other.to_json())
-
-
-def test_a_bootstrap_over_clusters_is_wider_where_observations_repeat_each_other() -> None:
-    draw = Random(4)
-    values = [float(draw.random() < 0.5) for _ in range(80)]
-    alone = bootstrap_ratios([[(value, 1.0)] for value in values], resamples=400)[0]
-    tenfold = bootstrap_ratios([[(10 * value, 10.0)] for value in values], resamples=400)[0]
-    assert (alone.value, alone.low, alone.high) == (tenfold.value, tenfold.low, tenfold.high)
-    assert bootstrap_ratios([[(1.0, 2.0)]])[0].low is None
-    assert bootstrap_ratios([[(0.0, 0.0)]] * 3)[0].value is None
-
-
-def test_the_smallest_difference_is_the_one_that_needs_all_tasks() -> None:
-    for tasks, decided in ((20, 1.0), (100, 0.8), (1000, 0.5)):
-        smallest = find_smallest_difference(tasks, decided)
-        assert smallest is not None
-        for difference, enough in ((smallest, True), (smallest - 2 * decided / 1000, False)):
-            needed = count_tasks_needed((decided + difference) / 2, (decided - difference) / 2)
-            assert needed is not None
-            assert (needed <= tasks) is enough
-    assert find_smallest_difference(3, 1.0) is None

@@ -17,5 +17,6 @@ from bactrian.stats.intervals import PairedProportions
 )
 def test_the_interval_is_newcombes(counts: tuple[int, int, int, int], interval: tuple[float, float]) -> None:
     paired = PairedProportions(*counts)
+    assert paired.interval is not None
     assert paired.interval == pytest.approx(interval, abs=1e-4)
     assert paired.interval[0] <= paired.difference <= paired.interval[1]

@@ -160,6 +160,12 @@ class SessionSummary:
     # Hash of id, roles and original task: sessions of two runs with the same one are on the same job.
     job: bytes = b""
     task: bytes = b""  # Hash of the task as both agents saw it
+    idea: bytes = b""  # Hash of the task as it was before a specifier changed it
+
+    @property
+    def rounds(self) -> int:
+        """Rounds (instruction and solution) that were begun."""
+        return (self.messages + 1) // 2
 
     @property
     def messages(self) -> int:
@@ -205,6 +211,7 @@ def summarize(
         ),
         job=_hash_texts(session.id, session.assistant.name, session.user.name, session.task.original),
         task=_hash_texts(session.task.text),
+        idea=_hash_texts(session.task.original),
     )
     return facts, findings
 

@@ -26,8 +26,8 @@ from bactrian.analyze.behaviours import (
     find_installed,
     load_definitions,
 )
+from bactrian.analyze.estimates import write_proportion
 from bactrian.analyze.learned import PAPER
-from bactrian.analyze.report import to_object
 from bactrian.errors import InputError, ModelError
 from bactrian.files.json_text import parse_json, read_lines
 from bactrian.models.model import Model, Request, ResponseFormat, get_traits
@@ -209,8 +209,8 @@ def list_judged(
         behaviours[behaviour] = {
             "asked": len(asked),
             "unreadable": len(asked) - len(read),
-            "confirmed": to_object(Proportion(len(upheld), len(read))),
-            **to_object(Proportion(len({answer.session for answer in upheld}), sessions), "sessions"),
+            "confirmed": write_proportion(Proportion(len(upheld), len(read))),
+            **write_proportion(Proportion(len({answer.session for answer in upheld}), sessions), "sessions"),
         }
     used = sum((answer.usage for answer in answers.values()), Usage())
     return {"judge": name, "tokens": used.total, "behaviours": behaviours}

@@ -6,22 +6,31 @@ An estimate has the ends of its 95 % interval, ``low`` and ``high``; both are nu
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
+from statistics import fmean
 from typing import Any, TypeVar
 
 from bactrian.analyze.aggregate import Aggregate, Diversity, SessionSummary, measure_diversity
+from bactrian.analyze.estimates import (
+    COOPERATION,
+    VALUES,
+    SessionSample,
+    label_clusters,
+    write_ends,
+    write_proportion,
+    write_share,
+)
 from bactrian.analyze.excerpts import choose_pairs, list_best, list_random, list_worst
 from bactrian.analyze.learned import PAPER
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
 from bactrian.errors import MissingExtra
 from bactrian.records.run import Behaviour
 from bactrian.records.session import UNFINISHED
-from bactrian.stats.bootstrap import BootstrapSums, resample
-from bactrian.stats.intervals import PairedProportions, Proportion
+from bactrian.stats.clusters import ClusterEstimate, estimate_difference, estimate_ratio
+from bactrian.stats.intervals import PairedProportions
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
-COOPERATION = "cooperation_failed"  # the code for any of the four
 _ROUNDS = 25  # Rounds that are reported separately
 
 Json = dict[str, Any]
@@ -50,27 +59,30 @@ def build_report(run: str, part: Aggregate, usage: Json) -> Json:
         MissingExtra: the optional part ``analysis`` is not installed.
     """
     check_installed()
-    facts, codes = part.facts, part.behaviours
-    sums = resample_behaviour(facts, codes)
+    codes, sample = part.behaviours, SessionSample(part.facts)
+    facts = part.facts
     return {
         "run": run,
         "sessions": len(facts),
-        "messages": int(sums.sums["messages"]),
+        "messages": sum(session.messages for session in facts),
         "kinds": dict(Counter(session.kind for session in facts).most_common()),
         "marks": sorted(part.marks),
         "prompts": dict(part.prompts.most_common()),
-        "endings": {code: to_object(of) for code, of in count_endings(facts).items()},
-        "behaviours": _behaviours(facts, codes, sums),
-        COOPERATION: to_object(measure_cooperation(facts), "sessions"),
-        "length": _length(facts, sums),
-        "usage": _add_means(usage, facts, sums),
+        "clusters": {"of": sample.name, "number": len(set(sample.labels))},
+        "endings": {
+            code: write_share(sample.count_ending(code), sample.share_ending(code)) for code in sample.endings
+        },
+        "behaviours": _behaviours(sample, codes),
+        COOPERATION: _share(sample, COOPERATION),
+        "length": _length(sample),
+        "usage": _add_means(usage, sample),
         "tools": _tools(part),
         "latency": {agent: _quantiles(spread) for agent, spread in sorted(part.seconds.items())},
         "growth": [
             {"turn": turn, "turns": mean.count, **_mean("prompt_tokens", mean)}
             for turn, mean in sorted(part.growth.items())
         ],
-        "rounds": _rounds(facts, codes),
+        "rounds": _rounds(sample, codes),
         "roles": {
             "assistant": _groups(facts, codes, lambda session: session.assistant),
             "user": _groups(facts, codes, lambda session: session.user),
@@ -93,91 +105,30 @@ def build_report(run: str, part: Aggregate, usage: Json) -> Json:
     }
 
 
-def to_object(of: Proportion, count: str = "count") -> Json:
-    """Return a share as JSON."""
-    low, high = of.interval
-    return {count: of.count, "rate": of.rate, "low": low, "high": high}
+def _share(part: SessionSample, code: str) -> Json:
+    """Return the share of sessions with a behaviour as JSON."""
+    return write_share(part.count_behaviour(code), part.share_behaviour(code), "sessions")
 
 
-def _estimate(sums: BootstrapSums, above: str, below: str, name: str = "mean") -> Json:
-    """Return the ratio of two sums as JSON."""
-    return {name: sums.ratio(above, below), **to_interval_object(sums.interval(above, below))}
+def _estimate(of: ClusterEstimate, name: str = "mean") -> Json:
+    return {name: of.value or 0.0, **write_ends(of)}
 
 
-def to_interval_object(interval: tuple[float, float] | None) -> Json:
-    """Return an interval as JSON."""
-    low, high = interval or (None, None)
-    return {"low": low, "high": high}
-
-
-def count_endings(facts: Sequence[SessionSummary]) -> dict[str, Proportion]:
-    """Count sessions by their ending, the most frequent first."""
-    return {
-        code: Proportion(count, len(facts))
-        for code, count in Counter(session.ending for session in facts).most_common()
-    }
-
-
-def count_behaviours(
-    facts: Sequence[SessionSummary], codes: Sequence[Behaviour]
-) -> dict[Behaviour, Proportion]:
-    """Count the sessions with each of the behaviours."""
-    count = Counter(behaviour for session in facts for behaviour in session.behaviours)
-    return {behaviour: Proportion(count[behaviour], len(facts)) for behaviour in codes}
-
-
-def measure_cooperation(facts: Iterable[SessionSummary]) -> Proportion:
-    """Return the share of sessions with any of the paper's four behaviours."""
-    failed = [not session.behaviours.isdisjoint(PAPER) for session in facts]
-    return Proportion(sum(failed), len(failed))
-
-
-def resample_behaviour(facts: Sequence[SessionSummary], codes: Sequence[Behaviour]) -> BootstrapSums:
-    """Return sums of turns and tokens in ``facts``, with bootstrap samples."""
-    names = "sessions messages solved user assistant prompt completion cached tokens".split()
-    names += [f"{behaviour} {speaker}" for behaviour in codes for speaker in ("user", "assistant", "both")]
-    columns = {name: column for column, name in enumerate(names)}
-    rows: list[list[float]] = []
-    for session in facts:
-        used = session.usage
-        row = [1.0, session.messages, session.solved, session.user_turns, session.assistant_turns]
-        row += [used.prompt, used.completion, used.cached, used.total, *[0.0] * (3 * len(codes))]
-        for turn in {(seen.behaviour, seen.speaker, seen.turn) for seen in session.seen}:
-            row[columns[f"{turn[0]} {turn[1]}"]] += 1
-            row[columns[f"{turn[0]} both"]] += 1
-        rows.append(row)
-    return resample(rows, names)
-
-
-def _behaviours(facts: Sequence[SessionSummary], codes: Sequence[Behaviour], sums: BootstrapSums) -> Json:
+def _behaviours(part: SessionSample, codes: Sequence[Behaviour]) -> Json:
     return {
         behaviour: {
-            **to_object(of, "sessions"),
+            **_share(part, behaviour),
             "turns": {
-                speaker: _turns(facts, sums, f"{behaviour} {speaker}", speaker)
+                speaker: write_share(
+                    part.count_turns(behaviour, speaker), part.share_turns(behaviour, speaker)
+                )
                 for speaker in ("user", "assistant")
             },
-            "per_session": _estimate(sums, f"{behaviour} both", "sessions"),
-            "first_turn": _first_turn(facts, behaviour),
+            "per_session": _estimate(part.mean_turns(behaviour)),
+            "first_turn": _first_turn(part.facts, behaviour),
         }
-        for behaviour, of in count_behaviours(facts, codes).items()
+        for behaviour in codes
     }
-
-
-def _turns(facts: Sequence[SessionSummary], sums: BootstrapSums, name: str, speaker: str) -> Json:
-    """Return the share of a speaker's turns that show a behaviour.
-
-    Resampling gives no interval where no turn shows it, or each does. The interval is then Wilson's, with one
-    observation for each session: turns of one session may all depend on each other, so it is rather too wide.
-    """
-    count, turns = int(sums.sums[name]), int(sums.sums[speaker])
-    interval = sums.interval(name, speaker)
-    if turns and count in (0, turns):
-        speaking = sum(
-            session.user_turns > 0 if speaker == "user" else session.assistant_turns > 0 for session in facts
-        )
-        interval = Proportion(speaking if count else 0, speaking).interval
-    return {"count": count, "rate": sums.ratio(name, speaker), **to_interval_object(interval)}
 
 
 def _first_turn(facts: Sequence[SessionSummary], behaviour: Behaviour) -> Json:
@@ -193,21 +144,20 @@ def _first_turn(facts: Sequence[SessionSummary], behaviour: Behaviour) -> Json:
     ]
     if not firsts:
         return {"mean": None, "low": None, "high": None}
-    sums = resample([[1.0, float(first)] for first in firsts], ("sessions", "turn"))
-    return _estimate(sums, "turn", "sessions")
+    return _estimate(estimate_ratio(((float(first), 1.0) for first in firsts), "positive"))
 
 
-def _length(facts: Sequence[SessionSummary], sums: BootstrapSums) -> Json:
-    count = Counter(session.messages for session in facts)
+def _length(part: SessionSample) -> Json:
+    count = Counter(session.messages for session in part.facts)
     ordered = sorted(count.elements())
     return {
         "messages": {
-            **_estimate(sums, "messages", "sessions"),
+            **_estimate(part.ratio("messages")),
             "median": ordered[len(ordered) // 2],
             **{f"p{share}": _find_quantile(ordered, share) for share in (50, 90, 99)},
             "longest": ordered[-1],
         },
-        "solved": _estimate(sums, "solved", "sessions"),
+        "solved": _estimate(part.ratio("solved")),
         "sessions_by_messages": {str(messages): count[messages] for messages in sorted(count)},
     }
 
@@ -232,13 +182,13 @@ def _tools(part: Aggregate) -> Json:
     }
 
 
-def _add_means(usage: Json, facts: Sequence[SessionSummary], sums: BootstrapSums) -> Json:
+def _add_means(usage: Json, part: SessionSample) -> Json:
     """Add the means of conversations to what was paid for in the run."""
-    finished = sum(session.ending not in (UNFINISHED, "failed") for session in facts)
+    finished = sum(session.ending not in (UNFINISHED, "failed") for session in part.facts)
     return {
         **usage,
-        "cached_share": {**_estimate(sums, "cached", "prompt", "rate"), "rate": usage["cached_share"]},
-        "tokens_per_session": _estimate(sums, "tokens", "sessions"),
+        "cached_share": {**_estimate(part.ratio("cached", "prompt"), "rate"), "rate": usage["cached_share"]},
+        "tokens_per_session": _estimate(part.ratio("tokens")),
         "usd_per_finished": None if usage["usd"] is None or not finished else usage["usd"] / finished,
     }
 
@@ -251,24 +201,25 @@ def _quantiles(spread: StreamingQuantiles) -> Json:
 
 
 def _mean(name: str, mean: StreamingMean) -> Json:
-    return {name: mean.value, **to_interval_object(mean.interval)}
+    low, high = mean.interval or (None, None)
+    return {name: mean.value, "low": low, "high": high}
 
 
-def _rounds(facts: Sequence[SessionSummary], codes: Sequence[Behaviour]) -> list[Json]:
-    """Count, for each round, the sessions that reached it and those that showed a behaviour in it."""
-    reached = Counter((session.messages + 1) // 2 for session in facts)
-    shown: Counter[tuple[int, str]] = Counter()
-    for session in facts:
-        pairs: set[tuple[int, str]] = {(seen.round, seen.behaviour) for seen in session.seen}
-        pairs |= {(number, COOPERATION) for number, behaviour in pairs if behaviour in PAPER}
-        shown.update(pairs)
+def _rounds(part: SessionSample, codes: Sequence[Behaviour]) -> list[Json]:
+    """Estimate, for each round, how many of the sessions that reached it showed a behaviour in it."""
+    shown: defaultdict[int, defaultdict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for position, session in enumerate(part.facts):
+        for seen in session.seen:
+            shown[seen.round][seen.behaviour].add(position)
+            if seen.behaviour in PAPER:
+                shown[seen.round][COOPERATION].add(position)
     rows: list[Json] = []
-    for number in range(1, min(max(reached, default=0), _ROUNDS) + 1):
-        sessions = sum(count for last, count in reached.items() if last >= number)
+    for number in range(1, min(max((session.rounds for session in part.facts), default=0), _ROUNDS) + 1):
+        sessions, shares = part.share_round(number, shown[number])
         behaviours = {
-            code: to_object(Proportion(shown[number, code], sessions), "sessions")
+            code: write_share(len(shown[number][code]), shares[code], "sessions")
             for code in (COOPERATION, *codes)
-            if shown[number, code]
+            if code in shares
         }
         rows.append({"round": number, "sessions": sessions, "behaviours": behaviours})
     return rows
@@ -283,20 +234,19 @@ def _groups(
     groups: defaultdict[_Key, list[SessionSummary]] = defaultdict(list)
     for session in facts:
         groups[key(session)].append(session)
+    samples = {name: SessionSample(group) for name, group in sorted(groups.items())}
     return {
         name: {
-            "sessions": len(group),
-            COOPERATION: to_object(measure_cooperation(group), "sessions"),
-            "task_done": to_object(
-                Proportion(sum(session.ending == "task_done" for session in group), len(group)), "sessions"
+            "sessions": len(part.facts),
+            COOPERATION: _share(part, COOPERATION),
+            "task_done": write_share(
+                part.count_ending("task_done"), part.share_ending("task_done"), "sessions"
             ),
             "behaviours": {
-                behaviour: to_object(of, "sessions")
-                for behaviour, of in count_behaviours(group, codes).items()
-                if of.count
+                behaviour: _share(part, behaviour) for behaviour in codes if part.count_behaviour(behaviour)
             },
         }
-        for name, group in sorted(groups.items())
+        for name, part in samples.items()
     }
 
 
@@ -305,7 +255,7 @@ def _diversity(all_texts: int, measured: Diversity) -> Json:
         "texts": all_texts,
         "sampled": measured.texts,
         **{f"distinct_{n}": _mean("mean", mean) for n, mean in measured.distinct.items()},
-        "near_duplicates": to_object(measured.near_duplicates),
+        "near_duplicates": write_proportion(measured.near_duplicates),
     }
 
 
@@ -325,11 +275,6 @@ def _name(facts: SessionSummary) -> Json:
 
 
 Pair = tuple[SessionSummary, SessionSummary]
-_MEANS: dict[str, Callable[[SessionSummary], float]] = {
-    "messages": lambda session: session.messages,
-    "solved": lambda session: session.solved,
-    "tokens": lambda session: session.usage.total,
-}
 
 
 def compare_pairs(before: Aggregate, after: Aggregate) -> dict[str, Any] | None:
@@ -343,18 +288,45 @@ def compare_pairs(before: Aggregate, after: Aggregate) -> dict[str, Any] | None:
         return None
     codes = tuple(dict.fromkeys((*before.behaviours, *after.behaviours)))
     endings = tuple(Counter(session.ending for pair in pairs for session in pair))
+    first = [pair[0] for pair in pairs]
+    name, labels = label_clusters(
+        [(session.assistant, session.user) for session in first], [session.idea for session in first]
+    )
+
+    def compare_shares(shows: Callable[[SessionSummary], bool]) -> Json:
+        counts = Counter((shows(a), shows(b)) for a, b in pairs)
+        shares = PairedProportions(
+            counts[True, True], counts[True, False], counts[False, True], counts[False, False]
+        )
+        change = _compare(lambda session: float(shows(session)))
+        if name == "conversation" and shares.interval:
+            change = {**change, "low": shares.interval[0], "high": shares.interval[1]}
+            change.pop("withheld", None)
+        return {**change, "only_before": shares.only_first, "only_after": shares.only_second}
+
+    def _compare(value: Callable[[SessionSummary], float]) -> Json:
+        """Compare the means; the differences of the pairs are the observations."""
+        values = [(value(a), value(b)) for a, b in pairs]
+        sums: defaultdict[Hashable, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for label, (a, b) in zip(labels, values, strict=True):
+            sums[label][0] += b - a
+            sums[label][1] += 1.0
+        change = estimate_ratio(((above, below) for above, below in sums.values()), "difference", name=name)
+        means = [fmean(column) for column in zip(*values, strict=True)]
+        return {"before": means[0], "after": means[1], "difference": change.value, **write_ends(change)}
+
     return {
         "pairs": len(pairs),
         "same_tasks": sum(a.task == b.task for a, b in pairs),
         "endings": {
-            code: _compare(pairs, lambda session, code=code: session.ending == code) for code in endings
+            code: compare_shares(lambda session, code=code: session.ending == code) for code in endings
         },
         "behaviours": {
-            code: _compare(pairs, lambda session, code=code: code in session.behaviours) for code in codes
+            code: compare_shares(lambda session, code=code: code in session.behaviours) for code in codes
         },
-        COOPERATION: _compare(pairs, lambda session: not session.behaviours.isdisjoint(PAPER)),
+        COOPERATION: compare_shares(lambda session: not session.behaviours.isdisjoint(PAPER)),
         "examples": choose_pairs(pairs),
-        "means": {name: _compare_means(pairs, value) for name, value in _MEANS.items()},
+        "means": {name: _compare(VALUES[name]) for name in ("messages", "solved", "tokens")},
     }
 
 
@@ -366,27 +338,6 @@ def match_jobs(before: Sequence[SessionSummary], after: Sequence[SessionSummary]
         for session in before
         if session.ending != UNFINISHED and session.job in ended
     ]
-
-
-def _compare(pairs: Sequence[Pair], shows: Callable[[SessionSummary], bool]) -> Json:
-    counts = Counter((shows(a), shows(b)) for a, b in pairs)
-    shares = PairedProportions(
-        counts[True, True], counts[True, False], counts[False, True], counts[False, False]
-    )
-    return {
-        **_change(shares.first.rate, shares.second.rate, shares.interval),
-        "only_before": shares.only_first,
-        "only_after": shares.only_second,
-    }
-
-
-def _compare_means(pairs: Sequence[Pair], value: Callable[[SessionSummary], float]) -> Json:
-    first, second, change = StreamingMean(), StreamingMean(), StreamingMean()
-    for a, b in pairs:
-        first.add(value(a))
-        second.add(value(b))
-        change.add(value(b) - value(a))
-    return {**_change(first.value, second.value, change.interval), "difference": change.value}
 
 
 # Ratios of two sums that are compared besides shares of sessions.
@@ -406,45 +357,32 @@ def compare_reports(before: Aggregate, after: Aggregate) -> Json:
     an interval contains 0, the difference may be due to chance. ``paired`` compares the sessions on the same jobs.
     """
     codes = tuple(dict.fromkeys((*before.behaviours, *after.behaviours)))
-    endings = [count_endings(run.facts) for run in (before, after)]
-    shown = [count_behaviours(run.facts, codes) for run in (before, after)]
-    cooperation = [measure_cooperation(run.facts) for run in (before, after)]
-    first, second = (resample_behaviour(run.facts, codes) for run in (before, after))
+    first, second = SessionSample(before.facts), SessionSample(after.facts)
 
-    def compare_ratios(above: str, below: str) -> Json:
-        interval = second.difference_interval(first, above, below)
-        return _change(first.ratio(above, below), second.ratio(above, below), interval)
-
-    def compare_shares(shares: Sequence[Mapping[str, Proportion]], code: str) -> Json:
-        a, b = (
-            share.get(code, Proportion(0, len(run.facts)))
-            for share, run in zip(shares, (before, after), strict=True)
-        )
-        return _change(a.rate, b.rate, b.difference_interval(a))
+    def compare(measure: Callable[[SessionSample], ClusterEstimate]) -> Json:
+        a, b = measure(first), measure(second)
+        change = {"before": a.value or 0.0, "after": b.value or 0.0}
+        change["difference"] = change["after"] - change["before"]
+        return {**change, **write_ends(estimate_difference(b, a))}
 
     return {
-        "endings": {code: compare_shares(endings, code) for code in {**endings[0], **endings[1]}},
+        "endings": {
+            code: compare(lambda run, code=code: run.share_ending(code))
+            for code in dict.fromkeys((*first.endings, *second.endings))
+        },
         "behaviours": {
             code: {
-                **compare_shares(shown, code),
+                **compare(lambda run, code=code: run.share_behaviour(code)),
                 "turns": {
-                    speaker: compare_ratios(f"{code} {speaker}", speaker) for speaker in ("user", "assistant")
+                    speaker: compare(lambda run, code=code, speaker=speaker: run.share_turns(code, speaker))
+                    for speaker in ("user", "assistant")
                 },
             }
             for code in codes
         },
-        COOPERATION: compare_shares([{COOPERATION: share} for share in cooperation], COOPERATION),
-        "means": {name: compare_ratios(*of) for name, of in _RATIOS.items()},
+        COOPERATION: compare(lambda run: run.share_behaviour(COOPERATION)),
+        "means": {name: compare(lambda run, of=of: run.ratio(*of)) for name, of in _RATIOS.items()},
         "paired": compare_pairs(before, after),
-    }
-
-
-def _change(before: float, after: float, interval: tuple[float, float] | None) -> Json:
-    return {
-        "before": before,
-        "after": after,
-        "difference": after - before,
-        **to_interval_object(interval),
     }
 
 

@@ -18,6 +18,7 @@ from bactrian.amounts import (
     write_points,
     write_tokens,
 )
+from bactrian.analyze.estimates import COOPERATION, write_proportion
 from bactrian.analyze.excerpts import (
     ALL_CONVERSATIONS,
     AnnotatedSession,
@@ -26,7 +27,7 @@ from bactrian.analyze.excerpts import (
     fit_conversations,
 )
 from bactrian.analyze.learned import PAPER
-from bactrian.analyze.report import COOPERATION, Json, is_sure
+from bactrian.analyze.report import Json, is_sure
 from bactrian.charts import HistogramBar, Plot, Point, build_curve, build_histogram, draw_plot
 from bactrian.records.text import to_line, to_printable
 from bactrian.records.turn import Usage
@@ -224,9 +225,7 @@ def _list_rounds(report: Json) -> list[Point]:
 
 def _count(count: int, sessions: int) -> Json:
     """Return ``count`` of ``sessions`` as a share with its interval."""
-    share = Proportion(count, sessions)
-    low, high = share.interval
-    return {"rate": share.rate, "low": low, "high": high}
+    return write_proportion(Proportion(count, sessions))
 
 
 def _sort_roles(roles: Json) -> list[tuple[str, Json]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bactrian.analyze.report import COOPERATION, Json, is_sure, list_comparison
+from bactrian.analyze.estimates import COOPERATION
+from bactrian.analyze.report import Json, is_sure, list_comparison
 from bactrian.analyze.report_page import render_template, write_ends, write_verdict
 from bactrian.records.text import join_facts, to_line, write_count
+from bactrian.stats.intervals import find_wilson_interval
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -165,7 +167,8 @@ def _write_behaviours(console: Console, report: Json) -> None:
     write_table(console, (*heads, *more), rows)
     if unseen := [code for code in behaviours if code not in shown]:
         most = behaviours[unseen[0]]["high"]
-        write_sentence(console, f"Not seen (so in at most {most:.1%} of sessions): {', '.join(unseen)}\n")
+        so = "" if most is None else f" (so in at most {most:.1%} of sessions)"
+        write_sentence(console, f"Not seen{so}: {', '.join(unseen)}\n")
 
 
 def _write_judged(console: Console, judged: Json) -> None:
@@ -191,6 +194,12 @@ def _write_judged(console: Console, judged: Json) -> None:
         write_table(console, ("turns, corrected by the judge", *heads), rows)
 
 
+def _find_least(group: Json) -> float:
+    """Return the lower end of the interval of failed cooperations, which orders also groups too small to show one."""
+    of = group[COOPERATION]
+    return find_wilson_interval(of["rate"], group["sessions"])[0] if of["low"] is None else of["low"]
+
+
 def _write_groups(console: Console, report: Json) -> None:
     """Write the roles and pairs whose cooperation fails most, by the lower end of the interval."""
     pairs = [(f"{pair['assistant']} × {pair['user']}", pair) for pair in report["pairs"]]
@@ -199,7 +208,7 @@ def _write_groups(console: Console, report: Json) -> None:
         ("user role", report["roles"]["user"].items()),
         ("pair", pairs),
     ):
-        ordered = sorted(groups, key=lambda item: (-item[1][COOPERATION]["low"], item[0]))
+        ordered = sorted(groups, key=lambda item: (-_find_least(item[1]), item[0]))
         if len(ordered) > 1:
             rows = (
                 (name, f"{of['sessions']:,}", _rate(of[COOPERATION]), _rate(of["task_done"]))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.amounts import write_cost, write_dollars, write_percent, write_percents, write_tokens
-from bactrian.analyze.report import to_object
+from bactrian.analyze.estimates import write_proportion
 from bactrian.api.dataset import build_order
 from bactrian.api.resumption import (
     StoredRun,
@@ -172,7 +172,7 @@ class RunStatus:
             "open": self.open,
             "failed": self.failed,
             "imported": self.imported,
-            "endings": {code: to_object(share) for code, share in self.endings.items()},
+            "endings": {code: write_proportion(share) for code, share in self.endings.items()},
             "prompt_tokens": self.usage.prompt,
             "completion_tokens": self.usage.completion,
             "cached_tokens": self.usage.cached,
@@ -223,8 +223,8 @@ class RunStatus:
         lines.append(("sessions", self._count_sessions()))
         width = max(map(len, self.endings), default=0)
         for number, (code, share) in enumerate(self.endings.items()):
-            ends = write_percents(*share.interval)
-            line = f"{code:<{width}} {share.count:>5,} {write_percent(share.rate):>7} ({ends})"
+            ends = "" if share.interval is None else f" ({write_percents(*share.interval)})"
+            line = f"{code:<{width}} {share.count:>5,} {write_percent(share.rate):>7}{ends}"
             lines.append(("" if number else "endings", line))
         if self.failed:
             lines.append(

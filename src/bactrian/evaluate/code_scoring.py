@@ -19,8 +19,7 @@ from bactrian.records.session import Session
 from bactrian.runs.jobs import JobContext
 from bactrian.runs.questions import AnswerJobs, AnswerPlayer
 from bactrian.runs.scheduler import Job
-from bactrian.stats.bootstrap import resample
-from bactrian.stats.intervals import Proportion
+from bactrian.stats.clusters import estimate_ratio
 
 # The unbiased estimator of pass@k (Chen et al. 2021, section 2.1), with intervals over problems.
 
@@ -31,8 +30,8 @@ class PassAtK:
 
     k: int
     value: float
-    low: float
-    high: float
+    low: float | None  # None if there are too few problems for an interval
+    high: float | None
     problems: int
 
 
@@ -52,17 +51,12 @@ def estimate_pass(samples: int, passed: int, k: int) -> float:
 def summarize_pass(counts: Sequence[tuple[int, int]], k: int) -> PassAtK | None:
     """Return pass@k of problems, each with its numbers of samples and of passing ones.
 
-    The 95 % interval is a percentile bootstrap over problems. Where all problems have the same value, resampling says
-    nothing, and the interval is Wilson's. None if a problem has fewer than ``k`` samples, or there is none.
+    The 95 % interval is over problems. None if a problem has fewer than ``k`` samples, or there is none.
     """
     if not counts or any(samples < k for samples, _ in counts):
         return None
-    values = [estimate_pass(samples, passed, k) for samples, passed in counts]
-    mean = sum(values) / len(values)
-    interval = resample([(value, 1.0) for value in values], ("value", "one")).interval("value", "one")
-    if interval is None or min(values) == max(values):
-        interval = Proportion(round(mean * len(values)), len(values)).interval
-    return PassAtK(k, mean, *interval, len(values))
+    of = estimate_ratio(((estimate_pass(*count, k), 1.0) for count in counts), "share", name="problem")
+    return PassAtK(k, of.value or 0.0, of.low, of.high, of.clusters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from bactrian.evaluate.verdicts import JudgedTask, Outcome, is_answered, read_ju
 from bactrian.files.atomic import write_atomically
 from bactrian.files.report_file import check_own_report, write_report_file
 from bactrian.records.text import to_line
-from bactrian.stats.bootstrap import RESAMPLES, bootstrap_clusters, bootstrap_ratios, widen_interval
+from bactrian.stats.clusters import estimate_ratio, estimate_statistics
 from bactrian.stats.comparisons import (
     compute_sign_test,
     find_smallest_difference,
@@ -85,8 +85,8 @@ def find_stage_figures(pair: Pair, questions: str) -> list[Json]:
 # The statistics of one pair.
 
 
-def compare_pair(pair: Pair, judge: str, tasks: Sequence[JudgedTask], *, resamples: int = RESAMPLES) -> Json:
-    """Compute all statistics of the judged ``tasks``, with 95 % intervals by bootstrap over their clusters.
+def compare_pair(pair: Pair, judge: str, tasks: Sequence[JudgedTask]) -> Json:
+    """Compute all statistics of the judged ``tasks``, with 95 % intervals over their clusters.
 
     Shares are those of the first way of the pair. docs/evaluate.md describes the keys.
     """
@@ -95,12 +95,10 @@ def compare_pair(pair: Pair, judge: str, tasks: Sequence[JudgedTask], *, resampl
     for task in tasks:
         groups[task.cluster].append(task)
     rows = [_sum_rows([list(_measure_task(task).values()) for task in of]) for of in groups.values()]
-    ratios = dict(zip(_RATIOS, bootstrap_ratios(rows, resamples=resamples), strict=True))
-    read = len(tasks) - outcomes["unreadable"]
-    for name in OUTCOMES:
-        ratios[name] = widen_interval(ratios[name], outcomes[name], read)
-    for name in ("consistent", "flips"):
-        ratios[name] = widen_interval(ratios[name], round((ratios[name].value or 0.0) * read), read)
+    ratios = {
+        name: estimate_ratio((row[column] for row in rows), name="task")
+        for column, name in enumerate(_RATIOS)
+    }
     lengths = [
         [
             (_WORTH[task.outcome], float(task.lengths[0] - task.lengths[1]))
@@ -109,7 +107,7 @@ def compare_pair(pair: Pair, judge: str, tasks: Sequence[JudgedTask], *, resampl
         ]
         for of in groups.values()
     ]
-    (length_controlled,) = bootstrap_clusters(lengths, _control_length, resamples=resamples)
+    (length_controlled,) = estimate_statistics(lengths, _control_length, "share")
     levels = [task.mean_score or 0.0 for task in tasks if task.outcome == "draw"]
     good, bad = sum(level >= _GOOD for level in levels), sum(level <= _BAD for level in levels)
     orders: Json = {}
@@ -207,12 +205,14 @@ def write_winner(comparison: Json, first: str, second: str) -> str:
     value, low, high = (comparison["shares"]["win_rate"][key] for key in ("value", "low", "high"))
     if value is None:
         return "No winner: no verdict can be read."
-    has_interval = low is not None
-    best, ends = first, (low, high) if has_interval else (value, value)
+    best, ends = first, None if low is None else (low, high)
     if value < 0.5:
-        best, value, ends = second, 1 - value, (1 - ends[1], 1 - ends[0])
-    win_rate = f"a win rate of {value:.0%} (95 % interval {ends[0]:.0%} to {ends[1]:.0%})"
-    if has_interval and ends[0] > 0.5:
+        best, value, ends = second, 1 - value, ends and (1 - ends[1], 1 - ends[0])
+    sure = (
+        "too few tasks for an interval" if ends is None else f"95 % interval {ends[0]:.0%} to {ends[1]:.0%}"
+    )
+    win_rate = f"a win rate of {value:.0%} ({sure})"
+    if ends and ends[0] > 0.5:
         bounds = comparison["bounds"]
         worst = 1.0 if bounds is None else bounds["low"] if best == first else 1 - bounds["high"]
         if worst <= 0.5:
@@ -233,11 +233,10 @@ def write_winner(comparison: Json, first: str, second: str) -> str:
 
 
 _SYSTEMS = 3  # Fewest systems for which strengths say more than the shares of a pair
-_STRENGTH_RESAMPLES = 500  # Fewer resamples than usual, because each one is a separate fit
 
 
 def estimate_strengths(judges: Mapping[str, Mapping[Pair, Sequence[JudgedTask]]]) -> Json:
-    """Return for each judge of three or more systems the strength of each, with intervals by bootstrap over tasks."""
+    """Return for each judge of three or more systems the strength of each, with intervals over tasks."""
     strengths: Json = {}
     for judge, judged in judges.items():
         names = sorted({way for pair in judged for way in pair})
@@ -262,7 +261,7 @@ def estimate_strengths(judges: Mapping[str, Mapping[Pair, Sequence[JudgedTask]]]
                 fitted = {}
             return [fitted.get(name) for name in names]
 
-        estimates = bootstrap_clusters(list(by_task.values()), measure, resamples=_STRENGTH_RESAMPLES)
+        estimates = estimate_statistics(list(by_task.values()), measure, "difference")
         strengths[judge] = {name: estimate.to_json() for name, estimate in zip(names, estimates, strict=True)}
     return strengths
 

@@ -23,7 +23,7 @@ from bactrian.evaluate.verdicts import JudgedTask, read_judged_tasks
 from bactrian.models.local.local_model import identify_weights
 from bactrian.models.open import ModelOptions, open_model
 from bactrian.recipes.schema import Recipe
-from bactrian.stats.bootstrap import bootstrap_ratios, widen_interval
+from bactrian.stats.clusters import estimate_ratio
 from bactrian.stats.intervals import find_mean_interval
 
 GAIN = 0.5  # Least gain, at its own stage, of a domain that appears
@@ -116,7 +116,7 @@ def compute_matrix(stages: Sequence[str], answers: Iterable[StageAnswers]) -> Js
 def _summarize(values: Sequence[tuple[int, str, float]], *, is_share: bool = True) -> Json:
     """Return the mean of ``values`` (seed, fact, value) with two intervals, both of 95 %.
 
-    ``low`` and ``high`` are those of other facts: by bootstrap over facts, with all wordings of a fact together.
+    ``low`` and ``high`` are those of other facts: over facts, with all wordings of a fact together.
     The other intervals are those of other seeds (Student's t), each with its own facts and training; None for one seed.
     """
     facts: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
@@ -124,10 +124,9 @@ def _summarize(values: Sequence[tuple[int, str, float]], *, is_share: bool = Tru
     for seed, fact, value in values:
         facts[seed, fact].append(value)
         seeds[seed].append(value)
-    (share,) = bootstrap_ratios([[(sum(of), float(len(of)))] for of in facts.values()])
-    if is_share or share.value in (0.0, 1.0):
-        # A fact is the unit: its wordings are not independent, so the count is that of facts.
-        share = widen_interval(share, round((share.value or 0.0) * len(facts)), len(facts))
+    share = estimate_ratio(
+        ((sum(of), float(len(of))) for of in facts.values()), "share" if is_share else None, name="fact"
+    )
     means = [fmean(of) for _, of in sorted(seeds.items())]
     low, high = find_mean_interval(means) or (None, None)
     return {

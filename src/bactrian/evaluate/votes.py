@@ -22,7 +22,7 @@ from bactrian.models.seeds import derive_seed
 from bactrian.records.run import PREFERENCES, Vote
 from bactrian.records.session import Session
 from bactrian.records.text import clean_text
-from bactrian.stats.bootstrap import bootstrap_ratios, widen_interval
+from bactrian.stats.clusters import estimate_ratio
 from bactrian.stats.comparisons import Agreement, measure_alpha, measure_kappa
 from bactrian.stats.intervals import Proportion
 from bactrian.store import open_store
@@ -303,11 +303,10 @@ def _measure_shares(tasks: Sequence[Mapping[str, Outcome]]) -> dict[str, Any]:
         if not rows:
             return {}
         # A task counts as one observation, however many vote on it.
-        shares = [
-            widen_interval(share, round((share.value or 0.0) * len(rows)), len(rows))
-            for share in bootstrap_ratios(rows)
-        ]
-        return {name: share.to_json() for name, share in zip(OUTCOMES, shares, strict=True)}
+        return {
+            name: estimate_ratio((row[column] for row in rows), name="task").to_json()
+            for column, name in enumerate(OUTCOMES)
+        }
 
     return {
         "counts": {name: totals[name] for name in OUTCOMES},
@@ -336,11 +335,17 @@ def _check_attention(votes: Sequence[Vote]) -> Proportion:
 def _write_agreement(agreement: Agreement) -> dict[str, Any]:
     known = agreement.value == agreement.value
     low, high = agreement.interval or (None, None)
-    return {"value": agreement.value if known else None, "low": low, "high": high, "items": agreement.items}
+    estimate = {
+        "value": agreement.value if known else None,
+        "low": low,
+        "high": high,
+        "items": agreement.items,
+    }
+    return estimate | ({"withheld": agreement.withheld} if agreement.withheld else {})
 
 
 def _write_proportion(share: Proportion) -> dict[str, Any]:
-    low, high = share.interval if share.total else (None, None)
+    low, high = share.interval or (None, None)
     rate = share.rate if share.total else None
     return {"count": share.count, "total": share.total, "rate": rate, "low": low, "high": high}
 

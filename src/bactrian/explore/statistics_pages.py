@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from bactrian.analyze.report import COOPERATION, PAPER
+from bactrian.analyze.estimates import COOPERATION
+from bactrian.analyze.learned import PAPER
 from bactrian.explore.rendering import get_explorer, read_listing, render_page, send_csv
 from bactrian.explore.session_lists import ListFilter, Listing, make_share
-from bactrian.stats.intervals import Proportion
+from bactrian.stats.intervals import Proportion, find_wilson_interval
 from bactrian.train.curves import MEASURES, draw_plots, read_stages
 
 # Most roles on an axis of the heat map, as many as the paper has; those with the most conversations are shown.
@@ -137,7 +138,11 @@ def _build_map(listing: Listing, by: str) -> HeatMap | None:
         return Proportion(*cells[pair]), query
 
     rows = [(role, [make_cell((role, user)) for user in axes[1]]) for role in axes[0]]
-    ends = {pair: -Proportion(*counts).interval[0] for pair, counts in cells.items() if counts[0]}
+    ends = {
+        pair: -find_wilson_interval(counts[0] / counts[1], counts[1])[0]
+        for pair, counts in cells.items()
+        if counts[0]
+    }
     surest = sorted(ends, key=lambda pair: (ends[pair], pair))[:_TOP_PAIRS]
     top = [(*pair, cell) for pair in surest if (cell := make_cell(pair))]
     return HeatMap(axes[1], rows, sum(map(len, sums)) - sum(map(len, axes)), top)

@@ -9,33 +9,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, comb, exp, nan, sqrt, tanh
-from random import Random
+from math import ceil, comb, exp, hypot, log, nan, sqrt, tanh
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, cast
+
+from bactrian.stats.clusters import estimate_from_leave_outs, estimate_ratio
+from bactrian.stats.intervals import Interval
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-# How two labels differ: ``nominal`` labels are equal or not, ``interval`` labels are numbers some distance
-# apart.
+# How two labels differ: ``nominal`` labels are equal or not, ``interval`` labels are numbers some distance apart.
 Scale = Literal["nominal", "interval"]
-_DRAWS = 1000
-_SEED = 20230331
-_Item = TypeVar("_Item")
+_FEW_RARE = 5  # items with another label than the commonest one, below which chance agreement is hardly known
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """A coefficient with its 95 % interval by bootstrap over items."""
+    """A coefficient with its 95 % interval over items."""
 
     value: float  # ``nan`` if all labels are equal: agreement cannot be told from chance
-    # From the 2.5th to the 97.5th percentile of the draws; None for fewer than two items or without
-    # variation.
-    interval: tuple[float, float] | None
+    interval: Interval | None
     items: int  # number of items with at least two labels
+    withheld: str | None = None  # why there is no interval
 
 
 def measure_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> Agreement:
@@ -47,7 +45,17 @@ def measure_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> Agre
         ValueError: the raters labelled different numbers of items.
     """
     pairs = list(zip(first, second, strict=True))
-    return _bootstrap(pairs, _compute_kappa)
+    left, right = Counter(label for label, _ in pairs), Counter(label for _, label in pairs)
+
+    def expect(without: Sequence[Hashable]) -> float:
+        left.subtract(without[:1])
+        right.subtract(without[1:])
+        same, total = sum(count * right[label] for label, count in left.items()), left.total()
+        left.update(without[:1])
+        right.update(without[1:])
+        return 1 - same / total**2 if total else 0.0
+
+    return _correct_for_chance(pairs, [(float(a != b), 1.0) for a, b in pairs], expect)
 
 
 def measure_alpha(units: Sequence[Sequence[Hashable | None]], scale: Scale = "nominal") -> Agreement:
@@ -64,46 +72,52 @@ def measure_alpha(units: Sequence[Sequence[Hashable | None]], scale: Scale = "no
         TypeError: ``scale`` is ``interval`` and a label is not a number.
     """
     known = [[label for label in unit if label is not None] for unit in units]
-    pairable = [unit for unit in known if len(unit) > 1]
-    if scale == "interval" and not all(isinstance(label, int | float) for unit in pairable for label in unit):
+    items = [tuple(unit) for unit in known if len(unit) > 1]
+    if scale == "interval" and not all(isinstance(label, int | float) for item in items for label in item):
         raise TypeError("labels on an interval scale must be numbers")
     distance = _compare if scale == "nominal" else _square
-    counts = [Counter(unit) for unit in pairable]
-    weighed = [(count, _sum_distances(count, distance) / (count.total() - 1)) for count in counts]
-    return _bootstrap(weighed, lambda units: _compute_alpha(units, distance))
+    labels = Counter(label for item in items for label in item)
+
+    def expect(without: Sequence[Hashable]) -> float:
+        labels.subtract(without)
+        distances, total = _sum_distances(labels, distance), labels.total()
+        labels.update(without)
+        return distances / (total * (total - 1)) if total > 1 else 0.0
+
+    observed = [
+        (_sum_distances(Counter(item), distance) / (len(item) - 1), float(len(item))) for item in items
+    ]
+    return _correct_for_chance(items, observed, expect)
 
 
-def _bootstrap(items: Sequence[_Item], compute: Callable[[Sequence[_Item]], float]) -> Agreement:
-    draw = Random(_SEED)  # noqa: S311
-    drawn = sorted(
-        value
-        for _ in range(_DRAWS if len(items) > 1 else 0)
-        if (value := compute(draw.choices(items, k=len(items)))) == value
-    )
-    enough = len(drawn) >= _DRAWS // 2
-    interval = (drawn[int(0.025 * len(drawn))], drawn[int(0.975 * len(drawn))]) if enough else None
-    return Agreement(compute(items) if items else nan, interval, len(items))
+def _correct_for_chance(
+    items: Sequence[tuple[Hashable, ...]],
+    observed: Sequence[tuple[float, float]],
+    expect: Callable[[Sequence[Hashable]], float],
+) -> Agreement:
+    """Return 1 minus the observed disagreement divided by the expected one, which ``expect`` gives without an item.
 
-
-def _compute_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
-    total = len(pairs)
-    observed = sum(first == second for first, second in pairs) / total
-    left, right = Counter(first for first, _ in pairs), Counter(second for _, second in pairs)
-    expected = sum(count * right[label] for label, count in left.items()) / total**2
-    return nan if expected == 1 else (observed - expected) / (1 - expected)
-
-
-def _compute_alpha(
-    units: Sequence[tuple[Counter[Hashable], float]], distance: Callable[[Hashable, Hashable], float]
-) -> float:
-    """Return alpha of units, each with the counts of its labels and the sum of their mean distances to the others."""
-    labels = Counter[Hashable]()
-    for count, _ in units:
-        labels.update(count)
-    total = labels.total()
-    observed = sum(distances for _, distances in units) / total
-    expected = _sum_distances(labels, distance) / (total * (total - 1))
-    return nan if expected == 0 else 1 - observed / expected
+    The intervals of both are combined on the logarithmic scale (Zou and Donner 2008) as if they were independent. Where
+    one label is rare they are not, and the interval is then rather too wide.
+    """
+    expected, seen = expect(()), estimate_ratio(observed, name="item")
+    if seen.value is None or not expected:
+        return Agreement(nan, None, len(items), seen.withheld or "all labels are equal")
+    value, ratio = 1 - seen.value / expected, seen.value / expected
+    commonest = Counter(label for item in items for label in item).most_common(1)[0][0]
+    rare = sum(any(label != commonest for label in item) for item in items)
+    if seen.interval is None or rare < _FEW_RARE:
+        few = f"only {rare} items have another label than the commonest"
+        return Agreement(value, None, len(items), seen.withheld or few)
+    without = [(expect(item), times) for item, times in Counter(items).items()]
+    chance = estimate_from_leave_outs(expected, without, "positive", len(items), "item")
+    spread = log(chance.high / expected) if chance.high else 0.0
+    low, high = seen.interval
+    if seen.value == 0:
+        return Agreement(value, (max(-1.0, 1 - high / expected * exp(spread)), 1.0), len(items))
+    most = ratio * exp(hypot(log(high / seen.value), spread))
+    least = ratio * exp(-hypot(log(seen.value / low), spread)) if low else 0.0
+    return Agreement(value, (max(-1.0, 1 - most), 1 - least), len(items))
 
 
 def _sum_distances(count: Counter[Hashable], distance: Callable[[Hashable, Hashable], float]) -> float:

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from random import Random
 from statistics import NormalDist, fmean, stdev
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-
+FEW = 10  # observations below which no interval can be trusted: there, even Student's holds the truth too rarely
 _Z = 1.959964  # 97.5 % quantile of the standard normal distribution
+
+Interval = tuple[float, float]
+
+
+def find_wilson_interval(rate: float, total: int) -> Interval:
+    """Return the 95 % interval of a share of ``total`` independent observations (Wilson 1927)."""
+    scale = 1 + _Z**2 / total
+    middle = (rate + _Z**2 / (2 * total)) / scale
+    half = _Z * sqrt(rate * (1 - rate) / total + _Z**2 / (4 * total**2)) / scale
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def combine_intervals(first: float, ends: Interval, second: float, others: Interval) -> Interval:
+    """Return the interval of ``first`` minus ``second``, which are independent, from the interval of each.
+
+    It keeps the distances of both ends, so it is right for skewed intervals, too. For shares it is Newcombe's (1998,
+    method 10). Source: G. Y. Zou and A. Donner, Construction of confidence limits about effect measures (2008).
+    """
+    down = sqrt((first - ends[0]) ** 2 + (others[1] - second) ** 2)
+    up = sqrt((ends[1] - first) ** 2 + (second - others[0]) ** 2)
+    return first - second - down, first - second + up
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +46,15 @@ class Proportion:
         return self.count / self.total if self.total else 0.0
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval (Wilson 1927); (0, 1) if ``total`` is 0."""
-        if self.total == 0:
-            return 0.0, 1.0
-        scale = 1 + _Z**2 / self.total
-        middle = (self.rate + _Z**2 / (2 * self.total)) / scale
-        half = _Z * sqrt(self.rate * (1 - self.rate) / self.total + _Z**2 / (4 * self.total**2)) / scale
-        return max(0.0, middle - half), min(1.0, middle + half)
+    def interval(self) -> Interval | None:
+        """The 95 % interval (Wilson 1927); None for fewer than 10 observations."""
+        return find_wilson_interval(self.rate, self.total) if self.total >= FEW else None
 
-    def difference_interval(self, other: Proportion) -> tuple[float, float]:
-        """Return the 95 % interval of this rate minus that of ``other`` (Newcombe 1998, method 10)."""
-        low, high = self.interval
-        other_low, other_high = other.interval
-        difference = self.rate - other.rate
-        down = sqrt((self.rate - low) ** 2 + (other_high - other.rate) ** 2)
-        up = sqrt((high - self.rate) ** 2 + (other.rate - other_low) ** 2)
-        return max(-1.0, difference - down), min(1.0, difference + up)
+    def difference_interval(self, other: Proportion) -> Interval | None:
+        """Return the 95 % interval of this rate minus that of ``other``; None if either has none."""
+        if self.interval is None or other.interval is None:
+            return None
+        return combine_intervals(self.rate, self.interval, other.rate, other.interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,13 @@ class PairedProportions:
         return self.second.rate - self.first.rate
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of :attr:`difference` (Newcombe 1998, improved intervals for paired data, method 10)."""
+    def interval(self) -> Interval | None:
+        """The 95 % interval of :attr:`difference` (Newcombe 1998, improved intervals for paired data, method 10).
+
+        None for fewer than 10 subjects.
+        """
+        if self.second.interval is None or self.first.interval is None:
+            return None
         (low_b, high_b), (low_a, high_a) = self.second.interval, self.first.interval
         down_b, up_b = self.second.rate - low_b, high_b - self.second.rate
         down_a, up_a = self.first.rate - low_a, high_a - self.first.rate
@@ -109,45 +122,33 @@ class PairedProportions:
 _QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
-def find_mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95 % interval of the mean of independent ``values``; None for fewer than two.
+def find_mean_interval(values: Sequence[float]) -> Interval | None:
+    """Return the 95 % interval of the mean of independent, nearly normal ``values``.
 
-    The interval of equal values is one point: so few observations show no variation, not that there is none.
+    None for fewer than two, and for equal ones: so few observations show no variation, not that there is none.
     """
-    if len(values) < 2:
+    if len(set(values)) < 2:
         return None
-    half = _find_quantile(len(values) - 1) * stdev(values) / sqrt(len(values))
+    half = find_t_quantile(len(values) - 1) * stdev(values) / sqrt(len(values))
     return fmean(values) - half, fmean(values) + half
 
 
-def _find_quantile(degrees: int) -> float:
-    if degrees <= len(_QUANTILES):
-        return _QUANTILES[degrees - 1]
+def find_t_quantile(freedom: float) -> float:
+    """Return the 97.5 % quantile of Student's t with ``freedom`` degrees of freedom: 1, or at least 2.
+
+    It errs by less than 1.6 %, from 4 degrees on by less than 0.3 %.
+    """
+    below = int(freedom)
+    if below < len(_QUANTILES):  # interpolated in the reciprocal, in which the quantile is nearly linear
+        low, high = _QUANTILES[below - 1 : below + 1]
+        return low + (high - low) * (1 / below - 1 / freedom) / (1 / below - 1 / (below + 1))
     normal = NormalDist().inv_cdf(0.975)
-    # Cornish and Fisher's expansion; from 11 degrees on it errs by less than 0.001.
+    # Cornish and Fisher's expansion; from 10 degrees on it errs by less than 0.001.
     return (
         normal
-        + (normal**3 + normal) / (4 * degrees)
-        + (5 * normal**5 + 16 * normal**3 + 3 * normal) / (96 * degrees**2)
+        + (normal**3 + normal) / (4 * freedom)
+        + (5 * normal**5 + 16 * normal**3 + 3 * normal) / (96 * freedom**2)
     )
-
-
-# Percentiles of what was drawn.
-
-
-def find_percentiles(ordered: Sequence[float] | NDArray[np.float64], level: float) -> tuple[float, float]:
-    """Return the values below which the shares ``level`` and 1 - ``level`` of sorted values lie.
-
-    Values between two of them are interpolated linearly, as ``numpy.percentile`` does; that imports for 40 ms.
-    """
-    return _interpolate(ordered, level), _interpolate(ordered, 1 - level)
-
-
-def _interpolate(ordered: Sequence[float] | NDArray[np.float64], share: float) -> float:
-    position = share * (len(ordered) - 1)
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return float(ordered[below] + (position - below) * (ordered[above] - ordered[below]))
 
 
 # How common something is, from a detector that errs and a sample that was checked.
@@ -208,6 +209,8 @@ def estimate_prevalence(hits: Stratum, other: Stratum, *, draws: int = _DRAWS) -
     for value, column in zip(values, zip(*drawn, strict=True), strict=True):
         ordered = sorted(column)
         estimates.append(IntervalEstimate(value, ordered[draws // 40], ordered[-1 - draws // 40]))
+    if not other.held:  # no missed item was seen, so there may be none: draws of a posterior never reach that
+        estimates[-1] = replace(estimates[-1], high=1.0)
     return Prevalence(*estimates)
 
 

@@ -6,10 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
-from math import ceil, exp, floor, log, sqrt
+from math import ceil, exp, floor, lgamma, log, log1p, sqrt
+
+from bactrian.stats.intervals import FEW, Interval, find_t_quantile
 
 _STEP = log(1.02)  # width of a bin in the logarithm: values that differ by less than 2 % may share one
 _Z = 1.959964
+_LARGE = (
+    30.0  # a standard deviation from which the normal curve gives the ranks of a quantile to one in thirty
+)
 
 
 @dataclass(slots=True)
@@ -32,16 +37,20 @@ class StreamingQuantiles:
         """Add the counts of ``other``."""
         self.counts.update(other.counts)
 
-    def quantile(self, share: float) -> tuple[float, float, float]:
+    def quantile(self, share: float) -> tuple[float, float | None, float | None]:
         """Return the quantile at ``share``, and the bounds of its 95 % interval by order statistics.
 
-        All three are exact to 1 %. There must be at least one value.
+        All three are exact to 1 %. A bound is None if even the smallest or the largest value does not bound the
+        quantile: 30 values say nothing of how large the 99th percentile can be. There must be at least one value.
         """
         total = self.total
-        half = _Z * sqrt(total * share * (1 - share))
-        middle = total * share
-        value, low, high = (self._find_value(rank) for rank in (middle, middle - half, middle + half))
-        return value, low, high
+        below = _find_binomial(
+            total, share
+        )  # at most so many values are below the quantile, in 97.5 % of all samples
+        above = _find_binomial(total, 1 - share)
+        low = self._find_value(total - above) if above < total else None
+        high = self._find_value(below + 1) if below < total else None
+        return self._find_value(total * share), low, high
 
     def _find_value(self, rank: float) -> float:
         """Return the ``rank``-th smallest value; ranks out of range are clipped."""
@@ -54,39 +63,61 @@ class StreamingQuantiles:
         return 0.0
 
 
+def _find_binomial(total: int, share: float) -> int:
+    """Return the least count that a binomial variable exceeds with a probability of at most 2.5 %."""
+    spread = sqrt(total * share * (1 - share))
+    if spread > _LARGE:
+        return ceil(total * share + _Z * spread)
+    # Summed from the largest count down; the logarithms keep small chances from becoming zero.
+    tail, log_share, log_rest = 0.0, log(share), log1p(-share)
+    for count in range(total, -1, -1):
+        ways = lgamma(total + 1) - lgamma(count + 1) - lgamma(total - count + 1)
+        tail += exp(ways + count * log_share + (total - count) * log_rest)
+        if tail > 0.025:
+            return count
+    return 0
+
+
 @dataclass(slots=True)
 class StreamingMean:
-    """The mean of independent values."""
+    """The mean of independent positive values, by the sums of their powers."""
 
     count: int = 0
-    sum: float = 0.0
-    squares: float = 0.0
+    powers: list[float] = field(default_factory=lambda: [0.0] * 4)  # sums of the first to the fourth power
 
     def add(self, value: float) -> None:
         """Add ``value``."""
         self.count += 1
-        self.sum += value
-        self.squares += value * value
+        power = 1.0
+        for degree in range(4):
+            power *= value
+            self.powers[degree] += power
 
     def merge(self, other: StreamingMean) -> None:
         """Add the values of ``other``."""
         self.count += other.count
-        self.sum += other.sum
-        self.squares += other.squares
+        self.powers = [mine + theirs for mine, theirs in zip(self.powers, other.powers, strict=True)]
 
     @property
     def value(self) -> float:
         """The mean; 0 if there are no values."""
-        return self.sum / self.count if self.count else 0.0
+        return self.powers[0] / self.count if self.count else 0.0
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval by the normal approximation; None for fewer than two values."""
-        if self.count < 2:
+    def interval(self) -> Interval | None:
+        """The 95 % interval, as that of :func:`estimate_ratio`; None for fewer than 10 values, or equal ones."""
+        if self.count < FEW or self.value <= 0:
             return None
-        variance = max(0.0, self.squares - self.count * self.value**2) / (self.count - 1)
-        half = _Z * sqrt(variance / self.count)
-        return self.value - half, self.value + half
+        mean = self.value
+        second, third, fourth = (power / self.count for power in self.powers[1:])
+        variance = second - mean**2
+        fourths = fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**4
+        if variance <= 1e-12 * second:  # the rest is rounding
+            return None
+        peaked = max(1.0, fourths / variance**2)
+        freedom = min(self.count - 1.0, max(2.0, 1.5 * self.count / peaked - 0.5))
+        reach = find_t_quantile(freedom) * sqrt(variance / (self.count - 1)) / mean
+        return mean * exp(-reach), mean * exp(min(reach, 700.0))
 
 
 # Distribution of lengths, estimated while most of what is measured is still going on.

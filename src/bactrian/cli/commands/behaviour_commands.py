@@ -91,8 +91,8 @@ def _write_learned(code: str, learned: LearnedModel) -> None:
 
 
 def _write_share(of: Proportion) -> str:
-    low, high = of.interval
-    return f"{of.rate:.0%} ({low:.0%}–{high:.0%}; {of.count} of {of.total})"
+    ends = "" if of.interval is None else "{:.0%}–{:.0%}; ".format(*of.interval)
+    return f"{of.rate:.0%} ({ends}{of.count} of {of.total})"
 
 
 def _shorten(definition: str) -> str:

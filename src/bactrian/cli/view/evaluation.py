@@ -265,7 +265,9 @@ def show_score(score: Score, verdicts: Path) -> None:
 
 
 def _write_pass(estimate: PassAtK) -> str:
-    return f"pass@{estimate.k:<4} {estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"
+    low, high = estimate.low, estimate.high
+    ends = "" if low is None or high is None else f" [{low:.1%}, {high:.1%}]"
+    return f"pass@{estimate.k:<4} {estimate.value:.1%}{ends}"
 
 
 def show_tally(tally: Mapping[str, Any]) -> None:

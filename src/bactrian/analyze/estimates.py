@@ -1,0 +1,145 @@
+"""Estimates over the sessions of a run, with 95 % intervals.
+
+Sessions of one pair of roles are alike, and so are sessions on one task. Where some share a pair or a task, these are
+the independent observations, not the sessions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from bactrian.analyze.aggregate import SessionSummary
+from bactrian.analyze.learned import PAPER
+from bactrian.stats.clusters import ClusterEstimate, ClusterTotals, sum_by_label
+from bactrian.stats.intervals import Proportion
+
+COOPERATION = "cooperation_failed"  # the code for any of the four
+Json = dict[str, Any]
+
+VALUES: dict[str, Callable[[SessionSummary], float]] = {
+    "sessions": lambda _: 1.0,
+    "messages": lambda session: session.messages,
+    "solved": lambda session: session.solved,
+    "user": lambda session: session.user_turns,
+    "assistant": lambda session: session.assistant_turns,
+    "tokens": lambda session: session.usage.total,
+    "prompt": lambda session: session.usage.prompt,
+    "cached": lambda session: session.usage.cached,
+}
+
+
+def label_clusters(roles: Sequence[Hashable], tasks: Sequence[Hashable]) -> tuple[str, Sequence[Hashable]]:
+    """Return what the independent observations are called, and to which of them each session belongs.
+
+    Args:
+        roles: The pair of roles of each session.
+        tasks: Its task, as it was before a specifier changed it.
+    """
+    for name, labels in (("role pair", roles), ("task", tasks)):
+        # With one pair of roles for all, the conclusion is about that pair.
+        if 1 < len(set(labels)) < len(labels):
+            return name, labels
+    return "conversation", range(len(roles))
+
+
+class SessionSample:
+    """Sessions, and what each of them shows."""
+
+    def __init__(self, facts: Sequence[SessionSummary]) -> None:
+        """Sort ``facts`` by what they show."""
+        self.facts = facts
+        roles = [(session.assistant, session.user) for session in facts]
+        self.name, self.labels = label_clusters(roles, [session.idea for session in facts])
+        self._totals: dict[str, ClusterTotals] = {}
+        self._endings: defaultdict[str, list[int]] = defaultdict(list)
+        self._behaviours: defaultdict[str, list[int]] = defaultdict(list)
+        self._turns: defaultdict[tuple[str, str], Counter[Hashable]] = defaultdict(Counter)
+        for position, (session, label) in enumerate(zip(facts, self.labels, strict=True)):
+            self._endings[session.ending].append(position)
+            for behaviour in session.behaviours:
+                self._behaviours[behaviour].append(position)
+            if not session.behaviours.isdisjoint(PAPER):
+                self._behaviours[COOPERATION].append(position)
+            for behaviour, speaker, _ in {(seen.behaviour, seen.speaker, seen.turn) for seen in session.seen}:
+                self._turns[behaviour, speaker][label] += 1
+
+    @property
+    def endings(self) -> list[str]:
+        """The endings that occur, the most frequent first."""
+        return sorted(self._endings, key=lambda code: -len(self._endings[code]))
+
+    def count_ending(self, code: str) -> int:
+        """Return the number of sessions with an ending."""
+        return len(self._endings.get(code, ()))
+
+    def count_behaviour(self, code: str) -> int:
+        """Return the number of sessions with a behaviour, or with any of the paper's four."""
+        return len(self._behaviours.get(code, ()))
+
+    def share_ending(self, code: str) -> ClusterEstimate:
+        """Estimate the share of sessions with an ending."""
+        return self._share(self._endings.get(code, ()))
+
+    def share_behaviour(self, code: str) -> ClusterEstimate:
+        """Estimate the share of sessions with a behaviour, or with any of the paper's four."""
+        return self._share(self._behaviours.get(code, ()))
+
+    def _share(self, positions: Iterable[int]) -> ClusterEstimate:
+        return self._total("sessions").estimate(Counter(self.labels[position] for position in positions))
+
+    def share_turns(self, code: str, speaker: str) -> ClusterEstimate:
+        """Estimate the share of a speaker's turns that show a behaviour."""
+        return self._total(speaker).estimate(self._turns.get((code, speaker), {}))
+
+    def count_turns(self, code: str, speaker: str) -> int:
+        """Return the number of a speaker's turns that show a behaviour."""
+        return self._turns.get((code, speaker), Counter[Hashable]()).total()
+
+    def mean_turns(self, code: str) -> ClusterEstimate:
+        """Estimate how many turns of a session show a behaviour."""
+        both = Counter(self._turns.get((code, "user"), {})) + Counter(
+            self._turns.get((code, "assistant"), {})
+        )
+        return self._total("sessions").estimate(both)
+
+    def ratio(self, above: str, below: str = "sessions") -> ClusterEstimate:
+        """Estimate the sum of one of :data:`VALUES` divided by that of another."""
+        return self._total(below).estimate(
+            sum_by_label(zip(self.labels, map(VALUES[above], self.facts), strict=True))
+        )
+
+    def _total(self, name: str) -> ClusterTotals:
+        if name not in self._totals:
+            self._totals[name] = ClusterTotals(self.labels, map(VALUES[name], self.facts), name=self.name)
+        return self._totals[name]
+
+    def share_round(
+        self, number: int, shown: Mapping[str, Iterable[int]]
+    ) -> tuple[int, dict[str, ClusterEstimate]]:
+        """Return how many sessions reached a round, and the share of these whose positions are ``shown``, by name."""
+        reached = [
+            label for label, session in zip(self.labels, self.facts, strict=True) if session.rounds >= number
+        ]
+        total = ClusterTotals(reached, name=self.name)
+        return len(reached), {
+            code: total.estimate(Counter(self.labels[position] for position in positions))
+            for code, positions in shown.items()
+        }
+
+
+def write_share(count: int, of: ClusterEstimate, name: str = "count") -> Json:
+    """Return a share as JSON."""
+    return {name: count, "rate": of.value or 0.0, **write_ends(of)}
+
+
+def write_ends(of: ClusterEstimate) -> Json:
+    """Return the ends of an interval as JSON, with the reason if there is none."""
+    return {"low": of.low, "high": of.high, **({"withheld": of.withheld} if of.withheld else {})}
+
+
+def write_proportion(of: Proportion, name: str = "count") -> Json:
+    """Return a share of independent observations as JSON."""
+    low, high = of.interval or (None, None)
+    return {name: of.count, "rate": of.rate, "low": low, "high": high}
