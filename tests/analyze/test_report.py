@@ -239,19 +239,20 @@ async def test_sessions_of_one_pair_of_roles_are_one_observation(tmp_path: Path)
             name, texts=texts, rounds=2, code="assistant_instruct" if fails else "task_done", user=user
         )
 
-    # The same 60 sessions: each of twelve pairs fails wholly or not at all; or each session has its own roles.
-    alike = [make(f"{n}", f"Cook {n // 5}", fails=n // 5 % 3 == 0) for n in range(60)]
-    apart = [make(f"{n}", f"Cook {n}", fails=n // 5 % 3 == 0) for n in range(60)]
-    clustered = await reported(tmp_path / "a.db", alike)
-    independent = await reported(tmp_path / "b.db", apart)
+    # The same 36 sessions: each of twelve pairs fails wholly or not at all; or each session has its own roles.
+    roles = [f"Cook {n // 3}" for n in range(36)]
+    alike = [make(str(n), user, fails=n // 3 % 3 == 0) for n, user in enumerate(roles)]
+    apart = [replace(of, user=replace(of.user, name=of.id)) for of in alike]
+    one_pair = [replace(of, user=replace(of.user, name="Cook")) for of in alike]
+    parts = [
+        await measured(tmp_path / f"{name}.db", sessions)
+        for name, sessions in (("a", alike), ("b", apart), ("c", one_pair))
+    ]
+    clustered, independent, fixed = (build_report("tea", part, no_price) for part in parts)
     assert clustered["clusters"] == {"of": "role pair", "number": 12}
-    assert independent["clusters"] == {"of": "conversation", "number": 60}
+    assert independent["clusters"] == fixed["clusters"] == {"of": "conversation", "number": 36}
     wide, narrow = clustered["cooperation_failed"], independent["cooperation_failed"]
     assert wide["rate"] == narrow["rate"] == pytest.approx(1 / 3)
-    assert wide["high"] - wide["low"] > 1.8 * (narrow["high"] - narrow["low"])
-    one_pair = await reported(tmp_path / "c.db", [make(f"{n}", "Cook", fails=n % 3 == 0) for n in range(60)])
-    assert one_pair["clusters"]["of"] == "conversation"
-    changes = compare_reports(
-        await measured(tmp_path / "d.db", alike), await measured(tmp_path / "e.db", alike[::2])
-    )
-    assert changes["cooperation_failed"]["low"] < 0 < changes["cooperation_failed"]["high"]
+    assert wide["high"] - wide["low"] > 1.5 * (narrow["high"] - narrow["low"])
+    change = compare_reports(parts[0], parts[1])["cooperation_failed"]
+    assert change["low"] < -0.2 < 0.2 < change["high"]

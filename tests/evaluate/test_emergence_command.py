@@ -22,7 +22,8 @@ from tests.helpers.endpoint import Endpoint, Plan, Received
 DOMAINS = [domain.key for domain in load_domains().domains]
 MODELS = tuple(f"openai:stage-{number}" for number in range(5))
 ANSWERS = {
-    question.text: question.fact for question in draw_facts(1, FactSize(facts=6, wordings=6)).list_questions()
+    question.text: question.fact
+    for question in draw_facts(1, FactSize(facts=10, wordings=6)).list_questions()
 }
 
 
@@ -38,7 +39,7 @@ def answer(request: Received) -> Plan:
 
 
 async def measure(
-    endpoint: Endpoint, folder: Path, *options: str, models: tuple[str, ...] = MODELS, facts: int = 6
+    endpoint: Endpoint, folder: Path, *options: str, models: tuple[str, ...] = MODELS, facts: int = 10
 ) -> tuple[int, str, str]:
     experiment = ("--known-answers", "--facts", str(facts), "--base-url", endpoint.url)
     command = ("evaluate", "emergence", *models, *experiment)
@@ -53,18 +54,18 @@ async def test_the_matrix_shows_what_each_stage_knows_and_asks_nothing_twice(tmp
         assert code == 0, errors
         asked = len(endpoint.requests)
         _, shown, _ = await measure(endpoint, tmp_path, "--report", "page.html")
-        assert len(endpoint.requests) == asked == (2 + 4) * 4 * 9 * 2
+        assert len(endpoint.requests) == asked == (10 + 3) * 48
     report: dict[str, Any] = json.loads(out)
     rates = [[stage["domains"][key]["value"] for key in DOMAINS] for stage in report["stages"]]
     assert rates == [[float(domain < stage) for domain in range(4)] for stage in range(5)]
     assert all(stage["untaught"]["value"] == 0.0 for stage in report["stages"])
     assert all(claim["appears"] for claim in report["claims"])
-    assert "AI Society: gains +100.0 points [+61.0, +100.0] at its own stage" in shown
+    assert "AI Society: gains +100.0 points [+72.2, +100.0] at its own stage" in shown
     page = (tmp_path / "page.html").read_text("utf-8")
     assert page.count("<svg") == 4
     assert page.count('class="win"') == 4  # each domain at its own stage
     assert page.count("It appears at its stage") == 4
-    assert "61.0% – 100.0%" in page
+    assert "72.2% – 100.0%" in page
 
 
 async def test_a_folder_of_other_facts_is_refused_and_keeps_its_answers(tmp_path: Path) -> None:

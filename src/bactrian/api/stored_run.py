@@ -480,7 +480,7 @@ class Run:
             run       tea.db (complete)
             models    scripted
             sessions  1; 3 messages
-            endings   task_done     1   100 % (20.7 % to 100 %)
+            endings   task_done     1   100 %
             cost      $0.00
             tokens    about 1,038 prompt and 22 completion
         """

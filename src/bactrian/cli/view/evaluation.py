@@ -300,7 +300,8 @@ def show_tally(tally: Mapping[str, Any]) -> None:
 def _write_count(of: Mapping[str, Any]) -> str:
     if of["rate"] is None:
         return "–"
-    return f"{of['count']} of {of['total']} ({100 * of['rate']:.1f} % [{100 * of['low']:.1f}–{100 * of['high']:.1f}])"
+    ends = "" if of["low"] is None else f" [{100 * of['low']:.1f}–{100 * of['high']:.1f}]"
+    return f"{of['count']} of {of['total']} ({100 * of['rate']:.1f} %{ends})"
 
 
 def _write_agreement(of: Mapping[str, Any]) -> str:
