@@ -36,13 +36,13 @@ def test_intervals_cover_the_truth() -> None:
             for chance in (random.random() for _ in range(80))
         ]
         estimate = summarize_pass(counts, 1)
-        assert estimate is not None
+        assert estimate is not None and estimate.low is not None and estimate.high is not None
         covered += estimate.low <= 0.5 <= estimate.high
     assert 0.89 <= covered / studies <= 0.99
 
 
 def test_nothing_passed_does_not_mean_that_nothing_ever_passes() -> None:
     estimate = summarize_pass([(1, 0)] * 164, 1)
-    assert estimate is not None
+    assert estimate is not None and estimate.high is not None
     assert (estimate.value, estimate.low) == (0.0, 0.0)
     assert 0.01 < estimate.high < 0.03
