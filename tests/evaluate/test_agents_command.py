@@ -325,6 +325,7 @@ async def test_the_papers_figures_are_no_reason_to_leave_out_the_rest(folder: Pa
         code, out, err = await run(folder, *command)
     assert (code, "No figure of the paper was measured as this comparison is" in err) == (0, True), err
     assert "win rate" in out
+    assert "no 95 % interval: only 2 tasks, and an interval needs 10" in out
     assert (folder / "page.html").exists()
     assert (folder / "votes.zip").exists()
     assert "–" not in out.replace("0.0–", "").replace("–100.0", "")

@@ -10,7 +10,6 @@ import pytest
 from bactrian.stats.comparisons import (
     compute_sign_test,
     count_tasks_needed,
-    find_smallest_difference,
     fit_bradley_terry,
     fit_length_controlled_rate,
     scale_lengths,

@@ -110,11 +110,14 @@ def _list_shares(pair: Mapping[str, Any]) -> Iterable[Sequence[str]]:
         yield f"paper: {row['data']}, {row['judge']}", *shares, row["table"]
     read = sum(pair["counts"][name] for name in _COLUMNS)
     yield f"here, {pair['judge']}", *(_write_percent(pair["shares"][name]) for name in _COLUMNS), f"{read}"
-    yield "  95 % interval", *(_write_ends(pair["shares"][name]) for name in _COLUMNS), ""
+    if any(pair["shares"][name]["low"] is not None for name in _COLUMNS):
+        yield "  95 % interval", *(_write_ends(pair["shares"][name]) for name in _COLUMNS), ""
 
 
 def _describe(pair: Mapping[str, Any], first: str, second: str) -> Iterable[str]:
     """Yield what else the verdicts say; what is not known is left out."""
+    if reason := pair["shares"]["win_rate"].get("withheld"):
+        yield f"no 95 % interval: {reason}"
     yield from _join(
         ("win rate", pair["shares"]["win_rate"]), ("at equal lengths", pair["length_controlled"])
     )
