@@ -48,6 +48,52 @@ def test_play_shows_calls_and_results_as_json_lines(folder: Path) -> None:
     assert (shown[3]["text"], shown[3]["problem"]) == ("5", None)
 
 
+RUDE = """
+import ctypes, os, subprocess, sys
+os.write(1, b"at import\\n"); os.chdir("/")
+
+def add(a: int, b: int) -> int:
+    "Add two numbers."
+    os.write(1, b"raw\\n"); print("printed"); print("past", file=sys.__stdout__, flush=True)
+    subprocess.run(["echo", "child"]); ctypes.CDLL(None).puts(b"libc")
+    os.chdir("/"); os.umask(0)
+    return a + b
+
+async def wait(a: int, b: int) -> int:
+    "Add two numbers."
+    os.chdir("/")
+    return a + b
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", ["add", "wait"])
+def test_a_tool_writes_no_line_of_the_data_and_moves_no_file(folder: Path, name: str) -> None:
+    (folder / "calc.py").write_text(RUDE)
+    script(folder, user=[ASK, DONE], assistant=[CALL.replace("add", name), ANSWER])
+    flags = ("--tools", "calc.py", "--json", "--run", "a.db", "--out", "a.json")
+    done = bactrian(*PLAY, *flags, cwd=folder, own_process=True)
+    assert done.returncode == 0, done.stderr
+    assert [line["event"] for line in events(done.stdout)][-1] == "ended"
+    assert "at import" in done.stderr
+    assert name == "wait" or {"raw", "printed", "past", "child"} <= set(done.stderr.split())
+    assert {"a.db", "a.json"} <= {path.name for path in folder.iterdir()}
+    assert not Path("/a.json").exists()
+
+
+def test_a_command_that_is_refused_runs_no_tool(folder: Path) -> None:
+    marker = "from pathlib import Path\nPath('ran').touch()\n"
+    (folder / "calc.py").write_text(TOOLS)
+    (folder / "r.toml").write_text(RECIPE)
+    generate = ("generate", "r.toml", "--run", "a.db", "--model", "scripted:script.json")
+    assert bactrian(*generate, cwd=folder).returncode == 0
+    (folder / "calc.py").write_text(marker + TOOLS)
+    for flags in (("--seed", "9"), ("--budget", "nan"), ("--set", "x.y=1"), ("--model", "nothing:x")):
+        done = bactrian(*generate, *flags, cwd=folder)
+        assert done.returncode == 2, done.stderr
+        assert not (folder / "ran").exists(), flags
+
+
 def test_play_shows_calls_and_results_to_a_person(folder: Path) -> None:
     done = bactrian(*PLAY, "--tools", "calc.py:add", cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.errors import InputError, StoreError
-from bactrian.store import open_store
+from bactrian.errors import InputError, RunInUse, StoreError
+from bactrian.store import is_locked, open_store
 from bactrian.store.care import recover, verify
 from tests.helpers.command import start_python
 from tests.store.test_store import WRITER, session, turn
@@ -111,8 +111,8 @@ def replace_run(run: Path) -> None:
     run.with_suffix(".copy").rename(run)
 
 
-@pytest.mark.parametrize("tamper", [delete_lock, replace_lock, replace_run, Path.unlink])
-async def test_nothing_is_written_once_the_lock_or_the_run_was_taken_away(
+@pytest.mark.parametrize("tamper", [replace_run, Path.unlink])
+async def test_nothing_is_written_once_the_run_was_taken_away(
     tmp_path: Path, tamper: Callable[[Path], None]
 ) -> None:
     path = tmp_path / "run.db"
@@ -120,29 +120,31 @@ async def test_nothing_is_written_once_the_lock_or_the_run_was_taken_away(
         await store.begin(session())
         await store.add_turn("one", turn(1))
         tamper(path)
-        with pytest.raises(StoreError, match="was replaced while it was written"):
+        with pytest.raises(StoreError, match="was deleted or replaced while it was written"):
             await store.add_turn("one", turn(2))
-        with pytest.raises(StoreError, match="was replaced while it was written"):
+        with pytest.raises(StoreError, match="was deleted or replaced while it was written"):
             await store.add_turn("one", turn(3))
 
 
-async def test_a_second_writer_that_got_in_by_the_lock_s_deletion_is_the_only_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tamper", [delete_lock, replace_lock])
+async def test_a_run_stays_locked_without_the_file_of_its_lock(
+    tmp_path: Path, tamper: Callable[[Path], None]
+) -> None:
     path = tmp_path / "run.db"
     async with open_store(path) as first:
         await first.begin(session())
         await first.add_turn("one", turn(1))
-        delete_lock(path)
-        async with open_store(path) as second:
-            begun = await second.begin(session())
-            assert begun.turns == (turn(1),)
-            with pytest.raises(StoreError, match="was replaced"):
-                await first.add_turn("one", turn(2, "Of the first."))
-            await second.add_turn("one", turn(2))
+        tamper(path)
+        assert is_locked(path)
+        with pytest.raises(RunInUse):
+            async with open_store(path):
+                pass
+        await first.add_turn("one", turn(2))
     assert verify(path).faults == ()
-    async with open_store(path, read_only=True) as reader:
-        found = await reader.session("one")
-    assert found is not None
-    assert found.turns == (turn(1), turn(2))
+    async with open_store(path) as second:
+        found = await second.session("one")
+        assert found is not None
+        assert found.turns == (turn(1), turn(2))
 
 
 STORM = """

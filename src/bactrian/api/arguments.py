@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit, urlunsplit
 
 from bactrian.errors import InputError
 from bactrian.files.plugins import list_plugins, load_plugin
-from bactrian.models.http import read_address
+from bactrian.models.http import hide_credentials, read_address
 from bactrian.options import PlayOptions, fill_defaults
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.start import Functions
@@ -144,8 +143,7 @@ def describe_run(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def remove_credentials(address: str) -> str:
     """Return the address without the user and the password that it may contain."""
-    parts = urlsplit(address)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return hide_credentials(address, "")
 
 
 def _to_json(value: object) -> object:

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
 from enum import EnumType
+from math import isfinite
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Unpack, cast, get_args, get_origin
@@ -98,7 +99,9 @@ class _Number(click.ParamType[float]):
         what = "a whole number" if self.kind is int else "a number"
         try:
             number = self.kind(value)
-        except ValueError:
+            if not isfinite(number):
+                raise ValueError
+        except (ValueError, OverflowError):
             self.fail(f"{value!r} is not {what}.", param, ctx)
         above, low, high = self.option.above, self.option.min, self.option.max
         # Written so that what is not a number at all is refused, too.

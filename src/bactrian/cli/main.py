@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import stat
 import sys
 import warnings
 from collections.abc import Generator
@@ -23,6 +24,7 @@ _OPTIONS = (
     r"|CONCURRENCY|TIMEOUT|WINDOW|TEMPERATURE|TOP_P|REASONING_EFFORT|REPLY_LENGTH|WORD_LIMIT|PROTOCOL|ENDINGS"
     r"|ASSISTANT|USER|\w+_DESCRIPTION|THOUGHTS|REDACT|MARK|NOTE|JSON|QUIET|VERBOSE|DEBUG"
 )
+_LARGEST_DOTENV = 1 << 16  # Bytes
 # Variables that `.env` may set: keys, addresses of models, and options that decide neither where keys go nor
 # what runs. The file may come from another person: an option names code to load, and others allow what only
 # the user can allow.
@@ -64,7 +66,9 @@ def main() -> None:
         if os.environ.get("BACTRIAN_DEBUG"):
             import traceback
 
-            traceback.print_exc()
+            from bactrian.cli.terminal.console import say
+
+            say(traceback.format_exc())
         _explain(error)
         code = error.exit_code
     except SystemExit as ending:
@@ -117,19 +121,32 @@ def _read_dotenv() -> None:
     from bactrian.models.credentials import DOTENV
 
     os.environ.pop(DOTENV, None)
-    if not os.path.exists(".env"):  # noqa: PTH110 (pathlib and dotenv take longer to import than all else here)
+    # Neither pathlib nor dotenv, which take longer to import than all else here. A folder of this name is common.
+    if not os.path.exists(".env") or os.path.isdir(".env"):  # noqa: PTH110, PTH112
         return
+    from io import StringIO
+
     from dotenv import dotenv_values
 
+    from bactrian.cli.terminal.console import say
+
+    handle = os.open(".env", os.O_RDONLY | os.O_NONBLOCK)  # A pipe without a writer would block.
+    with os.fdopen(handle, "rb") as file:
+        text = file.read(_LARGEST_DOTENV + 1) if stat.S_ISREG(os.fstat(handle).st_mode) else None
+    if text is None or len(text) > _LARGEST_DOTENV:
+        what = "it is not a file" if text is None else f"it has more than {_LARGEST_DOTENV:,} bytes"
+        say(f"bactrian: warning: .env is ignored: {what}.")
+        return
     try:
         # Not interpolated: a value must not copy a key from the environment.
-        written = dotenv_values(".env", interpolate=False)
+        written = dotenv_values(stream=StringIO(text.decode()), interpolate=False)
     except UnicodeDecodeError as error:
         raise InputError("This is not UTF-8 text.", where=".env", next="Save it as UTF-8.") from error
     new = {name: value for name, value in written.items() if value is not None and name not in os.environ}
-    refused = [name for name in new if not _MAY.fullmatch(name)]
+    refused = [name for name, value in new.items() if not _MAY.fullmatch(name) or "\0" in value]
     if refused:
-        print(f"bactrian: warning: .env cannot set {', '.join(refused)}.", file=sys.stderr)
+        more = f" and {len(refused) - 5:,} more" if len(refused) > 5 else ""
+        say(f"bactrian: warning: .env cannot set {', '.join(refused[:5])}{more}.")
     taken = {name: value for name, value in new.items() if name not in refused and name != DOTENV}
     os.environ.update(taken)
     if taken:

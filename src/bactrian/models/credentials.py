@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from bactrian.errors import InputError
+from bactrian.models.http import hide_credentials
 
 # Environment variable that lists the variables read from `.env`, separated by spaces.
 DOTENV = "BACTRIAN_FROM_DOTENV"
@@ -38,7 +39,7 @@ def find_key(variable: str | None, address: str, *, official: bool) -> str:
     raise InputError(
         f"The address comes from {' and '.join(sorted(origins))}, and the key {variable} from "
         f"{_find_origin(variable)}: it is not sent there.",
-        where=address,
+        where=hide_credentials(address),
         next="Set both in the same place, or pass the address with a flag.",
     )
 

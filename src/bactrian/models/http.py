@@ -212,11 +212,16 @@ def read_address(url: str) -> Address:
     if not _HOST.fullmatch(host) or any(character.isspace() for character in parts.path):
         raise InputError(
             "This base URL is not the address of an endpoint.",
-            where=url,
+            where=hide_credentials(url),
             next="Use an address like http://127.0.0.1:8000/v1.",
-        )
+        ) from None
     path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~-._")
     return Address(parts.scheme, host, port, path, _encode_credentials(parts))
+
+
+def hide_credentials(url: str, instead: str = "…@") -> str:
+    """Return ``url``, which need not be one, with ``instead`` of user name and password."""
+    return re.sub(r"^([^/@]*//)?.*@", rf"\1{instead}", url, count=1, flags=re.DOTALL)
 
 
 def is_loopback(host: str) -> bool:

@@ -32,22 +32,33 @@ from bactrian.records.turn import Usage
 _SMOOTHING = 0.05
 _SLOW = 4.0  # Times its best smoothed latency from which an endpoint counts as overloaded
 
-_NEAR = 0.8
-# From `_NEAR` times the limit at which it was last too much, up to that limit, it rises so many times slower.
-# An endpoint that takes ten at once, and asks for a second's pause at the eleventh, answered 42 calls a second with
-# this, 26 without, of 50 at best.
-_CAREFUL = 16
+_SAMPLE = 20  # Outcomes, at least, of a sample
+_SPAN = 1.0  # Seconds, at least, of a sample: some endpoints count the requests of each second
+_EXCESS = 0.03  # Share of refusals beyond the usual one, from which less load is tried
+_FEW = 2  # Refusals in a sample that may be chance
+_TELLING = 6  # Refusals that a trial would see if they did not depend on the load
+_TRIED = 0.8  # Times what the endpoint accepts: the load of a trial
+_KEPT = 0.97  # Times what the endpoint accepts: the limit after a trial with fewer refusals
+_HIGH = 0.3  # Share of refusals after a trial from which there is another one: what was accepted before was a burst
+_TRIALS = 3  # The most in a row
+_REMEMBERED = 0.99  # Share of the usual refusals that each sample keeps, so that another trial checks them
+_LEAST = 0.2  # Times the limit: the next one where nothing is accepted
+_FIRST_RISE, _LAST_RISE = (
+    0.02,
+    0.5,
+)  # Shares by which a sample raises the limit: after a cut, and doubled up to here
+_EARLY = 0.75  # Times the mean distance of requests: the least one, as they may come unevenly
 
 _SILENT = 10  # Faults in a row, without an answer between them, from which the endpoint counts as down
 # The first request goes alone, so that a refused key or a wrong address is noticed once and not by every session.
 # Seconds that the others wait for its answer: a refusal is there by then, a long reply need not be.
 _PROBE = 2.0
-_TOGETHER = 20
-# Waiting requests are released in groups of this size, so many seconds apart: a thousand that begin together
-# stay in step, and wait for each other at every turn: 11 ms for each write instead of 6.
+# Seconds between two waiting requests that are released: a thousand that begin together stay in step, and wait for
+# each other at every turn: 11 ms for each write instead of 6. Timers are no finer than `_APART`.
+_SPACING = 0.0002
 _APART = 0.004
 _FIRST_PAUSE = 1.0
-_LONGEST_SILENCE = 60.0  # Seconds between two tries of an endpoint that is down; the pauses double up to it
+_LONGEST_SILENCE = 5.0  # Seconds between two tries of an endpoint that is down; the pauses double up to it
 
 
 @dataclass(slots=True)
@@ -59,14 +70,17 @@ class Latency:
 
 
 class ConcurrencyLimit(Wrapper):
-    """Lets up to ``most`` requests through to ``model`` at once, fewer while it is overloaded.
+    """Lets up to ``most`` requests through to ``model`` at once, fewer while the load has more of them refused.
 
-    Additive increase, multiplicative decrease: a 429 or 503, a connection that is not accepted, or a latency far
-    above the best halves the limit, at most once for the requests that were in flight together; as many answers as
-    the limit is raise it by one, and near the limit that was too much more slowly, so that most of the time is
-    spent just below it. A wait that the endpoint asks for delays all requests, and not a single one.
-    An endpoint that answers nothing is tried by one request at a time, after pauses that double, until it answers
-    one ("circuit breaker").
+    Refusals (429, 503, a connection that is not accepted) are counted in samples. A share of them beyond the usual one
+    leads to a trial: a sample with somewhat less load than the endpoint accepted. If it sees less than half of that
+    share, the accepted load is the limit, which then rises, first slowly, until the next trial. Otherwise load is
+    not the cause: the limit stays, and the share is the usual one. A limit below ``most`` is also a pace: so many
+    requests in the time that a reply takes, which may be less than one.
+
+    Who is refused waits as long as the endpoint asks (:class:`Retry`); the others go on. All wait if the endpoint
+    answers nothing: it is then tried by one request at a time, after pauses that double ("circuit breaker"). A latency
+    far above the best halves the limit, at most once for the requests that were in flight together.
 
     Unless ``proven``, the endpoint first gets a single request, for a moment: a wrong key, address or model is detected
     once, and the queued requests fail with the same error without being sent. Requested waits are capped at
@@ -92,13 +106,21 @@ class ConcurrencyLimit(Wrapper):
         self._longest_wait = longest_wait
         self._verdict: ModelError | None = None
         self._clock = clock
-        self._limit = float(most)
+        self._limit = self._load = float(most)  # The load is lower during a trial
         self._in_flight = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed_until = 0.0
+        self._next_release = 0.0
+        self._timer = False  # True while a timer is set for the next release
         self._last_cut = 0.0
-        self._too_much = float("inf")  # The limit at the last cut: the next one is likely there
+        # The sample: when it began, and how many of the requests since then were sent, answered and refused
+        self._since = clock()
+        self._sent = self._answered = self._refused = 0
+        self._usual = 0.0  # Share of refusals that does not depend on the load
+        self._trial: _Trial | None = None
+        self._rise = _FIRST_RISE
         self._faults = 0
+        self._silent = False
         self._faults_since = 0.0  # When the first of them began
         self._pause = _FIRST_PAUSE
         self._latency = Latency()
@@ -106,12 +128,12 @@ class ConcurrencyLimit(Wrapper):
     @property
     def limit(self) -> int:
         """Requests that may be in flight now."""
-        return max(1, int(self._limit)) if self._proven and not self.silent else 1
+        return ceil(self._load) if self._proven and not self.silent else 1
 
     @property
     def silent(self) -> bool:
         """True while the endpoint counts as down."""
-        return self._faults >= _SILENT
+        return self._silent
 
     @property
     def closed_for(self) -> float:
@@ -130,11 +152,12 @@ class ConcurrencyLimit(Wrapper):
         """Have ``model``, which has this ``latency``, answer ``request`` when there is room. Raises what it raises."""
         if self._verdict is not None:
             raise self._verdict
-        if self._in_flight >= self.limit or self._waiting or self._closed_until:
+        if self._in_flight >= self.limit or self._waiting or self._closed_until or self._load < self._most:
             await self._wait()
         else:
             self._in_flight += 1
         begun = self._clock()
+        self._sent += 1
         if not self._proven:
             asyncio.get_running_loop().call_later(_PROBE, self._trust)
         try:
@@ -167,20 +190,33 @@ class ConcurrencyLimit(Wrapper):
             raise
 
     def _wake(self) -> None:
-        closed = self._closed_until and self.closed_for
-        if closed:
+        now = self._clock()
+        if now < self._closed_until:
             return  # the timer that was set when it closed comes back here
         self._closed_until = 0.0
-        left = _TOGETHER
         while self._waiting and self._in_flight < self.limit:
-            if not left:
-                asyncio.get_running_loop().call_later(_APART, self._wake)
+            spacing = self._spacing
+            if self._next_release > now + (_APART if spacing < _APART else 0.0):
+                if not self._timer:
+                    self._timer = True
+                    asyncio.get_running_loop().call_later(self._next_release - now, self._release)
                 return
             turn = self._waiting.popleft()
             if not turn.done():
                 self._in_flight += 1
-                left -= 1
+                self._next_release = max(self._next_release, now) + spacing
                 turn.set_result(None)
+
+    def _release(self) -> None:
+        self._timer = False
+        self._wake()
+
+    @property
+    def _spacing(self) -> float:
+        """Seconds between two requests that waited."""
+        if self._load >= self._most:
+            return _SPACING
+        return max(_SPACING, (_EARLY if self._load > 1 else 1.0) * self._latency.now / self._load)
 
     def _spare_others(self, fault: ModelError) -> None:
         """Fail all queued requests at once when the error is the same for every request."""
@@ -202,20 +238,18 @@ class ConcurrencyLimit(Wrapper):
     def _take_fault(self, fault: TryAgain, begun: float) -> None:
         if not self._faults:
             self._faults_since = begun
-        if fault.after is not None:
-            self._close_for(min(fault.after, self._longest_wait))
-        if fault.overload:
-            self._cut(begun)
-        elif fault.after is None:
-            if fault.crowded and not self.silent:
-                self._cut(begun)
-            self._faults += 1
-            # What was in flight when it closed says nothing new.
-            if self.silent and begun >= self._closed_until:
-                self._close_for(min(self._pause, self._longest_wait))
-                self._pause = min(2 * self._pause, _LONGEST_SILENCE)
-                if self._clock() - self._faults_since > PATIENCE * self._longest_wait:
-                    self._tell_all(fault)
+        self._faults += 1
+        if not (fault.overload or fault.crowded):
+            self._silent |= self._faults >= max(_SILENT, self._in_flight)
+        elif begun >= self._since and not self._silent:
+            self._refused += 1
+            self._weigh()
+        # What was in flight when it closed says nothing new.
+        if (self.silent or (fault.after and not self._latency.now)) and begun >= self._closed_until:
+            self._close_for(min(fault.after or self._pause, self._longest_wait))
+            self._pause = min(2 * self._pause, _LONGEST_SILENCE)
+            if self._clock() - self._faults_since > PATIENCE * self._longest_wait:
+                self._tell_all(fault)
 
     def _close_for(self, seconds: float) -> None:
         until = self._clock() + seconds
@@ -223,28 +257,77 @@ class ConcurrencyLimit(Wrapper):
             self._closed_until = until
             asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
 
-    def _cut(self, begun: float) -> None:
-        if begun >= self._last_cut:
-            self._too_much = self._limit
-            self._limit = max(1.0, self._limit / 2)
-            self._last_cut = self._clock()
-
     def _trust(self) -> None:
         self._proven = True
         self._wake()
 
     def _take_success(self, begun: float, latency: Latency) -> None:
         self._proven = True
-        self._faults = 0
+        if self._faults:
+            self._faults = 0
+            if self._silent:
+                self._silent = False
+                self._rise = _LAST_RISE
+                self._begin_sample()
         self._pause = _FIRST_PAUSE
-        seconds = self._clock() - begun
+        now = self._clock()
+        seconds = now - begun
         latency.now += _SMOOTHING * (seconds - latency.now) if latency.now else seconds
         latency.best = min(latency.best, latency.now)
         if self._timed and latency.now > _SLOW * latency.best + 1.0:
-            self._cut(begun)
-        elif self._limit < self._most:
-            near = _NEAR * self._too_much <= self._limit <= self._too_much
-            self._limit = min(float(self._most), self._limit + 1 / self._limit / (_CAREFUL if near else 1))
+            if begun >= self._last_cut:
+                self._limit = max(1.0, self._limit / 2)
+                self._begin_sample()
+                self._last_cut = now
+        elif begun >= self._since:
+            self._answered += 1
+            if self._refused or now - self._since >= _SPAN:
+                self._weigh()
+
+    def _weigh(self) -> None:
+        """Choose the load of the next sample if this one is complete."""
+        trial, elapsed = self._trial, self._clock() - self._since
+        enough = max(_SAMPLE, _TELLING / trial.share) if trial else 1.5 * max(_SAMPLE, self._limit)
+        mostly_refused = self._refused >= (2 * _TELLING if trial else enough) and elapsed >= _SPAN / 4
+        complete = elapsed >= _SPAN and (not self._refused or self._answered + self._refused >= enough)
+        if not complete and not mostly_refused:
+            return
+        share, seconds = self._refused / self._sent, self._latency.now or elapsed
+        # As many as are in flight on average ("Little's law"), but never less than one at a time after a long pause
+        accepted = max((self._sent - self._refused) * min(1.0, seconds / elapsed), seconds / _LONGEST_SILENCE)
+        following = None
+        if share == 1:
+            self._silent = True
+            self._limit = max(_LEAST * self._load, seconds / _LONGEST_SILENCE)
+        elif trial and share < trial.share / 2:
+            self._limit, self._usual = _KEPT / _TRIED * trial.load, share
+        elif trial and share > _HIGH and trial.number < _TRIALS:
+            following = _Trial(_TRIED * min(accepted, trial.load), share, trial.number + 1)
+        elif trial:
+            self._usual = share
+        elif self._refused > _FEW and share > self._usual + _EXCESS:
+            following = _Trial(_TRIED * min(accepted, self._limit), share)
+            self._rise = _FIRST_RISE
+        else:
+            self._limit = min(float(self._most), self._limit * (1 + self._rise))
+            self._rise = min(2 * self._rise, _LAST_RISE)
+            self._usual *= _REMEMBERED
+        self._begin_sample(following)
+
+    def _begin_sample(self, trial: _Trial | None = None) -> None:
+        self._trial = trial
+        self._load = trial.load if trial else self._limit
+        self._since = self._clock()
+        self._sent = self._answered = self._refused = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """Less load, in the place of the limit, for one sample."""
+
+    load: float
+    share: float  # Of refusals before it
+    number: int = 1
 
 
 class SharedConcurrency(Wrapper):

@@ -23,7 +23,9 @@ from bactrian.models.wire import VARIABLE, Dialect
 FILE = "providers.toml"
 _OTHER_KINDS = ("local", "scripted", "recorded", "human", "python")
 _KIND = FileKind("providers file", InputError, "`bactrian help models.md`", "providers")
-_NAME = re.compile(r"(?P<provider>[\w-]+):(?P<model>.+?)(?:@(?P<address>https?://.*))?", re.DOTALL)
+_NAME = re.compile(
+    r"(?P<provider>[\w-]+):(?P<model>.+?)(?:@(?P<address>(?:[\w+.-]+:)?//.*|[^@]*@.*))?", re.DOTALL
+)
 
 
 class Provider(Dialect):

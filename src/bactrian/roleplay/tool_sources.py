@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import importlib.util
 import inspect
 import re
@@ -10,7 +11,7 @@ import shlex
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, chdir, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -88,7 +89,8 @@ class FunctionTool:
         try:
             with redirect_to_stderr():
                 if inspect.iscoroutinefunction(self._function):
-                    value = await self._function(**values)
+                    with chdir("."):  # back to this folder, whatever the tool does
+                        value = await self._function(**values)
                 else:
                     value = await run_in_thread(lambda: self._function(**values))
         except SystemExit as error:  # Uncaught, it would end the program.
@@ -140,7 +142,7 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # Annotations written as text are resolved there.
     try:
-        with redirect_to_stderr():
+        with redirect_to_stderr(), chdir("."):
             loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
@@ -274,7 +276,8 @@ async def run_in_thread(work: Callable[[], _Result]) -> _Result:
         value: object = None
         fault: BaseException | None = None
         try:
-            value = context.run(work)
+            with nullcontext() if _separate_folder() else chdir("."):
+                value = context.run(work)
         except StopIteration as error:  # A future cannot carry a StopIteration.
             fault = RuntimeError(f"StopIteration: {error}")
         except BaseException as error:  # noqa: BLE001  passed on to the waiting task
@@ -284,6 +287,17 @@ async def run_in_thread(work: Callable[[], _Result]) -> _Result:
 
     threading.Thread(target=run, name="bactrian-tool", daemon=True).start()
     return await done
+
+
+_CLONE_FS = 0x200  # unshare(2): working folder, root and umask
+
+
+def _separate_folder() -> bool:
+    """Give this thread a working folder of its own: a tool that changes it changes no path of the program.
+
+    Returns False where the system cannot, or may not.
+    """
+    return sys.platform == "linux" and ctypes.CDLL(None).unshare(_CLONE_FS) == 0
 
 
 DEFAULT_LIMITS = Toolkit(())  # Default limits on an agent's tools.

@@ -91,6 +91,15 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
     async with AsyncExitStack() as stack:
         origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
         store = await stack.enter_async_context(open_store(order.run))
+        access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
+        run_models = await stack.enter_async_context(
+            open_run_models(plan.models, access, order.limits, meter, store.add_call)
+        )
+        # What can be refused is refused before the code of tools is loaded, which runs it.
+        if stored := await store.recipe():
+            before, now = ({**each, "tools": None} for each in (stored, plan.content(kind.content())))
+            if not _is_longer(kind, before, now):
+                check_same(before, now, str(order.run))
         tools = await stack.enter_async_context(open_tools(kind.tools()))
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
@@ -102,10 +111,6 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         )
         if origin is not None:
             await copy_lists(origin, store, plan.recipe, keep_tasks=order.keep_tasks)
-        access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
-        run_models = await stack.enter_async_context(
-            open_run_models(plan.models, access, order.limits, meter, store.add_call)
-        )
         grid = await kind.read_grid()
         seeds = RunSeeds(plan.seed)
         player = await kind.open(JobContext(run_models.models, tools, seeds, stack, await has_tasks(store)))
@@ -256,7 +261,7 @@ async def _find_done(
 # The models of a run, wrapped for many sessions at once.
 
 # A single session gives up after three bad replies; among 80,000 calls, three in a row happen by bad luck alone.
-_RETRY_POLICY = RetryPolicy(attempts=1_000, bad_replies=5)
+_RETRY_POLICY = RetryPolicy(attempts=1_000, bad_replies=5, first_wait=0.1)
 """Transient faults are retried for half an hour without a limit on attempts; invalid replies are retried four times."""
 LOCAL_WINDOW = 4
 """Conversations in flight for a model in this process. Measured on two cores, in tokens a second: 37 with two

@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bactrian.errors import InputError, RunInUse, StoreError
+from bactrian.store.filesystem import find_network_file_system
 
 # For the file of a lock may just be deleted by the previous writer. Short, since the event loop waits, too.
 _PATIENCE_SECONDS = 0.006
 
 
 class RunLock:
-    """The lock for writing a run. It is lost if the run or the lock's file is deleted or replaced."""
+    """The lock for writing a run. It is lost if the run is deleted or replaced, but not with the lock's file."""
 
     def __init__(self, path: Path, lock_file: Path) -> None:
         self._path = path
         self._lock_file = lock_file
-        self._identities = {lock_file: _identify(lock_file)}
+        self._identity = _identify(lock_file)
+        self._run: tuple[int, int] | None = None
+        self._handle = -1
 
     def guard_run(self) -> None:
-        """Check from now on, too, that the run itself is not deleted or replaced."""
-        self._identities[self._path] = _identify(self._path)
+        """Lock the run itself, too, so that a process that finds no lock beside it does not write it.
+
+        Raises:
+            RunInUse: another process writes the run, whose lock was deleted.
+        """
+        self._run = _identify(self._path)
+        if find_network_file_system(self._path):
+            return  # There, this lock and those of SQLite would be the same.
+        self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise _explain_in_use(self._path) from error
+
+    def close(self) -> None:
+        """Unlock the run. SQLite must have closed it: closing any handle drops its locks."""
+        if self._handle >= 0:
+            os.close(self._handle)
 
     def remove_file(self) -> None:
         """Delete the lock's file while the lock is held, so that nothing is left beside a run at rest.
@@ -31,20 +52,25 @@ class RunLock:
         it again, and otherwise :meth:`check` stops that process before it writes.
         """
         with suppress(OSError):
-            if _identify(self._lock_file) == self._identities[self._lock_file]:
+            if _identify(self._lock_file) == self._identity:
                 self._lock_file.unlink()
 
     def check(self) -> None:
         """Raise StoreError if the lock is lost. The operating system locks a file, not its name."""
-        for file, identity in self._identities.items():
-            if identity is None or _identify(file) != identity:
-                lost = "its lock" if file == self._lock_file else "the file"
-                raise StoreError(
-                    f"The run was replaced while it was written: {lost} ({file.name}) was deleted or replaced, so "
-                    "another process may write it now.",
-                    where=str(self._path),
-                    next="Data written before is safe. Stop other writers, then run the same command.",
-                )
+        if self._run is None or _identify(self._path) != self._run:
+            raise StoreError(
+                "The run was deleted or replaced while it was written, so another process may write it now.",
+                where=str(self._path),
+                next="Data written before is safe. Stop other writers, then run the same command.",
+            )
+
+
+def _explain_in_use(path: Path) -> RunInUse:
+    return RunInUse(
+        "The run is being written by another process.",
+        where=str(path),
+        next="Wait for it or stop it first. Reading works meanwhile.",
+    )
 
 
 @contextmanager
@@ -73,11 +99,7 @@ def lock_run(path: Path) -> Generator[RunLock]:
         lock.acquire(poll_interval=_PATIENCE_SECONDS / 5)
     except OSError as error:
         if isinstance(error, Timeout) and file.exists():
-            raise RunInUse(
-                "The run is being written by another process.",
-                where=str(path),
-                next="Wait for it or stop it first. Reading works meanwhile.",
-            ) from error
+            raise _explain_in_use(path) from error
         raise InputError(
             "The run cannot be written.", where=str(path), next="Check the permissions of file and folder."
         ) from error
@@ -85,6 +107,7 @@ def lock_run(path: Path) -> Generator[RunLock]:
     try:
         yield run_lock
     finally:
+        run_lock.close()
         run_lock.remove_file()
         lock.release()
 
@@ -92,8 +115,6 @@ def lock_run(path: Path) -> Generator[RunLock]:
 def is_locked(path: Path) -> bool:
     """Return True if a process writes the run at ``path``. Takes no lock itself where the system lists them."""
     file = path.with_name(f"{path.name}.lock")
-    if not file.exists():
-        return False
     try:
         locks = Path("/proc/locks").read_text()
     except OSError:  # not Linux
@@ -104,7 +125,13 @@ def is_locked(path: Path) -> bool:
                 return False
         except OSError:  # a Timeout is one
             return True
-    return f":{file.stat().st_ino} " in locks
+    return any(
+        f":{each.stat().st_ino} " in line
+        for each in (file, path)
+        if each.exists()
+        for line in locks.splitlines()
+        if " FLOCK " in line
+    )
 
 
 def _identify(file: Path) -> tuple[int, int] | None:

@@ -490,12 +490,17 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
             stack.callback(connections.close)
             yield RunStore(path, connections, None)
         return
-    with lock_run(path) as lock:
-        connection = await asyncio.to_thread(connect, path)
-        lock.guard_run()
-        add_recent_run(path)
+    file = path.absolute()  # A tool may change the working folder.
+    with lock_run(file) as lock:
+        connection = await asyncio.to_thread(connect, file)
+        try:
+            lock.guard_run()
+        except BaseException:
+            connection.close()
+            raise
+        add_recent_run(file)
         writer = Writer(connection, path, lock.check)
-        connections = Connections(path)
+        connections = Connections(file)
         try:
             yield RunStore(path, connections, writer)
         finally:

@@ -366,7 +366,7 @@ def emergence(
             series,
             out=out.absolute(),
             limit=asked.limit,
-            tell=lambda name: print(f"Questions: {name}", file=sys.stderr),
+            tell=lambda name: say(f"Questions: {name}"),
         )
         evaluation.write(compared.report, "stages.html.j2", show_stages)
         return series.code
@@ -403,7 +403,7 @@ def _order_known_answers(
 
 async def _measure(order: KnownAnswerOrder, evaluation: _Evaluation) -> int:
     async def ask(asked: RunOrder) -> int:
-        print(f"Asking {asked.run.stem}, {asked.run.parent.parent.name}.", file=sys.stderr)
+        say(f"Asking {asked.run.stem}, {asked.run.parent.parent.name}.")
         return await watch_run(asked, choose_progress_view(json=False, quiet=True), evaluation.stop_control)
 
     result = await measure_known_answers(order, ask)

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.segment import Segment
 from rich.status import Status
 from rich.text import Text
 
 from bactrian.records.text import join_facts, to_printable
 
 if TYPE_CHECKING:
+    from rich.console import ConsoleOptions
     from rich.table import Table
 
 LEAST_TABLE = 72  # Columns below which a line per thing has no room; each then takes several lines
@@ -30,11 +32,12 @@ _COMMAND = re.compile(r"(?P<prose>.*[:.;] +|\s*)(?P<command>(?:bactrian|pip inst
 
 
 class PrintableConsole(Console):
-    """Writes texts without what steers a terminal, also in tables: names and replies are of others."""
+    """Writes texts without what steers a terminal: names and replies are of others."""
 
-    def render_str(self, text: str, **style: Any) -> Text:
-        """Return ``text`` as rich's own text; rich calls this for every string that it writes."""
-        return super().render_str(to_printable(text), **style)
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield the pieces of what is written; rich calls this for all that it writes."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(to_printable(segment.text), segment.style)
 
     def say(self, text: str, style: str | None = None) -> None:
         """Write sentences. On a terminal, lines break between words.

@@ -49,7 +49,10 @@ def guard_streams() -> Generator[None]:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 (it lives as long as the process)
     codecs.register_error(_ESCAPED, _escape)
-    out = _Stream(1)
+    # Standard output is for our data alone: what tools and libraries write to it past Python goes to standard error.
+    ours = os.dup(1)
+    os.dup2(2, 1)
+    out = _Stream(ours)
     sys.stdout = _replace(sys.stdout, out)
     sys.stderr = _replace(sys.stderr, _Stream(2))
     try:
@@ -60,6 +63,9 @@ def guard_streams() -> Generator[None]:
         raise
     finally:
         out.over = True
+        sys.stdout.flush()
+        os.dup2(ours, 1)
+        os.close(ours)
 
 
 def _replace(stream: TextIO | None, raw: io.RawIOBase) -> TextIO:

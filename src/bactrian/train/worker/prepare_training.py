@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import signal
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jinja2
 import torch
@@ -84,6 +87,28 @@ def open_tokenizer(model: str, base: Base) -> Any:
     return tokenizer
 
 
+_LONGEST_RENDERING = 10.0  # Seconds of CPU for one conversation: a template is a program, and may never end
+
+
+@contextmanager
+def limit_seconds(most: float) -> Generator[None]:
+    """Raise TimeoutError in the main thread if the process takes ``most`` seconds of CPU within the context."""
+
+    def stop(*_: object) -> NoReturn:
+        raise TimeoutError(f"it takes longer than {most:g} s")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, most)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def make_cutter(tokenizer: Any, model: str) -> Cutter:
     """Return the way that this model's conversations are cut into tokens."""
     controls = tuple(
@@ -92,8 +117,11 @@ def make_cutter(tokenizer: Any, model: str) -> Cutter:
 
     def render(messages: Sequence[ChatMessage], add: bool) -> str:
         try:
-            return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=add)
-        except (jinja2.TemplateError, ValueError, TypeError) as error:
+            with limit_seconds(_LONGEST_RENDERING):
+                return tokenizer.apply_chat_template(
+                    list(messages), tokenize=False, add_generation_prompt=add
+                )
+        except (jinja2.TemplateError, ValueError, TypeError, MemoryError, TimeoutError) as error:
             raise InputError(
                 f"The model's chat template cannot write these messages: {error}.",
                 where=model,
