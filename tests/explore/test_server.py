@@ -215,10 +215,10 @@ async def test_a_fault_of_the_program_is_a_page_that_says_what_to_do() -> None:
 def test_a_run_of_a_newer_version_is_refused_with_the_next_step(tmp_path: Path) -> None:
     asyncio.run(make_run(tmp_path / "run.db", [session()]))
     with closing(sqlite3.connect(tmp_path / "run.db")) as connection, connection:
-        connection.execute("INSERT INTO migrations VALUES (999, 0)")
+        connection.execute("INSERT INTO migrations (number, applied) VALUES (999, 0)")
     done = bactrian("explore", "run.db", cwd=tmp_path)
     assert done.returncode == 1
-    assert "newer bactrian" in done.stderr
+    assert "later version" in done.stderr
 
 
 def test_the_statistics_count_each_conversation_once(explored: RunningExplorer) -> None:

@@ -83,8 +83,7 @@ async def test_a_run_as_it_was_written_has_no_faults(run: Path) -> None:
 )
 async def test_a_fault_is_told_with_its_conversation(run: Path, statement: str, says: str) -> None:
     sql(run, statement)
-    (fault,) = verify(run).faults
-    assert says in fault
+    assert any(says in fault for fault in verify(run).faults)
 
 
 async def test_the_command_ends_with_1_and_names_the_way_on(run: Path) -> None:

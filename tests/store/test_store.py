@@ -22,6 +22,7 @@ from bactrian.records.turn import Decision, Instruction, Proposal, Sampling, Tur
 from bactrian.store import RunStore, open_store
 from bactrian.store.database import (
     SCHEMA,
+    STEPS,
     begin_transaction,
     create_run,
     explain_errors,
@@ -274,12 +275,12 @@ async def test_a_run_with_another_schema_is_refused_and_stays_as_it_was(
     async with open_store(path):
         pass
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO migrations VALUES (?, 0)", (SCHEMA + 1,))
+        connection.execute("INSERT INTO migrations (number, applied) VALUES (?, 0)", (SCHEMA + 1,))
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=f"has schema {SCHEMA + 1}.*reads schema {SCHEMA}") as caught:
+    with pytest.raises(StoreError, match=f"has schema {SCHEMA + 1}.*reads schemas 1 to {SCHEMA}") as caught:
         async with open_store(path, read_only=read_only):
             pass
-    assert "open it with that one, or with a newer bactrian" in str(caught.value)
+    assert "A later version of bactrian made it: install that one" in str(caught.value)
     assert (os.listdir(tmp_path), path.read_bytes()) == (["run.db"], before)
 
 
@@ -300,13 +301,13 @@ def test_a_step_brings_an_older_run_to_the_next_schema_once_and_whole_or_not_at_
     with closing(open_for_writing(path)) as connection:
         schema, columns = look(connection)
         assert schema == SCHEMA
-        steps = (add_rating,)
+        steps = (*STEPS, add_rating)
         for _ in range(2):
             migrate(connection, steps)
-            assert look(connection) == (2, {*columns, "rating"})
+            assert look(connection) == (SCHEMA + 1, {*columns, "rating"})
         with pytest.raises(ValueError, match="a defect"):
-            migrate(connection, (add_rating, fail))
-        assert look(connection) == (2, {*columns, "rating"})
+            migrate(connection, (*steps, fail))
+        assert look(connection) == (SCHEMA + 1, {*columns, "rating"})
 
 
 async def test_a_store_that_was_opened_before_a_fork_does_not_write(store: RunStore) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from bactrian.store import record_tables
 from bactrian.store.database import create_run
-from bactrian.store.record_tables import PROGRESS, Table
+from bactrian.store.record_tables import PROGRESS, SEALED, Table
 
 BESIDE = {
     "sessions": {"row", "created"},
     "run": {"row", "recipe", "created"},
+    "totals": {"name", "last", "rows", "sum", "unsealed"},
     "migrations": {"number", "applied"},
     **{name: {"row", "session"} for name in ("turns", "proposals", "verdicts", "tools")},
     **{name: {"row"} for name in ("lists", "calls", "confirmations", "marks", "commands", "votes")},
@@ -35,6 +36,10 @@ def test_a_new_run_has_a_column_for_each_field_of_each_record_and_no_other(tmp_p
     for table in vars(record_tables).values():
         if isinstance(table, Table):
             declared[table.name] |= set(table.names)
+    assert SEALED.keys() == declared.keys() - {"totals"}
+    for name, names in SEALED.items():
+        assert declared[name] - {"row"} == {*names} - {"row"}
+        declared[name].add("seal")
     assert columns == declared
 
 

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass
 from functools import partial
@@ -19,8 +19,12 @@ from bactrian.errors import InputError, StoreError
 from bactrian.files.atomic import check_replaceable
 from bactrian.records.session import IMPORTED
 from bactrian.store.database import (
+    IS_OPEN,
+    PRIME,
+    begin_sealing,
     begin_transaction,
     check_file,
+    count_rows,
     create_run,
     explain_errors,
     find_log,
@@ -28,14 +32,25 @@ from bactrian.store.database import (
     log_is_missing,
     open_for_reading,
     open_for_writing,
+    refuse_programs,
 )
 from bactrian.store.filesystem import follow_link
 from bactrian.store.locations import list_run_files
 from bactrian.store.queries import read_session
-from bactrian.store.record_tables import compute_checksum, quote_names
+from bactrian.store.record_tables import (
+    ENDINGS,
+    SEALED,
+    TOTALS,
+    compute_checksum,
+    compute_seal,
+    quote_names,
+    write_seal,
+)
 
 _MOST_FAULTS = 100
 """Maximum number of faults that SQLite reports."""
+# Columns that tell a person which row it is.
+_NAMES = ("id", "session", "number", "turn", "pair", "voter", "mark", "verb")
 _JSON = {"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage", "kept", "options"}
 _ROWS_OF_A_PAGE = 300
 """Upper bound on the rows of a 4 KB page."""
@@ -49,12 +64,12 @@ DELETE FROM turns WHERE row IN (
     ) WHERE number != place
 )
 """
-_OPEN_AGAIN = """
-UPDATE sessions
-SET ending = NULL, ending_turn = NULL, ending_speaker = NULL, ending_evidence = NULL,
-    prompt_tokens = NULL, completion_tokens = NULL, cached_tokens = NULL
+_ENDING = (*ENDINGS.names, *TOTALS.names)
+_OPEN_AGAIN = f"""
+UPDATE sessions SET {", ".join(f"{name} = NULL" for name in _ENDING)},
+    seal = {write_seal("sessions", dict.fromkeys(_ENDING, "NULL"))}
 WHERE ending_turn > (SELECT coalesce(max(number), 0) FROM turns WHERE session = sessions.id)
-"""
+"""  # noqa: S608
 # Rows about a lost turn would otherwise apply to the turn that replaces it.
 _ABOUT_TURNS = {"proposals": "number", "verdicts": "number", "confirmations": "turn"}
 
@@ -67,6 +82,8 @@ class Verification:
     turns: int
     faults: tuple[str, ...]
     """One sentence each; empty if the run is intact."""
+    unsealed: int = 0
+    """Rows without a checksum: an earlier version wrote them, or they were recovered although they did not match it."""
 
 
 def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = None) -> Verification:
@@ -74,8 +91,10 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
 
     ``on_progress`` is called with the number of sessions checked, and of those in the run.
 
-    Checks SQLite's structure, the checksum of each turn and its parts, that the turns of each session have no gap and
-    match its ending, and the log of a run that was not closed.
+    Checks SQLite's structure, the checksum of each row, that no row was added, removed or moved, the text of each turn
+    and its parts, that the turns of each session have no gap and match its ending, and the log of a run that was not
+    closed. A checksum shows what a fault of the disk or a careless edit changed. It is no signature: whoever knows how
+    it is computed can change it, too.
 
     Raises:
         InputError: the run does not exist.
@@ -93,8 +112,22 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
         explain_errors(path),
         closing(open_for_reading(source)) as connection,
     ):
+        connection.execute("BEGIN")  # one state of a run that is being written
         structure = connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")
         faults += [f"SQLite: {fault}" for (fault,) in structure if fault != "ok"]
+        unsealed = 0
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'totals'").fetchone():
+            # A text that is not UTF-8 does not match its checksum.
+            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+            totals = {name: rest for name, *rest in connection.execute("SELECT * FROM totals")}
+            is_open = connection.execute("PRAGMA user_version").fetchone()[0] == IS_OPEN
+            for table in SEALED:
+                faults += _check_rows(connection, table, totals.get(table), is_open=is_open)
+            unsealed = sum(rest[-1] for rest in totals.values())
+            connection.text_factory = str
+        else:
+            counts = [f"(SELECT count(*) FROM {table})" for table in SEALED]  # noqa: S608
+            ((unsealed,),) = connection.execute(f"SELECT {' + '.join(counts)}")
         ids = [session for (session,) in connection.execute('SELECT id FROM sessions ORDER BY "row"')]
         for done, session_id in enumerate(ids):
             if on_progress is not None:
@@ -102,7 +135,37 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
             count = connection.execute("SELECT count(*) FROM turns WHERE session = ?", (session_id,))
             turns += count.fetchone()[0]
             faults += _find_faults(connection, session_id)
-    return Verification(len(ids), turns, tuple(faults))
+    return Verification(len(ids), turns, tuple(faults), unsealed)
+
+
+def _check_rows(
+    connection: sqlite3.Connection, table: str, totals: Sequence[Any] | None, *, is_open: bool
+) -> Iterator[str]:
+    """Yield the rows of ``table`` that do not match their checksums, and how all differ from what was counted.
+
+    Rows that were written last are not counted yet while the run ``is_open``.
+    """
+    names = quote_names((*SEALED[table], "seal"))
+    last, *counted = totals or (0, 0, 0, 0)
+    count, total, unsealed, changed, number = 0, 0, 0, False, 0
+    try:
+        for number, *row, seal in connection.execute(f"SELECT rowid, {names} FROM {table} ORDER BY rowid"):  # noqa: S608
+            if seal != compute_seal(tuple(row)) and (seal is not None or not counted[2] or number > last):
+                changed = True
+                known = dict(zip(SEALED[table], row, strict=True))
+                about = ", ".join(f"{name} {known[name]}" for name in _NAMES if known.get(name) is not None)
+                yield f"Row {number} of table {table} was changed{about and f' ({about})'}: its checksum differs."
+            if number <= last or not is_open:
+                count += 1
+                unsealed += seal is None
+                total += (seal if isinstance(seal, int) else 1) * number % PRIME
+    except sqlite3.DatabaseError as error:
+        yield f"Table {table} cannot be read to its end: {error}."
+        return
+    if count != counted[0]:
+        yield f"Table {table} has {count:,} rows, and {counted[0]:,} were written."
+    elif not changed and ([total, unsealed] != counted[1:] or (number != last and not is_open)):
+        yield f"The rows of table {table} are not those that were written, or not in their order."
 
 
 def _find_faults(connection: sqlite3.Connection, session_id: str) -> list[str]:
@@ -178,6 +241,8 @@ def recover(path: Path, out: Path) -> RecoveryReport:
         with closing(sqlite3.connect(copy, isolation_level=None)) as damaged:
             # With this setting, SQLite opens truncated files and files with broken indexes.
             damaged.execute("PRAGMA writable_schema = ON")
+            with suppress(sqlite3.DatabaseError):
+                refuse_programs(damaged)
             damaged.text_factory = partial(str, encoding="utf-8", errors="replace")
             report = _copy_tables(damaged, new, path)
         new.rename(out)
@@ -187,9 +252,10 @@ def recover(path: Path, out: Path) -> RecoveryReport:
 def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> RecoveryReport:
     create_run(new)
     with closing(open_for_writing(new)) as target, begin_transaction(target):
-        # In the order of their creation, since what refers to a session comes after it.
-        tables = target.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid")
-        copied = {name: _copy(damaged, target, name) for (name,) in tables.fetchall() if name != "migrations"}
+        begin_sealing(target)
+        # Sessions come first, since other rows refer to them.
+        tables = sorted(SEALED.keys() - {"migrations"}, key=lambda table: (table != "sessions", table))
+        copied = {table: _copy(damaged, target, table) for table in tables}
         if not copied["sessions"] and not copied["lists"] and not copied["run"]:
             raise StoreError(
                 "This file contains no readable data of a run.",
@@ -203,6 +269,7 @@ def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovery
                 f"(SELECT coalesce(max(number), 0) FROM turns WHERE session = {table}.session)"
             )
         opened = target.execute(_OPEN_AGAIN).rowcount
+        count_rows(target)
         counts = target.execute("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns)")
         sessions, turns = counts.fetchone()
     return RecoveryReport(sessions, turns, opened)
@@ -224,9 +291,13 @@ def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: str) -
     select = f'SELECT {names} FROM {table} WHERE "row" >= ? ORDER BY "row"'  # noqa: S608
     copied = 0
     for row in _read_rows(damaged, select):
-        if _is_whole(dict(zip(columns, row, strict=True))):
+        values = dict(zip(columns, row, strict=True))
+        if _is_whole(values):
+            # A row that was changed is what it is, and does not claim to be what was written.
+            if values.get("seal") != compute_seal(tuple(map(values.get, SEALED[table]))):
+                values |= dict.fromkeys(values.keys() & {"seal"})
             try:
-                copied += target.execute(insert, row).rowcount
+                copied += target.execute(insert, tuple(values.values())).rowcount
             except sqlite3.IntegrityError:  # a turn without its session, or a lost value
                 continue
     return copied

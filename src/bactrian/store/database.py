@@ -21,12 +21,29 @@ from bactrian.store.filesystem import (
     find_network_file_system,
     is_writable,
 )
+from bactrian.store.record_tables import SEALED, compute_seal
 
 APPLICATION_ID = 0x42616374
 """Identifies our files in the header: the letters ``Bact``."""
 IS_OPEN = 1
 """User version in the header while the run is open: the latest data may be only in the log."""
-STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = ()
+PRIME = 4_294_967_291
+"""A row adds a remainder modulo this prime to the sum of its table, so that a sum stays a whole number of SQLite."""
+
+
+def _add_seals(connection: sqlite3.Connection) -> None:
+    """Give each row a checksum, and each table the number and the sum of them. Rows of before have none."""
+    tables = "migrations run lists sessions turns calls proposals verdicts tools confirmations marks commands votes"
+    connection.execute(
+        "CREATE TABLE totals (name TEXT NOT NULL PRIMARY KEY, last INTEGER NOT NULL, rows INTEGER NOT NULL,"
+        " sum INTEGER NOT NULL, unsealed INTEGER NOT NULL) WITHOUT ROWID"
+    )
+    for table in tables.split():
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN seal INTEGER")
+        connection.execute("INSERT INTO totals VALUES (?, 0, 0, 0, 0)", (table,))
+
+
+STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_add_seals,)
 """Changes of the schema since the first release: step n takes a run from schema n to n + 1.
 
 A step spells out its SQL and uses nothing that changes later, so that every older run gets the same schema.
@@ -153,32 +170,85 @@ def migrate(
 ) -> None:
     """Convert a run of an older schema to that of the last of ``steps``: in one transaction, all of it or nothing."""
     with begin_transaction(connection):
-        have = _read_schema(connection)
-        for schema, step in enumerate(steps[have - 1 :], have + 1):
+        have = read_schema(connection)
+        for step in steps[have - 1 :]:
             step(connection)
-            connection.execute("INSERT INTO migrations VALUES (?, ?)", (schema, time.time()))
+        begin_sealing(connection)
+        rows = [(schema, time.time()) for schema in range(have + 1, len(steps) + 2)]
+        connection.executemany("INSERT INTO migrations (number, applied) VALUES (?, ?)", rows)
+        connection.execute("UPDATE migrations SET seal = row_seal(number, applied) WHERE seal IS NULL")
+        count_rows(connection)
 
 
-def _read_schema(connection: sqlite3.Connection) -> int:
+def begin_sealing(connection: sqlite3.Connection) -> None:
+    """Provide the function ``row_seal``, and keep the totals right when this connection changes or removes rows."""
+    connection.create_function("row_seal", -1, lambda *row: compute_seal(row), deterministic=True)
+    # Triggers of this connection, and not of the file: nobody who edits the file changes the totals by it.
+    for table in SEALED:
+        for event, signs in (("DELETE", {"old": "-"}), ("UPDATE", {"new": "+", "old": "-"})):
+            parts = {
+                "rows": "".join(f" {sign} 1" for sign in signs.values()),
+                "sum": "".join(f" {sign} {_weigh(f'{row}.')}" for row, sign in signs.items()),
+                "unsealed": "".join(f" {sign} ({row}.seal IS NULL)" for row, sign in signs.items()),
+            }
+            changes = ", ".join(f"{name} = {name}{part}" for name, part in parts.items())
+            # The number of the last row is given again if that row is deleted.
+            last = f"last = min(last, coalesce((SELECT max(rowid) FROM {table}), 0))"  # noqa: S608
+            update = f"UPDATE totals SET {changes}, {last} WHERE name = '{table}' AND old.rowid <= last"  # noqa: S608
+            trigger = f"CREATE TEMP TRIGGER IF NOT EXISTS {table}_{event} AFTER {event} ON main.{table}"
+            connection.execute(f"{trigger} BEGIN {update}; END")
+
+
+def _weigh(row: str = "") -> str:
+    """Return what a row adds to the sum of its table, in SQL; so rows that change their places change the sum."""
+    return f"coalesce({row}seal, 1) * {row}rowid % {PRIME}"
+
+
+def count_rows(connection: sqlite3.Connection) -> None:
+    """Add to the totals the rows that were written since."""
+    for table in SEALED:
+        last, count, total, unsealed = connection.execute(
+            f"SELECT max(rowid), count(*), sum({_weigh()}), sum(seal IS NULL) FROM {table}"  # noqa: S608
+            " WHERE rowid > (SELECT last FROM totals WHERE name = ?)",
+            (table,),
+        ).fetchone()
+        if count:
+            connection.execute(
+                "UPDATE totals SET last = ?, rows = rows + ?, sum = sum + ?, unsealed = unsealed + ? WHERE name = ?",
+                (last, count, total, unsealed, table),
+            )
+
+
+def read_schema(connection: sqlite3.Connection) -> int:
     """Return the schema of the run; 0 if it has none."""
     if not connection.execute("PRAGMA table_info(migrations)").fetchone():
         return 0
     return connection.execute("SELECT max(number) FROM migrations").fetchone()[0] or 0
 
 
-_CHANGE_VERSION = {
-    True: "A later version of bactrian made it: install that one, as with pip install --upgrade bactrian.",
-    False: "An earlier version of bactrian made it. `bactrian resume` opens it for writing, which converts it.",
-}
+def refuse_programs(connection: sqlite3.Connection) -> None:
+    """Raise StoreError if the file contains SQL that reading or writing it would run, perhaps without an end."""
+    programs = connection.execute(
+        "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger') UNION ALL"
+        " SELECT 'virtual table', name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL%' UNION ALL"
+        " SELECT 'generated column', tables.name || '.' || columns.name FROM sqlite_master AS tables,"
+        " pragma_table_xinfo(tables.name) AS columns WHERE tables.type = 'table' AND columns.hidden != 0"
+    )
+    if (program := programs.fetchone()) is not None:
+        raise StoreError(
+            f"The file contains a {program[0]}, which no version of bactrian writes: {program[1]!r}.",
+            next="It may do harm: use another copy of the run.",
+        )
 
 
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
-    have = _read_schema(connection)
-    if have != SCHEMA:
+    refuse_programs(connection)
+    have = read_schema(connection)
+    if not 1 <= have <= SCHEMA:
         raise StoreError(
-            f"The run has schema {have}; this version of bactrian reads schema {SCHEMA}.",
+            f"The run has schema {have}; this version of bactrian reads schemas 1 to {SCHEMA}.",
             where=str(path),
-            next=_CHANGE_VERSION[have > SCHEMA],
+            next="A later version of bactrian made it: install that one, as with pip install --upgrade bactrian.",
         )
 
 
@@ -206,9 +276,10 @@ def connect(path: Path) -> sqlite3.Connection:
             create_run(path)
         connection = open_for_writing(path)
         try:
-            if 0 < _read_schema(connection) < SCHEMA:
-                migrate(connection)
             _check_schema(connection, path)
+            if read_schema(connection) < SCHEMA:
+                migrate(connection)
+            begin_sealing(connection)
             # In the file itself, not only in its log.
             set_mark(connection, IS_OPEN, "PRAGMA wal_checkpoint")
         except BaseException:
@@ -225,6 +296,7 @@ def open_for_writing(path: Path, *, wait: float = _BUSY_SECONDS, journal: str = 
         connection.execute(f"PRAGMA journal_mode = {journal}")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")
     except BaseException:
         connection.close()
         raise
@@ -303,6 +375,9 @@ def set_mark(connection: sqlite3.Connection, mark: int, then: str = "", *, befor
     """Mark the run as open or closed; return False on failure, with mark and log unchanged."""
     try:
         connection.execute(before)
+        if mark != IS_OPEN:
+            with begin_transaction(connection):
+                count_rows(connection)
         connection.execute(f"PRAGMA user_version = {mark}")
         connection.execute(then)
     except sqlite3.Error:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import marshal
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -37,6 +38,12 @@ class Statement:
     row: str = ""
     """The placeholders of one row; empty if the statement takes one row at a time."""
     tail: str = ""
+    unset: int | None = None
+    """Columns with a checksum that the row does not contain, being empty at first; None for rows without one."""
+
+    def seal(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return ``row`` with its checksum, if the statement writes one."""
+        return row if self.unset is None else (*row, compute_seal((*row, *_NULLS[: self.unset])))
 
     def batches(self, rows: Sequence[tuple[Any, ...]]) -> list[tuple[str, tuple[Any, ...]]]:
         """Return SQL and parameters that together write ``rows``.
@@ -56,21 +63,39 @@ class Statement:
         return pairs
 
 
-def make_insert(table: str, columns: Sequence[str], key: Sequence[str] = ()) -> Statement:
-    """Insert a row unless it exists; with ``key``, update the row that has the same values there."""
+def make_insert(
+    table: str, columns: Sequence[str], key: Sequence[str] = (), later: Sequence[str] = ()
+) -> Statement:
+    """Insert a row unless it exists; with ``key``, update the row that has the same values there.
+
+    Columns ``later`` are empty at first.
+    """
+    columns = (*columns, "seal")
     row = f"({', '.join('?' * len(columns))})"
     head = f"INSERT INTO {table} ({quote_names(columns)}) VALUES "  # noqa: S608
     rank = 0 if table == "sessions" else 1
     if not key:
-        return Statement(rank, head, row, " ON CONFLICT DO NOTHING")
+        return Statement(rank, head, row, " ON CONFLICT DO NOTHING", len(later))
     changes = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name not in key)
-    return Statement(rank, f"{head}{row} ON CONFLICT ({quote_names(key)}) DO UPDATE SET {changes}")
+    tail = f" ON CONFLICT ({quote_names(key)}) DO UPDATE SET {changes}"
+    return Statement(rank, f"{head}{row}{tail}", unset=len(later))
 
 
 def make_update(table: str, columns: Sequence[str], where: str, value: str = "?") -> Statement:
     """Set ``columns`` of the rows that match ``where``. The parameters of ``where`` follow those of the columns."""
-    changes = ", ".join(f'"{name}" = {value}' for name in columns)
-    return Statement(2, f"UPDATE {table} SET {changes} WHERE {where}")  # noqa: S608
+    new = {name: f"?{number}" if value == "?" else value for number, name in enumerate(columns, 1)}
+    changes = ", ".join(f'"{name}" = {value}' for name, value in new.items())
+    return Statement(2, f"UPDATE {table} SET {changes}, seal = {write_seal(table, new)} WHERE {where}")  # noqa: S608
+
+
+def write_seal(table: str, new: Mapping[str, str]) -> str:
+    """Return the checksum of a row of ``table`` whose columns get ``new`` values, in SQL.
+
+    A row that did not match its checksum before does not match it after.
+    """
+    before = [f'"{name}"' for name in SEALED[table]]
+    after = [new.get(name, f'"{name}"') for name in SEALED[table]]
+    return f"iif(seal = row_seal({', '.join(before)}), row_seal({', '.join(after)}), seal)"
 
 
 def make_delete(table: str, where: str) -> Statement:
@@ -102,8 +127,9 @@ _USAGE = {
     "cached": "cached_tokens",
     "estimated": "estimated",
 }
-# Conversions of values that the database returns with another type.
+# Conversions of values that the database returns with another type, and to the type that it returns.
 _READ: Mapping[type, Convert] = {bool: bool, Text: Text}
+_WRITE: Mapping[type, Convert] = {bool: int, int: int, Text: str, float: float}
 
 
 class Table(Generic[Record]):
@@ -120,12 +146,14 @@ class Table(Generic[Record]):
         width: int,
         before: Sequence[str] = (),
         key: Sequence[str] = (),
+        later: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.columns = columns
         self.names = tuple(column.name for column in columns)
-        self.insert = make_insert(name, (*before, *self.names), key)
+        self.insert = make_insert(name, (*before, *self.names), key, later)
         """Inserts a record after the values of its columns ``before``."""
+        self.sealed = (*before, *self.names, *later)
         self._values = attrgetter(*(column.path for column in columns))
         self._writers = [(index, column.write) for index, column in enumerate(columns) if column.write]
         self._read = read
@@ -160,6 +188,7 @@ def map_record(
     *,
     before: Sequence[str] = (),
     key: Sequence[str] = (),
+    later: Sequence[str] = (),
     leave: Sequence[str] = (),
     json: Sequence[str] = (),
     derived: Sequence[Column] = (),
@@ -169,10 +198,11 @@ def map_record(
 
     A field is stored in a column of the same name, as JSON if it is in ``json``, and a usage in four; ``stored``
     contains the exceptions by field. ``derived`` columns are computed on writing and not read back, ``before`` names
-    columns that the record does not contain, and a record with the same ``key`` replaces another.
+    columns that the record does not contain, those ``later`` belong to other records of the same row, and a record with
+    the same ``key`` replaces another.
     """
     columns, read = _map_fields(record, leave, json, stored, "")
-    return Table(name, [*columns, *derived], read, len(columns), before, key)
+    return Table(name, [*columns, *derived], read, len(columns), before, key, later)
 
 
 def write_json(value: object) -> str | None:
@@ -183,6 +213,18 @@ def write_json(value: object) -> str | None:
 def compute_checksum(text: str) -> int:
     """Compute the CRC-32 of a text; SQLite does not detect flipped bytes."""
     return zlib.crc32(text.encode())
+
+
+def compute_seal(row: tuple[Any, ...]) -> int:
+    """Compute the CRC-32 of a row of text, whole numbers, floats, bytes and None.
+
+    It shows a change that nobody wanted. Whoever wants one can compute it, too: it is no signature.
+    """
+    # The second format of marshal knows neither references nor interned texts, so equal rows have equal bytes.
+    return zlib.crc32(marshal.dumps(row, 2))
+
+
+_NULLS = (None,) * 8
 
 
 def _map_fields(
@@ -206,11 +248,15 @@ def _map_fields(
             columns.append(Column(column, path, write_json))
             values.append((start, partial(_read_json, find_builder(hint))))
         else:
-            columns.append(Column(column, path))
-            if hint in _READ:
-                values.append((start, _READ[hint]))
-            with_none = _READ.keys() & get_args(hint)
-            values += [(start, partial(_skip_none, _READ[kind])) for kind in with_none]
+            with_none = get_args(hint)
+            read, write = (
+                next((kinds[kind] for kind in kinds if kind is hint or kind in with_none), None)
+                for kinds in (_READ, _WRITE)
+            )
+            if with_none:
+                read, write = read and partial(_skip_none, read), write and partial(_skip_none, write)
+            columns.append(Column(column, path, write))
+            values += [(start, read)] if read else []
     in_order = names == [field.name for field in fields(record)][: len(names)]
     if in_order and not values and not parts:
         return columns, lambda row: record(*row)
@@ -234,19 +280,6 @@ def _skip_none(convert: Convert, value: Any) -> Any:
     return None if value is None else convert(value)
 
 
-SESSIONS = map_record(
-    "sessions",
-    Session,
-    before=("created",),
-    leave=("turns", "ending", "pending"),
-    json=("provenance", "preparation", "values"),
-    assistant={"name": "assistant_role", "description": "assistant_description"},
-    user={"name": "user_role", "description": "user_description"},
-    task={"original": "original_task", "specified": "specified_task", "planned": "planned_task"},
-    values="axis_values",
-)
-PREPARATION = SESSIONS.pick("specified_task", "planned_task", "preparation")
-"""Columns of a session that the steps before the conversation fill."""
 ENDINGS = map_record(
     "sessions",
     Ending,
@@ -264,6 +297,20 @@ TOTALS = map_record(
     cached="cached_tokens",
 )
 """Total usage of a session, in its row once it has ended."""
+SESSIONS = map_record(
+    "sessions",
+    Session,
+    before=("created",),
+    later=(*ENDINGS.names, *TOTALS.names),
+    leave=("turns", "ending", "pending"),
+    json=("provenance", "preparation", "values"),
+    assistant={"name": "assistant_role", "description": "assistant_description"},
+    user={"name": "user_role", "description": "user_description"},
+    task={"original": "original_task", "specified": "specified_task", "planned": "planned_task"},
+    values="axis_values",
+)
+PREPARATION = SESSIONS.pick("specified_task", "planned_task", "preparation")
+"""Columns of a session that the steps before the conversation fill."""
 PROGRESS = map_record(
     "sessions",
     Progress,
@@ -283,19 +330,32 @@ TURNS = map_record(
 )
 PROPOSALS = map_record("proposals", Proposal, before=("session",))
 DECISIONS = map_record("verdicts", Decision, before=("session",), json=("kept",))
-TOOL_CALLS = map_record(
-    "tools",
-    ToolCall,
-    before=("session",),
-    wanted={"id": "call", "name": "name", "arguments": "arguments"},
-)
 TOOL_RESULTS = map_record("tools", ToolResult, text="result", seconds="tool_seconds")
 """Stored in the row of the call."""
 RESULT = TOOL_RESULTS.pick("result", "problem", "tool_seconds", "cut")
 """Columns of a call that its result fills."""
+TOOL_CALLS = map_record(
+    "tools",
+    ToolCall,
+    before=("session",),
+    later=RESULT.names,
+    wanted={"id": "call", "name": "name", "arguments": "arguments"},
+)
 CONFIRMATIONS = map_record("confirmations", Confirmation)
 COMMANDS = map_record("commands", Command, json=("options",))
 MARKS = map_record("marks", Mark, key=("session", "mark"))
 VOTES = map_record("votes", Vote, key=("session", "pair", "voter", "repeated"))
 CALLS = map_record("calls", Call, json=("usage",))
 LISTS = map_record("lists", ItemList, key=("id",), json=("items", "usage"))
+SEALED: Mapping[str, tuple[str, ...]] = {
+    "migrations": ("number", "applied"),
+    "run": ("row", "recipe", "created"),
+    **{
+        table.name: table.sealed
+        for table in (
+            *(LISTS, SESSIONS, TURNS, CALLS, PROPOSALS, DECISIONS),
+            *(TOOL_CALLS, CONFIRMATIONS, MARKS, COMMANDS, VOTES),
+        )
+    },
+}
+"""The columns with a checksum by table, in the order in which it is computed."""

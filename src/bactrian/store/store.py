@@ -429,7 +429,7 @@ class RunStore:
     def _write(self, statement: Statement, row: tuple[Any, ...]) -> Awaitable[bool]:
         if self._writer is None:
             raise StoreError("The run was opened for reading only.", where=str(self.path))
-        return self._writer.write(statement, row)
+        return self._writer.write(statement, statement.seal(row))
 
     async def _list(self, table: Table[Record], rest: str, *values: Any) -> list[Record]:
         return list(map(table.read, await self._query(table.select(rest), *values)))

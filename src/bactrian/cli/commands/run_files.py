@@ -167,12 +167,16 @@ def verify(
     with show_bar("Checking", "sessions", quiet=quiet) as tell:
         verdict = verified(run_file, tell)
     if json:
-        counts = {"sessions": verdict.sessions, "turns": verdict.turns, "faults": verdict.faults}
-        print(to_json(counts))
+        print(to_json(asdict(verdict)))
     elif verdict.faults:
         print("\n".join(map(to_line, verdict.faults)))
     elif not quiet:
         print(f"{verdict.sessions:,} sessions and {verdict.turns:,} turns, no damage found.")
+    if verdict.unsealed and not quiet and not json:
+        print(
+            f"{verdict.unsealed:,} rows have no checksum, since an earlier version wrote them or they were recovered:"
+            " of them, only the texts of turns were checked."
+        )
     if count := len(verdict.faults):
         raise StoreError(
             f"{count:,} {'fault' if count == 1 else 'faults'} in {verdict.sessions:,} sessions.",
