@@ -38,16 +38,17 @@ async def test_several_models_add_up_on_one_meter() -> None:
 
 
 async def test_a_call_that_could_pass_the_tokens_is_not_sent() -> None:
-    meter = UsageMeter(max_tokens=100)
+    meter = UsageMeter(max_tokens=70)
     async with Endpoint() as endpoint:
         model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
         for _ in range(3):
             await model.reply(ASK)
         assert meter.used.total == 54
-        with pytest.raises(BudgetReached, match="114, past the limit of 100") as caught:
+        with pytest.raises(BudgetReached, match="114, past the limit of 70") as caught:
             await model.reply(ASK)
         await model.close()
-    assert len(endpoint.requests) == 3
+    # The later calls have no room for the longest reply that they may have, and ask for twice the longest one so far.
+    assert [request.json["max_tokens"] for request in endpoint.requests] == [50, 18, 18]
     assert caught.value.exit_code == 3
     assert "run the same command again" in str(caught.value)
 
@@ -56,21 +57,22 @@ async def test_a_call_that_could_pass_the_money_is_not_sent() -> None:
     meter = UsageMeter(max_usd=0.00012, prices=PRICES)
     async with Endpoint() as endpoint:
         model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
-        await model.reply(ASK)
+        for _ in range(5):
+            await model.reply(ASK)
         with pytest.raises(BudgetReached, match=r"past the limit of \$0\.00012"):
             await model.reply(ASK)
         await model.close()
-    assert len(endpoint.requests) == 1
+    assert meter.usd == pytest.approx(5 * 23e-6)
 
 
 async def test_calls_in_flight_together_do_not_pass_the_limit_together() -> None:
     meter = UsageMeter(max_tokens=130)
     async with Endpoint() as endpoint:
         model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
-        outcomes = await asyncio.gather(*(model.reply(ASK) for _ in range(5)), return_exceptions=True)
-        assert [isinstance(outcome, BudgetReached) for outcome in outcomes] == [False] * 4 + [True]
+        outcomes = await asyncio.gather(*(model.reply(ASK) for _ in range(9)), return_exceptions=True)
+        assert [isinstance(outcome, BudgetReached) for outcome in outcomes] == [False] * 7 + [True] * 2
         await model.close()
-    assert meter.used.total == 72  # The fifth could have brought it to 132.
+    assert meter.used.total == 7 * 18
 
 
 async def test_a_failed_call_is_counted_as_unknown_and_gives_back_what_it_held() -> None:

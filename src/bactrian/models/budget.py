@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
 
 from bactrian.errors import BudgetReached, InputError, ModelError
 from bactrian.models.limits import TokenEstimator, estimate_request
@@ -12,6 +13,8 @@ from bactrian.models.model import Model, Reply, Request, Wrapper
 from bactrian.records.turn import Usage
 
 # The next action after a limit was reached.
+# Times the longest reply so far for which the last calls of a budget leave room.
+_SPARE = 1.25
 RAISE_LIMIT = "Raise the limit and run the same command again to continue."
 
 
@@ -43,8 +46,8 @@ class UsageMeter:
     usd: float = 0.0
     calls: int = 0  # Number of answered calls
     unknown: int = 0  # Number of failed calls, whose cost is unknown
-    largest_tokens: int = 0  # The most tokens that were reserved for one call
-    largest_usd: float = 0.0  # The most US dollars that were reserved for one call
+    longest_tokens: int = 0  # Of the longest reply
+    longest_usd: float = 0.0  # What the most expensive reply cost, without its prompt
     _held_tokens: int = 0
     _held_usd: float = 0.0
     _in_flight: int = 0
@@ -69,14 +72,12 @@ class UsageMeter:
             InputError: there is a limit in dollars, and the model has no price.
         """
         tokens = self.used.total + usage.total
-        self.largest_tokens = max(self.largest_tokens, usage.total)
         if self.max_tokens is not None and tokens > self.max_tokens:
             raise BudgetReached(
                 f"The next call could take the tokens to {tokens:,}, past the limit of {self.max_tokens:,}.",
                 next=RAISE_LIMIT,
             )
         price = 0.0 if self.max_usd is None else self._price(model).cost(usage)
-        self.largest_usd = max(self.largest_usd, price)
         if self.max_usd is not None and (usd := self.usd + price) > self.max_usd:
             raise BudgetReached(
                 f"The next call could take the cost to ${usd:.4f}, past the limit of ${self.max_usd:g}.",
@@ -111,8 +112,19 @@ class UsageMeter:
         if used is None:
             return
         self.used += used
+        self.longest_tokens = max(self.longest_tokens, used.completion)
         if model in self.prices:
             self.usd += self.prices[model].cost(used)
+            self.longest_usd = max(self.longest_usd, self.prices[model].cost(Usage(0, used.completion)))
+
+    def count_room(self, model: str, prompt: int) -> int | None:
+        """Return how many tokens of completion the limits still pay for after a prompt; None without a limit."""
+        rooms: list[float] = []
+        if self.max_tokens is not None:
+            rooms.append(self.max_tokens - self.used.total - prompt)
+        if self.max_usd is not None and (price := self._price(model)).completion:
+            rooms.append((self.max_usd - self.usd - price.cost(Usage(prompt))) / price.completion * 1_000_000)
+        return max(0, int(min(rooms))) if rooms else None
 
     def _price(self, model: str) -> Price:
         if model not in self.prices:
@@ -131,7 +143,8 @@ class Budget(Wrapper):
     other languages have other tokens. Calls in flight count with their estimate, so that many at once do not pass the
     limit together; a call for which there is room only if those use less than estimated waits for them. If the replies
     of an endpoint exceed ``max_tokens``, later ones are expected to exceed it, too. Without ``max_tokens``, a reply is
-    expected to be as long as the longest one so far.
+    expected to be as long as the longest one so far. At the end of a limit, where a reply of ``max_tokens`` could
+    pass it, the call asks for a shorter one, if replies have been much shorter so far.
     """
 
     def __init__(self, model: Model, meter: UsageMeter) -> None:
@@ -148,7 +161,9 @@ class Budget(Wrapper):
             ModelError: an error of the wrapped model.
         """
         estimated = estimate_request(request) if self._meter.limited else Usage()
-        held = await self._hold(estimated, request.n) if self._meter.limited else None
+        held: Usage | None = None
+        if self._meter.limited:
+            held, request = await self._hold(estimated, request)
         used: Usage | None = None
         failed = True
         try:
@@ -165,12 +180,22 @@ class Budget(Wrapper):
                     self._estimator.learn(estimated, used)
             self._meter.settle(self.name, held, used, failed=failed)
 
-    async def _hold(self, estimated: Usage, n: int) -> Usage:
+    async def _hold(self, estimated: Usage, request: Request) -> tuple[Usage, Request]:
         while True:
             # How the endpoint counts, and whether it keeps to a longest reply, shows in a single call.
             if self._estimator.knows or not self._asking:
-                most = self._estimator.find_most(estimated, n)
+                most, asked = self._fit(self._estimator.find_most(estimated, request.n), request)
                 if self._meter.hold(self.name, most):
                     self._asking = True
-                    return most
+                    return most, asked
             await self._meter.wait()
+
+    def _fit(self, most: Usage, request: Request) -> tuple[Usage, Request]:
+        """Return what the request may use, and the request; less than ``most`` where the limits do not pay for that."""
+        room = self._meter.count_room(self.name, most.prompt)
+        usual = ceil(_SPARE * self._estimator.longest) * request.n
+        if room is None or room >= most.completion or not usual <= room or not self._estimator.keeps_longest:
+            return most, request
+        tokens = min(room, 2 * usual) // request.n
+        shorter = replace(request.sampling, max_tokens=tokens)
+        return Usage(most.prompt, tokens * request.n), replace(request, sampling=shorter)

@@ -376,7 +376,12 @@ class TokenEstimator:
         # The most tokens of prompts and of replies for each one that is estimated, and of the longest reply
         self._prompt_ratio = 1.0
         self._reply_ratio = 1.0
-        self._longest = 0
+        self.longest = 0  # Tokens of the longest reply so far
+
+    @property
+    def keeps_longest(self) -> bool:
+        """True if replies have been seen, and none was longer than its request allowed."""
+        return self.knows and self._reply_ratio <= 1.0
 
     def expect(self, estimated: Usage) -> float:
         """Return the tokens expected of a request: the maximum at first, then from the usage of earlier replies."""
@@ -384,7 +389,7 @@ class TokenEstimator:
 
     def find_most(self, estimated: Usage, n: int) -> Usage:
         """Return the most that a request for ``n`` replies could use; without a limit, the longest reply so far."""
-        longest = ceil(estimated.completion * self._reply_ratio) or n * self._longest
+        longest = ceil(estimated.completion * self._reply_ratio) or n * self.longest
         return Usage(ceil(estimated.prompt * self._prompt_ratio), longest)
 
     def learn(self, estimated: Usage, used: Usage) -> None:
@@ -394,7 +399,7 @@ class TokenEstimator:
         ratio = used.prompt / max(1, estimated.prompt)
         self._prompt += share * (ratio - self._prompt)
         self._completion += share * (used.completion - self._completion)
-        self._longest = max(self._longest, used.completion)
+        self.longest = max(self.longest, used.completion)
         if estimated.prompt >= _LEAST_PROMPT:
             self._prompt_ratio = _follow(self._prompt_ratio, ratio)
         if estimated.completion:

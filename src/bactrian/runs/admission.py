@@ -127,14 +127,14 @@ class Admission:
         meter = self.meter
         tokens, usd = self._weigh(0)
         if usd is not None and usd.expected > 0 and (usd.cautious > usd.left or tokens is None):
-            session, call, used = map(write_dollars, (usd.expected, meter.largest_usd, meter.usd))
+            session, call, used = map(write_dollars, (usd.expected, meter.longest_usd, meter.usd))
             limit, where = f"${meter.max_usd:g}", "budget"
         else:
-            values = (tokens.expected if tokens else 0, meter.largest_tokens, meter.used.total)
+            values = (tokens.expected if tokens else 0, meter.longest_tokens, meter.used.total)
             session, call, used = (f"{value:,.0f} tokens" for value in values)
             limit, where = f"{meter.max_tokens:,}", "max_tokens"
         return BudgetReached(
-            f"{used} are spent. Another conversation, about {session}, and its longest call, up to {call}, could go "
+            f"{used} are spent. Another conversation, about {session}, with a reply of up to {call}, could go "
             f"past the limit of {limit}.",
             option=where,
             next=RAISE_LIMIT,
@@ -157,7 +157,8 @@ class Admission:
             alone = not any(self.outlook.open)
             limits = [limit for limit in self._weigh(turns) if limit is not None]
             if alone and not self.outlook.ended:
-                can_pay = all(limit.left > 0 for limit in limits)  # The first one shows what a session takes.
+                # The first one shows what a session takes; if the limits did not pay for it, they pay for none.
+                can_pay = not self.left_open and all(limit.left > 0 for limit in limits)
             else:
                 can_pay = all((limit.expected if alone else limit.cautious) <= limit.left for limit in limits)
             if not can_pay:
@@ -178,10 +179,10 @@ class Admission:
         lengths = outlook.find_lengths()
         tokens = usd = None
         if meter.max_tokens is not None:
-            left = meter.max_tokens - meter.used.total - meter.largest_tokens
+            left = meter.max_tokens - meter.used.total - meter.longest_tokens
             tokens = self._compare(left, outlook.find_tokens(lengths), turns)
         if meter.max_usd is not None and (remaining := outlook.find_usd(lengths, meter)) is not None:
-            usd = self._compare(meter.max_usd - meter.usd - meter.largest_usd, remaining, turns)
+            usd = self._compare(meter.max_usd - meter.usd - meter.longest_usd, remaining, turns)
         return tokens, usd
 
     def _compare(self, left: float, remaining: RemainingUsage, turns: int | None) -> Shortfall:

@@ -122,7 +122,7 @@ def estimate_lists(axes: Sequence[Axis], size: int, *, spread: bool, price: Pric
 
 
 _ASSUMED_SESSIONS = 1.0
-"""Sessions that the assumed lengths count for."""
+"""Sessions that the assumed lengths count for before any has ended; afterwards those that ended tell more."""
 _ASSUMED_TURNS = 3.0
 """Turns that the assumed growth of prompts counts for."""
 _LONGER = 1.5
@@ -307,7 +307,8 @@ class Outlook:
         longest = max(1, ceil(self.prior.turns.high))
         if self.furthest > longest:
             longest = ceil(self.furthest * _LONGER)
-        return self.lengths.estimate(self.prior.assume_ending, _ASSUMED_SESSIONS, longest)
+        weight = _ASSUMED_SESSIONS / (1 + self.ended) ** 2
+        return self.lengths.estimate(self.prior.assume_ending, weight, longest)
 
     def find_tokens(self, lengths: SurvivalCurve) -> RemainingUsage:
         """Return the tokens that sessions still use."""
