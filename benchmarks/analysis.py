@@ -16,11 +16,11 @@ from rich.console import Console
 
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import build_report
+from bactrian.api.facts import describe_usage
 from bactrian.protocol.markers import read_instruction, read_solution
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn, Usage
-from bactrian.runs.facts import describe_usage
 from bactrian.store import open_store
 
 ROLES = ("Accountant", "Chef", "Doctor", "Lawyer", "Poet", "Coach", "Nurse", "Pilot")

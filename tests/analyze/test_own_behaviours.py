@@ -11,11 +11,11 @@ from bactrian.analyze.behaviours import behaviour, find_behaviours, read_behavio
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import build_report, compare_reports
 from bactrian.analyze.report_page import render_report
+from bactrian.api.facts import describe_usage
 from bactrian.errors import InputError
 from bactrian.records.run import BEHAVIOURS, Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Turn
-from bactrian.runs.facts import describe_usage
 from bactrian.store import open_store
 from tests.helpers.runs import make_run
 from tests.helpers.runs import session as conversation

@@ -12,12 +12,13 @@ from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import build_report, compare_reports
 from bactrian.analyze.report_page import render_report
+from bactrian.api.facts import describe_usage
 from bactrian.errors import InputError
 from bactrian.models.budget import Price
 from bactrian.records.run import Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Usage
-from bactrian.runs.facts import Prices, describe_usage
+from bactrian.runs.spending import Prices
 from bactrian.store import open_store
 from tests.helpers.runs import answer, make_run, session
 

@@ -21,13 +21,14 @@ from bactrian.analyze.report import build_report, compare_reports
 from bactrian.analyze.report_page import render_report
 from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
 from bactrian.api.bridge import shorten_errors
+from bactrian.api.facts import describe_usage
 from bactrian.files.atomic import write_atomically
 from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.pricing import make_pricing
 from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.records.run import Command
 from bactrian.records.text import show
-from bactrian.runs.facts import Prices, describe_usage
+from bactrian.runs.spending import Prices
 from bactrian.store import RunStore, open_store
 
 # Where a run comes from, for the head of a report: recipe, models, prompts, seed, version, command and dates.

@@ -12,6 +12,7 @@ from typing import Any
 from bactrian.amounts import write_cost, write_dollars, write_percent, write_percents, write_tokens
 from bactrian.analyze.estimates import write_proportion
 from bactrian.api.dataset import build_order
+from bactrian.api.facts import RunFacts, read_facts
 from bactrian.api.resumption import (
     StoredRun,
     find_command,
@@ -24,7 +25,6 @@ from bactrian.errors import BactrianError
 from bactrian.files.recent_runs import list_recent_runs
 from bactrian.records.text import show, to_printable, write_count
 from bactrian.records.turn import Usage
-from bactrian.runs.facts import RunFacts, read_facts
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import Proportion

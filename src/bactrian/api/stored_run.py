@@ -15,6 +15,7 @@ from bactrian.api.bridge import run_sync, shorten_errors, shorten_traceback
 from bactrian.api.collector import raise_failure
 from bactrian.api.dataset import complete_run
 from bactrian.api.exchange import export_session_data
+from bactrian.api.facts import count_endings
 from bactrian.api.known_runs import check_exists
 from bactrian.api.notebook import read_frame
 from bactrian.api.resumption import (
@@ -50,7 +51,6 @@ from bactrian.records.text import show, write_count
 from bactrian.records.turn import Usage
 from bactrian.roleplay.society import SocietyRun, play_one_society
 from bactrian.roleplay.start import PlayOrder, play_one
-from bactrian.runs.facts import count_endings
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.store import RunStore, find_run, open_store
 from bactrian.tables import tables

@@ -41,7 +41,7 @@ from bactrian.ingest.parsed import Origin
 from bactrian.models.budget import Price
 from bactrian.records.run import Outline, Spent, SpokenText
 from bactrian.records.session import UNFINISHED
-from bactrian.runs.facts import RunPricing, Spending, read_pricing
+from bactrian.runs.spending import RunPricing, Spending, read_pricing
 from bactrian.store import RunStore, open_store
 
 _FACTS = 1000

@@ -30,7 +30,6 @@ from bactrian.roleplay.setup import MAX_MESSAGES
 from bactrian.roleplay.tool_sources import open_tools
 from bactrian.runs.admission import Admission
 from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists
-from bactrian.runs.facts import read_spending
 from bactrian.runs.jobs import JobContext, JobIds, JobKind, is_cut_short
 from bactrian.runs.kinds import find_job_kind
 from bactrian.runs.lists import ListFiles, ListFunction, ModelSource, find_list_source
@@ -45,6 +44,7 @@ from bactrian.runs.plan import (
 from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList
 from bactrian.runs.runner import ListSource, Runner
 from bactrian.runs.scheduler import IN_ORDER, DoneJobs, Job, JobSequence, Scheduler, Spread
+from bactrian.runs.spending import read_spending
 from bactrian.store import RunStore, open_store
 
 _SLOW_START = "the first reply will show how long a conversation takes on this computer"

@@ -29,7 +29,7 @@ from bactrian.roleplay.agent import Listener
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.start import PlayOrder, play_one
-from bactrian.runs.facts import read_spending
+from bactrian.runs.spending import read_spending
 from bactrian.store import RunStore, name_run, open_kept_run, open_store
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The facts of a run that commands, reports, pages and exports tell alike: what it contains, and what it cost.
+"""What was paid for in a run, told alike by commands, reports and pages.
 
 The cost of a run is that of all requests that were paid for in it: turns and all that led to them (specifier, planner,
 critic, tools, proposals that were not taken), lists, failed and repeated requests, and turns that were never completed.
@@ -8,18 +8,15 @@ conversation; docs/reading.md says so to the user.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from bactrian.models.budget import Price
 from bactrian.models.open import find_traits
 from bactrian.models.pricing import FREE, make_pricing
 from bactrian.records.run import Command, Spent
-from bactrian.records.session import UNFINISHED
 from bactrian.records.turn import Usage
-from bactrian.stats.intervals import Proportion
 from bactrian.store import RunStore
 
 Prices = Callable[[str], Price | None]
@@ -37,90 +34,6 @@ class Spending:
     """Models without a known price."""
     agents: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
     models: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """What a run contains and what it cost, as of one moment."""
-
-    sessions: int
-    messages: int
-    imported: int
-    endings: Mapping[str, Proportion]
-    """Share of the sessions, by code, the most frequent first; ``unfinished`` for those without an ending."""
-    models: tuple[str, ...]
-    """Models that wrote something in it."""
-    spending: Spending
-    judged: Spending
-    """What judges of findings cost, which :attr:`spending` leaves out."""
-
-    @property
-    def open(self) -> int:
-        """Sessions that have begun and not ended."""
-        return self.endings[UNFINISHED].count if UNFINISHED in self.endings else 0
-
-    @property
-    def failed(self) -> int:
-        """Sessions that failed."""
-        return self.endings["failed"].count if "failed" in self.endings else 0
-
-
-async def describe_usage(store: RunStore, prices: Prices | None = None) -> dict[str, Any]:
-    """Return what was paid for in a run, and its models, as the JSON of a report. ``prices`` as for read_facts."""
-    facts = await read_facts(store, prices)
-    spending = facts.spending
-    return {
-        **_count_tokens(spending.usage),
-        "estimated": spending.usage.estimated,
-        "cached_share": spending.usage.cached_share,
-        "usd": spending.usd,
-        "unpriced": list(spending.unpriced),
-        "agents": {agent: _count_tokens(usage) for agent, usage in spending.agents.items()},
-        "models": list(facts.models),
-    }
-
-
-def _count_tokens(usage: Usage) -> dict[str, int]:
-    return {
-        "prompt": usage.prompt,
-        "completion": usage.completion,
-        "cached": usage.cached,
-        "total": usage.total,
-    }
-
-
-async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
-    """Return the facts of a run. Reads the row of every turn, which takes seconds for a million.
-
-    Args:
-        store: The run; a snapshot of it if another process writes it.
-        prices: Replace the prices that its commands counted by.
-    """
-    sessions, messages = await store.count_rows()
-    by_session = await store.list_models()
-    pricing = await read_pricing(store, prices)
-    imported = len(await store.list_imported())
-    spending = pricing.add_up(await store.list_spent(each=pricing.by_session))
-    if imported == sessions and not spending.usage.total:
-        # Another program made all of it, and its tokens are not known.
-        spending = replace(spending, usd=None)
-    written = {model for models in by_session.values() for model in models.values()}
-    judges = [(judge.partition(" ")[0], usage) for judge, usage in (await store.list_judged()).items()]
-    return RunFacts(
-        sessions,
-        messages,
-        imported,
-        await count_endings(store),
-        tuple(sorted((written or {*pricing.models.values()}) | spending.models)),
-        spending,
-        add_up((judge, judge, usage, pricing.others(judge)) for judge, usage in judges),
-    )
-
-
-async def count_endings(store: RunStore) -> dict[str, Proportion]:
-    """Count sessions by the code of their ending, the most frequent first; ``unfinished`` for those without one."""
-    counts = Counter([session.ending or UNFINISHED async for session in store.progress()])
-    return {code: Proportion(count, counts.total()) for code, count in counts.most_common()}
 
 
 def add_up(parts: Iterable[tuple[str, str, Usage, Price | None]]) -> Spending:
