@@ -72,3 +72,20 @@ def read_blocks(page: Path) -> list[Block]:
         line = text.count("\n", 0, match.start()) + 1
         found.append((match.start(), Block(name_page(page), line, "sh", match[1] + "\n", "")))
     return [block for _, block in sorted(found, key=lambda entry: entry[0])]
+
+
+_SENTENCE = re.compile(r"(?<=[.!?])[)*\"”]*\s+(?=[A-Z*\"“(\[])")
+_ITEM = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)|\n(?=[|#])")
+
+
+def list_sentences(text: str) -> list[str]:
+    """The sentences of a page without its code; an item of a list and a cell of a table end one. Code in a line is a word."""
+    text = re.sub(r"^ *(```|~~~).*?^ *\1\s*$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    sentences: list[str] = []
+    for block in _ITEM.split(text):
+        for part in re.split(r"(?<!\\)\|", block) if block.lstrip().startswith("|") else [block]:
+            words = re.sub(r"`[^`]*`", "CODE", part)
+            words = " ".join(re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", words).split())
+            sentences += _SENTENCE.split(words)
+    return sentences
