@@ -119,7 +119,7 @@ LONG_SENTENCES = {
     "README.md": 1,
     "docs/analyze.md": 8,
     "docs/architecture.md": 3,
-    "docs/behaviours.md": 25,
+    "docs/behaviours.md": 1,
     "docs/comparison.md": 1,
     "docs/decisions.md": 2,
     "docs/embodied.md": 1,
@@ -134,7 +134,6 @@ LONG_SENTENCES = {
     "docs/howto/find-and-finish.md": 1,
     "docs/index.md": 1,
     "docs/models.md": 5,
-    "docs/performance.md": 1,
     "docs/prompts.md": 4,
     "docs/python.md": 1,
     "docs/reading.md": 4,
@@ -143,7 +142,7 @@ LONG_SENTENCES = {
     "docs/statistics.md": 1,
     "docs/tools.md": 2,
     "docs/train.md": 4,
-    "docs/reference/python-api.md": 2,
+    "docs/reference/python-api.md": 1,
 }
 """Pages that still have longer ones, and how many: the numbers may only fall."""
 

@@ -79,7 +79,7 @@ _ITEM = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)|\n(?=[|#])")
 
 
 def list_sentences(text: str) -> list[str]:
-    """The sentences of a page without its code; an item of a list and a cell of a table end one. Code in a line is a word."""
+    """The sentences of a page without its blocks of code; a list's item and a table's cell end one."""
     text = re.sub(r"^ *(```|~~~).*?^ *\1\s*$", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     sentences: list[str] = []

@@ -17,8 +17,11 @@ _HEAD = """# Python API
 
 This page is written from the docstrings. `import bactrian as bt` gives all of these names; [Python](../python.md) introduces them with examples that
 run. Every error is a `BactrianError`. `Usage`, `SessionList`, `RunStatus` and `Forecast` are the classes of objects that these contain or return.
-Your own code receives or returns others: a model gets a [`Request`](#request) and returns a [`Reply`](#reply), a list source gets a
-[`ListRequest`](#listrequest), and a format gets a [`Sample`](#sample) and the `context`, an [`ExportContext`](#exportcontext).
+Your own code receives or returns others:
+
+- A model gets a [`Request`](#request) and returns a [`Reply`](#reply).
+- A list source gets a [`ListRequest`](#listrequest).
+- A format gets a [`Sample`](#sample) and the `context`, an [`ExportContext`](#exportcontext).
 """
 _ORDER = (
     *("play", "stream", "Interrupted", "Session", "Turn", "Role", "Critic"),
