@@ -73,12 +73,16 @@ def test_keys_that_were_made_to_collide_are_refused() -> None:
         """b'{"done": true, "value": ["l"' + b',1' * 3_000_000 + b']}'""",
         """b'{"done": true, "value": NaN}'""",
         """b'{"done": true, "value": ["b", "%"]}'""",
+        """b'{"done": false, "error": "' + b'x' * 3_000_000 + b'"}'""",
+        """b'{"done": true, "unsupported": "' + b'x' * 3_000_000 + b'"}'""",
     ],
-    ids=["colliding keys", "millions of numbers", "not a number", "no bytes"],
+    ids=["colliding keys", "millions of numbers", "not a number", "no bytes", "a long error", "a long type"],
 )
 def test_a_judge_is_not_held_up_by_a_forged_answer(forged: str, tmp_path: Path) -> None:
     problem = Problem("own", "", ("f",), "assert f(0) == 1")
     cheat = f"{CHANNEL}def f(x):\n    channel.sendall(frame({forged}))\n    time.sleep(60)\n"
     with Judge(Limits(cpu=2, wall=5), patience=10) as judge:
-        assert judge.judge(problem, cheat).kind not in ("passed", "judge_error")
+        verdict = judge.judge(problem, cheat)
+        assert verdict.kind not in ("passed", "judge_error")
+        assert len(verdict.detail) < 3000
         assert judge.judge(problem, "def f(x): return 1").passed

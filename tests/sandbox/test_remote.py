@@ -149,6 +149,17 @@ def test_solutions_are_judged_in_containers(docker: ContainerTier) -> None:
         assert judge.judge(problem, problem.prompt + "    return 1").kind == "wrong"
 
 
+def test_a_solution_that_ends_its_sandbox_is_judged_and_does_not_stop_the_judging_of_others(
+    docker: ContainerTier,
+) -> None:
+    problem = read_human_eval()[0]
+    bare = ContainerTier("docker-bare:tea/python:3")
+    with Judge(tier=bare) as judge:
+        killed = judge.judge(problem, "import os\nos.kill(os.getppid(), 9)")
+        assert (killed.kind, "lost" in killed.detail) == ("crashed", True)
+        assert judge.judge(problem, problem.prompt + problem.canonical).passed
+
+
 def frame(text: str) -> bytes:
     return struct.pack(">I", len(text)) + text.encode()
 

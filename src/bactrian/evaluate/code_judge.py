@@ -24,6 +24,7 @@ from bactrian.files.json_text import parse_json
 from bactrian.sandbox.inside.values import Unsupported
 from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import BlockOutcome, Encoded, SandboxSession, choose_tier
+from bactrian.sandbox.sandbox_process import SandboxLost
 from bactrian.sandbox.tiers import Tier
 
 # What the judge says of a solution.
@@ -124,7 +125,8 @@ class Judge(AbstractContextManager["Judge"]):
     def judge(self, problem: Problem, code: str) -> Verdict:
         """Return the verdict on ``code``, a complete Python module.
 
-        A sandbox that does not start is started again; it says nothing about the solution.
+        A sandbox that does not start is started again; it says nothing about the solution. One that starts and is lost
+        each time was ended by the solution, which must not end the judging of others.
 
         Raises:
             SandboxError: no sandbox starts.
@@ -134,9 +136,11 @@ class Judge(AbstractContextManager["Judge"]):
         for attempt in range(_ATTEMPTS):
             try:
                 return self._judge(problem, code)
-            except SandboxError:
+            except SandboxError as error:
                 self.close()
                 if attempt == _ATTEMPTS - 1:
+                    if isinstance(error, SandboxLost):
+                        return Verdict("crashed", "the sandbox was lost at each attempt")
                     raise
         raise AssertionError
 

@@ -137,6 +137,11 @@ def run(
     )
 
 
+_NAME, _TEXT, _TRACE = (
+    200,
+    2000,
+    20_000,
+)  # most characters of the name of a type, of an error and of a traceback
 # A function of the trusted side that sandboxed code may call by name. Its arguments come from that code.
 Action = Callable[..., object]
 
@@ -334,11 +339,13 @@ class SandboxSession:
     def _read_answer(self, frame: Mapping[str, object]) -> BlockOutcome:
         stdout, stderr = self._process.take_output()
         if frame["done"]:
-            unsupported = str(frame.get("unsupported", ""))
+            unsupported = str(frame.get("unsupported", ""))[:_NAME]
             return BlockOutcome(
                 "ok", stdout=stdout, stderr=stderr, encoded=frame.get("value"), unsupported=unsupported
             )
-        error, text, trace = (str(frame.get(key, "")) for key in ("error", "text", "trace"))
+        # The process inside cuts them, but a program may have taken its place.
+        longest = {"error": _NAME, "text": _TEXT, "trace": _TRACE}
+        error, text, trace = (str(frame.get(key, ""))[-most:] for key, most in longest.items())
         ending: BlockEnding = {"TimeLimit": "time", "MemoryError": "memory"}.get(error, "error")  # type: ignore[assignment]
         missing = frame.get("missing") is True
         return BlockOutcome(ending, error, text, trace, stdout, stderr, missing=missing)

@@ -46,6 +46,10 @@ _ROOM = 8 << 20  # bytes of a message besides what is asked for, such as the nam
 _MOST_WAITING = 1 << 20
 
 
+class SandboxLost(SandboxError):
+    """A sandbox that had started is gone. A program may have brought that about."""
+
+
 class SandboxProcess:
     """A process in a sandbox, wherever that is. One thread at a time may use it.
 
@@ -254,7 +258,7 @@ class SandboxProcess:
         """End the process if it still runs, and return how it ended.
 
         Raises:
-            SandboxError: it is lost.
+            SandboxLost: it is lost.
         """
         if not self.ended:
             self.ask_end()
@@ -264,11 +268,11 @@ class SandboxProcess:
         """Wait for the end of the process. Standard output and standard error are complete then.
 
         Raises:
-            SandboxError: it is lost, or its end is not reported in time.
+            SandboxLost: it is lost, or its end is not reported in time.
         """
         self.pump(lambda: self.ended, time.monotonic() + self._order.wall + _END)
         if self._report is None:
-            raise SandboxError(
+            raise SandboxLost(
                 f"The sandbox was lost: {self._explain()}.",
                 where=f"tier {self._order.tier.name}",
                 next="Run the same command again.",

@@ -82,7 +82,7 @@ TIERS: tuple[Tier, ...] = (Bubblewrap(), LandlockOnly())
 
 
 IMAGE = "python:3.12-slim"  # the image of a container, unless another one is named
-_OWN_MEMORY = 128 * MIB  # bytes for the processes around the program
+_OWN_MEMORY = 256 * MIB  # bytes for the processes around the program, and the messages that they read
 _OWN_TASKS = 8
 _OWN_CPU = 60
 _BARE = "-bare"

@@ -66,7 +66,7 @@ def find_view(*, packages: bool = False, programs: bool = False) -> FileView:
     Raises:
         SandboxError: the interpreter does not start.
     """
-    interpreter = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    interpreter = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
     folders, libraries = _ask_interpreter(interpreter)
     modules = [path for folder in folders for path in _list_modules(Path(folder))]
     around = {str(Path(path).parent) for path in libraries}
