@@ -74,7 +74,7 @@ def read_blocks(page: Path) -> list[Block]:
     return [block for _, block in sorted(found, key=lambda entry: entry[0])]
 
 
-_SENTENCE = re.compile(r"(?<=[.!?])[)*\"”]*\s+(?=[A-Z*\"“(\[])")
+_SENTENCE = re.compile(r"(?<=[.!?])[)*\"”]*\s+(?=[A-Z*\"“(\[])| · ")
 _ITEM = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)|\n(?=[|#])")
 
 

@@ -43,7 +43,7 @@ class Scripted:
     With a mapping, each agent (``task_specifier``, ``user``, ``assistant`` …) has its own list. The next line is
     derived from the request, so that one script serves any number of sessions at once, and a resumed session continues
     at the right line. If a line is a list of alternatives, a request for several replies returns as many as there are,
-    and a repeated request returns the next one; a critic needs one such line per turn. With ``window``, requests longer
+    and a repeated request returns the next one. A critic needs one such line per turn. With ``window``, requests longer
     than that many tokens (four bytes each) raise :class:`~bactrian.errors.ContextFull`. A script calls tools in plain
     text, see :mod:`~bactrian.models.text_tools`.
 
