@@ -637,6 +637,10 @@ class AgentOptions(DrawOptions, ComparisonOptions, total=False):
         bool,
         Option("--chain-of-thought", "Also compare with answers that think step by step.", default=False),
     ]
+    dilemma: Annotated[
+        str | Path | None,
+        Option("--dilemma", "Also write the solutions for CAMEL's voting app: FILE.zip.", metavar="FILE"),
+    ]
     against: Annotated[
         str | Path | None,
         Option("--against", "Compare with the role-plays of another run on the same tasks."),

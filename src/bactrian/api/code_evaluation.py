@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
@@ -73,9 +75,7 @@ def evaluate_humaneval(
         BudgetReached: a limit is reached; what was paid for is stored.
     """
     check_options(evaluate_humaneval, options, ScoreOptions)
-    asked, _ = run_sync(ask_samples(model, Path(run), samples, temperatures, options))
-    assert asked is not None  # without a forecast
-    return judge_samples(asked, Path(run), ks, options)
+    return _measure(SampleOrder(model, Path(run), samples, temperatures), ks, options)
 
 
 @shorten_errors
@@ -102,8 +102,13 @@ def score_solutions(
         SandboxError: this computer has no sandbox.
     """
     check_options(score_solutions, options, ScoreOptions)
-    path = Path(solutions)
-    return judge_samples(read_file(path, options), path, ks, options)
+    return _measure(Path(solutions), ks, options)
+
+
+def _measure(source: SampleOrder | Path, ks: Sequence[int] | None, options: ScoreOptions) -> Score:
+    score = run_sync(measure_code(source, ks, options)).score
+    assert score is not None  # without a forecast
+    return score
 
 
 def choose_problems(options: ScoreOptions) -> list[Problem]:
@@ -151,35 +156,70 @@ def _watch_nothing(_: int) -> AbstractContextManager[Callable[[Verdict], object]
     return nullcontext(lambda _: None)
 
 
-async def ask_samples(
-    model: ModelLike | None,
-    path: Path,
-    samples: int,
-    temperatures: Sequence[float],
+@dataclass(frozen=True, slots=True)
+class SampleOrder:
+    """The samples to ask a model for."""
+
+    model: ModelLike | None
+    run: Path  # Keeps the samples
+    samples: int
+    temperatures: Sequence[float]
+    run_jobs: RunFunction = run_quietly
+    forecast: ForecastFunction | None = None  # Shows the cost instead
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCode:
+    """The score of a model, or of solutions in a file."""
+
+    score: Score | None  # None for a forecast
+    verdicts: Path
+    code: int = 0  # The exit code of the run of the samples
+
+
+async def measure_code(
+    source: SampleOrder | Path,
+    ks: Sequence[int] | None,
     options: ScoreOptions,
-    *,
-    run: RunFunction = run_quietly,
-    forecast: ForecastFunction | None = None,
-) -> tuple[SolutionSet | None, int]:
-    """Ask for the samples that are missing, and return all, with the exit code of the run; None for a forecast.
+    watch: WatchJudging = _watch_nothing,
+) -> MeasuredCode:
+    """Ask for the samples that are missing, or read the solutions in a file, judge all, and return the score.
 
     Raises:
-        InputError: the run was begun with another plan, or has no sample.
+        InputError: the run was begun with another plan, or has no sample; or the file cannot be used.
         SandboxError: this computer has no sandbox. Nothing was asked.
         BudgetReached: a limit is reached; what was paid for is stored.
+        BactrianError: no sandbox starts, or a verdict cannot be written. The verdicts so far are kept.
     """
+    path = source if isinstance(source, Path) else source.run
+    verdicts = Path(options.get("verdicts") or path.with_name(f"{path.name}.verdicts.jsonl"))
+    if isinstance(source, Path):
+        samples, code = _read_file(source, options), 0
+    else:
+        samples, code = await _ask_samples(source, options, verdicts)
+    score = None
+    if samples is not None:
+        score = await asyncio.to_thread(_judge_samples, samples, verdicts, ks, options, watch)
+    return MeasuredCode(score, verdicts, code)
+
+
+async def _ask_samples(
+    order: SampleOrder, options: ScoreOptions, verdicts: Path
+) -> tuple[SolutionSet | None, int]:
+    """Ask for the samples that are missing, and return all, with the exit code of the run; None for a forecast."""
+    path, forecast = order.run, order.forecast
     problems = choose_problems(options)
     longest = options.get("reply_length") or find_reply_length(path, Completion.key)
-    recipe = build_sample_recipe("humaneval", problems, temperatures, samples, longest)
+    recipe = build_sample_recipe("humaneval", problems, order.temperatures, order.samples, longest)
     limits: ScoreOptions = options if forecast is None else {**options, "budget": None}
-    order = order_questions(recipe, path, {"": model}, limits)
+    asked = order_questions(recipe, path, {"": order.model}, limits)
     if forecast is not None:
-        await forecast(order, "")
+        await forecast(asked, "")
         return None, 0
     # Before anything is spent: without a sandbox or a file of verdicts nothing could be judged.
     choose_tier()
-    check_verdicts(find_verdict_file(path, options))
-    code = await run(order)
+    check_verdicts(verdicts)
+    code = await order.run_jobs(asked)
     answers = await read_run(path, problems, recipe.size)
     if not answers.solutions:
         raise InputError(
@@ -188,13 +228,8 @@ async def ask_samples(
     return answers, code
 
 
-def read_file(path: Path, options: ScoreOptions) -> SolutionSet:
-    """Return the solutions in a file.
-
-    Raises:
-        InputError: the file cannot be used.
-        SandboxError: this computer has no sandbox.
-    """
+def _read_file(path: Path, options: ScoreOptions) -> SolutionSet:
+    """Return the solutions in a file."""
     problems = choose_problems(options)
     choose_tier()
     solutions = read_solutions(path, problems)
@@ -203,20 +238,14 @@ def read_file(path: Path, options: ScoreOptions) -> SolutionSet:
     return solutions
 
 
-def judge_samples(
+def _judge_samples(
     samples: SolutionSet,
-    source: Path,
+    path: Path,
     ks: Sequence[int] | None,
     options: ScoreOptions,
-    watch: WatchJudging = _watch_nothing,
+    watch: WatchJudging,
 ) -> Score:
-    """Judge the samples of ``source``, a run or a file, that have no verdict yet, and return the score of all.
-
-    Raises:
-        InputError: the file of verdicts cannot be used.
-        BactrianError: no sandbox starts, or a verdict cannot be written. The verdicts so far are kept.
-    """
-    path = find_verdict_file(source, options)
+    """Judge the samples that have no verdict in the file ``path`` yet, and return the score of all."""
     if not os.access(path.absolute().parent, os.W_OK):
         raise InputError(
             "This folder cannot be written.", where=str(path), next="Name another file with verdicts=FILE."
@@ -227,8 +256,3 @@ def judge_samples(
     with watch(len(samples.solutions)) as on_verdict:
         judged = judge_solutions(samples.solutions, verdicts, limits, workers=workers, on_verdict=on_verdict)
     return compute_score(samples, judged, ks, count_whole(_read_set(options)))
-
-
-def find_verdict_file(source: Path, options: ScoreOptions) -> Path:
-    """Return the file of the verdicts on a run, or on a file of solutions."""
-    return Path(options.get("verdicts") or source.with_name(f"{source.name}.verdicts.jsonl"))

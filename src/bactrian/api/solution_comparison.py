@@ -15,7 +15,7 @@ from bactrian.api.dataset import build_run_order, run_order, watch_progress
 from bactrian.api.endpoints import find_foreign
 from bactrian.api.model_arguments import ModelLike
 from bactrian.errors import BudgetReached, InputError
-from bactrian.evaluate.comparison import ComparedRuns, build_comparison_report
+from bactrian.evaluate.comparison import ComparedRuns, build_comparison_report, write_dilemma
 from bactrian.evaluate.comparison_jobs import (
     EXTRACTED,
     TITLES,
@@ -184,7 +184,9 @@ class Comparison:
 
     folder: Path
     solutions: Path
-    report: Json | None  # None without a judge, and for a forecast
+    report: Json | None = None  # None without a judge, and for a forecast
+    # Of an extraction: session, task and solution of each conversation
+    extracted: Sequence[Mapping[str, str]] = ()
 
 
 async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series: RunSeries) -> ComparedRuns:
@@ -245,7 +247,10 @@ async def compare_role_plays(
     ways: list[Way] = ["extraction", "against" if options["against"] else "single_shot"]
     if options["chain_of_thought"]:
         ways.append("chain_of_thought")
-    return await _compare(await _plan_role_plays(run, ways, series, model, extractor), judges, series)
+    compared = await _compare(await _plan_role_plays(run, ways, series, model, extractor), judges, series)
+    if options["dilemma"] and series.forecast is None:
+        await write_dilemma(compared.solutions, Path(options["dilemma"]))
+    return compared
 
 
 async def compare_answers(
@@ -281,10 +286,14 @@ async def compare_answers(
     return await _compare(plan, judges, series)
 
 
-async def extract_role_plays(run: str | Path, series: RunSeries, model: ModelLike | None = None) -> Path:
-    """Write the solutions of role-plays, and return the run that contains them; see :func:`extract_solutions`."""
+async def extract_role_plays(
+    run: str | Path, series: RunSeries, model: ModelLike | None = None
+) -> Comparison:
+    """Write the solutions of role-plays, and return them with their run; see :func:`extract_solutions`."""
     plan = await _plan_role_plays(run, ["extraction"], series, model)
-    return (await run_comparison(plan, (), series)).solutions
+    await run_comparison(plan, (), series)
+    extracted = await _read_extracted(plan.solutions) if series.forecast is None else ()
+    return Comparison(plan.folder, plan.solutions, extracted=extracted)
 
 
 async def _plan_role_plays(
@@ -481,13 +490,11 @@ def extract_solutions(
     """
     check_options(extract_solutions, options, DrawOptions)
 
-    async def extract() -> list[dict[str, str]]:
-        return await read_extracted(await extract_role_plays(run, RunSeries(options), model))
-
-    return run_sync(extract())
+    extracted = run_sync(extract_role_plays(run, RunSeries(options), model)).extracted
+    return [dict(row) for row in extracted]
 
 
-async def read_extracted(solutions: Path) -> list[dict[str, str]]:
+async def _read_extracted(solutions: Path) -> list[dict[str, str]]:
     """Return the extracted solutions of a run, in the order of its sessions. Raises StoreError."""
     async with open_store(solutions, read_only=True) as store:
         solved = [session async for session in store.sessions() if session.turns]

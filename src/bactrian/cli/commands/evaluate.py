@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -17,12 +17,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from bactrian.api.code_evaluation import (
-    ask_samples,
-    find_verdict_file,
-    judge_samples,
-    read_file,
-)
+from bactrian.api.code_evaluation import SampleOrder, measure_code
 from bactrian.api.knowledge import (
     KnownAnswerOrder,
     compare_stages,
@@ -31,12 +26,12 @@ from bactrian.api.knowledge import (
     prepare_studies,
 )
 from bactrian.api.solution_comparison import (
+    Comparison,
     ForecastFunction,
     RunSeries,
     compare_answers,
     compare_role_plays,
     extract_role_plays,
-    read_extracted,
 )
 from bactrian.cli.flags import Argument
 from bactrian.cli.model_options import read_model_options, show_model_progress
@@ -54,7 +49,7 @@ from bactrian.cli.view.evaluation import (
 from bactrian.cli.view.progress_view import choose_progress_view, forecast_order, watch_run
 from bactrian.cli.view.training_progress import TrainingView
 from bactrian.errors import InputError
-from bactrian.evaluate.comparison import write_dilemma, write_page
+from bactrian.evaluate.comparison import write_page
 from bactrian.evaluate.invitations import (
     invite_voters,
     name_voters,
@@ -139,9 +134,24 @@ class _Evaluation:
         if (page := flags.get("report")) is not None:
             check_own_report(page)
 
-    def make_series(self) -> RunSeries:
-        """Return the series of its runs."""
-        return RunSeries(cast("SpendingOptions", self.flags), self.run, self.forecast)
+    def compare(
+        self,
+        work: Callable[[RunSeries], Awaitable[Comparison]],
+        template: str,
+        show: Callable[[Any], None],
+        tell: Callable[[Comparison], None] = lambda _: None,
+    ) -> NoReturn:
+        """Do the work in a series of runs, write its report, ``tell`` what was made, and exit."""
+        series = RunSeries(cast("SpendingOptions", self.flags), self.run, self.forecast)
+
+        async def run() -> int:
+            compared = await work(series)
+            self.write(compared.report, template, show)
+            if self.forecast is None:
+                tell(compared)
+            return series.code
+
+        self.end(run())
 
     async def run(self, order: RunOrder) -> int:
         """Run the jobs of an order, show the progress, and return the exit code."""
@@ -185,9 +195,6 @@ def agents(
             "Model that extracts all solutions. Default: that of --model, or for each the model that wrote it.",
         ),
     ] = None,
-    dilemma: Annotated[
-        Path | None, Option("--dilemma", "Also write the solutions for CAMEL's voting app: FILE.zip.")
-    ] = None,
     paper: Annotated[
         bool,
         Option(
@@ -202,27 +209,20 @@ def agents(
         return
     if run_file is None:
         raise InputError("There is no run to evaluate.", where="RUN", next="bactrian evaluate agents RUN")
-    evaluation = _Evaluation(flags)
-    series = evaluation.make_series()
 
-    async def compare() -> int:
-        compared = await compare_role_plays(run_file, flags.get("judge", ()), series, model, extractor)
-        evaluation.write(compared.report, "comparison.html.j2", show_comparison)
+    def tell(compared: Comparison) -> None:
         if paper and not any(pair["paper"] for pair in (compared.report or {}).get("comparisons", ())):
             say("No figure of the paper was measured as this comparison is: bactrian evaluate agents --paper")
-        if flags.get("forecast"):
-            return series.code
-        if dilemma is not None:
-            count = await write_dilemma(compared.solutions, dilemma)
-            click.echo(f"{count} solutions for the voting app: {dilemma}", err=True)
-        click.echo(
-            f"Solutions: {compared.solutions}\n"
-            f"To vote on them: bactrian explore {shlex.quote(str(run_file))} --edit",
-            err=True,
-        )
-        return series.code
+        say(f"Solutions: {compared.solutions}")
+        say(f"To vote on them: bactrian explore {shlex.quote(str(run_file))} --edit")
 
-    evaluation.end(compare())
+    judges = flags.get("judge", ())
+    _Evaluation(flags).compare(
+        lambda series: compare_role_plays(run_file, judges, series, model, extractor),
+        "comparison.html.j2",
+        show_comparison,
+        tell,
+    )
 
 
 def extract(
@@ -233,22 +233,17 @@ def extract(
     **flags: Unpack[ExtractionFlags],
 ) -> None:
     """Write the solution of each conversation as one text, in the solver's own voice."""
-    evaluation = _Evaluation(flags)
-    series = evaluation.make_series()
 
-    async def write() -> int:
-        solutions = await extract_role_plays(run_file, series, model)
-        if flags.get("forecast"):
-            return series.code
+    def tell(compared: Comparison) -> None:
         if flags.get("as_json"):
-            for row in await read_extracted(solutions):
-                click.echo(to_json(row))
-        click.echo(
-            f"Solutions: {solutions}\nTo read them: bactrian show {shlex.quote(str(solutions))}", err=True
-        )
-        return series.code
+            for row in compared.extracted:
+                print(to_json(row))
+        say(f"Solutions: {compared.solutions}")
+        say(f"To read them: bactrian show {shlex.quote(str(compared.solutions))}")
 
-    evaluation.end(write())
+    _Evaluation(flags).compare(
+        lambda series: extract_role_plays(run_file, series, model), "", show_comparison, tell
+    )
 
 
 def pairwise(
@@ -262,16 +257,12 @@ def pairwise(
     **flags: Unpack[ComparisonFlags],
 ) -> None:
     """Compare two models on a set of questions, by judges (table 2 of the paper)."""
-    evaluation = _Evaluation(flags)
-    series = evaluation.make_series()
-
-    async def compare() -> int:
-        models, judges = (first, second), flags.get("judge", ())
-        compared = await compare_answers(models, questions, judges, series, limit=limit, out=out)
-        evaluation.write(compared.report, "comparison.html.j2", show_comparison)
-        return series.code
-
-    evaluation.end(compare())
+    models, judges = (first, second), flags.get("judge", ())
+    _Evaluation(flags).compare(
+        lambda series: compare_answers(models, questions, judges, series, limit=limit, out=out),
+        "comparison.html.j2",
+        show_comparison,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,10 +347,8 @@ def emergence(
             return
         evaluation.end(_measure(order, evaluation))
     models = find_stages(stages or (), ModelOptions(base_url=flags.get("base_url")))
-    series = evaluation.make_series()
-
-    async def compare() -> int:
-        compared = await compare_stages(
+    evaluation.compare(
+        lambda series: compare_stages(
             models,
             asked.questions or SETS,
             flags.get("judge", ()),
@@ -367,11 +356,10 @@ def emergence(
             out=out.absolute(),
             limit=asked.limit,
             tell=lambda name: say(f"Questions: {name}"),
-        )
-        evaluation.write(compared.report, "stages.html.j2", show_stages)
-        return series.code
-
-    evaluation.end(compare())
+        ),
+        "stages.html.j2",
+        show_stages,
+    )
 
 
 def _order_known_answers(
@@ -472,7 +460,6 @@ def humaneval(
             "With --solutions no model is asked.", where="--model", next="Leave out one of them."
         )
     evaluation = _Evaluation(flags)
-    source = solutions or run_file
 
     @contextmanager
     def watch(total: int) -> Generator[Callable[[object], None]]:
@@ -482,26 +469,13 @@ def humaneval(
             yield lambda _: tell(next(counter), total)
 
     async def score() -> int:
-        judged, code = (read_file(solutions, flags), 0) if solutions is not None else (None, 0)
-        if solutions is None:
-            judged, code = await ask_samples(
-                model,
-                run_file,
-                samples,
-                temperatures,
-                flags,
-                run=evaluation.run,
-                forecast=evaluation.forecast,
-            )
-        if judged is None:
-            return code
-        result = await asyncio.to_thread(judge_samples, judged, source, wanted, flags, watch)
-        verdicts = find_verdict_file(source, flags)
-        if evaluation.as_json:
-            print(json.dumps({**result.to_json(), "verdicts": str(verdicts)}))
-        else:
-            show_score(result, verdicts)
-        return code
+        made = SampleOrder(model, run_file, samples, temperatures, evaluation.run, evaluation.forecast)
+        measured = await measure_code(solutions or made, wanted, flags, watch)
+        if measured.score is not None and evaluation.as_json:
+            print(json.dumps({**measured.score.to_json(), "verdicts": str(measured.verdicts)}))
+        elif measured.score is not None:
+            show_score(measured.score, measured.verdicts)
+        return measured.code
 
     spent = "Nothing was spent." if flags.get("forecast") else _RESUME
     evaluation.end(score(), "The same command resumes." if solutions else spent)
