@@ -81,7 +81,7 @@ async def judge(
         behaviour=finding.behaviour,
         judge=name,
         holds=read_answer(reply.text),
-        text=reply.text,
+        text=str(reply.text),
         usage=reply.usage,
         seconds=perf_counter() - begun,
         model=reply.model,
