@@ -1,0 +1,235 @@
+"""Every surface tells the same of a run: its state, cost, tokens, endings, conversations, messages and models."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bactrian as bt
+from bactrian.amounts import write_cost, write_tokens
+from bactrian.records.turn import Usage
+from bactrian.store import open_store
+from tests.helpers.command import Command, bactrian, clean_environment
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
+from tests.helpers.explorer import RunningExplorer, explore
+from tests.helpers.generation import RECIPE, generate, said, start, stored
+
+CRITIC = "Choice: 1\nReason: It is short."
+PRICE = "10/100/1"
+SOCIETY = """
+name = "two"
+description = "Two stages."
+task = "Choose a tea"
+[[agents]]
+name = "guest"
+role = "Guest"
+prompt = "You are a guest: {{ task }}"
+[[agents]]
+name = "host"
+role = "Host"
+prompt = "You are a host: {{ task }}"
+[[stages]]
+name = "draft"
+agents = ["guest", "host"]
+max_messages = 2
+[[stages]]
+name = "final"
+agents = ["guest", "host"]
+max_messages = 2
+"""
+
+
+def answer(request: Received) -> Plan:
+    """What the agents say; a critic chooses, and every fifth request is refused for a while."""
+    system = request.json["messages"][0]["content"]
+    return CRITIC if "critic" in system.lower() else said(request)
+
+
+class Stumbling:
+    """Answers, but breaks a conversation with one task off, and asks to try again now and then."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, request: Received) -> Plan:
+        self.asked += 1
+        if self.asked % 7 == 3:
+            return Answer(status=503)
+        if self.asked > 4 and "Fly a kite" in request.body.decode():
+            return {"choices": [], "usage": {"prompt_tokens": 200, "completion_tokens": 100}}
+        return said(request)
+
+
+async def play(folder: Path, endpoint: Endpoint, name: str, **options: Any) -> None:
+    terms: dict[str, Any] = {"base_url": endpoint.url, "max_messages": 4, "model": "openai:any", **options}
+    await asyncio.to_thread(lambda: bt.play("Bake bread", run=folder / name, **terms))
+
+
+async def make_plays(folder: Path) -> None:
+    (folder / "two.toml").write_text(SOCIETY)
+    async with Endpoint([answer]) as endpoint:
+        await play(folder, endpoint, "played.db", price=PRICE)
+        critic = {"critic": bt.Critic("Editor", proposals=2), "models": {"critic": "openai:judge"}}
+        await play(folder, endpoint, "criticised.db", price=PRICE, **critic)
+        # The table's price is OpenAI's own, and this server is another one.
+        await play(folder, endpoint, "unpriced.db", model="openai:gpt-4o-mini")
+        await play(folder, endpoint, "priced.db", model="openai:gpt-4o-mini", price="0.15/0.6")
+        await play(folder, endpoint, "planned.db", price=PRICE, plan=True, specify=False)
+        await play(folder, endpoint, "mixed.db", price=PRICE)
+        await play(folder, endpoint, "mixed.db", price="1/1", model="openai:other")
+        society = ("play", "--society", "two.toml", "--model", "openai:any", "--run", "society.db")
+        terms = ("--set", f"endpoint.price={PRICE}", "--base-url", endpoint.url)
+        command = Command((*society, *terms), folder, clean_environment())
+        _, complaint = await command.communicate()
+        assert command.returncode == 0, complaint.decode()
+
+
+async def make(folder: Path, endpoint: Endpoint, name: str, *options: str, code: int = 0) -> None:
+    found, lines, complaint = await generate(folder, endpoint, "--run", name, "--json", *options)
+    assert found == code, complaint
+    status = await asyncio.to_thread(read_json, folder, "status", name)
+    assert lines[-1]["run_usd"] == pytest.approx(status["usd"])
+    assert lines[-1]["run_tokens"] == status["prompt_tokens"] + status["completion_tokens"]
+
+
+async def make_generated(folder: Path) -> None:
+    (folder / "small.toml").write_text(RECIPE)
+    price = ("--price", PRICE)
+    async with Endpoint([answer]) as endpoint:
+        await make(folder, endpoint, "finished.db", "--limit", "3", *price)
+        two = ("--assistant-model", "openai:gpt-4o-mini")
+        await make(folder, endpoint, "half-priced.db", "--limit", "2", *two)
+        dear = ("--price", "1000/1000", "--set", "task.max_tokens=1000", "--concurrency", "1")
+        await make(folder, endpoint, "budget.db", "--budget", "2.8", *dear, code=3)
+        await make(folder, endpoint, "twice.db", "--limit", "1", *price)
+        await make(folder, endpoint, "twice.db", "--limit", "2", *price)
+        await make(folder, endpoint, "live.db", "--limit", "1", *price)
+    async with Endpoint([Stumbling()]) as endpoint:
+        await make(folder, endpoint, "stumbled.db", "--limit", "4", *price, code=4)
+    async with Endpoint([lambda request: asyncio.sleep(0.05, answer(request))]) as endpoint:
+        process = start(folder, endpoint, "--run", "killed.db", *price)
+        while not (folder / "killed.db").exists() or not any(
+            session.turns for session in await stored(folder, "killed.db")
+        ):
+            await asyncio.sleep(0.05)
+        process.kill()
+        await process.communicate()
+
+
+def import_one(folder: Path) -> None:
+    row = {
+        "messages": [{"role": "user", "content": "Name a tea."}, {"role": "assistant", "content": "Sencha."}]
+    }
+    (folder / "chats.jsonl").write_text(json.dumps(row))
+    bt.import_chats(folder / "chats.jsonl", run=folder / "imported.db", made_by="gpt-4o-mini")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("facts")
+    asyncio.run(make_plays(made))
+    asyncio.run(make_generated(made))
+    import_one(made)
+    return made
+
+
+RUNS = (
+    "played criticised unpriced priced planned mixed society finished half-priced budget twice live stumbled killed"
+    " imported"
+).split()
+
+
+@contextmanager
+def open_all(folder: Path) -> Iterator[RunningExplorer]:
+    with explore(folder, *(f"{name}.db" for name in RUNS)) as explorer:
+        explorer.wait(
+            lambda _: all(
+                state["seen"] == state["sessions"] and state["state"] != "being read"
+                for state in explorer.status()
+            )
+        )
+        yield explorer
+
+
+def read_json(folder: Path, *arguments: str) -> Any:
+    done = bactrian(*arguments, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def compare(folder: Path, name: str, status: dict[str, Any], explored: dict[str, Any]) -> None:
+    """Compare what all surfaces tell of a run with its status."""
+    file = f"{name}.db"
+    report = read_json(folder, "analyze", file)
+    listings = map(json.loads, bactrian("runs", "--json", cwd=folder).stdout.splitlines())
+    listed = next(listing for listing in listings if listing["run"] == file)
+    run = bt.open_run(folder / file)
+    used = report["usage"]
+    tokens = status["prompt_tokens"] + status["completion_tokens"]
+    endings = {code: of["count"] for code, of in status["endings"].items()}
+    told = (status["usd"], tokens, endings, status["sessions"], status["messages"], status["models"])
+    assert (used["usd"], used["total"]) == told[:2]
+    assert (listed["usd"], listed["endings"], listed["sessions"]) == (
+        status["usd"],
+        endings,
+        status["sessions"],
+    )
+    assert {code: of["count"] for code, of in report["endings"].items()} == endings
+    assert {code: of["rate"] for code, of in report["endings"].items()} == {
+        code: of["rate"] for code, of in status["endings"].items()
+    }
+    assert (report["sessions"], report["messages"], used["models"]) == told[3:]
+    assert used["cached_share"]["rate"] == status["cached_share"]
+    assert (run.status().usd, run.usage.total, run.endings) == told[:3]
+    assert (explored["cost"], explored["tokens"], dict(explored["endings"])) == told[:3]
+    assert (explored["sessions"], explored["turns"], explored["models"]) == told[3:]
+    assert explored["state"] == status["state"] == listed["state"] or name == "imported"
+    usage = Usage(
+        status["prompt_tokens"], status["completion_tokens"], status["cached_tokens"], status["estimated"]
+    )
+    cost = write_cost(status["usd"], status["unpriced"])
+    for text in (
+        str(run),
+        bactrian("status", file, cwd=folder).stdout,
+        bactrian("analyze", file, cwd=folder).stdout,
+    ):
+        assert write_tokens(usage) in " ".join(text.split())
+        assert cost in " ".join(text.split())
+    assert explored["tokens_text"] == write_tokens(usage)
+    assert cost in explored["cost_text"]
+
+
+@pytest.mark.system
+def test_all_surfaces_tell_the_same_of_every_kind_of_run(folder: Path) -> None:
+    with open_all(folder) as explorer:
+        explored = {state["name"]: state for state in explorer.status()}
+        statuses = {name: read_json(folder, "status", f"{name}.db") for name in RUNS}
+        for name in RUNS:
+            compare(folder, name, statuses[name], explored[name])
+    states = {name: status["state"] for name, status in statuses.items()}
+    assert {name for name, state in states.items() if state == "incomplete"} == {"budget", "killed"}
+    assert states["imported"] == "imported"
+    assert {name for name, status in statuses.items() if status["usd"] is None} == {
+        "unpriced",
+        "half-priced",
+        "imported",
+    }
+    # 11 prompt tokens, 4 of them cached, and 7 of completion for each answered request.
+    assert statuses["mixed"]["usd"] == pytest.approx(5 * (7 * 10 + 4 + 700) / 1e6 + 5 * (7 + 4 + 7) / 1e6)
+
+
+@pytest.mark.system
+async def test_a_run_that_a_process_writes_is_so_everywhere(folder: Path) -> None:
+    with open_all(folder) as explorer:
+        async with open_store(folder / "live.db"):
+            status = read_json(folder, "status", "live.db")
+            states = {state["name"]: state["state"] for state in await asyncio.to_thread(explorer.status)}
+        assert states["live"] == status["state"] == "being written"
+        states = {state["name"]: state["state"] for state in await asyncio.to_thread(explorer.status)}
+        assert states["live"] == "complete"
