@@ -351,8 +351,8 @@ def _check_embodied(
     }
     if wrong := [name for name, value in arguments.items() if value]:
         raise InputError(
-            f"{wrong[0]} cannot be combined with embodied.",
-            where=wrong[0],
+            "This cannot be combined with an embodied role.",
+            option=wrong[0],
             next="Leave it out; `bactrian help embodied` shows what an embodied agent can do.",
         )
     if not alone:
@@ -364,8 +364,8 @@ def _check_embodied(
     usual = fill_defaults({}, PlayOptions)
     if wrong := [name for name in _NOT_ALONE if options.get(name, usual[name]) not in (None, usual[name])]:
         raise InputError(
-            f"An embodied agent alone takes no {wrong[0]}.",
-            where=wrong[0],
+            "An embodied agent alone takes none.",
+            option=wrong[0],
             next="Leave it out, or give the agent a partner: user=ROLE.",
         )
 

@@ -147,8 +147,7 @@ def play(
             )
     text = _read_idea(idea)
     if (role := options.get("embodied")) is not None:
-        _check_embodied(roles, critic, options)
-        ask_consent(role, tools.names, yes=roles.yes)
+        _refuse({"--roles": roles.roles, "--as": roles.as_}, "--embodied", "Leave it out.")
         options["embodied"] = Role(role, roles.assistant_description)
     assistant, user = _choose_roles(roles, text, options)
     order = order_session(
@@ -163,6 +162,8 @@ def play(
         run=output.run_file,
         options=cast("PlayOptions", {**options, "parameters": sampling}),
     )
+    if role is not None:
+        ask_consent(role, tools.names, yes=roles.yes)
     keeper = PlayKeeper(output, order.options.meter)
     names = set(order.setup.models.values()) if isinstance(order, SessionOrder) else set[str]()
     suggest = model is None and bool(names) and names <= {LOCAL, HUMAN} and not output.json
@@ -173,32 +174,16 @@ def play(
 def _choose_roles(
     roles: RoleFlags, idea: str | None, options: Mapping[str, Any]
 ) -> tuple[Role | None, Role | None]:
-    """Return the roles of assistant and user; None for an embodied assistant, and for its user if it acts alone."""
+    """Return the roles of assistant and user; for an embodied assistant, only those that were given."""
+    if options.get("embodied") is not None:
+        user = None if roles.user is None else Role(roles.user, roles.user_description)
+        return (None if roles.assistant is None else Role(roles.assistant)), user
     defaults = choose_role_names(EXAMPLE[0] if idea is None else idea)
-    embodied: Role | None = options.get("embodied")
-    if embodied is not None and roles.user is None:
-        return None, None
-    assistant, user = choose_roles(
+    return choose_roles(
         roles.roles,
-        (embodied.name if embodied else roles.assistant, defaults[0], roles.assistant_description),
+        (roles.assistant, defaults[0], roles.assistant_description),
         (roles.user, defaults[1], roles.user_description),
     )
-    return (None if embodied else assistant), user
-
-
-def _check_embodied(roles: RoleFlags, critic: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Refuse flags that do not go with an embodied agent."""
-    alone = roles.user is None
-    flags = {
-        "--assistant": roles.assistant,
-        "--roles": roles.roles,
-        "--as": roles.as_,
-        "--critic": critic.get("role"),
-        "--protocol enforced": options.get("protocol") == "enforced",
-        "--plan": options.get("plan") and alone,
-        "--language": options.get("language") is not None and alone,
-    }
-    _refuse(flags, "--embodied", "Leave it out; `bactrian help embodied` shows what it can do.")
 
 
 # What a society does not say itself.
