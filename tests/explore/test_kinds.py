@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from bactrian.api.conversation import order_session
 from bactrian.explore.bundle import FetchedPage, fetch_page, write_bundle
 from bactrian.explore.layout import Branch, explain_behaviour, list_rounds
 from bactrian.explore.library import list_kept_files, open_library
+from bactrian.explore.playing import LiveStage
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
+from bactrian.models.model import Request
+from bactrian.options import PlayOptions
 from bactrian.recipes.society_file import load_society
 from bactrian.records.run import BEHAVIOURS
 from bactrian.records.session import Role
 from bactrian.records.text import Text
-from bactrian.records.turn import CriticSettings, Decision, Deliberation, Proposal, Usage
+from bactrian.records.turn import CriticSettings, Decision, Deliberation, Message, Proposal, Sampling, Usage
+from bactrian.roleplay.role_play import SessionOrder
 from bactrian.store import open_store
 from bactrian.store.locations import name_files_folder
 from tests.helpers.command import bactrian
@@ -198,3 +204,19 @@ def test_every_behaviour_is_explained_in_a_sentence() -> None:
     told = {code: explain_behaviour(code) for code in BEHAVIOURS}
     assert [code for code, text in told.items() if not (text.endswith(".") and text[0].isupper())] == []
     assert explain_behaviour("unknown") == ""
+
+
+async def test_questions_of_one_turn_share_an_answer_and_others_wait(tmp_path: Path) -> None:
+    order = order_session("Tea", model="local", run=tmp_path / "run.db", options=PlayOptions(max_messages=2))
+    assert isinstance(order, SessionOrder)
+    asked = LiveStage("played", ("user",), order)
+    first, second = (
+        Request([Message("user", Text(text))], Sampling(), agent="user") for text in ("one", "two")
+    )
+    waiting = [asyncio.create_task(asked.ask(request)) for request in (first, second, first)]
+    for text in ("A", "B"):
+        await asyncio.sleep(0.01)
+        assert asked.question is not None
+        assert asked.answer(text)
+    assert await asyncio.gather(*waiting) == ["A", "B", "A"]
+    assert asked.question is None

@@ -219,3 +219,37 @@ def test_what_another_process_writes_appears_and_survives_a_broken_connection(
     expect(page.get_by_role("heading", name="task done")).to_be_visible()
     writer.join()
     expect(page.locator("article.turn")).to_have_count(len(later.turns))
+
+
+def test_begin_never_goes_on_with_an_older_conversation(stage: tuple[RunningExplorer, Page]) -> None:
+    explorer, page = stage
+    addresses: list[str] = []
+    for _ in range(2):
+        page.goto(explorer.link("/play"))
+        page.get_by_role("textbox", name="Idea").fill("Build a water clock")
+        page.get_by_role("button", name="Begin").click()
+        expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
+        addresses.append(page.url)
+    assert len(set(addresses)) == 2
+
+
+def test_a_person_speaks_once_where_a_critic_chooses_for_the_models(
+    stage: tuple[RunningExplorer, Page],
+) -> None:
+    explorer, page = stage
+    page.goto(explorer.link("/play"))
+    page.get_by_role("textbox", name="Idea").fill("Choose a cup of tea")
+    page.get_by_label("Model").select_option(index=1)
+    page.get_by_label("Let the task specifier").uncheck()
+    page.get_by_label("Critic, a role").fill("Tea taster")
+    page.get_by_label("Proposals").fill("2")
+    page.get_by_label("the AI user").check()
+    page.get_by_role("button", name="Begin").click()
+    for number, text in ((1, "Name a strong tea."), (3, "done")):
+        expect(page.get_by_text("You are the AI user")).to_be_visible()
+        page.get_by_role("textbox", name="Your message").fill(text)
+        page.keyboard.press("Control+Enter")
+        if number == 1:
+            expect(page.locator("#turn-2")).to_contain_text("Sencha")
+    expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
+    expect(page.locator("#turn-1")).to_contain_text("Name a strong tea.")

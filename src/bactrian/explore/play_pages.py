@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 
 from starlette.requests import Request
@@ -40,6 +42,11 @@ async def begin_play(request: Request) -> Response:
     beside = [data_set.source for data_set in explorer.library.sets.values() if is_run(data_set.source)]
     order = _read_order(form, explorer.models, Path(PLAYED), beside)
     data_set = await explorer.add_played(Path(PLAYED))
+    session = order.make_session({}).id
+    names = chain([session], (f"{session}-{number}" for number in count(2)))
+    stored = {outline.id for outline in await data_set.store.outlines(limit=-1)}
+    # The same form begins another conversation: the page of the older one continues that.
+    order = replace(order, name=next(name for name in names if name not in stored))
     agents = SEATS if order.setup.critic else SEATS[:2]
     stage = LiveStage(data_set.name, agents, order, {agent for agent in agents if form.get(f"take_{agent}")})
     explorer.stage = stage

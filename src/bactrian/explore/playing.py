@@ -13,7 +13,7 @@ from bactrian.models.model import Model, Reply, ReplyChoice, Request, Wrapper
 from bactrian.models.open import load_local, open_model
 from bactrian.records.events import Ended, Event, Proposed, Started
 from bactrian.records.text import Text, clean_text
-from bactrian.records.turn import Proposal, Speaker, Usage
+from bactrian.records.turn import Message, Proposal, Speaker, Usage
 from bactrian.roleplay.agent import BROKE_OFF
 from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.human import HUMAN, format_line
@@ -60,6 +60,8 @@ class LiveStage:
     _began: asyncio.Event = field(default_factory=asyncio.Event)
     _going: asyncio.Event = field(default_factory=asyncio.Event)
     _answer: asyncio.Future[str | None] | None = None
+    # The agent and the messages of the question that waits.
+    _asked: tuple[str, tuple[Message, ...]] = ("", ())
     _queues: set[asyncio.Queue[tuple[str, str]]] = field(default_factory=set[asyncio.Queue[tuple[str, str]]])
 
     @property
@@ -182,8 +184,17 @@ class LiveStage:
         return True
 
     async def ask(self, request: Request) -> str | None:
-        """Return what the person answers instead of a model; None if the model is to answer."""
-        self._answer = asyncio.get_running_loop().create_future()
+        """Return what the person answers instead of a model; None if the model is to answer.
+
+        The candidates for one turn are requested together: one answer is for all of them. Others wait for their turn.
+        """
+        key = (request.agent, tuple(request.messages))
+        while self._answer is not None and self._asked != key:
+            await asyncio.wait([self._answer])
+            await asyncio.sleep(0)  # Whoever asked takes the question away.
+        if self._answer is not None:
+            return await asyncio.shield(self._answer)
+        self._answer, self._asked = asyncio.get_running_loop().create_future(), key
         last = request.messages[-1].text if request.messages else ""
         chooses = request.agent == CRITIC and not _asks_ranking(request)
         self.question = PersonQuestion(request.agent, last, tuple(self.proposals) if chooses else ())
@@ -214,7 +225,7 @@ class TakeOver(Wrapper):
             if line is None:
                 break
             if text := write_reply(line, request):
-                return Reply((ReplyChoice(Text(text)),), Usage(), HUMAN)
+                return Reply((ReplyChoice(Text(text)),) * request.n, Usage(), HUMAN)
         return await self._model.reply(request)
 
 
