@@ -81,6 +81,7 @@ MCP = Option("--mcp", "Command line of an MCP server whose tools an agent may ca
 MODEL = Option("--model", "Model to ask; see `bactrian models`.")
 ONLY = Option("--only")
 OUT = Option("--out")
+LICENSE = Option("--license", "", default="")
 OVERWRITE = Option("--overwrite", "Replace existing files.")
 PROMPTS = Option("--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or a small one.")
 QUIET = Option("--quiet", "Show no progress.")
@@ -566,8 +567,14 @@ class ExportChoices(SessionFilters, total=False):
         Literal["trl", "axolotl", "llama-factory"] | None,
         Option("--for", "Also write this tool's configuration."),
     ]
-    license: Annotated[str, Option("--license", "Licence of the data, for its card.", default="")]
+    license: Annotated[str, LICENSE, "Licence of the data, for its card."]
     prompts: Annotated[str | None, PROMPTS, "Prompt pack of the run, if it is your own."]
+    push: Annotated[
+        str | None,
+        Option(
+            "--push", "Also upload it, with its card, to this data set of the Hugging Face hub: OWNER/NAME."
+        ),
+    ]
 
 
 # Evaluation.

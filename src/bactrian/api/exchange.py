@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bactrian._version import __version__
 from bactrian.analyze.behaviours import BehaviourLike, OwnBehaviour, find_behaviours
 from bactrian.analyze.code_runs import CODE_FAILS, check_runs
 from bactrian.api.selection import check_code, merge_installed, read_selection
@@ -17,6 +20,7 @@ from bactrian.export.format import Format
 from bactrian.export.formats import LISTS, find_format
 from bactrian.export.session_filters import Benchmark, Filters, Predicate, read_benchmark, read_split
 from bactrian.files.plugins import list_plugins
+from bactrian.models.hub_access import explain_hub_errors, get_endpoint, get_token, import_hub
 from bactrian.options import ExportChoices, fill_defaults
 from bactrian.protocol.pack import load_pack
 from bactrian.records.run import BEHAVIOURS
@@ -45,6 +49,8 @@ async def export_session_data(
         async with open_store(run, read_only=True) as store:
             return await export_lists(store, out, overwrite=overwrite)
     chosen = format if isinstance(format, Format) else find_format(format)
+    if (repo := more.get("push")) is not None:
+        _check_push(repo, chosen)
     asked = (CODE_FAILS,) if any(text.rpartition("=")[2] == CODE_FAILS for text in (*only, *drop)) else ()
     custom = merge_installed((*behaviours, *asked))
     filled = fill_defaults(more, ExportChoices)
@@ -71,7 +77,8 @@ async def export_session_data(
         **{name: filled[name] for name in ("side", "tool", "redact", "thoughts", "plain", "license")},
     )
     async with open_store(run, read_only=True) as store:
-        return await export_run(store, options, on_progress)
+        manifest = await export_run(store, options, on_progress)
+    return manifest | {"pushed": await asyncio.to_thread(_push_export, out, repo)} if repo else manifest
 
 
 def _check_lists(filters: Sequence[str], more: ExportChoices) -> None:
@@ -184,3 +191,55 @@ def _read_code(
         )
     check_code(kind, code, known[kind], flag)
     return kind, code
+
+
+# Uploads of exports to the Hugging Face hub.
+
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+def _check_push(repo: str, form: Format) -> None:
+    """Check that an export can be uploaded, before it is made.
+
+    Raises:
+        InputError: the name is not valid, the format has no card, or there is no key.
+        MissingExtra: ``huggingface_hub`` is not installed.
+    """
+    where = "--push"
+    if not _HUB_NAME.fullmatch(repo):
+        raise InputError(f"{repo!r} is not the name of a data set.", where=where, next="Write OWNER/NAME.")
+    if form.name != "hf":
+        raise InputError(
+            f"{form.name} has no card and is not uploaded.", where=where, next="Use --format hf."
+        )
+    hub: Any = import_hub("Uploading to the Hugging Face hub")
+    if get_token() is False or (get_token() is None and hub.get_token() is None):
+        raise InputError(
+            "The hub needs a key.", where=get_endpoint(), next="Set HF_TOKEN to one that can write."
+        )
+
+
+def _push_export(folder: Path, repo: str) -> str:
+    """Send an export as one commit to the data set ``repo``, and return its address. Blocks.
+
+    A data set that does not exist is created, for its owner alone.
+
+    Raises:
+        InputError: there is no access to it.
+        Refused: the hub cannot be reached, or does not take it.
+    """
+    hub: Any = import_hub("Uploading to the Hugging Face hub")
+    failure = f"{folder} could not be uploaded, and is complete here"
+    with explain_hub_errors(
+        repo, failure, "Check the key and the network, and run the same command with --overwrite."
+    ):
+        api = hub.HfApi(endpoint=get_endpoint(), token=get_token())
+        api.create_repo(repo, repo_type="dataset", private=True, exist_ok=True)
+        api.upload_folder(
+            folder_path=str(folder),
+            repo_id=repo,
+            repo_type="dataset",
+            commit_message=f"Written by bactrian {__version__}",
+        )
+    return f"{get_endpoint()}/datasets/{repo}"

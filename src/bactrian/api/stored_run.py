@@ -571,7 +571,8 @@ def import_chats(
         (1, {'answered': 1})
 
     Args:
-        path: A folder, an archive or a file: docs/export.md lists the formats.
+        path: A folder, an archive, a file, or ``hf://OWNER/NAME`` of the Hugging Face hub: docs/export.md lists the
+            formats.
         run: File of the run; created if it does not exist.
         format: Name of the format; default is detected.
         made_by: Name of the model that wrote the conversations, if known.

@@ -16,7 +16,7 @@ from bactrian._version import __version__
 from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json
 from bactrian.files.replacement import list_files
-from bactrian.records.session import Session
+from bactrian.records.session import SOURCE, Session
 from bactrian.records.text import to_code_span, to_json, to_line, to_markdown
 from bactrian.stats.intervals import Proportion
 from bactrian.store.database import SCHEMA as RUN_SCHEMA
@@ -53,8 +53,8 @@ class ExportCounts:
     sampling: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     languages: set[str] = field(default_factory=set[str])
     marks: set[str] = field(default_factory=set[str])
-    # Licences of the data sets that sessions were imported from.
-    licenses: set[str] = field(default_factory=set[str])
+    # The data sets that sessions were imported from: name, revision and licence as JSON.
+    sources: set[str] = field(default_factory=set[str])
     # For each session that was left out as a duplicate, the one that was written.
     duplicates: dict[str, str] = field(default_factory=dict[str, str])
     # Passages by kind.
@@ -72,8 +72,8 @@ class ExportCounts:
         self.models.update(origin.models.items())
         self.prompts.add((origin.prompts, origin.prompts_hash))
         self.languages.add(session.values.get("language") or origin.language or "")
-        if origin.license:
-            self.licenses.add(origin.license)
+        if source := origin.extra.get(SOURCE):
+            self.sources.add(to_compact_json(dict(source)))
         if session.mark:
             self.marks.add(session.mark)
         if len(self.sampling) < _MOST:
@@ -106,15 +106,19 @@ def build_manifest(options: Mapping[str, Any], counts: ExportCounts) -> dict[str
         "sampling": [{"agent": agent, **json.loads(values)} for agent, values in sorted(counts.sampling)],
         "languages": sorted(filter(None, counts.languages)),
         "marks": sorted(counts.marks),
+        "sources": _list_sources(counts),
         **({"duplicates": counts.duplicates} if counts.duplicates else {}),
     }
 
 
 def _list_licenses(named: str | None, counts: ExportCounts) -> list[str]:
     """Return the licence that was ``named`` and those of the sources, each once."""
-    return list(
-        {name.lower(): name for name in (*([named] if named else []), *sorted(counts.licenses))}.values()
-    )
+    of_sources = [source["license"] for source in _list_sources(counts) if "license" in source]
+    return list({name.lower(): name for name in (*([named] if named else []), *of_sources)}.values())
+
+
+def _list_sources(counts: ExportCounts) -> list[dict[str, str]]:
+    return [json.loads(source) for source in sorted(counts.sources)]
 
 
 def write_manifest(manifest: dict[str, Any], folder: Path, path: Path) -> None:

@@ -25,6 +25,7 @@ from bactrian.ingest.chats import (
     read_instructions,
     read_row,
 )
+from bactrian.ingest.hub_sets import fetch_hub_set, read_hub_address
 from bactrian.ingest.parsed import Found, NotAChat, Origin, Row, SkippedItem
 from bactrian.ingest.rows import RowGroups, read_rows
 from bactrian.records.session import Session
@@ -77,12 +78,20 @@ class ImportReport:
             self.named.append(item)
 
 
-def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]:
+def find_chats(
+    path: Path, form: Form | None, origin: Origin, report: Callable[[str], None] = lambda _: None
+) -> Iterator[Found]:
     """Yield the conversations in ``path``, and the items that are skipped.
+
+    ``path`` may be a data set of the Hugging Face hub, ``hf://OWNER/NAME``, which is downloaded first; ``report``
+    receives a message about that. Blocks meanwhile.
 
     Raises:
         InputError: it does not exist, cannot be read, has no known format, or contains no conversation.
     """
+    if named := read_hub_address(path):
+        paths, origin = fetch_hub_set(named, origin, report)
+        return chain.from_iterable(find_chats(file, form, origin) for file in paths)
     if not path.exists():
         raise InputError("There is no such file or folder.", where=str(path), next="Check the path.")
     if path.is_dir() and form not in (None, *_IN_ARCHIVES):
@@ -154,8 +163,8 @@ def _read_all(rows: Iterable[Row | SkippedItem], form: Form | None, origin: Orig
 
 def _read(rows: Sequence[Row], form: Form, origin: Origin) -> Found:
     row = rows[0]
-    if not origin.source and form.startswith("camel") and (license_name := find_license(row)):
-        origin = replace(origin, source={"license": license_name})
+    if "license" not in origin.source and form.startswith("camel") and (license_name := find_license(row)):
+        origin = replace(origin, source={**origin.source, "license": license_name})
     try:
         return _READERS[form](rows, origin)
     except NotAChat as reason:

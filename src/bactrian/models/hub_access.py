@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
 from typing import Any, cast
 
@@ -113,8 +114,32 @@ def _make_refusal(name: str, value: str, reply: Any) -> Refused:
     )
 
 
+def make_hub_bar(size: int = 0, progress: Callable[[int, int], None] | None = None) -> Any:
+    """Return a progress bar class for the hub's client that forwards its progress instead of displaying it.
+
+    ``progress`` receives the bytes that are done, and ``size``.
+    """
+    base: Any = import_module("tqdm").tqdm
+
+    class Bar(base):
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **{**more, "disable": True})  # pyright: ignore[reportUnknownMemberType]
+            self.done = int(more.get("initial") or 0)
+
+        def update(self, n: float | None = 1) -> None:
+            self.done += int(n or 0)
+            if progress is not None:
+                progress(min(self.done, size), size)
+
+    return Bar
+
+
 @contextmanager
-def explain_hub_errors(repo: str, failure: str) -> Generator[None]:
+def explain_hub_errors(
+    repo: str,
+    failure: str,
+    hint: str = "Go online and run the same command; what was fetched completely is used offline.",
+) -> Generator[None]:
     """Turn what the hub's client raises into our own errors; ``failure`` says what could not be done."""
     from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
@@ -139,5 +164,5 @@ def explain_hub_errors(repo: str, failure: str) -> Generator[None]:
         raise Refused(
             f"{failure}: {first or type(error).__name__}.",
             where=get_endpoint(),
-            next="Go online and run the same command; what was fetched completely is used offline.",
+            next=hint,
         ) from error

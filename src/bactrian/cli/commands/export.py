@@ -76,6 +76,8 @@ def _write_summary(manifest: Mapping[str, Any], out: Path, console: PrintableCon
             f" with {write_count(counts['messages'], 'message')}"
         )
     )
+    if "pushed" in manifest:
+        console.say(to_printable(f"{manifest['pushed']}: uploaded; a new data set is private"))
     if manifest["split"]:
         for name, count in counts["rows"].items():
             console.say(f"  {name}: {write_count(count, 'row')}")

@@ -14,7 +14,7 @@ from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.files.atomic import check_replaceable
 from bactrian.ingest.importer import Form, ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Found, Origin
-from bactrian.options import FORMAT, JSON, QUIET, RUN, Language, Option
+from bactrian.options import FORMAT, JSON, LICENSE, QUIET, RUN, Language, Option
 from bactrian.records.text import to_json, to_line, write_count
 from bactrian.store import list_run_files, open_store
 
@@ -23,7 +23,9 @@ _SHOWN = 20
 
 
 def ingest(
-    path: Annotated[Path, Argument("A folder, an archive, or a file of JSON.")],
+    path: Annotated[
+        Path, Argument("A folder, an archive, a file of JSON, or hf://OWNER/NAME of the Hugging Face hub.")
+    ],
     run_file: Annotated[Path, RUN, "File of the run to store them in; created if it does not exist."],
     form: Annotated[
         Form | None,
@@ -34,7 +36,8 @@ def ingest(
     language: Annotated[Language, "Their language, if not English."] = None,
     license_name: Annotated[
         str,
-        Option("--license", "Their licence, if it is not known: CAMEL's own data is CC-BY-NC-4.0."),
+        LICENSE,
+        "Their licence, if it is not known: CAMEL's own data is CC-BY-NC-4.0.",
     ] = "",
     json: Annotated[bool, JSON, "Write the result as JSON."] = False,
     quiet: Annotated[bool, QUIET] = False,
@@ -42,7 +45,10 @@ def ingest(
     """Import conversations of other programs into a run."""
     check_replaceable(path, list_run_files(run_file))
     source = find_chats(
-        path, form, Origin(model, language, {"license": license_name} if license_name else {})
+        path,
+        form,
+        Origin(model, language, {"license": license_name} if license_name else {}),
+        lambda text: open_progress().say(to_line(text)),
     )
     run_async(
         _ingest(source, run_file, json=json, quiet=quiet),

@@ -8,12 +8,11 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bactrian.errors import InputError, Refused
-from bactrian.models.hub_access import explain_hub_errors, get_endpoint, get_token, import_hub
+from bactrian.models.hub_access import explain_hub_errors, get_endpoint, get_token, import_hub, make_hub_bar
 from bactrian.models.local.weights import Progress
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def fetch_from_hub(
                 revision=record.revision,
                 endpoint=get_endpoint(),
                 token=get_token(),
-                tqdm_class=_make_bar(record.size, progress),
+                tqdm_class=make_hub_bar(record.size, progress),
             )
         )
     _check(path, record)
@@ -133,23 +132,6 @@ def _rank(file: RepoSibling) -> tuple[int, int]:
     words = re.split(r"[^A-Z0-9_]+", file.rfilename.upper())
     preference = next((at for at, name in enumerate(_PREFERRED) if name in words), len(_PREFERRED))
     return preference, file.size or 0
-
-
-def _make_bar(size: int, progress: Progress | None) -> Any:
-    """Return a progress bar class for the hub's client that forwards its progress instead of displaying it."""
-    base: Any = import_module("tqdm").tqdm
-
-    class Bar(base):
-        def __init__(self, *arguments: Any, **more: Any) -> None:
-            super().__init__(*arguments, **{**more, "disable": True})  # pyright: ignore[reportUnknownMemberType]
-            self.done = int(more.get("initial") or 0)
-
-        def update(self, n: float | None = 1) -> None:
-            self.done += int(n or 0)
-            if progress is not None:
-                progress(min(self.done, size), size)
-
-    return Bar
 
 
 def _check(path: Path, record: _Record) -> Path:
