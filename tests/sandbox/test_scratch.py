@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,14 +109,13 @@ run("pass", tier=LandlockOnly())
 
 @pytest.mark.system
 def test_what_a_killed_process_has_left_is_removed_by_the_next_start(tmp_path: Path) -> None:
-    names = ("sandbox-old", "sandbox-used", "sandbox-new", "other")
-    for name in names:
+    names = {kind: f"bactrian-sandbox-{number:016x}" for number, kind in enumerate(("left", "used"))}
+    names["another's"] = "bactrian-sandbox-mine"
+    for name in names.values():
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("tea", "utf-8")
-        if name != "sandbox-new":
-            os.utime(tmp_path / name, (0, time.time() - 1000))
-    handle = os.open(tmp_path / "sandbox-used", os.O_RDONLY)
+    handle = os.open(tmp_path / names["used"], os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     start_python(f"import tempfile\ntempfile.tempdir = {str(tmp_path)!r}\n{START}").finish()
     os.close(handle)
-    assert {path.name for path in tmp_path.iterdir()} == {*names} - {"sandbox-old"}
+    assert {path.name for path in tmp_path.iterdir()} == {names["used"], names["another's"]}

@@ -12,10 +12,10 @@ import fcntl
 import functools
 import marshal
 import os
+import secrets
 import select
 import signal
 import tempfile
-import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -32,8 +32,7 @@ from bactrian.sandbox.supervisor import read_frame, refuse_start, run_sandbox
 from bactrian.sandbox.tiers import Tier
 from bactrian.sandbox.view import find_view
 
-_PREFIX = "sandbox-"
-_FRESH = 60  # seconds for the lock of a new folder
+_PREFIX = "bactrian-sandbox-"
 _END = 10  # seconds for the end of a sandbox whose asker is gone
 _DEVICES = ("/dev/zero", "/dev/random", "/dev/urandom")
 
@@ -150,29 +149,38 @@ def make_scratch(tier: Tier) -> Generator[str]:
         yield ""
         return
     _sweep_scratch()
-    folder = tempfile.mkdtemp(prefix=_PREFIX)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield folder
-    finally:
-        remove_folder(folder)
-        os.close(handle)
+    with _lock_folder(tempfile.mkdtemp(prefix=".bactrian-")) as locked:
+        # Under this name, a folder that nobody has locked was left by a process that is gone.
+        folder = str(Path(locked).with_name(f"{_PREFIX}{secrets.token_hex(8)}"))
+        Path(locked).rename(folder)
+        try:
+            yield folder
+        finally:
+            remove_folder(folder)
 
 
 @functools.cache
 def _sweep_scratch() -> None:
-    """Remove the folders of processes that were killed. A process locks those that it uses."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                facts = os.fstat(handle)
-                if facts.st_uid == os.geteuid() and time.time() - facts.st_mtime > _FRESH:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove_folder(str(path))
-            finally:
-                os.close(handle)
+    """Remove the folders of processes that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}{'[0-9a-f]' * 16}"):
+        with suppress(OSError), _lock_folder(str(path)):
+            if path.stat().st_uid == os.geteuid():
+                remove_folder(str(path))
+
+
+@contextmanager
+def _lock_folder(path: str) -> Generator[str]:
+    """Hold the lock of a folder.
+
+    Raises:
+        OSError: another process has it.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield path
+    finally:
+        os.close(handle)
 
 
 def provide_sandbox(tiers: Sequence[Tier]) -> None:
