@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint
+from tests.helpers.explorer import explore
 from tests.helpers.runs import make_run, session
 from tests.helpers.versatile import answer_anyone
 
@@ -48,9 +52,14 @@ class Places:
     home: Endpoint
     official: Endpoint
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Variables of the environment: the user's providers file, and a key."""
+        return {"BACTRIAN_CONFIG": str(self.folder), "OPENAI_API_KEY": "sk-secret"}
+
     async def run(self, *command: str, **variables: str) -> tuple[int, str]:
-        variables = {"BACTRIAN_CONFIG": str(self.folder), "OPENAI_API_KEY": "sk-secret", **variables}
-        done = await asyncio.to_thread(lambda: bactrian(*command, cwd=self.folder, **variables))
+        settings: dict[str, Any] = {**self.settings, **variables}
+        done = await asyncio.to_thread(lambda: bactrian(*command, cwd=self.folder, **settings))
         return done.returncode, " ".join(done.stderr.split())
 
     async def count(self, *command: str, **variables: str) -> tuple[int, int, int, str]:
@@ -185,3 +194,19 @@ async def test_a_run_of_another_person_gets_no_key_and_nothing_leaves_this_compu
         "evaluate", "agents", "own.db", "--model", "openai:m", "--judge", "openai:j"
     )
     assert (code, asked > 0, "until now they stayed on this computer" in said) == (0, True, True), said
+
+
+@pytest.mark.system
+async def test_the_explorer_plays_with_the_model_of_its_run_where_the_run_asked_it(places: Places) -> None:
+    assert (await places.run(*MAKE, "--model", "openai:m", "--base-url", places.home.url))[0] == 0
+    asked = len(places.home.requests)
+
+    def play() -> None:
+        with explore(places.folder, "run.db", "--edit", "--model", "openai:m", **places.settings) as explorer:
+            csrf = re.findall(r'name="csrf" value="([^"]+)"', explorer.get("/play").text)[0]
+            form = urlencode({"csrf": csrf, "idea": "Fly to Oslo", "messages": "2"}).encode()
+            assert explorer.get("/play", form, Origin=explorer.address).status == 303
+
+    await asyncio.to_thread(play)
+    assert len(places.home.requests) > asked
+    assert places.official.requests == []

@@ -188,10 +188,11 @@ def _check_hosts(
             continue
         if name.partition(":")[0] in providers and name not in explicit:
             moved = f"bactrian resume {shlex.quote(str(terms.run))} --send-keys-to {shlex.quote(address)}"
+            places = [f"{name}@{each}" for each in (*sorted(terms.addresses), address)]
             raise InputError(
                 f"The models of this run were asked at {before}, and {name} would be asked at {address}.",
                 where=str(terms.run),
-                next=f"If that is right: {moved if continues else f'name it {name}@{address}'}",
+                next=f"If that is right: {moved}" if continues else f"Say which: {' or '.join(places)}.",
             )
         kept = f"they went to {before}" if before else "they stayed on this computer"
         _tell(f"The conversations of {terms.run} go to {address} ({name}); until now {kept}.")
