@@ -186,7 +186,12 @@ def test_a_talk_that_says_the_same_part_again_is_ended_as_a_loop() -> None:
 
 def test_an_ending_takes_a_sure_score() -> None:
     model = load_model()
-    doubtful = replace(model, heads=tuple(replace(head, calibration=(0.0, 0.0)) for head in model.heads))
+    doubtful = replace(
+        model,
+        heads=tuple(
+            replace(head, threshold=-99.0, forest=replace(head.forest, base=-9.0)) for head in model.heads
+        ),
+    )
     texts = next(
         conversation.session.turns[:12]
         for conversation in read_corpus()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from heapq import nsmallest
 from importlib import import_module
 from typing import Any
 
 from bactrian.analyze.behaviours import OwnBehaviour, find_behaviours
+from bactrian.analyze.learned import has_instructor
+from bactrian.detect.detector import LIKELY, POSSIBLE
 from bactrian.detect.turn_text import compute_jaccard
 from bactrian.errors import MissingExtra
-from bactrian.records.run import BEHAVIOURS, Behaviour, Finding
+from bactrian.records.run import BEHAVIOURS, Behaviour, Finding, FindingKey
 from bactrian.records.session import UNFINISHED, Kind, Session, find_kind
 from bactrian.records.turn import Instruction, Solution, Speaker, Usage
 from bactrian.stats.intervals import Proportion
@@ -156,7 +158,12 @@ class SessionSummary:
     assistant_turns: int
     solved: int  # turns that are solutions by the inception protocol
     usage: Usage
-    seen: tuple[ShownTurn, ...]
+    found: tuple[ShownTurn, ...]
+    # Candidates: they count if a reader confirms them.
+    possible: tuple[ShownTurn, ...] = ()
+    # What counts: what was found, without what readers rejected, and the candidates that they confirmed.
+    seen: tuple[ShownTurn, ...] = ()
+    has_instructor: bool = True  # False if nobody's part is to instruct, so that no role can flip
     # Hash of id, roles and original task: sessions of two runs with the same one are on the same job.
     job: bytes = b""
     task: bytes = b""  # Hash of the task as both agents saw it
@@ -190,12 +197,20 @@ def summarize(
 
     Without ``explain``, some findings have no quote and no reason.
     """
-    findings = find_behaviours(session, custom=custom, explain=explain)
+    findings = find_behaviours(session, least=POSSIBLE, custom=custom, explain=explain)
     # In a group chat, all agents count as not instructing.
     speakers: dict[int, Speaker] = {
         turn.number: "user" if turn.speaker == "user" else "assistant" for turn in session.turns
     }
     user_turns = sum(speaker == "user" for speaker in speakers.values())
+    found, possible = (
+        tuple(
+            ShownTurn(finding.behaviour, speakers[finding.turn], finding.turn)
+            for finding in findings
+            if (finding.confidence >= LIKELY) == counts
+        )
+        for counts in (True, False)
+    )
     facts = SessionSummary(
         id=session.id,
         kind=find_kind(session),
@@ -206,14 +221,25 @@ def summarize(
         assistant_turns=len(speakers) - user_turns,
         solved=sum(isinstance(turn.said, Solution) for turn in session.turns),
         usage=session.usage,
-        seen=tuple(
-            ShownTurn(finding.behaviour, speakers[finding.turn], finding.turn) for finding in findings
-        ),
+        found=found,
+        possible=possible,
+        seen=found,
+        has_instructor=has_instructor(session),
         job=_hash_texts(session.id, session.assistant.name, session.user.name, session.task.original),
         task=_hash_texts(session.task.text),
         idea=_hash_texts(session.task.original),
     )
     return facts, findings
+
+
+def _settle(session: SessionSummary, answers: Mapping[FindingKey, bool]) -> SessionSummary:
+    turns = (
+        (shown, counts) for of, counts in ((session.found, True), (session.possible, False)) for shown in of
+    )
+    seen = (
+        shown for shown, counts in turns if answers.get((session.id, shown.turn, shown.behaviour), counts)
+    )
+    return replace(session, seen=tuple(seen))
 
 
 @dataclass(slots=True)
@@ -235,6 +261,15 @@ class Aggregate:
     tools: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     marks: set[str] = field(default_factory=set[str])
     behaviours: tuple[Behaviour, ...] = BEHAVIOURS  # the behaviours that were detected
+    answers: Mapping[FindingKey, bool] = field(
+        default_factory=dict[FindingKey, bool]
+    )  # What readers say of findings
+
+    def settle(self, answers: Mapping[FindingKey, bool]) -> None:
+        """Count what readers confirm, and do not count what they reject."""
+        self.answers = answers
+        if answers:
+            self.facts = [_settle(session, answers) for session in self.facts]
 
     def add(self, session: Session, custom: Sequence[OwnBehaviour] = (), *, keep_findings: bool) -> None:
         """Add ``session``, with findings of the built-in behaviours and of ``custom``."""

@@ -25,11 +25,11 @@ from bactrian.analyze.learned import (
     read_session,
 )
 from bactrian.analyze.rule_checks import RULES
-from bactrian.detect.detector import LIKELY
+from bactrian.detect.detector import LIKELY, POSSIBLE
 from bactrian.errors import BactrianError, InputError
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.files.toml import suggest_name
-from bactrian.records.run import BEHAVIOURS, LONGEST_QUOTE, Behaviour, Finding
+from bactrian.records.run import BEHAVIOURS, LONGEST_QUOTE, Behaviour, Finding, FindingKey
 from bactrian.records.session import Session, find_kind
 from bactrian.records.turn import Turn
 
@@ -216,6 +216,7 @@ def find_behaviours(
     custom: Sequence[OwnBehaviour] | None = None,
     *,
     explain: bool = True,
+    answers: Mapping[FindingKey, bool] | None = None,
 ) -> tuple[Finding, ...]:
     """Return the findings in ``session``, in the order of its turns.
 
@@ -225,12 +226,16 @@ def find_behaviours(
         least: Minimum confidence of a finding.
         custom: User-defined behaviours to detect as well; those of installed packages if None.
         explain: False if findings are only counted: those of learned detectors then have no quote and no reason.
+        answers: What readers say of findings: those that they reject are left out, candidates that they confirm are in.
     """
-    reading = replace(read_session(session), least=least, explains=explain)
+    answers = answers or {}
+    detected = min(least, POSSIBLE) if answers else least
+    reading = replace(read_session(session), least=detected, explains=explain)
     if find_kind(session) == "talk":
         behaviours = [name for name in _OF_ANYONE if behaviours is None or name in behaviours]
     custom = find_installed() if custom is None else custom
     detectors = [DETECTORS[behaviour] for behaviour in (DETECTORS if behaviours is None else behaviours)]
     detectors += [behaviour.detect for behaviour in custom]
-    findings = (finding for detect in detectors for finding in detect(reading) if finding.confidence >= least)
-    return tuple(sorted(findings, key=lambda finding: finding.turn))
+    findings = (finding for detect in detectors for finding in detect(reading))
+    counted = (finding for finding in findings if answers.get(finding.key, finding.confidence >= least))
+    return tuple(sorted(counted, key=lambda finding: finding.turn))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from bactrian.analyze.aggregate import SessionSummary
-from bactrian.analyze.learned import PAPER
+from bactrian.analyze.learned import OF_INSTRUCTIONS, PAPER
 from bactrian.stats.clusters import ClusterEstimate, ClusterTotals, sum_by_label
 from bactrian.stats.intervals import Proportion
 
@@ -65,6 +66,15 @@ class SessionSample:
             for behaviour, speaker, _ in {(seen.behaviour, seen.speaker, seen.turn) for seen in session.seen}:
                 self._turns[behaviour, speaker][label] += 1
 
+    def select(self, code: str) -> SessionSample:
+        """Return the sessions that can show a behaviour: all of the paper's but loops need somebody who instructs."""
+        return self._instructed if code in OF_INSTRUCTIONS else self
+
+    @cached_property
+    def _instructed(self) -> SessionSample:
+        some = [session for session in self.facts if session.has_instructor]
+        return self if len(some) == len(self.facts) else SessionSample(some)
+
     @property
     def endings(self) -> list[str]:
         """The endings that occur, the most frequent first."""
@@ -84,14 +94,16 @@ class SessionSample:
 
     def share_behaviour(self, code: str) -> ClusterEstimate:
         """Estimate the share of sessions with a behaviour, or with any of the paper's four."""
-        return self._share(self._behaviours.get(code, ()))
+        part = self.select(code)
+        return part._share(part._behaviours.get(code, ()))
 
     def _share(self, positions: Iterable[int]) -> ClusterEstimate:
         return self._total("sessions").estimate(Counter(self.labels[position] for position in positions))
 
     def share_turns(self, code: str, speaker: str) -> ClusterEstimate:
         """Estimate the share of a speaker's turns that show a behaviour."""
-        return self._total(speaker).estimate(self._turns.get((code, speaker), {}))
+        part = self.select(code)
+        return part._total(speaker).estimate(part._turns.get((code, speaker), {}))
 
     def count_turns(self, code: str, speaker: str) -> int:
         """Return the number of a speaker's turns that show a behaviour."""
@@ -99,10 +111,11 @@ class SessionSample:
 
     def mean_turns(self, code: str) -> ClusterEstimate:
         """Estimate how many turns of a session show a behaviour."""
-        both = Counter(self._turns.get((code, "user"), {})) + Counter(
-            self._turns.get((code, "assistant"), {})
+        part = self.select(code)
+        both = Counter(part._turns.get((code, "user"), {})) + Counter(
+            part._turns.get((code, "assistant"), {})
         )
-        return self._total("sessions").estimate(both)
+        return part._total("sessions").estimate(both)
 
     def ratio(self, above: str, below: str = "sessions") -> ClusterEstimate:
         """Estimate the sum of one of :data:`VALUES` divided by that of another."""

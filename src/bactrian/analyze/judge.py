@@ -27,12 +27,12 @@ from bactrian.analyze.behaviours import (
     load_definitions,
 )
 from bactrian.analyze.estimates import write_proportion
-from bactrian.analyze.learned import PAPER
+from bactrian.analyze.learned import OF_INSTRUCTIONS, PAPER, has_instructor
 from bactrian.errors import InputError, ModelError
 from bactrian.files.json_text import parse_json, read_lines
 from bactrian.models.model import Model, Request, ResponseFormat, get_traits
 from bactrian.protocol.pack import render_prompt
-from bactrian.records.run import BEHAVIOURS, Behaviour, Confirmation, Finding
+from bactrian.records.run import BEHAVIOURS, Behaviour, Confirmation, Finding, FindingKey
 from bactrian.records.session import Session, find_kind
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Sampling, Turn, Usage
@@ -127,9 +127,6 @@ def _cut(text: str) -> str:
 # Asks a judge about the findings of a run, and stores each answer before the next question.
 
 
-Key = tuple[str, int, Behaviour]  # Session, turn and behaviour of a finding
-
-
 async def confirm_findings(
     store: RunStore,
     findings: Sequence[Finding],
@@ -139,7 +136,7 @@ async def confirm_findings(
     sampling: Sampling = SAMPLING,
     at_once: int = 8,
     on_answer: Callable[[Confirmation], None] | None = None,
-) -> dict[Key, Confirmation]:
+) -> dict[FindingKey, Confirmation]:
     """Ask the judge ``model``, named ``name``, about every finding that it has not answered before.
 
     Args:
@@ -151,8 +148,8 @@ async def confirm_findings(
         at_once: Number of sessions that are judged concurrently.
         on_answer: Called with each new answer.
     """
-    answers = {make_key(answer): answer for answer in await store.confirmations(name)}
-    unanswered = {make_key(finding): finding for finding in findings if make_key(finding) not in answers}
+    answers = {answer.key: answer for answer in await store.confirmations(name)}
+    unanswered = {finding.key: finding for finding in findings if finding.key not in answers}
     # One iterator for all workers: each takes the next session.
     waiting = groupby(list(unanswered.values()), key=lambda finding: finding.session)
 
@@ -172,7 +169,7 @@ async def confirm_findings(
                     where = (session_id, finding.turn, finding.behaviour)
                     answer = Confirmation(*where, name, None, str(error), Usage(), 0.0, name)
                 await store.add_confirmation(answer)
-                answers[make_key(answer)] = answer
+                answers[answer.key] = answer
                 if on_answer is not None:
                     on_answer(answer)
 
@@ -185,24 +182,19 @@ async def confirm_findings(
     return answers
 
 
-def make_key(of: Finding | Confirmation) -> Key:
-    """Return the key shared by a finding and the answer to it."""
-    return of.session, of.turn, of.behaviour
-
-
 def list_unasked(findings: Sequence[Finding], answers: Sequence[Confirmation]) -> int:
     """Return the number of findings without an answer."""
-    return len({make_key(item) for item in findings} - {make_key(item) for item in answers})
+    return len({item.key for item in findings} - {item.key for item in answers})
 
 
 def list_judged(
-    name: str, findings: Sequence[Finding], answers: dict[Key, Confirmation], sessions: int
+    name: str, findings: Sequence[Finding], answers: dict[FindingKey, Confirmation], sessions: int
 ) -> dict[str, Any]:
     """Return the report's part on the judge: the share of confirmed findings, and of sessions with any."""
     behaviours: dict[str, Any] = {}
     others = {finding.behaviour: None for finding in findings if finding.behaviour not in BEHAVIOURS}
     for behaviour in (*BEHAVIOURS, *others):
-        keys = [make_key(finding) for finding in findings if finding.behaviour == behaviour]
+        keys = [finding.key for finding in findings if finding.behaviour == behaviour]
         asked = [answers[key] for key in keys if key in answers]
         read = [answer for answer in asked if answer.holds is not None]
         upheld = [answer for answer in read if answer.holds]
@@ -227,30 +219,45 @@ _OF_ASSISTANT: tuple[Behaviour, ...] = ("repeats_instruction", "flake_reply")
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeSample:
-    """Turns to ask about, for one behaviour."""
+class SampledPart:
+    """A random sample of the turns that a detector treats alike."""
 
-    detected: tuple[Finding, ...]
-    other: tuple[Finding, ...]  # turns without a finding, as findings with confidence 0
-    detected_turns: int  # turns of the run with a finding
-    other_turns: int
+    asked: tuple[Finding, ...]  # of turns without a finding, with confidence 0
+    turns: int  # of the run
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSample:
+    """Turns to ask about, for one behaviour: by score, so that those where the answer matters are asked about."""
+
+    found: SampledPart
+    possible: SampledPart
+    other: SampledPart
+
+    @property
+    def parts(self) -> tuple[SampledPart, ...]:
+        """All parts."""
+        return self.found, self.possible, self.other
 
 
 async def sample_turns(
     store: RunStore, findings: Iterable[Finding], size: int
 ) -> dict[Behaviour, JudgeSample]:
-    """Choose at most ``size`` turns with a finding and ``size`` without, for each of the paper's behaviours.
+    """Choose at most ``size`` findings, candidates and other turns, for each of the paper's behaviours.
 
     The choice is by hash, so that a resumed analysis asks about the same turns.
     """
-    detected = {make_key(finding): finding for finding in findings if finding.behaviour in PAPER}
+    detected = {finding.key: finding for finding in findings if finding.behaviour in PAPER}
     other: dict[Behaviour, list[Finding]] = {behaviour: [] for behaviour in PAPER}
     counts = dict.fromkeys(PAPER, 0)
     async for session in store.sessions():
         if find_kind(session) == "talk":
             continue
+        possible = [
+            behaviour for behaviour in PAPER if behaviour not in OF_INSTRUCTIONS or has_instructor(session)
+        ]
         for turn in session.turns:
-            for behaviour in PAPER:
+            for behaviour in possible:
                 if behaviour in _OF_ASSISTANT and turn.speaker != "assistant":
                     continue
                 if (session.id, turn.number, behaviour) not in detected:
@@ -262,47 +269,55 @@ async def sample_turns(
     sample: dict[Behaviour, JudgeSample] = {}
     for behaviour in PAPER:
         mine = [finding for finding in detected.values() if finding.behaviour == behaviour]
-        sample[behaviour] = JudgeSample(
-            tuple(nsmallest(size, mine, key=_hash)),
-            tuple(nsmallest(size, other[behaviour], key=_hash)),
-            len(mine),
-            counts[behaviour],
+        sure, doubtful = (
+            [finding for finding in mine if (finding.confidence >= LIKELY) == counts_fully]
+            for counts_fully in (True, False)
         )
+        found, candidates, rest = (
+            SampledPart(tuple(nsmallest(size, turns, key=_hash)), number)
+            for turns, number in (
+                (sure, len(sure)),
+                (doubtful, len(doubtful)),
+                (other[behaviour], counts[behaviour]),
+            )
+        )
+        sample[behaviour] = JudgeSample(found, candidates, rest)
     return sample
 
 
 def list_questions(sample: Mapping[Behaviour, JudgeSample]) -> list[Finding]:
     """Return all sampled turns in the order of their sessions."""
-    every = [finding for part in sample.values() for finding in (*part.detected, *part.other)]
+    every = [finding for of in sample.values() for part in of.parts for finding in part.asked]
     return sorted(every, key=lambda finding: (finding.session, finding.turn, finding.behaviour))
 
 
 def correct_rates(
-    sample: Mapping[Behaviour, JudgeSample], answers: Mapping[Key, Confirmation]
+    sample: Mapping[Behaviour, JudgeSample], answers: Mapping[FindingKey, Confirmation]
 ) -> dict[str, Any]:
     """Return, for each behaviour, the corrected share of turns, and precision and recall of the detector.
 
     Each has the ends of its 95 % interval. The judge's answers count as the truth; unreadable ones are left out.
     """
     corrected: dict[str, Any] = {}
-    for behaviour, part in sample.items():
-        confirmed = _count_answers(part.detected, part.detected_turns, answers)
-        other = _count_answers(part.other, part.other_turns, answers)
-        if not other.checked or (part.detected_turns and not confirmed.checked):
+    for behaviour, of in sample.items():
+        found, possible, other = (_count_answers(part, answers) for part in of.parts)
+        if any(part.items and not part.checked for part in (found, possible, other)) or not other.items:
             continue
         corrected[behaviour] = {
-            "found": {"turns": confirmed.items, "asked": confirmed.checked, "confirmed": confirmed.held},
-            "other": {"turns": other.items, "asked": other.checked, "confirmed": other.held},
-            "detected_rate": confirmed.items / max(1, confirmed.items + other.items),
-            **asdict(estimate_prevalence(confirmed, other)),
+            **{
+                name: {"turns": part.items, "asked": part.checked, "confirmed": part.held}
+                for name, part in (("found", found), ("possible", possible), ("other", other))
+            },
+            "detected_rate": found.items / max(1, found.items + possible.items + other.items),
+            **asdict(estimate_prevalence(found, possible, other)),
         }
     return corrected
 
 
-def _count_answers(asked: Sequence[Finding], turns: int, answers: Mapping[Key, Confirmation]) -> Stratum:
-    holds = [answers[make_key(answer)].holds for answer in asked if make_key(answer) in answers]
+def _count_answers(part: SampledPart, answers: Mapping[FindingKey, Confirmation]) -> Stratum:
+    holds = [answers[finding.key].holds for finding in part.asked if finding.key in answers]
     read = [answer for answer in holds if answer is not None]
-    return Stratum(turns, len(read), sum(read))
+    return Stratum(part.turns, len(read), sum(read))
 
 
 def _hash(finding: Finding) -> bytes:

@@ -15,21 +15,22 @@ from pathlib import Path
 
 from bactrian.detect.detector import (
     LIKELY,
+    POSSIBLE,
     DetectedConversation,
     DetectorModel,
     load_model,
     read_model,
     write_model,
 )
-from bactrian.detect.loops import LOOP, SHORTEST_LOOP, count_void_turns
-from bactrian.detect.turn_text import read_turns
+from bactrian.detect.loops import LOOP, SHORTEST_LOOP, count_repeats, count_void_turns, is_sure
+from bactrian.detect.turn_text import Sentence, read_turns
 from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
 from bactrian.protocol.fences import read_body
 from bactrian.protocol.markers import find_instruction, is_done, strip_code
 from bactrian.records.run import LONGEST_QUOTE, Behaviour, Finding
-from bactrian.records.session import Session
-from bactrian.records.turn import Turn
+from bactrian.records.session import Session, find_kind
+from bactrian.records.turn import Instruction, Solution, Turn
 from bactrian.store.locations import find_data_folder
 
 # A session as the detectors read it: what several of them need of a turn is computed once, when first used.
@@ -81,6 +82,7 @@ class SessionReading:
     session: Session
     views: tuple[TurnView, ...]
     model: DetectorModel | None = None  # the learned detector; the built-in one if None
+    long_model: DetectorModel | None = None  # that of long turns; the built-in one if None
     # Confidence below which a finding is not used: learned detectors need not explain it.
     least: float = 0.0
     # False if findings are only counted: then learned detectors give neither words nor reasons.
@@ -93,9 +95,27 @@ class SessionReading:
         return not (first is not None and first.said is None and first.text == self.session.task.original)
 
     @cached_property
+    def has_instructor(self) -> bool:
+        """True if it is somebody's part to instruct."""
+        return has_instructor(self.session)
+
+    @cached_property
+    def least_flip(self) -> float:
+        """Confidence from which role flips count: a customer's manners look like one, few models keep to theirs."""
+        if follows_protocol(self.session):
+            return LIKELY
+        return _FLIP_OF_IMPORTED if self.session.provenance.is_imported else _FLIP_WITHOUT_MARKERS
+
+    @cached_property
     def detected(self) -> DetectedConversation:
         """The turns with the scores of the learned detector."""
         return DetectedConversation(self.model or load_model(), read_turns(self.session.turns))
+
+    @cached_property
+    def long(self) -> DetectedConversation:
+        """The turns with the scores of the detector of long turns."""
+        model = self.long_model or load_model("long_turns")
+        return DetectedConversation(model, self.detected.turns, (), self.detected.features)
 
     def make_finding(
         self, view: TurnView, behaviour: Behaviour, confidence: float, quote: str, reason: str = ""
@@ -104,6 +124,47 @@ class SessionReading:
         return Finding(
             self.session.id, view.turn.number, behaviour, confidence, quote.strip()[:LONGEST_QUOTE], reason
         )
+
+
+# Roles of a conversation between somebody who asks and somebody who serves.
+_ASKS = re.compile(
+    r"\b(?:user|human|person|customer|client|caller|student|patient|guest|buyer|prompter)s?\b", re.IGNORECASE
+)
+_SERVES = re.compile(
+    r"\b(?:assistant|agent|ai|gpt|bot|chatbot|model|system|support|helper|clerk|expert)s?\b", re.IGNORECASE
+)
+# Marks of a discussion of equals: offices of one company (ChatDev), and the token that ends such a discussion.
+_PEERS = re.compile(r"\bchief \w+ officer\b|\bcode reviewer\b", re.IGNORECASE)
+_AGREED = "<INFO>"
+_OPENING_TURNS = 4  # in which a protocol shows
+_MARKED = 0.2  # share of the turns with a marker, from which they follow a protocol
+
+
+def has_instructor(session: Session) -> bool:
+    """Return False if it is nobody's part to instruct, as where equals discuss: no role can flip, nothing be repeated.
+
+    A role-play of Bactrian has an AI user who instructs, by its prompts. In a conversation of another program, somebody
+    instructs if turns have the markers of the protocol, or if the roles are those of a user and of a service.
+    """
+    turns = session.turns
+    if find_kind(session) == "talk":
+        return False
+    if ("user" in session.provenance.models and not session.provenance.is_imported) or follows_protocol(
+        session
+    ):
+        return True
+    names = {session.user.name, session.assistant.name, *(turn.role for turn in turns)}
+    if any(map(_PEERS.search, names)) or any(_AGREED in turn.text for turn in turns):
+        return False
+    if not session.provenance.is_imported:
+        return True
+    return bool(_ASKS.search(session.user.name) or _SERVES.search(session.assistant.name))
+
+
+def follows_protocol(session: Session) -> bool:
+    """Return True if the turns of a conversation have the markers of the protocol."""
+    marked = [isinstance(turn.said, Instruction | Solution) for turn in session.turns]
+    return any(marked[:_OPENING_TURNS]) or sum(marked) > _MARKED * len(marked)
 
 
 def read_session(session: Session) -> SessionReading:
@@ -118,7 +179,9 @@ def read_session(session: Session) -> SessionReading:
 
 
 # The four behaviours.
-PAPER: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", LOOP)
+FLIP, REPETITION, FLAKE = "role_flip", "repeats_instruction", "flake_reply"
+PAPER: tuple[Behaviour, ...] = (FLIP, REPETITION, FLAKE, LOOP)
+OF_INSTRUCTIONS: tuple[Behaviour, ...] = PAPER[:3]  # Need somebody who instructs.
 _NEXT = r"(?: (?:next|new|first|further|another|following))+ (?:instructions?|tasks?|requests?|orders?|commands?)\b"
 _THAT = rf"(?:{_NEXT}| instructions?(?=[.!?]|\Z))"
 # Words by which an agent asks for an instruction, in English. They hold one of
@@ -134,14 +197,34 @@ _ASKED_FOR = ("instruction", "task", "request", "order", "command")
 _PREPARES = re.compile(
     r"\b(?:i|we)\b(?:(?!\byou\b)[^.!?\n])*\b(?:prepare|provide|give|send|write)\b[^.!?\n]*\Z"
 )
+# Limits on real text (docs/behaviours.md has the figures).
+_SHORT = 60  # words of a turn; longer ones are another kind of text than the invented conversations
+_FLIP_OF_IMPORTED, _FLIP_WITHOUT_MARKERS = 0.9, 0.7
+_SURE_REPETITION, _FEW_NEW, _MORE_NEW = 0.7, 4, 8  # confidence, and words that the instruction does not have
+_SURE_FLAKE = 0.6
+_ASKED_SHARE = 0.5  # of the words of a promise that are the instruction's
+# How an agent asks for what it needs, which is no flake; in English.
+_ASKS_MATERIAL = re.compile(
+    r"\b(?:please|could you|can you|kindly|once you|if you|do you have|may i have|what is your)\b[^.?!\n]{0,60}"
+    r"\b(?:provide|attach|share|send|give|specify|clarify|tell|confirm|have|let me know|check)\b"
+    r"[^.?!\n]{0,60}\byour?\b"
+)
+_UNSURE = 0.49  # highest confidence of a candidate
 _DOUBTFUL = 0.1  # confidence below which a turn is not even a doubtful finding
+_ECHOED = 0.5  # share of an instruction, input included, that an echo of it says
+_LONGEST_OPENING, _CHEER = 16, 3  # words of a sentence that announces an echo, and of one such as "Great!"
 
 
 def detect_failure(behaviour: Behaviour) -> Callable[[SessionReading], Iterator[Finding]]:
     """Return the detector of one of the four."""
     if behaviour == LOOP:
         return _detect_loops
-    return lambda reading: detect_turns(reading, reading.detected, behaviour)
+
+    def detect(reading: SessionReading) -> Iterator[Finding]:
+        if behaviour not in OF_INSTRUCTIONS or reading.has_instructor:
+            yield from detect_turns(reading, reading.detected, behaviour)
+
+    return detect
 
 
 def detect_turns(
@@ -154,25 +237,93 @@ def detect_turns(
         for position, view in enumerate(reading.views):
             if not head.applies_to(detected.turns[position]):
                 continue
-            marker = _find_marker(reading, view) if behaviour == "role_flip" else None
+            marker = _find_marker(reading, view) if behaviour == FLIP else None
             if marker is not None:
                 yield reading.make_finding(view, behaviour, 1.0, *marker)
-            elif behaviour == "repeats_instruction" and is_echo(detected, position + 1):
+                continue
+            if behaviour == REPETITION and is_echo(detected, position + 1):
                 yield reading.make_finding(view, behaviour, 1.0, view.body, "it is the instruction")
-            elif detected.is_shown(head, position) or reading.least < LIKELY:
-                confidence = head.calibrate(detected.score(head, position))
-                if confidence >= max(_DOUBTFUL, reading.least):
-                    reason, quote = detected.explain(head, position) if reading.explains else ("", "")
-                    quote = _find_quote(view, quote)
-                    yield reading.make_finding(view, behaviour, confidence, quote, reason)
+                continue
+            if behaviour == FLAKE and _promises_only(detected, position):
+                yield reading.make_finding(
+                    view, behaviour, _SURE_FLAKE, view.body, "it only promises what was asked"
+                )
+                continue
+            by, judge = detected, head
+            if behaviour == FLAKE and _is_long(detected, position):
+                by, judge = reading.long, reading.long.model.heads[0]
+            if not by.is_shown(judge, position) and reading.least >= LIKELY:
+                continue
+            confidence = _weigh(reading, by, behaviour, position, judge.calibrate(by.score(judge, position)))
+            if confidence >= max(_DOUBTFUL, reading.least):
+                reason, quote = by.explain(judge, position) if reading.explains else ("", "")
+                quote = _find_quote(view, quote)
+                yield reading.make_finding(view, behaviour, confidence, quote, reason)
+
+
+def _promises_only(detected: DetectedConversation, position: int) -> bool:
+    """Return True if each sentence of a turn promises, and mostly in the words of the instruction."""
+    turn, features = detected.turns[position], detected.describe(position)
+    return (
+        bool(turn.sentences)
+        and not turn.has_code
+        and all("promise" in sentence.acts for sentence in turn.sentences)
+        and features["said_before_asked"] >= _ASKED_SHARE
+        and not features["new_numbers"]
+    )
+
+
+def _is_long(detected: DetectedConversation, position: int) -> bool:
+    return len(detected.turns[position].stems) > _SHORT
+
+
+def _weigh(
+    reading: SessionReading,
+    detected: DetectedConversation,
+    behaviour: Behaviour,
+    position: int,
+    confidence: float,
+) -> float:
+    """Return the confidence as real text allows it: of what does not count, less than one half.
+
+    The detector learned from invented conversations, whose turns are a sixth as long as those of real models. From each
+    limit on, findings on real text were mostly right.
+    """
+    turn, features = detected.turns[position], detected.describe(position)
+    if behaviour == FLIP:
+        counts = confidence >= reading.least_flip
+    elif behaviour == REPETITION:
+        # A real model begins with the instruction, and then solves it.
+        if features["new_numbers"] or features["new_words"] > _MORE_NEW or _is_long(detected, position):
+            return 0.0
+        counts = confidence >= _SURE_REPETITION and features["new_words"] <= _FEW_NEW
+    elif behaviour == FLAKE and not _is_long(detected, position):
+        counts = confidence >= _SURE_FLAKE and not _ASKS_MATERIAL.search(turn.prose)
+    else:
+        return confidence
+    return confidence if counts else min(confidence, _UNSURE)
 
 
 def is_echo(detected: DetectedConversation, number: int) -> bool:
-    """Return True if a turn is word for word the instruction before it."""
+    """Return True if a turn says the instruction before it word for word, and nothing else but an announcement."""
     if number < 2:
         return False
     turn, before = detected.turns[number - 1], detected.turns[number - 2]
-    return before.instructs and not turn.instructs and bool(turn.stems) and turn.prose == before.prose
+    if turn.by_user or not before.instructs or turn.has_code > before.has_code:
+        return False
+    asked = [tuple(sentence.stems) for sentence in before.sentences if sentence.stems]
+    said = [sentence for sentence in turn.sentences if sentence.stems]
+    while said and tuple(said[0].stems) not in asked and _announces(said[0]):
+        del said[0]
+    again = [tuple(sentence.stems) for sentence in said]
+    covered = sum(len(stems) for stems in asked if stems in again)
+    return bool(again) and set(again) <= set(asked) and covered > _ECHOED * sum(map(len, asked))
+
+
+def _announces(sentence: Sentence) -> bool:
+    """Return True if a sentence leads over to what follows it ("Great! Here's the next instruction:")."""
+    words = len(sentence.stems)
+    return words <= _LONGEST_OPENING and (sentence.text.endswith((":", "：")) or words <= _CHEER)
 
 
 def is_failure(reading: SessionReading, view: TurnView) -> bool:
@@ -186,19 +337,26 @@ def is_failure(reading: SessionReading, view: TurnView) -> bool:
 
 
 def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
-    """Yield the turns from the fourth of a loop on."""
+    """Yield the turns from the fourth of a loop on; as candidates if the loop is not sure."""
     detected = reading.detected
     head = detected.model.get_head(LOOP)
-    for view, run in zip(reading.views, count_void_turns(detected), strict=True):
-        if run >= SHORTEST_LOOP:
-            number = view.turn.number
-            scores = [detected.score(head, position) for position in range(number - run, number)]
-            confidence = sum(map(head.calibrate, scores)) / run
-            reason, quote = detected.explain(head, number - 1) if reading.explains else ("", "")
-            reason = f"nothing new since turn {number - run + 1}" + (f"; {reason}" if reason else "")
-            yield reading.make_finding(
-                view, LOOP, max(round(confidence, 2), 0.5), _find_quote(view, quote), reason
-            )
+    runs = count_void_turns(detected)
+    repeats = count_repeats(detected.turns)
+    for position, run in enumerate(runs):
+        if run < SHORTEST_LOOP:
+            continue
+        begin = position - run + 1
+        end = next((later for later in range(position + 1, len(runs)) if not runs[later]), len(runs))
+        scores = [detected.score(head, turn) for turn in range(begin, end)]
+        sure = is_sure(detected, range(begin, end)) or max(repeats[begin:end]) >= SHORTEST_LOOP
+        confidence = round(sum(map(head.calibrate, scores)) / len(scores), 2)
+        confidence = max(confidence, LIKELY) if sure else min(max(confidence, POSSIBLE), _UNSURE)
+        if confidence < reading.least:
+            continue
+        reason, quote = detected.explain(head, position) if reading.explains else ("", "")
+        reason = f"nothing new since turn {begin + 1}" + (f"; {reason}" if reason else "")
+        view = reading.views[position]
+        yield reading.make_finding(view, LOOP, confidence, _find_quote(view, quote), reason)
 
 
 def _find_marker(reading: SessionReading, view: TurnView) -> tuple[str, str] | None:

@@ -28,7 +28,7 @@ from bactrian.errors import MissingExtra
 from bactrian.records.run import Behaviour
 from bactrian.records.session import UNFINISHED
 from bactrian.stats.clusters import ClusterEstimate, estimate_difference, estimate_ratio
-from bactrian.stats.intervals import PairedProportions
+from bactrian.stats.intervals import PairedProportions, Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 _ROUNDS = 25  # Rounds that are reported separately
@@ -72,7 +72,7 @@ def build_report(run: str, part: Aggregate, usage: Json) -> Json:
         "endings": {
             code: write_share(sample.count_ending(code), sample.share_ending(code)) for code in sample.endings
         },
-        "behaviours": _behaviours(sample, codes),
+        "behaviours": _behaviours(part, sample),
         COOPERATION: _share(sample, COOPERATION),
         "length": _length(sample),
         "usage": _add_means(usage, sample),
@@ -114,20 +114,41 @@ def _estimate(of: ClusterEstimate, name: str = "mean") -> Json:
     return {name: of.value or 0.0, **write_ends(of)}
 
 
-def _behaviours(part: SessionSample, codes: Sequence[Behaviour]) -> Json:
-    return {
-        behaviour: {
-            **_share(part, behaviour),
+def _behaviours(part: Aggregate, sample: SessionSample) -> Json:
+    behaviours: Json = {}
+    for behaviour in part.behaviours:
+        facts = sample.select(behaviour).facts
+        behaviours[behaviour] = {
+            **_share(sample, behaviour),
+            **({} if facts else {"rate": None, "low": None, "high": None}),
+            "applies": len(facts),
+            "possible": sum(shown.behaviour == behaviour for session in facts for shown in session.possible),
+            "read": _measure_readings(part, behaviour),
             "turns": {
                 speaker: write_share(
-                    part.count_turns(behaviour, speaker), part.share_turns(behaviour, speaker)
+                    sample.count_turns(behaviour, speaker), sample.share_turns(behaviour, speaker)
                 )
                 for speaker in ("user", "assistant")
             },
-            "per_session": _estimate(part.mean_turns(behaviour)),
+            "per_session": _estimate(sample.mean_turns(behaviour)),
             "first_turn": _first_turn(part.facts, behaviour),
         }
-        for behaviour in codes
+    return behaviours
+
+
+def _measure_readings(part: Aggregate, behaviour: Behaviour) -> Json:
+    """Return how many findings a judge or a person has read, and how many of those that count are right."""
+    answers: dict[bool, list[bool]] = {True: [], False: []}  # by whether they are candidates
+    for session in part.facts if part.answers else ():
+        for is_candidate, turns in ((False, session.found), (True, session.possible)):
+            keys = ((session.id, shown.turn, behaviour) for shown in turns if shown.behaviour == behaviour)
+            answers[is_candidate] += [part.answers[key] for key in keys if key in part.answers]
+    found, possible = answers[False], answers[True]
+    return {
+        "found": len(found),
+        "possible": len(possible),
+        "confirmed_possible": sum(possible),
+        "precision": write_proportion(Proportion(sum(found), len(found)), "confirmed"),
     }
 
 
@@ -404,7 +425,10 @@ def list_comparison(reports: Sequence[Json], changes: Sequence[Json]) -> list[tu
 
     def list_shares(shares: Iterable[Json], differences: Iterable[Json | None]) -> list[str]:
         stars = ["", *(" *" if is_sure(difference) else "" for difference in differences)]
-        return [f"{share['rate']:.1%}{star}" for share, star in zip(shares, stars, strict=True)]
+        return [
+            "–" if share["rate"] is None else f"{share['rate']:.1%}{star}"
+            for share, star in zip(shares, stars, strict=True)
+        ]
 
     rows: list[tuple[str, str, list[str]]] = []
     for kind in ("endings", "behaviours"):

@@ -76,6 +76,21 @@ def write_ends(of: Mapping[str, Any], form: str) -> str:
     return "(–)" if of["low"] is None else f"({of['low']:{form}}–{of['high']:{form}})".replace("%", "")
 
 
+def write_reading(of: Mapping[str, Any]) -> str:
+    """Return what readers say of the findings of a behaviour, and how many candidates there are."""
+    read, right = of["read"], of["read"]["precision"]
+    parts = [
+        f"{right['confirmed']:,} of {read['found']:,} findings read are right {write_ends(right, '.0%')}"
+        if read["found"]
+        else "no finding was read"
+    ]
+    if of["possible"]:
+        parts.append(
+            f"{of['possible']:,} possible, {read['confirmed_possible']:,} of {read['possible']:,} read confirmed"
+        )
+    return "; ".join(parts)
+
+
 LARGEST_MAP = 20  # most roles on an axis of the heat map; those with the most sessions are shown
 LEAST_CELL = 3  # Without a pair of so many sessions there is no heat map: each cell would be all or nothing
 LONGEST_TABLE = 100  # most roles in a table
@@ -174,6 +189,7 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "text": _keep_lines,
     "form": format,
     "ends": write_ends,
+    "reading": write_reading,
 }
 
 
@@ -285,7 +301,7 @@ def _list_rows(reports: Sequence[Json], changes: Sequence[Json]) -> list[tuple[s
         made = [(kind, code, _make_row(reports, changes, code, kind)) for code in codes]
         rows += sorted(
             (row for row in made if any(share["rate"] for share in row[2]["runs"])),
-            key=lambda row: -max(share["rate"] for share in row[2]["runs"]),
+            key=lambda row: -max(share["rate"] or 0.0 for share in row[2]["runs"]),
         )
     return [(kind, [row[1:] for row in some]) for kind, some in groupby(rows, key=lambda row: row[0])]
 

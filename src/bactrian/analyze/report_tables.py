@@ -149,7 +149,7 @@ def _write_text(console: Console, template: str, report: Json) -> None:
 
 def _write_behaviours(console: Console, report: Json) -> None:
     behaviours = report["behaviours"]
-    shown = {code: of for code, of in behaviours.items() if of["sessions"]}
+    shown = {code: of for code, of in behaviours.items() if of["sessions"] or of["possible"]}
 
     def list_cells(of: Json) -> Iterator[str]:
         """Yield the shares of turns, the number in a session, and the first of them (the paper's counts)."""
@@ -157,15 +157,29 @@ def _write_behaviours(console: Console, report: Json) -> None:
             yield _rate(turns) if turns["count"] else "–"
         yield f"{of['per_session']['mean']:.2f}"
         yield "–" if of["first_turn"]["mean"] is None else f"{of['first_turn']['mean']:.1f}"
+        yield f"{of['possible']:,}" if of["possible"] else "–"
+        read = of["read"]
+        yield f"{read['precision']['confirmed']:,} of {read['found']:,}" if read["found"] else "not read"
 
     heads = ("behaviour", "sessions", "share (95 %)")
-    more = ("of user's turns", "of assistant's turns", "a session", "first at turn")
+    more = (
+        "of user's turns",
+        "of assistant's turns",
+        "a session",
+        "first at turn",
+        "possible",
+        "right of read",
+    )
     rows = [
         (code, f"{of['sessions']:,}", _rate(of), *(list_cells(of) if code in shown else [""] * len(more)))
         for code, of in ((COOPERATION, report[COOPERATION]), *shown.items())
     ]
     write_table(console, (*heads, *more), rows)
-    if unseen := [code for code in behaviours if code not in shown]:
+    for code in [code for code, of in behaviours.items() if not of["applies"]]:
+        write_sentence(
+            console, f"{code} does not apply: in no conversation it is somebody's part to instruct."
+        )
+    if unseen := [code for code, of in behaviours.items() if of["applies"] and code not in shown]:
         most = behaviours[unseen[0]]["high"]
         so = "" if most is None else f" (so in at most {most:.1%} of sessions)"
         write_sentence(console, f"Not seen{so}: {', '.join(unseen)}\n")
@@ -185,7 +199,7 @@ def _write_judged(console: Console, judged: Json) -> None:
         rows = (
             (
                 code,
-                f"{of['found']['asked']:,} + {of['other']['asked']:,}",
+                " + ".join(f"{of[part]['asked']:,}" for part in ("found", "possible", "other")),
                 f"{of['detected_rate']:.1%}",
                 *(_rate(of[name], "value") for name in ("rate", "precision", "recall")),
             )

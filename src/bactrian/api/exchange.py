@@ -23,7 +23,7 @@ from bactrian.files.plugins import list_plugins
 from bactrian.models.hub_access import explain_hub_errors, get_endpoint, get_token, import_hub
 from bactrian.options import ExportChoices, fill_defaults
 from bactrian.protocol.pack import load_pack
-from bactrian.records.run import BEHAVIOURS
+from bactrian.records.run import BEHAVIOURS, FindingKey, merge_answers
 from bactrian.records.session import ENDING_CODES, Session
 from bactrian.roleplay.endings import GROUP as ENDINGS_GROUP
 from bactrian.store import open_store
@@ -54,9 +54,12 @@ async def export_session_data(
     asked = (CODE_FAILS,) if any(text.rpartition("=")[2] == CODE_FAILS for text in (*only, *drop)) else ()
     custom = merge_installed((*behaviours, *asked))
     filled = fill_defaults(more, ExportChoices)
+    async with open_store(run, read_only=True) as store:
+        answers = merge_answers(await store.confirmations())
     filters = read_filters(
         only,
         drop,
+        answers=answers,
         endings=await list_ending_codes(run) if only or drop else (),
         marks=await _list_marks(run) if drop else {},
         custom=custom,
@@ -71,7 +74,9 @@ async def export_session_data(
         out=out,
         filters=filters,
         split=read_split(list(filled["split"])),
-        findings=partial(find_behaviours, custom=custom) if "findings" in chosen.needs else None,
+        findings=partial(find_behaviours, custom=custom, answers=answers)
+        if "findings" in chosen.needs
+        else None,
         overwrite=overwrite,
         pack=load_pack(filled["prompts"]) if filled["prompts"] else None,
         **{name: filled[name] for name in ("side", "tool", "redact", "thoughts", "plain", "license")},
@@ -119,6 +124,7 @@ def read_filters(
     endings: Collection[str],
     marks: Mapping[str, Collection[str]] | None = None,
     custom: Sequence[OwnBehaviour] = (),
+    answers: Mapping[FindingKey, bool] | None = None,
     min_rounds: int = 0,
     unfinished: bool = False,
     dedup: bool = False,
@@ -127,7 +133,8 @@ def read_filters(
 ) -> Filters:
     """Parse ``ending=CODE``, ``finding=CODE`` and, to drop, ``mark=NAME``.
 
-    A session needs one of the endings to keep, and all of the findings. The codes of ``endings`` and ``custom`` are
+    A session needs one of the endings to keep, and all of the findings that count: not those that readers reject by
+    their ``answers``, and candidates only if they confirm them. The codes of ``endings`` and ``custom`` are
     valid, too; ``marks`` are the ids of sessions by mark. ``runs`` is not a code, but a predicate of ``require``.
 
     Raises:
@@ -144,7 +151,7 @@ def read_filters(
             return lambda session: session.ending is not None and session.ending.code == code
         if kind == "mark":
             return lambda session: session.id in (marks or {})[code]
-        return lambda session: _shows(session, code, custom)
+        return lambda session: _shows(session, code, custom, answers)
 
     kept = [_read_code(text, "--only", ("ending", "finding"), known) for text in only if text != RUNS]
     dropped = {text: _read_code(text, "--drop", ("finding", "ending", "mark"), known) for text in drop}
@@ -169,10 +176,15 @@ async def _read_required(run: Path, more: ExportChoices) -> Mapping[str, Predica
         return (await read_selection(store, options)).tests
 
 
-def _shows(session: Session, code: str, custom: Sequence[OwnBehaviour]) -> bool:
+def _shows(
+    session: Session,
+    code: str,
+    custom: Sequence[OwnBehaviour],
+    answers: Mapping[FindingKey, bool] | None,
+) -> bool:
     built_in = [code] if code in BEHAVIOURS else []
     others = [behaviour for behaviour in custom if behaviour.code == code]
-    return bool(find_behaviours(session, built_in, custom=others))
+    return bool(find_behaviours(session, built_in, custom=others, answers=answers))
 
 
 def _read_code(

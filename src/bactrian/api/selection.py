@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from html import escape
 from importlib.resources import files
@@ -23,7 +23,7 @@ from bactrian.errors import InputError
 from bactrian.files.toml import suggest_name
 from bactrian.options import SelectOptions, Words
 from bactrian.records.events import Ended, Spoke, Started, write_event
-from bactrian.records.run import BEHAVIOURS, Finding, Mark
+from bactrian.records.run import BEHAVIOURS, Finding, FindingKey, Mark, merge_answers
 from bactrian.records.session import ENDING_CODES, UNFINISHED, Session
 from bactrian.records.text import to_json, to_line, to_markdown, to_printable
 from bactrian.store import RunStore
@@ -50,6 +50,9 @@ class Selection:
     behaviours: tuple[str, ...] = ()
     custom: tuple[OwnBehaviour, ...] = ()
     grep: re.Pattern[str] | None = None
+    answers: Mapping[FindingKey, bool] = field(
+        default_factory=dict[FindingKey, bool]
+    )  # of readers, to findings
 
     def match(self, session: Session) -> SelectedSession | None:
         """Return the session with the reasons why it belongs to the selection; None if it does not."""
@@ -62,7 +65,7 @@ class Selection:
         findings: tuple[Finding, ...] = ()
         if self.behaviours:
             custom = [behaviour for behaviour in self.custom if behaviour.code in self.behaviours]
-            every = find_behaviours(session, custom=custom)
+            every = find_behaviours(session, custom=custom, answers=self.answers)
             findings = tuple(finding for finding in every if finding.behaviour in self.behaviours)
             if not findings:
                 return None
@@ -112,6 +115,7 @@ async def read_selection(store: RunStore, options: SelectOptions) -> Selection:
         words["behaviour"],
         custom,
         pattern,
+        merge_answers(await store.confirmations()),
     )
 
 

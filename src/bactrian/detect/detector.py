@@ -109,7 +109,8 @@ OF_NEIGHBOURS = tuple(
     thanks_share leave_share serve_share""".split()
 )
 _NO_SUMMARY = (0.0,) * len(SUMMARIES)
-LIKELY = 0.5  # confidence from which a turn is found
+LIKELY = 0.5  # confidence from which a turn is found, and counts
+POSSIBLE = 0.4  # confidence from which it is a candidate: shown as possible, and counted only if confirmed
 _DOUBTFUL = 0.49
 
 
@@ -222,9 +223,9 @@ class DetectorModel:
 
 
 @cache
-def load_model() -> DetectorModel:
-    """Load the built-in model."""
-    return read_model(resources.files("bactrian.detect").joinpath("weights.json").read_text("utf-8"))
+def load_model(name: str = "weights") -> DetectorModel:
+    """Load a built-in model: ``weights``, or ``long_turns``, which has learned flakes from turns of real models."""
+    return read_model(resources.files("bactrian.detect").joinpath(f"{name}.json").read_text("utf-8"))
 
 
 def read_model(text: str) -> DetectorModel:
@@ -303,7 +304,7 @@ class DetectedConversation:
         """Take the turns, and if they are known their sentences' scores by head and their features."""
         self.model = model
         self.turns = turns
-        self._features = features or Features(turns)
+        self.features = features or Features(turns)
         self._sentences = dict(enumerate(sentences))
         self._turn_columns: dict[int, list[float]] = {}
         self._joined: dict[tuple[int, tuple[int, ...]], list[float]] = {}
@@ -311,7 +312,7 @@ class DetectedConversation:
 
     def describe(self, index: int) -> Mapping[str, float]:
         """Return the features of the turn at ``index``."""
-        return self._features.describe(index)
+        return self.features.describe(index)
 
     def make_row(self, index: int, head: Head) -> list[float]:
         """Return the columns of :meth:`DetectorModel.list_columns` for the turn at ``index``."""

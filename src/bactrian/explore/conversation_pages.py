@@ -21,6 +21,7 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from bactrian.analyze.behaviours import find_behaviours
+from bactrian.analyze.learned import has_instructor
 from bactrian.errors import InputError
 from bactrian.explore.layout import PARTS, show_turns
 from bactrian.explore.library import DataSet, list_kept_files
@@ -72,6 +73,7 @@ async def show_conversation(request: Request) -> Response:
         session=session,
         roles=name_roles(session),
         kind=find_kind(session),
+        has_instructor=has_instructor(session),
         turns=list(show_turns(session, turns, facts.findings, known, facts.prices.get, terms, whole=whole)),
         facts=facts,
         first=first,

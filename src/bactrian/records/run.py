@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from bactrian._version import __version__
-from bactrian.records.session import Kind
+from bactrian.records.session import HUMAN, Kind
 from bactrian.records.turn import Usage
 
 # What a voter says of the two texts as they were shown.
@@ -195,6 +195,9 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
 LONGEST_QUOTE = 200  # Maximum number of characters of a turn that a finding quotes.
 
 
+FindingKey = tuple[str, int, Behaviour]  # Session, turn and behaviour of a finding
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A behaviour that one turn of a session shows."""
@@ -202,15 +205,20 @@ class Finding:
     session: str
     turn: int  # 1-based number of the turn.
     behaviour: Behaviour
-    # Confidence of the detector, from 0 to 1. From 0.5 on, the turn more likely shows the behaviour than not.
+    # Confidence of the detector, from 0 to 1. From 0.5 on, the finding counts; below, it is a candidate.
     confidence: float
     quote: str  # The words that show it; empty if no words do, as in an empty turn.
     reason: str = ""  # Why the detector found it, in words; empty if its definition says all.
 
+    @property
+    def key(self) -> FindingKey:
+        """What a finding shares with the answers about it."""
+        return self.session, self.turn, self.behaviour
+
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """A judge's answer to whether a turn shows a behaviour."""
+    """The answer of a judge, or of a person (``human``), to whether a turn shows a behaviour."""
 
     session: str
     turn: int
@@ -221,3 +229,20 @@ class Confirmation:
     usage: Usage
     seconds: float
     model: str  # The model as the endpoint named it.
+
+    @property
+    def key(self) -> FindingKey:
+        """What a finding shares with the answers about it."""
+        return self.session, self.turn, self.behaviour
+
+
+def merge_answers(answers: Iterable[Confirmation]) -> dict[FindingKey, bool]:
+    """Return what readers say of findings, given in the order of time.
+
+    A person's word counts more than a judge's, a later one more than an earlier one.
+    """
+    merged: dict[FindingKey, bool] = {}
+    for answer in sorted(answers, key=lambda answer: answer.judge == HUMAN):
+        if answer.holds is not None:
+            merged[answer.key] = answer.holds
+    return merged

@@ -195,31 +195,35 @@ class Prevalence:
     recall: IntervalEstimate  # share of the items that show it which were found
 
 
-def estimate_prevalence(hits: Stratum, other: Stratum, *, draws: int = _DRAWS) -> Prevalence:
-    """Estimate the rate in all items, and the precision and recall of the detector.
+def estimate_prevalence(hits: Stratum, *others: Stratum, draws: int = _DRAWS) -> Prevalence:
+    """Estimate the rate in all items, and the precision and recall of the detector, from samples of all parts.
 
     Intervals are 95 %: the share of each part is drawn from its posterior under Jeffreys' prior, so that an interval is
     right, too, if no checked item shows it. A part that was checked completely has no uncertainty. With more ``draws``
     the ends of the intervals are more exact.
     """
     draw = Random(_SEED)  # noqa: S311
-    drawn = [_combine(hits, other, _draw_rate(draw, hits), _draw_rate(draw, other)) for _ in range(draws)]
-    values = _combine(hits, other, hits.rate, other.rate)
+    parts = (hits, *others)
+    drawn = [_combine(parts, [_draw_rate(draw, part) for part in parts]) for _ in range(draws)]
+    values = _combine(parts, [part.rate for part in parts])
     estimates: list[IntervalEstimate] = []
     for value, column in zip(values, zip(*drawn, strict=True), strict=True):
         ordered = sorted(column)
         estimates.append(IntervalEstimate(value, ordered[draws // 40], ordered[-1 - draws // 40]))
-    if not other.held:  # no missed item was seen, so there may be none: draws of a posterior never reach that
+    if not any(
+        part.held for part in others
+    ):  # no missed item was seen, so there may be none: draws of a posterior never reach that
         estimates[-1] = replace(estimates[-1], high=1.0)
     return Prevalence(*estimates)
 
 
-def _combine(hits: Stratum, other: Stratum, hit_rate: float, other_rate: float) -> tuple[float, float, float]:
-    """Return rate, precision and recall."""
-    right, missed = hits.items * hit_rate, other.items * other_rate
+def _combine(parts: Sequence[Stratum], rates: Sequence[float]) -> tuple[float, float, float]:
+    """Return rate, precision and recall; the first part is what was found."""
+    right, *rest = (part.items * rate for part, rate in zip(parts, rates, strict=True))
+    missed = sum(rest)
     return (
-        (right + missed) / max(1, hits.items + other.items),
-        hit_rate,
+        (right + missed) / max(1, sum(part.items for part in parts)),
+        rates[0],
         right / (right + missed) if right + missed else 0.0,
     )
 

@@ -402,9 +402,9 @@ class RunStore:
         """Store a judge's answer about a finding."""
         await self._write(CONFIRMATIONS.insert, CONFIRMATIONS.write(confirmation))
 
-    async def confirmations(self, judge: str) -> list[Confirmation]:
-        """Return all answers of the judge with this name."""
-        return await self._list(CONFIRMATIONS, 'WHERE judge = ? ORDER BY "row"', judge)
+    async def confirmations(self, judge: str | None = None) -> list[Confirmation]:
+        """Return all answers of the judge with this name, or of all readers, in the order of time."""
+        return await self._list(CONFIRMATIONS, 'WHERE ?1 IS NULL OR judge = ?1 ORDER BY "row"', judge)
 
     async def add_mark(self, mark: Mark) -> None:
         """Store a mark of a session that is stored, or replace the note of the same mark."""

@@ -15,14 +15,13 @@ from rich.status import Status
 
 from bactrian.amounts import write_dollars
 from bactrian.analyze.aggregate import Aggregate
-from bactrian.analyze.behaviours import OwnBehaviour
+from bactrian.analyze.behaviours import LIKELY, OwnBehaviour
 from bactrian.analyze.code_runs import CODE_FAILS
 from bactrian.analyze.judge import (
     ANSWER_TOKENS,
     QUESTION_TOKENS,
     SAMPLING,
     TURNS_SHOWN,
-    Key,
     confirm_findings,
     correct_rates,
     list_judged,
@@ -68,7 +67,7 @@ from bactrian.options import (
     TokenPrice,
 )
 from bactrian.recipes.parameters import read_parameters
-from bactrian.records.run import Confirmation, Finding
+from bactrian.records.run import Confirmation, Finding, FindingKey, merge_answers
 from bactrian.records.text import to_printable, write_count
 from bactrian.records.turn import Usage
 from bactrian.sandbox.programs import choose_tier
@@ -161,12 +160,16 @@ def analyze(
             keep = kept.extend if judging.judge else file and partial(_write_findings, file)
             parts = [(run_file, await _measure(run_file, keep, installed, quiet=quiet))]
             parts += [(run, await _measure(run, None, installed, quiet=quiet)) for run in runs[1:]]
-            report = await read_report(parts, prices, installed, conversations=page is not None)
+            judged = None
             if judge is not None:
                 judged, answers = await _judge(run_file, kept, parts[0][1], judging, judge, parameters)
-                report = add_judgements(report, judged)
+                async with open_store(run_file, read_only=True) as store:
+                    parts[0][1].settle(merge_answers(await store.confirmations()))
                 if file is not None:
                     _write_findings(file, kept, answers)
+            report = await read_report(parts, prices, installed, conversations=page is not None)
+            if judged is not None:
+                report = add_judgements(report, judged)
             if page_file is not None:
                 write_report_file(page_file, report.render_page(), report.data)
         if json:
@@ -209,11 +212,11 @@ async def _measure(
 
 
 def _write_findings(
-    file: TextIO, findings: Sequence[Finding], answers: Mapping[Key, Confirmation] | None = None
+    file: TextIO, findings: Sequence[Finding], answers: Mapping[FindingKey, Confirmation] | None = None
 ) -> None:
     """Write findings as JSON lines, with the judge's answers if there is a judge."""
     for finding in findings:
-        line = asdict(finding)
+        line = {**asdict(finding), "possible": finding.confidence < LIKELY}
         if answers is not None:
             answer = answers.get((finding.session, finding.turn, finding.behaviour))
             line["confirmed"] = answer and answer.holds
@@ -227,7 +230,7 @@ async def _judge(
     flags: JudgeFlags,
     access: tuple[ModelOptions, Price | None],
     parameters: SamplingSpec,
-) -> tuple[dict[str, Any], dict[Key, Confirmation]]:
+) -> tuple[dict[str, Any], dict[FindingKey, Confirmation]]:
     """Ask the judge about findings that it has not answered before. Return its decisions, and all its answers.
 
     Raises:
