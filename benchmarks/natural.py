@@ -50,8 +50,15 @@ CANDIDATE, NEVER = -2.8, 99.0
 Findings = Mapping[str, Mapping[tuple[int, str], float]]
 """Confidence of the findings by turn and behaviour, by conversation."""
 
-_CODES = {"English": "en", "Chinese": "zh", "Russian": "ru", "German": "de", "French": "fr", "Japanese": "ja"}
-_CODES |= {"Korean": "ko"}
+_CODES = {
+    "English": "en",
+    "Chinese": "zh",
+    "Russian": "ru",
+    "German": "de",
+    "French": "fr",
+    "Japanese": "ja",
+    "Korean": "ko",
+}
 _LEAST = 200
 """Turns of a source that is a part of its own in cross-validation; smaller ones are left out together."""
 
@@ -80,7 +87,7 @@ def read_natural(folder: Path) -> tuple[list[LabelledConversation], dict[str, Se
             row["source"] if sizes[row["source"]] >= _LEAST or "Chat" in row["source"] else "smaller sources"
         )
         conversations.append(_label(session, row, group, list(_list_labels(row))))
-    ordinary = dict.fromkeys(BEHAVIOURS, False)
+    ordinary: dict[str, bool] = dict.fromkeys(BEHAVIOURS, False)
     for row in read_rows(folder, "pairs"):
         said = [
             {"speaker": "user", "text": row["instruction"]},
@@ -114,7 +121,7 @@ def _label(
     session: Session, row: Mapping[str, Any], group: str, labels: list[dict[str, bool]]
 ) -> LabelledConversation:
     texts = tuple((turn.speaker == "user", str(turn.text)) for turn in session.turns)
-    language = _CODES.get(row["language"], row["language"])
+    language = _CODES.get(row["language"], str(row["language"]))
     return LabelledConversation(session.id, group, language, texts, tuple(labels))
 
 

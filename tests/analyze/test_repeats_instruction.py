@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bactrian.analyze.behaviours import find_behaviours
+from bactrian.detect.detector import POSSIBLE
 from benchmarks.labelled import conversation
 
 EXAMPLES = {
@@ -58,9 +59,8 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize(("asked", "answer"), EXAMPLES.values(), ids=EXAMPLES)
 def test_an_answer_that_only_says_the_instruction_again_is_found(asked: str, answer: str) -> None:
-    found = find_behaviours(
-        conversation(f"Instruction: {asked}\nInput: None", answer), ["repeats_instruction"]
-    )
+    said = conversation(f"Instruction: {asked}\nInput: None", answer)
+    found = find_behaviours(said, ["repeats_instruction"], least=POSSIBLE)
     assert [finding.turn for finding in found] == [2]
 
 
