@@ -102,7 +102,7 @@ class SessionReading:
     @cached_property
     def least_flip(self) -> float:
         """Confidence from which role flips count: a customer's manners look like one, few models keep to theirs."""
-        if follows_protocol(self.session):
+        if has_markers(self.session):
             return LIKELY
         return _FLIP_OF_IMPORTED if self.session.provenance.is_imported else _FLIP_WITHOUT_MARKERS
 
@@ -149,7 +149,7 @@ def has_instructor(session: Session) -> bool:
     turns = session.turns
     if find_kind(session) == "talk":
         return False
-    if ("user" in session.provenance.models and not session.provenance.is_imported) or follows_protocol(
+    if ("user" in session.provenance.models and not session.provenance.is_imported) or has_markers(
         session
     ):
         return True
@@ -161,7 +161,7 @@ def has_instructor(session: Session) -> bool:
     return bool(_ASKS.search(session.user.name) or _SERVES.search(session.assistant.name))
 
 
-def follows_protocol(session: Session) -> bool:
+def has_markers(session: Session) -> bool:
     """Return True if the turns of a conversation have the markers of the protocol."""
     marked = [isinstance(turn.said, Instruction | Solution) for turn in session.turns]
     return any(marked[:_OPENING_TURNS]) or sum(marked) > _MARKED * len(marked)
