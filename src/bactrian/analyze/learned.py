@@ -149,9 +149,7 @@ def has_instructor(session: Session) -> bool:
     turns = session.turns
     if find_kind(session) == "talk":
         return False
-    if ("user" in session.provenance.models and not session.provenance.is_imported) or has_markers(
-        session
-    ):
+    if ("user" in session.provenance.models and not session.provenance.is_imported) or has_markers(session):
         return True
     names = {session.user.name, session.assistant.name, *(turn.role for turn in turns)}
     if any(map(_PEERS.search, names)) or any(_AGREED in turn.text for turn in turns):
