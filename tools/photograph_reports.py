@@ -100,8 +100,10 @@ def make_run(
             said = sum(message["role"] == "assistant" for message in messages)
             return lines[min(said, len(lines) - 1)]
 
+        reply.__name__ = f"scripted-{agent}"  # the name of the model in reports
         return reply
 
+    specify.__name__ = "scripted-task"
     recipe = bt.recipe("ai-society", assistant_role=ASSISTANTS, user_role=USERS, task=list(tasks))
     models = {"task": specify, "user": speak("user"), "assistant": speak("assistant")}
     return bt.generate(
