@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -163,3 +164,10 @@ def test_the_winner_is_named_only_if_the_interval_leaves_out_one_half(
     told = write_winner(compare(make_tasks(outcomes)), "mini", "large")
     assert told.startswith(begin)
     assert told.endswith(end)
+
+
+def test_a_hundred_copies_of_a_task_are_one_observation() -> None:
+    copies = [replace(task, cluster="the same") for task in make_tasks("w" * 100)]
+    report = compare(copies)
+    assert (report["p_value"], report["independent"], report["smallest_difference"]) == (1.0, 1, None)
+    assert report["shares"]["win_rate"]["low"] is None

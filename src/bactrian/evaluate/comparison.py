@@ -20,7 +20,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.comparison_jobs import TITLES
-from bactrian.evaluate.verdicts import JudgedTask, Outcome, is_answered, read_judged_tasks, read_solutions
+from bactrian.evaluate.verdicts import (
+    JudgedTask,
+    Outcome,
+    is_answered,
+    is_cut,
+    join_pair,
+    read_judged_tasks,
+    read_solutions,
+)
 from bactrian.files.atomic import write_atomically
 from bactrian.files.report_file import check_own_report, write_report_file
 from bactrian.records.text import to_line
@@ -115,9 +123,13 @@ def compare_pair(pair: Pair, judge: str, tasks: Sequence[JudgedTask]) -> Json:
         signs = Counter(task.find_sign(swapped=swapped) for task in tasks)
         orders[name] = {"draw": signs[0], "loss": signs[-1], "win": signs[1], "unreadable": signs[None]}
     estimates = {name: ratio.to_json() for name, ratio in ratios.items()}
-    read, unread = len(tasks) - outcomes["unreadable"], outcomes["unreadable"]
+    unread = outcomes["unreadable"]
     worth = sum(_WORTH[task.outcome] for task in tasks if task.outcome)
-    decided = [sum(values) for values in zip(*(row[-1] for row in rows), strict=True)] or [0.0, 0.0]
+    # Tasks that depend on each other have one vote.
+    known = [[_WORTH[task.outcome] - 0.5 for task in of if task.outcome] for of in groups.values()]
+    wins, losses, draws = _count_signs(sum(of) for of in known if of)
+    read = wins + losses + draws
+    longer, shorter, _ = _count_signs(2 * top - bottom for top, bottom in (row[-1] for row in rows))
     return {
         "pair": list(pair),
         "judge": judge,
@@ -132,20 +144,21 @@ def compare_pair(pair: Pair, judge: str, tasks: Sequence[JudgedTask]) -> Json:
         "draws": {"good": good, "middling": len(levels) - good - bad, "bad": bad},
         "lengths": [fmean([task.lengths[side] for task in tasks]) if tasks else 0.0 for side in (0, 1)],
         "longer_wins": estimates["longer_wins"],
-        "prefers_longer": _prefers_longer(*decided),
+        # More often than chance would let it, also where there are too few tasks for an interval
+        "prefers_longer": longer > shorter
+        and compute_sign_test(longer, shorter) < (0.05 if shorter else 0.15),
         "length_controlled": length_controlled.to_json(),
         "cut": sum(task.cut for task in tasks),
-        "p_value": compute_sign_test(outcomes["win"], outcomes["loss"]),
-        "smallest_difference": find_smallest_difference(
-            read, (outcomes["win"] + outcomes["loss"]) / max(1, read)
-        ),
+        "p_value": compute_sign_test(wins, losses),
+        "independent": read,
+        "smallest_difference": find_smallest_difference(read, (wins + losses) / max(1, read)),
     }
 
 
-def _prefers_longer(wins: float, decided: float) -> bool:
-    """Return True if the longer solution wins more often than chance would let it."""
-    losses = decided - wins
-    return wins > losses and compute_sign_test(round(wins), round(losses)) < (0.15 if not losses else 0.05)
+def _count_signs(balances: Iterable[float]) -> tuple[int, int, int]:
+    """Return how many are above, below and at zero."""
+    signs = Counter((balance > 0) - (balance < 0) for balance in balances)
+    return signs[1], signs[-1], signs[0]
 
 
 _RATIOS = (*OUTCOMES, "win_rate", "first_seat", "consistent", "flips", "ties", "repeated", "longer_wins")
@@ -297,7 +310,7 @@ async def describe_solutions(solutions: Path) -> Json:
     done = [session for session in sessions if is_answered(session)]
     cut = dict.fromkeys(models, 0)
     for turn in (turn for session in done for turn in session.turns):
-        cut[turn.speaker] += turn.finish == "length"
+        cut[turn.speaker] += is_cut(turn)
     wanted = {session.values["task"] for session in done}
     origins = {
         way: await _read_origin(Path(spec[key]), wanted)
@@ -317,7 +330,12 @@ async def describe_solutions(solutions: Path) -> Json:
         "titles": {way: titles.get(way, way) for way in ways},
         "questions": spec.get("question_set", ""),
         "truncated": cut,
-        "cut_tasks": sum(any(turn.finish == "length" for turn in session.turns) for session in done),
+        "cut_tasks": {
+            join_pair(*pair): sum(
+                any(is_cut(turn) and turn.speaker in pair for turn in of.turns) for of in done
+            )
+            for pair in itertools.combinations(ways, 2)
+        },
     }
 
 
@@ -462,7 +480,8 @@ def _list_relatives(state: Json, judge: str) -> Iterator[str]:
 
 def _list_leanings(state: Json, comparison: Json) -> Iterator[str]:
     judge = comparison["judge"]
-    left = state["solved"] - sum(comparison["counts"].values()) - state["cut_tasks"]
+    cut = state["cut_tasks"].get(join_pair(*comparison["pair"]), 0)
+    left = state["solved"] - sum(comparison["counts"].values()) - cut
     if left > 0:
         yield f"{left} tasks have no complete judgement by {judge} and are left out."
     if comparison["unreadable"]:

@@ -16,6 +16,7 @@ from bactrian.evaluate.verdicts import (
     SMALL_LONGEST,
     ScoreRequest,
     Style,
+    is_cut,
     join_pair,
     read_scores,
     read_solutions,
@@ -424,8 +425,8 @@ class VerdictPlayer(QuestionPlayer):
         session = await begin_session(session, store)
         system = render_prompt("compare_system")
         steps: list[Step] = []
-        is_cut = any(turn.finish == "length" for turn in solved.turns if turn.speaker in pair)
-        for number in range(2 * self._spec.repeats if is_cut == bool(self._spec.cut) else 0):
+        has_cut = any(is_cut(turn) for turn in solved.turns if turn.speaker in pair)
+        for number in range(2 * self._spec.repeats if has_cut == bool(self._spec.cut) else 0):
             question = self._request.write(solved.task.text, *(shown if number % 2 == 0 else shown[::-1]))
             again = self._request.write_again()
             steps.append(Step(JUDGE, models[JUDGE], system, question, form, number, _has_scores, again))

@@ -18,6 +18,7 @@ from bactrian.models.open import find_traits
 from bactrian.protocol.fences import strip_markers
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.session import Session
+from bactrian.records.turn import Turn
 from bactrian.store import open_store
 
 # `general` scores helpfulness, relevance, accuracy and detail; `math` solves the problem first.
@@ -254,6 +255,11 @@ async def read_judged_tasks(
         cut = sum(length > SMALL_LONGEST for length in lengths) if small else 0
         tasks.setdefault(pair, []).append(JudgedTask(source.id, cluster, tuple(judgements), lengths, cut))
     return tasks
+
+
+def is_cut(turn: Turn) -> bool:
+    """Return True if a solution ended at the longest length of a reply."""
+    return turn.finish == "length"
 
 
 def is_answered(session: Session) -> bool:

@@ -137,10 +137,10 @@ def _describe(pair: Mapping[str, Any], first: str, second: str) -> Iterable[str]
         f"draws: {draws['good']} with both good, {draws['bad']} with both bad, {draws['middling']} between; "
         f"{pair['unreadable']} of {pair['replies']} replies cannot be read"
     )
-    read = sum(pair["counts"][name] for name in _COLUMNS)
     smallest = pair["smallest_difference"]
     found = f"differences of {100 * smallest:.0f} points and more" if smallest else "no difference"
-    yield f"sign test p = {pair['p_value']:.3g}; {write_count(read, 'task')} can show {found} (power 0.8)"
+    tasks = write_count(pair["independent"], "task")
+    yield f"sign test p = {pair['p_value']:.3g}; {tasks} can show {found} (power 0.8)"
 
 
 def _join(*rates: tuple[str, Mapping[str, Any]]) -> Iterable[str]:
