@@ -19,9 +19,9 @@ FIGURES = ("cpu_ms_per_call", "calls_per_second", "kb_per_conversation", "peak_m
 
 
 @contextmanager
-def server(latency: float) -> Generator[int]:
+def server(latency: float, **gate: float) -> Generator[int]:
     """A server in a process of its own. Gives its port."""
-    command = [sys.executable, "-m", "benchmarks.server", "0", str(latency)]
+    command = [sys.executable, "-m", "benchmarks.server", "0", str(latency), json.dumps(gate)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

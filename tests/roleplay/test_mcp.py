@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,8 @@ from bactrian.models.scripted import Scripted
 from bactrian.protocol.markers import DONE
 from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.events import Ended, Returned
-from bactrian.records.turn import ToolResult
+from bactrian.records.text import Text
+from bactrian.records.turn import Invocation, ToolCall, ToolResult, Usage
 from bactrian.roleplay.loop import play_session
 from bactrian.roleplay.role_play import build_role_play
 from bactrian.roleplay.setup import new_session
@@ -97,3 +99,46 @@ async def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="two tools named 'price'"):
         async with open_tools({"assistant": ToolsSpec(python=tuple(map(str, files)))}):
             pass
+
+
+HOSTILE = Path(__file__).parents[1] / "helpers" / "hostile_mcp_server.py"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    "way", ["endless list", "same cursor", "huge schema", "deep schema", "no tools", "silent"]
+)
+async def test_a_server_whose_list_of_tools_is_none_is_refused(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bactrian.roleplay.tool_sources._CONNECT", 5.0)
+    async with asyncio.timeout(20):
+        with pytest.raises(InputError, match="cannot be used"):
+            async with open_server(f"{sys.executable} {HOSTILE} '{way}'") as tools:
+                assert way == "deep schema"
+                assert len(tools) == 1
+                raise InputError("deep schemas are passed on, and it cannot be used to harm anybody")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    "way",
+    [
+        "asks the client",
+        "flood",
+        "changes its list",
+        "no JSON",
+        "dies",
+        "never answers",
+        "long answer",
+        "wrong ids",
+    ],
+)
+async def test_what_a_server_does_in_a_call_reaches_the_model_as_a_result_and_nobody_else(way: str) -> None:
+    spec = ToolsSpec(mcp=(f"{sys.executable} {HOSTILE} '{way}'",), seconds=4.0)
+    async with asyncio.timeout(30), open_tools({"assistant": spec}) as tools:
+        wanted = Invocation("a", "price", "{}")
+        call = ToolCall(1, 1, 1, "assistant", wanted, Text(""), Usage(), 0.0, "m")
+        result = await tools["assistant"].call(call)
+    assert result.problem == {"dies": "failed", "never answers": "timeout"}.get(way), result
+    assert len(result.text) < 20_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from functools import lru_cache
 from importlib.metadata import EntryPoints, distributions
 from pathlib import Path
@@ -31,7 +32,7 @@ def load_plugin(group: str, name: str) -> object:
     """Load the object that a package registers as ``name`` in ``group``.
 
     Raises:
-        InputError: no package registers it, or it cannot be loaded.
+        InputError: no package registers it, two packages do, or it cannot be loaded.
     """
     plugins = find_plugins(group)
     if name not in plugins.names:
@@ -40,9 +41,16 @@ def load_plugin(group: str, name: str) -> object:
             where=name,
             next="Install the package that registers it into the same environment.",
         )
+    if len(plugins.select(name=name)) > 1:
+        raise InputError(
+            f"Two installed packages register {name!r} under {group!r}.",
+            where=name,
+            next="Remove one of them.",
+        )
     try:
-        return plugins[name].load()
-    except Exception as error:
+        with redirect_stdout(sys.stderr):  # Standard output is for data.
+            return plugins[name].load()
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"{plugins[name].value!r}, which a package registers as {name!r} under {group!r}, cannot be loaded: "
             f"{type(error).__name__}: {error}.",

@@ -62,7 +62,7 @@ def open_plugin(name: str, opener: Callable[[str, ModelOptions], Model], options
         return _PluginAtEndpoint(model) if isinstance(model, RemoteModel) else PluginModel(model)
     except BactrianError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"The package that opens this model failed: {type(error).__name__}: {error}",
             where=name,
@@ -83,7 +83,7 @@ class PluginModel(Wrapper):
             reply = cast("object", await self._model.reply(request))
         except BactrianError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ModelError(
                 f"The model failed: {type(error).__name__}: {error}",
                 where=self.name,

@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, chdir, nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from hashlib import sha256
 from importlib.machinery import SourceFileLoader
@@ -381,6 +381,10 @@ _CONNECT = 60.0
 """Seconds until a server must have listed its tools; npx or uvx may have to download it first."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
+# Every request carries the tools of its agent.
+_MOST_TOOLS = 500
+_LARGEST_TOOL = 1 << 16
+"""Bytes of a tool's JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,7 +452,7 @@ class _Unusable(Exception):
 
 async def _keep(words: Sequence[str], ready: asyncio.Future[list[ServerTool]], over: asyncio.Event) -> None:
     """Run a server until ``over`` is set; ``ready`` receives its tools or the error."""
-    from mcp import Client, MCPError, StdioServerParameters, stdio_client
+    from mcp import Client, StdioServerParameters, stdio_client
 
     program, *arguments = words
     process = StdioServerParameters(command=program, args=arguments)
@@ -462,7 +466,7 @@ async def _keep(words: Sequence[str], ready: asyncio.Future[list[ServerTool]], o
             if not ready.done():
                 ready.set_result(tools)
             await over.wait()
-    except (OSError, MCPError, ExceptionGroup) as error:
+    except Exception as error:  # noqa: BLE001 (the library lets through whatever a server's messages cause)
         if not ready.done():  # Later, each call reports the error itself.
             slow = isinstance(error, TimeoutError)
             ready.set_exception(_Unusable("it took too long" if slow else _reason(error)))
@@ -476,7 +480,11 @@ async def _listed(client: Client) -> list[ServerTool]:
         for tool in page.tools:
             name = _NO_NAME.sub("_", tool.name)[:_LONGEST_NAME]
             declared = Tool(name, tool.description or tool.title or tool.name, tool.input_schema)
+            if len(to_json(asdict(declared))) > _LARGEST_TOOL:
+                raise ValueError(f"the description of its tool {name} has more than {_LARGEST_TOOL:,} bytes")
             listed.append(ServerTool(declared, client, tool.name))
+        if len(listed) > _MOST_TOOLS or cursor == page.next_cursor is not None:
+            raise ValueError(f"its list of tools has no end, or more than {_MOST_TOOLS}")
         cursor = page.next_cursor
         if cursor is None:
             return listed

@@ -1,0 +1,52 @@
+"""Installed packages whose entry point does what it should not, when it is loaded."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bactrian.errors import InputError
+from bactrian.files.plugins import load_plugin
+from bactrian.models.open import ModelOptions, open_model
+from tests.helpers.packages import install
+
+GROUP = "bactrian.models"
+CODES = {
+    "raises": "raise KeyError('no')",
+    "exits": "raise SystemExit(0)",
+    "lacks": "pass",
+    "broken": "def (",
+    "number": "begin = 7",
+    "returns": "def begin(model, options):\n    return 7",
+    "leaves": "def begin(model, options):\n    raise SystemExit(0)",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_a_model_of_a_package_that_cannot_be_used_is_wrong_usage(folder: Path, name: str) -> None:
+    install(folder, f"acme_{name}", CODES[name], GROUP, f"acme{name} = acme_{name}:begin")
+    with pytest.raises(InputError, match=f"acme{name}"):
+        open_model(f"acme{name}:m", ModelOptions())
+
+
+def test_one_name_of_two_packages_is_refused(folder: Path) -> None:
+    for number in (1, 2):
+        install(folder, f"acme_double{number}", "begin = print", GROUP, f"double = acme_double{number}:begin")
+    with pytest.raises(InputError, match="Two installed packages register 'double'"):
+        load_plugin(GROUP, "double")
+
+
+def test_what_a_package_prints_when_it_is_loaded_is_no_data(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(folder, "acme_loud", "print('loaded')\nbegin = print", GROUP, "loud = acme_loud:begin")
+    load_plugin(GROUP, "loud")
+    assert capsys.readouterr() == ("", "loaded\n")
