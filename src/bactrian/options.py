@@ -617,7 +617,7 @@ class ComparisonOptions(SpendingOptions, total=False):
     ]
     by_roles: Annotated[
         bool,
-        Option("--by-roles", "Intervals by resampling pairs of roles instead of tasks.", default=False),
+        Option("--by-roles", "Intervals over pairs of roles instead of tasks.", default=False),
     ]
 
 

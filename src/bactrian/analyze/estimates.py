@@ -31,6 +31,18 @@ VALUES: dict[str, Callable[[SessionSummary], float]] = {
 }
 
 
+def are_independent(sessions: int, roles: int, tasks: int) -> bool:
+    """Return whether so many sessions have clusters of one session each.
+
+    Args:
+        sessions: Number of sessions.
+        roles: Number of different pairs of roles among them.
+        tasks: Number of different tasks, as they were before a specifier changed them.
+    """
+    # With one pair of roles for all, the conclusion is about that pair.
+    return not (1 < roles < sessions or 1 < tasks < sessions)
+
+
 def label_clusters(roles: Sequence[Hashable], tasks: Sequence[Hashable]) -> tuple[str, Sequence[Hashable]]:
     """Return what the independent observations are called, and to which of them each session belongs.
 
@@ -39,8 +51,7 @@ def label_clusters(roles: Sequence[Hashable], tasks: Sequence[Hashable]) -> tupl
         tasks: Its task, as it was before a specifier changed it.
     """
     for name, labels in (("role pair", roles), ("task", tasks)):
-        # With one pair of roles for all, the conclusion is about that pair.
-        if 1 < len(set(labels)) < len(labels):
+        if not are_independent(len(labels), len(set(labels)), 0):
             return name, labels
     return "conversation", range(len(roles))
 

@@ -374,7 +374,7 @@ _RATIOS = {
 def compare_reports(before: Aggregate, after: Aggregate) -> Json:
     """Return the differences between two runs, each with its 95 % interval.
 
-    Intervals are Newcombe's for shares of sessions, and bootstrapped over sessions for numbers of turns or tokens. If
+    Each interval is made of those of both runs (Zou and Donner 2008). If
     an interval contains 0, the difference may be due to chance. ``paired`` compares the sessions on the same jobs.
     """
     codes = tuple(dict.fromkeys((*before.behaviours, *after.behaviours)))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bactrian.analyze.estimates import are_independent
 from bactrian.records.session import UNFINISHED
 from bactrian.records.turn import Usage
 from bactrian.runs.spending import Prices, Spending, add_up, read_pricing
@@ -95,4 +96,5 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
 async def count_endings(store: RunStore) -> dict[str, Proportion]:
     """Count sessions by the code of their ending, the most frequent first; ``unfinished`` for those without one."""
     counts = Counter([session.ending or UNFINISHED async for session in store.progress()])
-    return {code: Proportion(count, counts.total()) for code, count in counts.most_common()}
+    independent = are_independent(*await store.count_distinct())
+    return {code: Proportion(count, counts.total(), independent) for code, count in counts.most_common()}

@@ -229,11 +229,16 @@ def compare_filters(request: Request) -> Response:
         reading = dict.fromkeys(filter(None, told))
         # A conversation that was not searched yet does not tell whether it shows a behaviour.
         searched = [listing.count(searched=True) for listing in both]
+        independent = [listing.are_independent() for listing in both]
         for name, title in _SECTIONS:
             first, second = searched if name == "behaviour" else totals
             before, after = (Counter(dict(listing.count_values(name))) for listing in both)
             rates = [
-                (code, make_share(before[code], first), make_share(after[code], second))
+                (
+                    code,
+                    make_share(before[code], first, independent=independent[0]),
+                    make_share(after[code], second, independent=independent[1]),
+                )
                 for code, _ in (before + after).most_common()
             ]
             sections += [(title, rates)] if rates else []

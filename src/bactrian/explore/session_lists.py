@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
+from bactrian.analyze.estimates import are_independent
 from bactrian.errors import InputError
 from bactrian.explore.library_index import WITHIN, read_index, read_polygon
 from bactrian.explore.search_words import read_search, write_match
@@ -208,9 +209,9 @@ def select_rows(list_filter: ListFilter, *more: str) -> tuple[str, list[Any]]:
     return f"{source}{' WHERE ' if where else ''}{' AND '.join(where)}", values
 
 
-def make_share(count: int, total: int) -> Proportion:
+def make_share(count: int, total: int, *, independent: bool) -> Proportion:
     """Return the share of ``count`` in a total that was counted before, and may have grown since."""
-    return Proportion(count, max(count, total))
+    return Proportion(count, max(count, total), independent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +391,15 @@ class Listing:
         """Count all of them, however many; only those that were searched for behaviours if asked."""
         source, values = select_rows(self.filter, *(("facts.seen_turns >= 0",) if searched else ()))
         return self._query(f"SELECT count(*) {source}", values)[0][0]
+
+    def are_independent(self) -> bool:
+        """Return whether no two of them share a pair of roles or a task."""
+        source, values = select_rows(self.filter)
+        pairs, tasks = (
+            "count(DISTINCT facts.assistant || char(0) || facts.user)",
+            "count(DISTINCT facts.task)",
+        )
+        return are_independent(*self._query(f"SELECT count(*), {pairs}, {tasks} {source}", values)[0])
 
     def count_stages(self) -> IndexStages:
         """Count the conversations of the data sets by how far the index is with them."""

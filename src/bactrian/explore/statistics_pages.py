@@ -61,13 +61,13 @@ def show_statistics(request: Request) -> Response:
     listing = read_listing(request)
     total, searched = listing.count(), listing.count(searched=True)
     by = request.query_params.get("by", COOPERATION)
-    everything = replace(listing, filter=ListFilter())
+    everything, independent = replace(listing, filter=ListFilter()), listing.are_independent()
     sections = [
         (name, title, bars)
         for name, title in _SECTIONS
-        if (bars := list(_list_bars(listing, name, searched if name == "behaviour" else total)))
+        if (bars := list(_list_bars(listing, name, searched if name == "behaviour" else total, independent)))
     ]
-    sections.insert(2, ("turns", "Messages", list(_list_lengths(listing, total))))
+    sections.insert(2, ("turns", "Messages", list(_list_lengths(listing, total, independent))))
     return render_page(
         request,
         "statistics.html",
@@ -75,6 +75,7 @@ def show_statistics(request: Request) -> Response:
         total=total,
         reading=listing.count_stages().describe(listing.filter, behaviours=True),
         sections=sections,
+        independent=independent,
         by=by,
         measures=[COOPERATION, *sorted(code for code, _ in everything.count_values("behaviour"))],
         map=_build_map(listing, by),
@@ -88,7 +89,7 @@ def report_statistics(request: Request) -> Response:
     return JSONResponse({"conversations": listing.count(), **counts})
 
 
-def _list_bars(listing: Listing, name: str, total: int) -> Iterator[StatisticsBar]:
+def _list_bars(listing: Listing, name: str, total: int, independent: bool) -> Iterator[StatisticsBar]:
     """Yield a label, its share, and the query of the list behind it, for each value."""
     limit = _ROLES_SHOWN if name in ("assistant", "user") else 40
     for value, count in listing.count_values(name, limit):
@@ -98,10 +99,14 @@ def _list_bars(listing: Listing, name: str, total: int) -> Iterator[StatisticsBa
         elif name == "ending":
             changed = (value,)
         label = value.replace("_", " ") if name in ("ending", "behaviour") else value
-        yield label, make_share(count, total), listing.filter.write(**{name: changed})
+        yield (
+            label,
+            make_share(count, total, independent=independent),
+            listing.filter.write(**{name: changed}),
+        )
 
 
-def _list_lengths(listing: Listing, total: int) -> Iterator[StatisticsBar]:
+def _list_lengths(listing: Listing, total: int, independent: bool) -> Iterator[StatisticsBar]:
     counts: Counter[tuple[int, int | None]] = Counter()
     for turns, count in listing.count_values("turns", 100_000):
         number = int(turns)
@@ -110,7 +115,7 @@ def _list_lengths(listing: Listing, total: int) -> Iterator[StatisticsBar]:
         if count := counts[first, last]:
             query = listing.filter.write(least=first, most=last)
             label = str(first) if first == last else f"{first} to {last}" if last else f"{first} or more"
-            yield label, make_share(count, total), query
+            yield label, make_share(count, total, independent=independent), query
 
 
 def _build_map(listing: Listing, by: str) -> HeatMap | None:
@@ -135,7 +140,7 @@ def _build_map(listing: Listing, by: str) -> HeatMap | None:
             return None
         more: dict[str, Any] = {} if by == COOPERATION else {"behaviour": (by,)}
         query = listing.filter.write(assistant=pair[0], user=pair[1], sort="findings", **more)
-        return Proportion(*cells[pair]), query
+        return Proportion(cells[pair][0], cells[pair][1]), query
 
     rows = [(role, [make_cell((role, user)) for user in axes[1]]) for role in axes[0]]
     ends = {

@@ -164,7 +164,8 @@ def write_card(manifest: Mapping[str, Any]) -> str:
         codes=[code for code in manifest["languages"] if re.fullmatch(r"[a-z]{2,3}", code)] or ["en"],
         parts=sorted(counts["rows"], key=lambda part: (part != "train", part)),
         endings=[
-            (code, Proportion(count, counts["sessions"])) for code, count in manifest["endings"].items()
+            (code, Proportion(count, counts["sessions"], counts["pairs"] in (1, counts["sessions"])))
+            for code, count in manifest["endings"].items()
         ],
     )
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # How two labels differ: ``nominal`` labels are equal or not, ``interval`` labels are numbers some distance apart.
 Scale = Literal["nominal", "interval"]
-_FEW_RARE = 5  # items with another label than the commonest one, below which chance agreement is hardly known
+_FEW_RARE = 5  # other labels than the commonest one, by a rater, below which chance agreement is hardly known
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,10 @@ def _correct_for_chance(
     if seen.value is None or not expected:
         return Agreement(nan, None, len(items), seen.withheld or "all labels are equal")
     value, ratio = 1 - seen.value / expected, seen.value / expected
-    commonest = Counter(label for item in items for label in item).most_common(1)[0][0]
-    rare = sum(any(label != commonest for label in item) for item in items)
+    labels = Counter(label for item in items for label in item)
+    rare = (labels.total() - labels.most_common(1)[0][1]) * len(items) / labels.total()
     if seen.interval is None or rare < _FEW_RARE:
-        few = f"only {rare} items have another label than the commonest"
+        few = f"only {rare:.0f} of {len(items)} items have another label than the commonest"
         return Agreement(value, None, len(items), seen.withheld or few)
     without = [(expect(item), times) for item, times in Counter(items).items()]
     chance = estimate_from_leave_outs(expected, without, "positive", len(items), "item")

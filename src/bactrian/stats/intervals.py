@@ -35,10 +35,11 @@ def combine_intervals(first: float, ends: Interval, second: float, others: Inter
 
 @dataclass(frozen=True, slots=True)
 class Proportion:
-    """``count`` of ``total`` independent observations."""
+    """``count`` of ``total`` observations."""
 
     count: int
     total: int
+    independent: bool = True  # whether no observations depend on each other, as those of one cluster do
 
     @property
     def rate(self) -> float:
@@ -47,8 +48,9 @@ class Proportion:
 
     @property
     def interval(self) -> Interval | None:
-        """The 95 % interval (Wilson 1927); None for fewer than 10 observations."""
-        return find_wilson_interval(self.rate, self.total) if self.total >= FEW else None
+        """The 95 % interval (Wilson 1927); None for fewer than 10 observations, or dependent ones."""
+        trusted = self.total >= FEW and self.independent
+        return find_wilson_interval(self.rate, self.total) if trusted else None
 
     def difference_interval(self, other: Proportion) -> Interval | None:
         """Return the 95 % interval of this rate minus that of ``other``; None if either has none."""

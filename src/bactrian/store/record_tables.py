@@ -221,7 +221,26 @@ def compute_seal(row: tuple[Any, ...]) -> int:
     It shows a change that nobody wanted. Whoever wants one can compute it, too: it is no signature.
     """
     # The second format of marshal knows neither references nor interned texts, so equal rows have equal bytes.
-    return zlib.crc32(marshal.dumps(row, 2))
+    try:
+        return zlib.crc32(marshal.dumps(row, 2))
+    except ValueError:  # A model of the user's own may reply with a kind of text; nothing is lost for that.
+        return zlib.crc32(marshal.dumps(tuple(map(_make_plain, row)), 2))
+
+
+def _make_plain(value: Any) -> Any:
+    """Return a value as SQLite stores it, without the subclass of a built-in type that it may have."""
+    for kind, convert in _PLAIN:
+        if isinstance(value, kind):
+            return convert(value)
+    return value
+
+
+_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str.__str__),
+    (int, int.__index__),
+    (float, float.__float__),
+    (bytes, bytes.__bytes__),
+)
 
 
 _NULLS = (None,) * 8

@@ -336,6 +336,14 @@ class RunStore:
         query = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns)"
         return (await self._query(query))[0]
 
+    async def count_distinct(self) -> tuple[int, int, int]:
+        """Return the number of sessions, of different pairs of roles, and of different original tasks."""
+        query = (
+            "SELECT count(*), count(DISTINCT json_array(assistant_role, user_role)), count(DISTINCT original_task)"
+            " FROM sessions"
+        )
+        return (await self._query(query))[0]
+
     # The run
 
     async def freeze(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
