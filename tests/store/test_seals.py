@@ -18,7 +18,7 @@ from bactrian.records.text import Text
 from bactrian.records.turn import Decision, Invocation, Proposal, ToolCall, ToolResult, Usage
 from bactrian.store import open_store
 from bactrian.store.care import recover, verify
-from bactrian.store.record_tables import SEALED
+from bactrian.store.record_tables import SEALED, compute_seal
 from tests.helpers.command import bactrian
 from tests.helpers.runs import session
 
@@ -214,3 +214,18 @@ async def test_a_file_with_sql_that_would_run_is_refused(
     for attempt in (lambda: verify(run), lambda: recover(run, tmp_path / "new.db")):
         with pytest.raises(StoreError, match=f"contains a {kind}"):
             attempt()
+
+
+def test_a_kind_of_text_number_or_bytes_has_the_checksum_of_what_is_stored() -> None:
+    class Name(str):
+        def __str__(self) -> str:
+            return "another text"
+
+    class Count(int): ...
+
+    class Share(float): ...
+
+    class Packed(bytes): ...
+
+    kinds = (Name("Cook"), Count(3), Share(0.5), Packed(b"x"), True, None)
+    assert compute_seal(kinds) == compute_seal(("Cook", 3, 0.5, b"x", 1, None))

@@ -239,7 +239,7 @@ _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str.__str__),
     (int, int.__index__),
     (float, float.__float__),
-    (bytes, bytes.__bytes__),
+    (bytes, bytes),
 )
 
 
