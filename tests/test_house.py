@@ -24,7 +24,7 @@ from tools import count_code
 SOURCE = Path(bactrian.__file__).parent
 
 VERBS = frozenset(
-    """abort accept acquire add aggregate align allocate allow analyze annotate answer append apply arrange
+    """abort accept acquire add aggregate align allocate allow analyze annotate answer append apply are arrange
     ask assign attach await back begin bind bootstrap build calibrate call can cancel cap capture carry cast catch
     check choose claim clean clear close collect combine compare compile complete compute configure
     confirm connect continue convert copy correct count cover create cross cut decide declare decode defer delete
