@@ -94,12 +94,12 @@ def test_a_required_option_that_is_missing_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("--set=timeout=nan", "nan is not a number above 0."),
+        ("--set=timeout=nan", "'nan' is not a number."),
         ("--set=timeout=0", "0 is not a number above 0."),
         ("--seed=2.5", "'2.5' is not a whole number."),
         ("--max-messages=0", "0 is not a whole number of at least 1."),
         ("--proposals=101", "101 is not a whole number from 1 to 100."),
-        ("--budget=nan", "nan is not a number of at least 0."),
+        ("--budget=nan", "'nan' is not a number."),
     ],
 )
 def test_a_number_out_of_its_limits_is_refused(tmp_path: Path, value: str, why: str) -> None:

@@ -80,7 +80,7 @@ def test_a_setting_on_the_command_line_outranks_the_environment_and_that_a_file(
         BACTRIAN_CRITIC_ROUNDS="5",
     )
     assert done.returncode == 0, done.stderr
-    (session,) = bt.open_run(folder / "tea.db").sessions()
+    (session,) = bt.open_run(folder / "tea.db")
     critic, sampling = session.provenance.critic, session.provenance.sampling
     assert critic is not None
     assert (critic.role, critic.rounds, critic.criteria) == ("Host", 3, "price")
