@@ -49,11 +49,19 @@ def test_what_cannot_be_read_for_certain_has_no_scores(text: str) -> None:
     assert read_scores(text) is None
 
 
-@pytest.mark.parametrize(("style", "first"), [("general", "reason"), ("math", "solution")])
-def test_a_reply_that_is_held_to_fields_is_read_like_a_free_one(style: str, first: str) -> None:
+@pytest.mark.parametrize(
+    ("style", "names"),
+    [
+        ("general", ["assistant_1", "assistant_2", "reason"]),  # the scores first, as in the paper
+        ("math", ["solution", "assistant_1", "assistant_2"]),
+    ],
+)
+def test_a_reply_that_is_held_to_fields_is_read_like_a_free_one(style: str, names: list[str]) -> None:
     form = build_score_format(style)  # type: ignore[arg-type]
-    assert list(form.schema["properties"]) == [first, "assistant_1", "assistant_2"]  # type: ignore[call-overload]
-    reply = json.dumps({first: "Both add 2 and 2.", "assistant_1": 3, "assistant_2": 9})
+    assert list(form.schema["properties"]) == names  # type: ignore[call-overload]
+    reply = json.dumps(
+        {"assistant_1": 3, "assistant_2": 9} | {names[0 if style == "math" else 2]: "Both add."}
+    )
     assert read_scores(form.read(reply)) == (3, 9)
     assert form.read("3 9, but no JSON") == "3 9, but no JSON"
 

@@ -328,7 +328,9 @@ def write_extraction(conversation: Session, *, small: bool = False) -> tuple[str
     if small:
         question = render_prompt("extraction_question_small", **values)
         return render_prompt("extraction_system_small"), question.strip()
-    return render_prompt("extraction_system").strip(), render_prompt("extraction_question", **values).strip()
+    roles = {"user_role": conversation.user.name, "assistant_role": conversation.assistant.name}
+    question = render_prompt("extraction_question", **values, **roles)
+    return render_prompt("extraction_system").strip(), question.strip()
 
 
 # The scores of a judge for the two solutions of one task, in both orders.

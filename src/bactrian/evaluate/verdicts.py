@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
@@ -69,11 +69,13 @@ _GRAMMARS: dict[Style, str] = {
 }
 
 
+def _describe_text(prompt: str) -> dict[str, str]:
+    return {"type": "string", "description": render_prompt(prompt)}
+
+
 def build_score_format(style: Style) -> ResponseFormat:
     """Return the format of a judge's reply. Its text is in one of the forms that :func:`read_scores` reads."""
-    first = "solution" if style == "math" else "reason"
-    explanation = "schema_compare_solution" if style == "math" else "schema_compare_reason"
-    score = {
+    score: dict[str, Any] = {
         f"assistant_{number}": {
             "type": "integer",
             "minimum": _LOWEST,
@@ -83,27 +85,27 @@ def build_score_format(style: Style) -> ResponseFormat:
         for number in (1, 2)
     }
 
+    # What comes first is written first: the scores, as in the paper, then the reasons; but a solution before its score.
+    if style == "math":
+        fields = {"solution": _describe_text("schema_compare_solution"), **score}
+    else:
+        fields = {**score, "reason": _describe_text("schema_compare_reason")}
+
     def write(text: str) -> str:
         try:
-            fields = _Fields.model_validate_json(text)
+            read = _Fields.model_validate_json(text)
         except ValidationError:  # A reply that does not follow the schema is kept as it is.
             return text
         if style == "math":
-            return (
-                f"{fields.solution}\nAssistant 1: {fields.assistant_1:g}\nAssistant 2: {fields.assistant_2:g}"
-            )
-        return f"{fields.assistant_1:g} {fields.assistant_2:g}\n{fields.reason}"
+            return f"{read.solution}\nAssistant 1: {read.assistant_1:g}\nAssistant 2: {read.assistant_2:g}"
+        return f"{read.assistant_1:g} {read.assistant_2:g}\n{read.reason}"
 
     return ResponseFormat(
         name="scores",
-        # What comes first is written first: the reasons, and then the scores that follow from them.
         schema={
             "type": "object",
-            "properties": {
-                first: {"type": "string", "description": render_prompt(explanation)},
-                **score,
-            },
-            "required": [first, *score],
+            "properties": fields,
+            "required": list(fields),
             "additionalProperties": False,
         },
         grammar=_GRAMMARS[style],
