@@ -182,6 +182,17 @@ def test_the_command_shows_output_and_ending(tier: Tier, tmp_path: Path) -> None
     assert "wrote: a.txt (1 byte) – not kept; --out FOLDER keeps files" in done.stderr
 
 
+def test_the_summary_names_a_few_of_many_calls_and_files(tmp_path: Path) -> None:
+    (tmp_path / "many.py").write_text(
+        "import ctypes\nfor number in range(30):\n    ctypes.CDLL(None).syscall(1000 + number)\n"
+        "    open(f'{number}.txt', 'w')",
+        "utf-8",
+    )
+    done = bactrian("sandbox", "run", "many.py", cwd=tmp_path)
+    assert "call 1000 ×1" in done.stderr
+    assert done.stderr.count(" and 20 more") == 2
+
+
 MODULES = """
 import sys
 missing = []

@@ -27,7 +27,7 @@ class Limits:
     wall: float = 60.0
     """Seconds from start to end, for programs that wait. Generous, so that a busy machine changes no result."""
     memory: int = 1024 * MIB
-    """Bytes of address space of each process."""
+    """Bytes of address space of each process, and of memory of all together; pages that they share count once."""
     processes: int = 1
     """Processes at once. More than 1 needs bubblewrap."""
     threads: int = 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +28,9 @@ def run(
     program: Annotated[Path, Argument(metavar="FILE.py", help="The Python program.")],
     cpu: Annotated[float, CPU] = 10.0,
     wall: Annotated[float, Option("--wall", "Seconds from start to end.", min=0.1)] = 60.0,
-    memory: Annotated[int, Option("--memory", "MiB of memory of each process.", min=128)] = 1024,
+    memory: Annotated[
+        int, Option("--memory", "MiB of memory, of each process and of all together.", min=128)
+    ] = 1024,
     processes: Annotated[
         int, Option("--processes", "Processes at once; more than 1 needs bubblewrap.", min=1)
     ] = 1,
@@ -133,8 +135,9 @@ def _show(outcome: Outcome) -> None:
     used = f"{outcome.cpu:.2f} s CPU · {outcome.wall:.2f} s · {outcome.memory / MIB:.0f} MiB"
     lines = [f"{outcome.ending} ({code}) · {used} · tier {outcome.tier}"]
     if outcome.refused:
-        tried = ", ".join(f"{name} ×{count}" for name, count in sorted(outcome.refused.items()))
-        lines.append(f"refused: {tried}")
+        lines.append(
+            f"refused: {_list_shown([f'{name} ×{count}' for name, count in sorted(outcome.refused.items())])}"
+        )
     for line in lines:
         say(line)
 
@@ -148,6 +151,10 @@ def _show_files(outcome: Outcome, out: Path | None, faults: Mapping[str, str]) -
     sizes = [
         f"{name} ({write_count(size, 'byte')})" for name, size in outcome.wrote.items() if name not in faults
     ]
-    more = f" and {len(sizes) - _SHOWN} more" if len(sizes) > _SHOWN else ""
     end = "not kept; --out FOLDER keeps files" if out is None else f"kept in {out}"
-    say(to_printable(f"wrote: {', '.join(sizes[:_SHOWN]) or 'nothing else'}{more} – {end}"))
+    say(to_printable(f"wrote: {_list_shown(sizes) or 'nothing else'} – {end}"))
+
+
+def _list_shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
