@@ -117,16 +117,13 @@ LONGEST = 30
 """Words of a sentence."""
 LONG_SENTENCES = {
     "docs/analyze.md": 8,
-    "docs/architecture.md": 3,
-    "docs/decisions.md": 2,
-    "docs/emergence.md": 10,
-    "docs/evaluate.md": 11,
+    "docs/architecture.md": 2,
+    "docs/emergence.md": 9,
+    "docs/evaluate.md": 10,
     "docs/export.md": 11,
-    "docs/faults.md": 1,
     "docs/prompts.md": 1,
     "docs/sandbox.md": 4,
     "docs/train.md": 4,
-    "docs/reference/python-api.md": 1,
 }
 """Pages that still have longer ones, and how many: the numbers may only fall."""
 

@@ -222,9 +222,7 @@ def _check_push(repo: str, form: Format) -> None:
     if not _HUB_NAME.fullmatch(repo):
         raise InputError(f"{repo!r} is not the name of a data set.", where=where, next="Write OWNER/NAME.")
     if form.name != "hf":
-        raise InputError(
-            f"{form.name} has no card and is not uploaded.", where=where, next="Use --format hf."
-        )
+        raise InputError(f"{form.name} has no card and is not uploaded.", where=where, next="Use form=hf.")
     hub: Any = import_hub("Uploading to the Hugging Face hub")
     if get_token() is False or (get_token() is None and hub.get_token() is None):
         raise InputError(
