@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,17 @@ def test_a_run_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path, st
             bt.open_run(wrong)
     with pytest.raises(bt.BactrianError, match="Check the path"):
         bt.open_run(tmp_path / "unlike.db")
+
+
+def test_a_run_of_an_unknown_recipe_does_not_hide_the_others(tmp_path: Path, state: Path) -> None:
+    run, strange = play(tmp_path / "a.db"), play(tmp_path / "b.db")
+    with closing(sqlite3.connect(strange)) as connection, connection:
+        connection.execute(
+            'INSERT INTO run ("row", recipe, created) VALUES (1, ?, 0)', ('{"recipe": {"name": "x"}}',)
+        )
+    listed = {summary.run: summary for summary in asyncio.run(list_runs())}
+    assert listed[run].status is not None
+    assert "what it is made from" in listed[strange].problem
 
 
 def test_what_is_gone_or_broken_in_the_list_is_left_out(tmp_path: Path, state: Path) -> None:

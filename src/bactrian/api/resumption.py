@@ -13,7 +13,7 @@ from bactrian.api.conversation import order_session, order_society
 from bactrian.api.dataset import build_order, check_runs_code, use_terms_of_runs
 from bactrian.api.endpoints import confirm_addresses, find_foreign
 from bactrian.api.selection import find_session
-from bactrian.errors import InputError
+from bactrian.errors import InputError, StoreError
 from bactrian.models.open import ModelOptions
 from bactrian.options import Critic, PlayOptions, ResumeOptions, SocietyOptions, read_fields
 from bactrian.recipes.load import read_recipe_content
@@ -69,6 +69,7 @@ async def read_stored_run(store: RunStore) -> StoredRun:
 
     Raises:
         InputError: it was not made from a recipe.
+        StoreError: what it stores of its recipe cannot be read.
     """
     content = await store.recipe()
     if content is None or "recipe" not in content:
@@ -78,8 +79,15 @@ async def read_stored_run(store: RunStore) -> StoredRun:
             next="`bactrian generate` makes runs from recipes.",
         )
     options = [command.options for command in await store.commands() if command.verb == "generate"]
-    models: Mapping[str, str] = content["models"]
-    recipe = read_recipe_content(content["recipe"])
+    try:
+        models: Mapping[str, str] = dict(content["models"])
+        recipe = read_recipe_content(content["recipe"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            "The run does not say in a known form what it is made from.",
+            where=str(store.path),
+            next="Open it with the version or the package that made it; `bactrian show` reads its conversations.",
+        ) from error
     plan = Plan(recipe, models, content.get("seed"), distrusted=frozenset(models.values()))
     return StoredRun(plan, options[-1] if options else {}, content)
 
