@@ -1,10 +1,18 @@
-"""Amounts of money: progress, status, reports and pages write them alike."""
+"""Amounts: progress, status, reports and pages write them alike."""
 
 from __future__ import annotations
 
 import pytest
 
-from bactrian.amounts import write_dollars
+from bactrian.amounts import (
+    write_dollars,
+    write_ends,
+    write_percent,
+    write_percents,
+    write_points,
+    write_tokens,
+)
+from bactrian.records.turn import Usage
 
 
 @pytest.mark.parametrize(
@@ -21,3 +29,20 @@ from bactrian.amounts import write_dollars
 )
 def test_an_amount_has_cents_and_at_least_two_digits(amount: float | None, text: str) -> None:
     assert write_dollars(amount) == text
+
+
+def test_shares_differences_and_tokens_have_one_form() -> None:
+    assert [write_percent(share) for share in (0.0, 0.3421, 1 - 1e-16, 0.9996, None)] == [
+        "0 %",
+        "34.2 %",
+        "100 %",
+        "100.0 %",
+        "–",
+    ]
+    assert (write_percents(0.301, 1.0, 0), write_ends(0.301, 1.0)) == ("30 % to 100 %", "30.1–100")
+    assert [write_points(points) for points in (-0.123, 0.004, 0.0)] == ["\N{MINUS SIGN}12", "+0.4", "+0"]
+    assert (
+        write_tokens(Usage(1000, 200, 500, estimated=True))
+        == "about 1,000 prompt (50 % cached) and 200 completion"
+    )
+    assert write_tokens(Usage()) == "none known"

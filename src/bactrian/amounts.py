@@ -54,6 +54,13 @@ def write_percents(low: float | None, high: float | None, digits: int = 1) -> st
     return f"{write_percent(low, digits)} to {write_percent(high, digits)}"
 
 
+def write_ends(low: float | None, high: float | None, digits: int = 1) -> str:
+    """Return the ends of an interval beside its share, whose percent sign holds for them: ``30.1–38.0``."""
+    if low is None or high is None:
+        return NOTHING
+    return f"{_write_hundredfold(low, digits)}–{_write_hundredfold(high, digits)}"
+
+
 def write_points(difference: float | None, digits: int | None = None) -> str:
     """Return a difference of shares in percentage points, with its sign; by default a decimal if it is below one."""
     if difference is None:
@@ -72,4 +79,6 @@ def write_minus(text: str) -> str:
 
 
 def _write_hundredfold(share: float, digits: int) -> str:
-    return write_minus(f"{100 * share:.{0 if share in (0.0, 1.0) else digits}f}")
+    # The end of an interval may differ from all or nothing in its last bits.
+    whole = min(abs(share), abs(share - 1.0)) < 1e-9
+    return write_minus(f"{100 * share:.{0 if whole else digits}f}")

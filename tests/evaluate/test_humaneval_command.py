@@ -67,7 +67,7 @@ def test_solutions_of_a_file_are_scored(folder: Path) -> None:
     verdicts.write_bytes(verdicts.read_bytes()[:-40])
     again = bactrian(*command, cwd=folder)
     assert again.returncode == 0, again.stderr
-    assert "pass@1    50.0%" in again.stdout
+    assert "pass@1    50.0 %" in again.stdout
     assert "pass@" not in again.stderr  # Nobody asked for more than there are samples.
 
 

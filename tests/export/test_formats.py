@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bactrian.amounts import write_percent
 from bactrian.errors import InputError
 from bactrian.export.manifest import TOOLS
 from bactrian.export.session_filters import read_split
@@ -95,8 +96,8 @@ async def test_a_folder_for_the_hub_loads_with_its_parts_and_its_card(tmp_path: 
     assert parts["train"][0]["messages"][0]["role"] == "system"
     card = (out / "README.md").read_text("utf-8")
     assert 'license: "cc-by-4.0"' in card
-    low, high = Proportion(10, 40).interval
-    assert f"| `failed` | 10 | 25.0% | {low:.1%} – {high:.1%} |" in card
+    low, high = map(write_percent, Proportion(10, 40).interval)
+    assert f"| `failed` | 10 | 25.0 % | {low} – {high} |" in card
     assert f"| pairs | {40} |" in card
     assert ORIGIN.prompts_hash in card
     assert "openai:two" in card

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from statistics import fmean
 from typing import Any, TypeVar
 
+from bactrian.amounts import write_percent
 from bactrian.analyze.aggregate import Aggregate, Diversity, SessionSummary, measure_diversity
 from bactrian.analyze.estimates import (
     COOPERATION,
@@ -426,7 +427,7 @@ def list_comparison(reports: Sequence[Json], changes: Sequence[Json]) -> list[tu
     def list_shares(shares: Iterable[Json], differences: Iterable[Json | None]) -> list[str]:
         stars = ["", *(" *" if is_sure(difference) else "" for difference in differences)]
         return [
-            "–" if share["rate"] is None else f"{share['rate']:.1%}{star}"
+            write_percent(share["rate"]) + (star if share["rate"] is not None else "")
             for share, star in zip(shares, stars, strict=True)
         ]
 

@@ -14,6 +14,7 @@ from bactrian.amounts import (
     NOTHING,
     write_cost,
     write_dollars,
+    write_ends,
     write_percent,
     write_points,
     write_tokens,
@@ -71,16 +72,16 @@ def _spell(code: str) -> str:
     return code.replace("_", " ")
 
 
-def write_ends(of: Mapping[str, Any], form: str) -> str:
-    """Return the interval, or a dash if it is missing; percentages without the sign, which precedes it."""
-    return "(–)" if of["low"] is None else f"({of['low']:{form}}–{of['high']:{form}})".replace("%", "")
+def write_number_ends(of: Mapping[str, Any], form: str) -> str:
+    """Return the interval of a number, or a dash if it is missing."""
+    return f"({NOTHING})" if of["low"] is None else f"({of['low']:{form}}–{of['high']:{form}})"
 
 
 def write_reading(of: Mapping[str, Any]) -> str:
     """Return what readers say of the findings of a behaviour, and how many candidates there are."""
     read, right = of["read"], of["read"]["precision"]
     parts = [
-        f"{right['confirmed']:,} of {read['found']:,} findings read are right {write_ends(right, '.0%')}"
+        f"{right['confirmed']:,} of {read['found']:,} findings read are right ({write_ends(right['low'], right['high'], 0)})"
         if read["found"]
         else "no finding was read"
     ]
@@ -188,7 +189,7 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "brief": _shorten,
     "text": _keep_lines,
     "form": format,
-    "ends": write_ends,
+    "ends": write_number_ends,
     "reading": write_reading,
 }
 

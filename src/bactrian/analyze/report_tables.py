@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bactrian.amounts import NOTHING, write_ends, write_percent, write_points, write_signed
 from bactrian.analyze.estimates import COOPERATION
 from bactrian.analyze.report import Json, is_sure, list_comparison
-from bactrian.analyze.report_page import render_template, write_ends, write_verdict
+from bactrian.analyze.report_page import render_template, write_number_ends, write_verdict
 from bactrian.records.text import join_facts, to_line, write_count
 from bactrian.stats.intervals import find_wilson_interval
 
@@ -77,7 +78,7 @@ def write_report(console: Console, report: Json) -> None:
         (
             name,
             f"{of['sampled']:,} of {of['texts']:,}",
-            *(f"{of[n]['mean']:.2f} {write_ends(of[n], '.2f')}" for n in ("distinct_1", "distinct_2")),
+            *(f"{of[n]['mean']:.2f} {write_number_ends(of[n], '.2f')}" for n in ("distinct_1", "distinct_2")),
             _rate(of["near_duplicates"]),
         )
         for name, of in report["diversity"].items()
@@ -181,7 +182,7 @@ def _write_behaviours(console: Console, report: Json) -> None:
         )
     if unseen := [code for code, of in behaviours.items() if of["applies"] and code not in shown]:
         most = behaviours[unseen[0]]["high"]
-        so = "" if most is None else f" (so in at most {most:.1%} of sessions)"
+        so = "" if most is None else f" (so in at most {write_percent(most)} of sessions)"
         write_sentence(console, f"Not seen{so}: {', '.join(unseen)}\n")
 
 
@@ -200,7 +201,7 @@ def _write_judged(console: Console, judged: Json) -> None:
             (
                 code,
                 " + ".join(f"{of[part]['asked']:,}" for part in ("found", "possible", "other")),
-                f"{of['detected_rate']:.1%}",
+                write_percent(of["detected_rate"]),
                 *(_rate(of[name], "value") for name in ("rate", "precision", "recall")),
             )
             for code, of in corrected.items()
@@ -233,16 +234,22 @@ def _write_groups(console: Console, report: Json) -> None:
 
 
 def _rate(of: Mapping[str, Any], key: str = "rate") -> str:
-    return f"{of[key]:.1%} {write_ends(of, '.1%')}"
+    return f"{write_percent(of[key])} ({write_ends(of['low'], of['high'])})"
 
 
 def _change(of: Mapping[str, Any], *, percent: bool) -> tuple[str, ...]:
-    form = ".1%" if percent else ",.1f"
-    signed = "+.1%" if percent else "+,.1f"
+    """Return the cells of a difference; that of shares is in percentage points."""
+    value = write_percent if percent else _write_mean
+    difference = write_points if percent else write_signed
+    low, high = of["low"], of["high"]
     return (
-        f"{of['before']:{form}}",
-        f"{of['after']:{form}}",
-        f"{of['difference']:{signed}}",
-        "–" if of["low"] is None else f"{of['low']:{signed}} to {of['high']:{signed}}",
+        value(of["before"]),
+        value(of["after"]),
+        difference(of["difference"], 1),
+        NOTHING if low is None else f"{difference(low, 1)} to {difference(high, 1)}",
         "*" if is_sure(of) else "",
     )
+
+
+def _write_mean(value: float) -> str:
+    return f"{value:,.1f}"

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bactrian.amounts import write_percent
 from bactrian.api.progress_rows import list_rows, write_line
 from bactrian.errors import MissingExtra
 from bactrian.records.session import Session
@@ -44,7 +45,7 @@ class ShownProgress:
             for row in list_rows(now, ended=now.done >= now.total)
         )
         bar = f'<progress value="{now.share_done:.4f}" aria-label="share of the run"></progress>'
-        return f"<div>{now.done:,} of {now.total:,} {bar} {now.share_done:.0%}</div><table>{rows}</table>"
+        return f"<div>{now.done:,} of {now.total:,} {bar} {write_percent(now.share_done, 0)}</div><table>{rows}</table>"
 
 
 def open_display() -> Callable[[ProgressSnapshot], object] | None:

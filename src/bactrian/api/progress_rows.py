@@ -114,7 +114,7 @@ def _list_costs(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
     if now.max_usd is not None and now.usd_expected.value > now.max_usd:
         yield f"enough for about {now.affordable:,} of {now.total:,}"
     else:
-        yield f"about {_round_usd(now.usd_expected.value)} in the end ({_write_range(now.usd_expected)})"
+        yield f"about {write_dollars(now.usd_expected.value)} in the end ({_write_range(now.usd_expected)})"
 
 
 def _compare_tokens(expected: Estimate, now: ProgressSnapshot) -> Iterator[str]:
@@ -125,12 +125,7 @@ def _compare_tokens(expected: Estimate, now: ProgressSnapshot) -> Iterator[str]:
 
 
 def _write_range(money: Estimate) -> str:
-    return f"{_round_usd(money.low)} to {_round_usd(money.high)}"
-
-
-def _round_usd(usd: float) -> str:
-    """Return an expected amount of money, no more exact than it is."""
-    return write_dollars(usd) if usd < 100 else f"${usd:,.0f}"
+    return f"{write_dollars(money.low)} to {write_dollars(money.high)}"
 
 
 def _list_waits(now: ProgressSnapshot) -> Iterator[ProgressRow]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from bactrian.amounts import write_percent, write_percents
 from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.comparison_jobs import TITLES
 from bactrian.evaluate.verdicts import (
@@ -221,10 +222,8 @@ def write_winner(comparison: Json, first: str, second: str) -> str:
     best, ends = first, None if low is None else (low, high)
     if value < 0.5:
         best, value, ends = second, 1 - value, ends and (1 - ends[1], 1 - ends[0])
-    sure = (
-        "too few tasks for an interval" if ends is None else f"95 % interval {ends[0]:.0%} to {ends[1]:.0%}"
-    )
-    win_rate = f"a win rate of {value:.0%} ({sure})"
+    sure = "too few tasks for an interval" if ends is None else f"95 % interval {write_percents(*ends, 0)}"
+    win_rate = f"a win rate of {write_percent(value, 0)} ({sure})"
     if ends and ends[0] > 0.5:
         bounds = comparison["bounds"]
         worst = 1.0 if bounds is None else bounds["low"] if best == first else 1 - bounds["high"]
@@ -232,13 +231,15 @@ def write_winner(comparison: Json, first: str, second: str) -> str:
             unread = comparison["counts"]["unreadable"]
             return (
                 f"No winner yet: {best} has {win_rate}, but {unread} tasks cannot be read, "
-                f"and it would be {worst:.0%} if they were all lost."
+                f"and it would be {write_percent(worst, 0)} if they were all lost."
             )
         return f"{best} wins, with {win_rate}."
     if value == 0.5:
         return f"No winner: both have {win_rate}."
     smallest = comparison["smallest_difference"]
-    shown = f" So many tasks can show a difference of {smallest:.0%} and more." if smallest else ""
+    shown = (
+        f" So many tasks can show a difference of {write_percent(smallest, 0)} and more." if smallest else ""
+    )
     return f"No winner yet: {best} has {win_rate}, which may be chance.{shown}"
 
 
@@ -488,7 +489,7 @@ def _list_leanings(state: Json, comparison: Json) -> Iterator[str]:
         replies = f"{comparison['unreadable']} of {comparison['replies']} replies"
         yield f"{replies} of {judge} cannot be read."
     if comparison["prefers_longer"]:
-        share = f"it wins {comparison['longer_wins']['value']:.0%} of the tasks with a winner"
+        share = f"it wins {write_percent(comparison['longer_wins']['value'], 0)} of the tasks with a winner"
         yield f"{judge} prefers the longer of two solutions: {share}."
     if comparison["cut"]:
         yield f"{judge} was shown only the beginning of {comparison['cut']} solutions."
@@ -518,7 +519,7 @@ def write_page(path: Path, template: str, report: Json) -> None:
         lstrip_blocks=True,
         loader=PackageLoader("bactrian.evaluate", "pages"),
     )
-    environment.filters.update(percent=_percent, interval=_interval)
+    environment.filters.update(percent=write_percent, interval=_interval)
     check_own_report(path)
     with write_atomically(path, overwrite=True) as folder:
         page = environment.get_template(template).render(report=report)
@@ -529,12 +530,8 @@ def _finalize(value: object) -> object:
     return to_line(value) if type(value) is str else value
 
 
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{rate:.1%}"
-
-
 def _interval(of: Json) -> str:
-    return "–" if of["low"] is None else f"{of['low']:.1%} – {of['high']:.1%}"
+    return write_percents(of["low"], of["high"])
 
 
 # Solutions in the form that CAMEL's voting app (``apps/dilemma``) reads: a zip of JSON files.

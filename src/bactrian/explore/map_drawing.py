@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bactrian.amounts import write_percent
 from bactrian.explore.library_index import MAP_WIDTH, write_index, write_meta
 from bactrian.protocol.markers import read_instruction
 from bactrian.store import RunStore, open_store
@@ -266,7 +267,7 @@ def draw_map(run: Path, index: Path, number: int, what: str) -> None:
         table = count_words(texts)
         vectors = compute_vectors(table)
         tell("vectors made")
-        places = arrange_points(vectors, lambda share: tell(f"{share:.0%} of the places found"))
+        places = arrange_points(vectors, lambda share: tell(f"{write_percent(share, 0)} of the places found"))
         count = max(1, min(24, len(texts) // _SMALLEST))
         topics, _ = (
             group_points(_scale(places).astype(np.float32), count) if len(texts) else (np.zeros(0, int), None)

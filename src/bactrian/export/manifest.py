@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from bactrian._version import __version__
+from bactrian.amounts import write_percent
 from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json
 from bactrian.files.replacement import list_files
@@ -154,7 +155,7 @@ def write_card(manifest: Mapping[str, Any]) -> str:
         code=to_code_span,
         json=_dump_json,
         whole="{:,}".format,
-        percent="{:.1%}".format,
+        percent=write_percent,
     )
     return environment.from_string(_read_resource("card.md.j2")).render(
         manifest,

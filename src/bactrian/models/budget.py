@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
+from bactrian.amounts import write_dollars
 from bactrian.errors import BudgetReached, InputError, ModelError
 from bactrian.models.limits import TokenEstimator, estimate_request
 from bactrian.models.model import Model, Reply, Request, Wrapper
@@ -80,7 +81,8 @@ class UsageMeter:
         price = 0.0 if self.max_usd is None else self._price(model).cost(usage)
         if self.max_usd is not None and (usd := self.usd + price) > self.max_usd:
             raise BudgetReached(
-                f"The next call could take the cost to ${usd:.4f}, past the limit of ${self.max_usd:g}.",
+                f"The next call could take the cost to {write_dollars(usd)}, "
+                f"past the limit of {write_dollars(self.max_usd)}.",
                 next=RAISE_LIMIT,
             )
         if self._in_flight and (

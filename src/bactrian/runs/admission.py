@@ -128,7 +128,7 @@ class Admission:
         tokens, usd = self._weigh(0)
         if usd is not None and usd.expected > 0 and (usd.cautious > usd.left or tokens is None):
             session, call, used = map(write_dollars, (usd.expected, meter.longest_usd, meter.usd))
-            limit, where = f"${meter.max_usd:g}", "budget"
+            limit, where = write_dollars(meter.max_usd), "budget"
         else:
             values = (tokens.expected if tokens else 0, meter.longest_tokens, meter.used.total)
             session, call, used = (f"{value:,.0f} tokens" for value in values)

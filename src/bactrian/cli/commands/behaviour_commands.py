@@ -10,6 +10,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated
 
+from bactrian.amounts import write_ends, write_percent
 from bactrian.analyze.behaviours import (
     DETECTORS,
     check_code,
@@ -91,8 +92,8 @@ def _write_learned(code: str, learned: LearnedModel) -> None:
 
 
 def _write_share(of: Proportion) -> str:
-    ends = "" if of.interval is None else "{:.0%}–{:.0%}; ".format(*of.interval)
-    return f"{of.rate:.0%} ({ends}{of.count} of {of.total})"
+    ends = "" if of.interval is None else f"{write_ends(*of.interval, 0)}; "
+    return f"{write_percent(of.rate, 0)} ({ends}{of.count} of {of.total})"
 
 
 def _shorten(definition: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from bactrian.amounts import NOTHING, write_ends, write_minus, write_percent, write_percents, write_points
 from bactrian.analyze.report_tables import write_table
 from bactrian.cli.terminal.console import open_output, say
 from bactrian.evaluate.code_judge import KINDS
@@ -24,26 +25,28 @@ _COLUMNS = ("draw", "loss", "win")
 
 
 def _write_percent(of: Mapping[str, Any] | None) -> str:
-    return "–" if of is None or of["value"] is None else f"{100 * of['value']:.1f}"
+    return write_percent(None if of is None else of["value"])
 
 
-def _write_ends(of: Mapping[str, Any] | None, digits: int = 1, absent: str = "–", of_what: str = "") -> str:
+def _write_ends(
+    of: Mapping[str, Any] | None, digits: int = 1, absent: str = NOTHING, of_what: str = ""
+) -> str:
     if of is None or of[f"low{of_what}"] is None:
         return absent
-    return f"{100 * of[f'low{of_what}']:.{digits}f}–{100 * of[f'high{of_what}']:.{digits}f}"
+    return write_ends(of[f"low{of_what}"], of[f"high{of_what}"], digits)
 
 
 def _write_rate(of: Mapping[str, Any]) -> str:
-    if of["value"] is None:
-        return "–"
-    return f"{_write_percent(of)} %" + (f" [{_write_ends(of)}]" if of["low"] is not None else "")
+    return _write_percent(of) + (f" [{_write_ends(of)}]" if of["low"] is not None else "")
 
 
 def _write_number(of: Mapping[str, Any], sign: str = "") -> str:
-    if of["value"] is None:
-        return "–"
-    ends = "" if of["low"] is None else f" [{of['low']:{sign}.2f}, {of['high']:{sign}.2f}]"
-    return f"{of['value']:{sign}.2f}{ends}"
+    shown = [
+        NOTHING if (number := of[name]) is None else f"{number:{sign}.2f}"
+        for name in ("value", "low", "high")
+    ]
+    value, low, high = map(write_minus, shown)
+    return value if of["low"] is None else f"{value} [{low}, {high}]"
 
 
 def _show_warnings(report: Mapping[str, Any]) -> None:
@@ -122,9 +125,9 @@ def _describe(pair: Mapping[str, Any], first: str, second: str) -> Iterable[str]
         ("win rate", pair["shares"]["win_rate"]), ("at equal lengths", pair["length_controlled"])
     )
     if pair["bounds"]:
-        low, high = (100 * pair["bounds"][end] for end in ("low", "high"))
+        low, high = (write_percent(pair["bounds"][end]) for end in ("low", "high"))
         unread = write_count(pair["counts"]["unreadable"], "task")
-        yield f"{unread} cannot be read: the win rate is {low:.1f} % if all were lost, and {high:.1f} % if all were won"
+        yield f"{unread} cannot be read: the win rate is {low} if all were lost, and {high} if all were won"
     yield from _join(
         ("the same verdict in both orders", pair["consistent"]),
         ("another winner", pair["flips"]),
@@ -188,11 +191,13 @@ def _describe_size(report: Mapping[str, Any]) -> str:
 
 def _describe_claim(claim: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     gain, before = claim["gain"], claim["before"]
-    ends = "" if gain["low"] is None else f" [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
+    ends = (
+        "" if gain["low"] is None else f" [{write_points(gain['low'], 1)}, {write_points(gain['high'], 1)}]"
+    )
     return (
-        f"{titles[claim['domain']]}: gains {100 * gain['value']:+.1f} points{ends} at its own stage; "
-        f"before it {_write_percent(before)} % [{_write_ends(before, 0, '')}], "
-        f"guessing {100 * claim['guessing']:.1f} %: "
+        f"{titles[claim['domain']]}: gains {write_points(gain['value'], 1)} points{ends} at its own stage; "
+        f"before it {_write_percent(before)} [{_write_ends(before, 0, '')}], "
+        f"guessing {write_percent(claim['guessing'])}: "
         f"{'appears' if claim['appears'] else 'does NOT appear'} at its stage, "
         f"{'is absent' if claim['absent_before'] else 'is NOT shown to be absent'} before."
     )
@@ -269,8 +274,8 @@ def show_score(score: Score, verdicts: Path) -> None:
 
 def _write_pass(estimate: PassAtK) -> str:
     low, high = estimate.low, estimate.high
-    ends = "" if low is None or high is None else f" [{low:.1%}, {high:.1%}]"
-    return f"pass@{estimate.k:<4} {estimate.value:.1%}{ends}"
+    ends = "" if low is None or high is None else f" [{write_percents(low, high)}]"
+    return f"pass@{estimate.k:<4} {write_percent(estimate.value)}{ends}"
 
 
 def show_tally(tally: Mapping[str, Any]) -> None:
@@ -303,8 +308,8 @@ def show_tally(tally: Mapping[str, Any]) -> None:
 def _write_count(of: Mapping[str, Any]) -> str:
     if of["rate"] is None:
         return "–"
-    ends = "" if of["low"] is None else f" [{100 * of['low']:.1f}–{100 * of['high']:.1f}]"
-    return f"{of['count']} of {of['total']} ({100 * of['rate']:.1f} %{ends})"
+    ends = "" if of["low"] is None else f" [{write_ends(of['low'], of['high'])}]"
+    return f"{of['count']} of {of['total']} ({write_percent(of['rate'])}{ends})"
 
 
 def _write_agreement(of: Mapping[str, Any]) -> str:

@@ -285,7 +285,8 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
         say(f"{name:<22}{estimate.value:>18,.0f}   ({estimate.low:,.0f} to {estimate.high:,.0f})")
     for name, money in (("US dollars", forecast.usd), ("  with prefix cache", forecast.usd_cached)):
         if money is not None:
-            say(f"{name:<22}{money.value:>18,.2f}   ({money.low:,.2f} to {money.high:,.2f})")
+            value, low, high = map(write_dollars, money)
+            say(f"{name:<22}{value:>18}   ({low} to {high})")
     if forecast.usd is None:
         say(f"{'US dollars':<22}{'unknown':>18}   (give --price)")
     time = forecast.seconds
