@@ -71,7 +71,7 @@ async def test_each_finding_is_put_to_the_judge_once_with_the_turns_and_the_defi
         assert again.returncode == 0, again.stderr
         assert len(endpoint.requests) == asked
         assert "confirmed" in again.stdout
-        assert "66.7% (–)" in again.stdout
+        assert "66.7 % (–)" in again.stdout
 
 
 async def test_a_sample_of_found_and_other_turns_corrects_the_rate(tmp_path: Path) -> None:

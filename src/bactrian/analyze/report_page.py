@@ -80,8 +80,9 @@ def write_number_ends(of: Mapping[str, Any], form: str) -> str:
 def write_reading(of: Mapping[str, Any]) -> str:
     """Return what readers say of the findings of a behaviour, and how many candidates there are."""
     read, right = of["read"], of["read"]["precision"]
+    ends = write_ends(right["low"], right["high"], 0)
     parts = [
-        f"{right['confirmed']:,} of {read['found']:,} findings read are right ({write_ends(right['low'], right['high'], 0)})"
+        f"{right['confirmed']:,} of {read['found']:,} findings read are right ({ends})"
         if read["found"]
         else "no finding was read"
     ]
