@@ -274,3 +274,10 @@ async def test_text_that_turns_out_to_be_a_thought_is_taken_back() -> None:
     )
     assert (passed_on, restarts) == (["Hm, ", "4"], ["again"])
     assert (reply.text, reply.choices[0].thought) == ("4", "Hm, hm.")
+
+
+def test_a_line_that_comes_in_many_pieces_is_joined_once() -> None:
+    reader = EventReader()
+    for _ in range(16_000):
+        assert reader.feed(b"x" * 1000) == []
+    assert reader.feed(b"\n\ndata: tea\n\n") == [b"tea"]

@@ -290,12 +290,16 @@ class EventReader:
     """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []  # Of a line that has not ended; joined once, since it may be endless
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Add the next chunk; return the data of the events that it completes."""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        self._rest.append(chunk)
+        if b"\n" not in chunk:
+            return []
+        *lines, rest = b"".join(self._rest).split(b"\n")
+        self._rest = [rest]
         complete: list[bytes] = []
         for raw_line in lines:
             line = raw_line.removesuffix(b"\r")
