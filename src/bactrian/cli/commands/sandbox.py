@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,6 +102,8 @@ def serve(
             where="--tier",
             next=f"Use one of: {', '.join(local.name for local in TIERS)}.",
         )
+    # Frames are written past Python, to where the process has standard output.
+    os.dup2(sys.stdout.fileno(), 1)
     provide_sandbox(tiers)
 
 
