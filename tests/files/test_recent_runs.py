@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import stat
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -45,13 +46,17 @@ def test_a_run_is_listed_from_any_folder_after_python_or_a_command_used_it(
     state.unlink()
     other = tmp_path / "other"
     other.mkdir()
-    variables = {"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"], "XDG_DATA_HOME": os.environ["XDG_DATA_HOME"]}
-    assert "There is no run" in bactrian("runs", cwd=other, own_process=True, **variables).stderr
-    bactrian("status", str(read), cwd=other, own_process=True, **variables)
-    listed = bactrian("runs", "--json", cwd=other, own_process=True, **variables).stdout
+    home = {name: os.environ[name] for name in ("XDG_STATE_HOME", "XDG_DATA_HOME")}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return bactrian(*words, cwd=other, text=None, own_process=True, **home)
+
+    assert "There is no run" in run("runs").stderr
+    run("status", str(read))
+    listed = run("runs", "--json").stdout
     assert [json.loads(line)["run"] for line in listed.splitlines()] == [str(read)]
     assert state.read_text() == f"{json.dumps(str(read))}\n"
-    elsewhere = bactrian("runs", str(other), cwd=other, own_process=True, **variables)
+    elsewhere = run("runs", str(other))
     assert "There is no run" in elsewhere.stderr
 
 
