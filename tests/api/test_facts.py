@@ -13,12 +13,16 @@ import pytest
 
 import bactrian as bt
 from bactrian.amounts import write_cost, write_tokens
+from bactrian.api.resumption import read_resumable
+from bactrian.api.status import read_status
+from bactrian.errors import InputError
 from bactrian.records.turn import Usage
 from bactrian.store import open_store
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
 from tests.helpers.explorer import RunningExplorer, explore
 from tests.helpers.generation import RECIPE, generate, said, start, stored
+from tests.helpers.runs import make_run, session
 
 CRITIC = "Choice: 1\nReason: It is short."
 PRICE = "10/100/1"
@@ -115,7 +119,7 @@ async def make_generated(folder: Path) -> None:
     async with Endpoint([lambda request: asyncio.sleep(0.05, answer(request))]) as endpoint:
         process = start(folder, endpoint, "--run", "killed.db", *price)
         while not (folder / "killed.db").exists() or not any(
-            session.turns for session in await stored(folder, "killed.db")
+            talk.turns for talk in await stored(folder, "killed.db")
         ):
             await asyncio.sleep(0.05)
         process.kill()
@@ -233,3 +237,13 @@ async def test_a_run_that_a_process_writes_is_so_everywhere(folder: Path) -> Non
         assert states["live"] == status["state"] == "being written"
         states = {state["name"]: state["state"] for state in await asyncio.to_thread(explorer.status)}
         assert states["live"] == "complete"
+
+
+async def test_what_the_same_command_would_continue_is_not_complete(tmp_path: Path) -> None:
+    for code, state in (("stopped", "incomplete"), ("failed", "incomplete"), ("max_messages", "complete")):
+        run = await make_run(tmp_path / f"{code}.db", [session(code=code), session("2")])
+        status = await read_status(run)
+        assert (status.state, status.left) == (state, int(state == "incomplete"))
+        if state == "incomplete":
+            with pytest.raises(InputError, match="does not say how session 001_001_001 was made"):
+                await read_resumable(run)
