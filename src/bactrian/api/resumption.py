@@ -82,7 +82,7 @@ async def read_stored_run(store: RunStore) -> StoredRun:
     try:
         models: Mapping[str, str] = dict(content["models"])
         recipe = read_recipe_content(content["recipe"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StoreError(
             "The run does not say in a known form what it is made from.",
             where=str(store.path),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
@@ -63,7 +64,9 @@ async def read_provenance(
 
 
 def _write_date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="minutes")
+    with suppress(ValueError, OverflowError, OSError):  # A file may contain any number.
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="minutes")
+    return "unknown"
 
 
 def _write_command(command: Command, run: Path, content: Mapping[str, Any]) -> str:

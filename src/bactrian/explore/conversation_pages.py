@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
@@ -22,7 +23,7 @@ from starlette.routing import Route
 
 from bactrian.analyze.behaviours import find_behaviours
 from bactrian.analyze.learned import has_instructor
-from bactrian.errors import InputError
+from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.explore.layout import PARTS, show_turns
 from bactrian.explore.library import DataSet, list_kept_files
 from bactrian.explore.related import find_related, read_hearing
@@ -252,13 +253,30 @@ async def stream_conversation(request: Request) -> Response:
     ):
         stage = None
     return StreamingResponse(
-        _follow(request, data_set, session.id, after, stage), media_type="text/event-stream"
+        _guard_stream(_follow(request, data_set, session.id, after, stage)), media_type="text/event-stream"
     )
+
+
+async def _guard_stream(stream: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield ``stream``; if the run cannot be read any more, let the page load itself, which says why."""
+    try:
+        async with aclosing(stream):
+            async for part in stream:
+                yield part
+    except BactrianError:
+        yield _write("ended", {})
+
+
+async def _read_again(data_set: DataSet, session_id: str) -> Session:
+    session = await data_set.store.session(session_id)
+    if session is None:
+        raise StoreError("The conversation was removed from the run.")
+    return session
 
 
 async def _follow(
     request: Request, data_set: DataSet, session_id: str, after: int, stage: LiveStage | None
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     queue = stage.subscribe() if stage is not None else None
     seen, silent = -1, 0.0
     try:
@@ -269,8 +287,7 @@ async def _follow(
             last, _ = await data_set.store.find_touched(1 << 62)
             if last != seen or silent >= 1 or (stage is not None and not playing):
                 seen = last
-                session = await data_set.store.session(session_id)
-                assert session is not None
+                session = await _read_again(data_set, session_id)
                 new = [turn for turn in session.turns if turn.number > after]
                 findings = await asyncio.to_thread(find_behaviours, session) if new else ()
                 for shown in show_turns(session, new, findings, NOTHING_KNOWN):

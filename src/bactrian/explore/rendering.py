@@ -6,7 +6,7 @@ import asyncio
 import csv
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -197,4 +197,6 @@ def _spell_code(code: str) -> str:
 
 
 def _write_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    with suppress(ValueError, OverflowError, OSError):  # A file may contain any number.
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return "unknown"

@@ -284,7 +284,7 @@ def _explain_error(request: Request, error: Exception) -> Response:
             is_explained = error.detail != HTTPStatus(status).phrase
             what = error.detail if is_explained else "The request was not understood."
         case BactrianError():
-            status = 400 if isinstance(error, InputError) else 500
+            status = 400 if isinstance(error, InputError) else 503
             what = f"{error.where}: {error.what}" if error.where else error.what
             next_step = error.next or next_step
         case TooSlow():

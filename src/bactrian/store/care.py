@@ -174,7 +174,7 @@ def _find_faults(connection: sqlite3.Connection, session_id: str) -> list[str]:
         assert session is not None
     except StoreError as error:
         return [error.what]
-    except (ValueError, TypeError, KeyError, sqlite3.Error):
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, sqlite3.Error):
         return [f"Session {session_id} is damaged: its row cannot be read."]
     # The instruction or solution is stored beside the text, without a checksum.
     faults = [

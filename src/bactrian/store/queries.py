@@ -31,6 +31,7 @@ SELECT_SESSIONS = f"SELECT {quote_names(('row', *SESSIONS.names, *ENDINGS.names)
 _USE = quote_names((*TOOL_CALLS.names, *TOOL_RESULTS.names))
 # Connections that are kept for the next read.
 _MOST_IDLE = 5
+_MOST_TURNS = 1 << 31
 
 
 class Connections:
@@ -132,6 +133,8 @@ _TEXT, _CHECKSUM = TURNS.names.index("text"), TURNS.names.index("checksum")
 
 def _read_turn(session: str, row: Sequence[Any]) -> Turn:
     turn = TURNS.read(row)
+    if not 0 < turn.number < _MOST_TURNS:
+        raise ValueError(f"the number {turn.number} of a turn of session {session}")
     if compute_checksum(row[_TEXT]) != row[_CHECKSUM]:
         raise StoreError(
             f"Turn {turn.number} of session {session} is damaged: its text does not match its checksum.",

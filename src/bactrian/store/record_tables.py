@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
 from operator import attrgetter
+from types import NoneType
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 from pydantic_core import from_json, to_json
@@ -116,6 +117,8 @@ class Column(NamedTuple):
     """The attribute of the record, with dots for nested parts."""
     write: Convert | None = None
     """Converts the attribute to the column's value; None if they are equal."""
+    types: tuple[type, ...] = (str, NoneType)
+    """Those of its values."""
 
 
 Stored = str | Mapping[str, str]
@@ -158,6 +161,7 @@ class Table(Generic[Record]):
         self._writers = [(index, column.write) for index, column in enumerate(columns) if column.write]
         self._read = read
         self._width = width
+        self._seen: set[tuple[type, ...]] = set()
 
     def write(self, record: Record) -> tuple[Any, ...]:
         """Convert ``record`` to a row."""
@@ -170,8 +174,15 @@ class Table(Generic[Record]):
         return tuple(row)
 
     def read(self, row: Sequence[Any]) -> Record:
-        """Convert a row of these columns to a record."""
-        return self._read(row[: self._width])
+        """Convert a row of these columns to a record; raise TypeError if the file contains values of other types."""
+        row = row[: self._width]
+        # A column of SQLite takes values of any type.
+        if (types := tuple(map(type, row))) not in self._seen:
+            for column, value in zip(self.columns, row, strict=False):
+                if type(value) not in column.types:
+                    raise TypeError(f"its {column.name} in the table {self.name} is {type(value).__name__}")
+            self._seen.add(types)
+        return self._read(row)
 
     def select(self, rest: str, *before: str) -> str:
         """Return the query for rows of these columns, after the columns ``before``; ``rest`` begins after the table."""
@@ -274,7 +285,7 @@ def _map_fields(
             )
             if with_none:
                 read, write = read and partial(_skip_none, read), write and partial(_skip_none, write)
-            columns.append(Column(column, path, write))
+            columns.append(Column(column, path, write, _find_types(hint)))
             values += [(start, read)] if read else []
     in_order = names == [field.name for field in fields(record)][: len(names)]
     if in_order and not values and not parts:
@@ -289,6 +300,12 @@ def _map_fields(
         return record(*row_values) if in_order else record(**dict(zip(names, row_values, strict=True)))
 
     return columns, build
+
+
+def _find_types(hint: Any) -> tuple[type, ...]:
+    """Return the types that SQLite stores a field of the type ``hint`` as."""
+    stored = {bool: int, int: int, float: float, bytes: bytes, NoneType: NoneType}
+    return tuple({stored.get(kind, str) for kind in get_args(hint) or (hint,)})
 
 
 def _read_json(build: Convert, value: str | None) -> Any:

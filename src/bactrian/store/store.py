@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
 
 from pydantic_core import from_json
@@ -145,7 +146,27 @@ def _select_paid(*, each: bool, some: bool = False) -> str:
 
 def _read_sums(sums: Sequence[Any]) -> Usage:
     prompt, completion, cached, estimated = sums
-    return Usage(int(prompt), int(completion), int(cached), bool(estimated))
+    with _explain_values():
+        return Usage(int(prompt), int(completion), int(cached), bool(estimated))
+
+
+def _read_recipe(text: str) -> dict[str, Any]:
+    content: dict[str, Any] = from_json(text)
+    if not isinstance(content.get("recipe", {}), dict):
+        raise TypeError("its recipe is no object")
+    return content
+
+
+@contextmanager
+def _explain_values() -> Generator[None]:
+    """Convert the errors that values of other types than ours raise: a column of SQLite takes any."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"The run contains a value that no version of bactrian writes: {error}.",
+            next="`bactrian verify` names the rows that were changed.",
+        ) from error
 
 
 class RunStore:
@@ -329,7 +350,9 @@ class RunStore:
         """Return the models of each session by agent, by the session's id."""
         query = "SELECT id, json_extract(provenance, '$.models') FROM sessions"
         parse = cache(from_json)
-        return {session: parse(models) for session, models in await self._query(query)}
+        rows = await self._query(query)
+        with _explain_values():
+            return {session: dict(parse(models)) for session, models in rows}
 
     async def count_rows(self) -> tuple[int, int]:
         """Return the number of sessions and that of turns."""
@@ -361,7 +384,8 @@ class RunStore:
     async def recipe(self) -> dict[str, Any] | None:
         """Return what the run is made from; None if it was not made from a recipe."""
         rows = await self._query(_FROZEN)
-        return from_json(rows[0][0]) if rows else None
+        with _explain_values():
+            return _read_recipe(rows[0][0]) if rows else None
 
     async def save_list(self, items: ItemList) -> None:
         """Store a list of items, or replace its shorter version."""
@@ -440,7 +464,10 @@ class RunStore:
         return self._writer.write(statement, statement.seal(row))
 
     async def _list(self, table: Table[Record], rest: str, *values: Any) -> list[Record]:
-        return list(map(table.read, await self._query(table.select(rest), *values)))
+        def read(connection: Connection) -> list[Record]:
+            return list(map(table.read, fetch(connection, table.select(rest), values)))
+
+        return await self._read(read)
 
     async def _query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return await self._read(fetch, sql, values)
@@ -465,18 +492,23 @@ class RunStore:
         """Call ``function`` with a connection and ``values`` in a thread."""
 
         def work() -> Item:
-            with explain_errors(self.path), self._connections.borrow() as connection:
+            with explain_errors(self.path), self._connections.borrow() as connection, _explain_values():
                 return function(connection, *values)
 
         return await asyncio.to_thread(work)
 
 
+_OUTLINE = (int, *(str,) * 4, (str, NoneType), str, (str, NoneType), int, (int, float), (str, NoneType))
+
+
 def _list_outlines(connection: Connection, query: str, values: Sequence[Any]) -> list[Outline]:
     outlines: list[Outline] = []
     for row in map(list[Any], fetch(connection, query, values)):
+        if not all(isinstance(value, kinds) for value, kinds in zip(row, _OUTLINE, strict=True)):
+            raise TypeError(f"row {row[0]} of its sessions")
         # The JSON as it is, since building the records would take most of the time.
         origin: Mapping[str, Any] = from_json(row[6])
-        models: Mapping[str, str] = origin.get("models") or {}
+        models: Mapping[str, str] = dict(origin.get("models") or {})
         row[6:7] = origin.get("language"), models, infer_kind(models, has_cast=bool(origin.get("cast")))
         outlines.append(Outline(*row))
     return outlines
