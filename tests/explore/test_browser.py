@@ -144,6 +144,17 @@ def test_many_messages_come_in_windows(explored: RunningExplorer, page: Page) ->
     expect(page.locator("#turn-101")).to_be_visible()
 
 
+def test_a_link_to_a_message_behind_the_first_hundred_leads_there(
+    explored: RunningExplorer, page: Page
+) -> None:
+    page.goto(explored.link("/c/run/many?q=dial"))
+    for number in (240, 7, 101):
+        page.goto(f"{explored.address}/c/run/many?q=dial#turn-{number}")
+        expect(page.locator(f"#turn-{number}")).to_be_in_viewport()
+    assert "q=dial" in page.url
+    assert "placeholder { color" in explored.get("/static/style.css").text
+
+
 def test_the_notice_is_agreed_to_once(explored: RunningExplorer, page: Page) -> None:
     page.goto(explored.link("/c/run/red"))
     expect(page.get_by_role("heading", level=1)).to_have_text("Made to study misuse")

@@ -85,6 +85,18 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+// A link to a message in another part of a long conversation.
+const showPart = () => {
+  const number = Number(/^#turn-(\d{1,9})$/.exec(location.hash)?.[1]);
+  const last = Number(document.querySelector("#turns")?.dataset.count);
+  if (!number || !(number <= last) || document.querySelector(location.hash)) return;
+  const query = new URLSearchParams(location.search);
+  query.set("from", Math.max(number - (number - 1) % 100, 1));
+  location.replace(`?${query}${location.hash}`);
+};
+addEventListener("hashchange", showPart);
+showPart();
+
 for (const one of pick("data[value]")) one.textContent = Number(one.value).toLocaleString();
 for (const one of pick("time[datetime]")) one.textContent = new Date(one.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 
