@@ -200,6 +200,7 @@ _SHORT = 60  # words of a turn; longer ones are another kind of text than the in
 _FLIP_OF_IMPORTED, _FLIP_WITHOUT_MARKERS = 0.9, 0.7
 _SURE_REPETITION, _FEW_NEW, _MORE_NEW = 0.7, 4, 8  # confidence, and words that the instruction does not have
 _SURE_FLAKE = 0.6
+_PROMISES = 2  # sentences of a long turn that promise; no long flake of the real conversations has fewer
 _ASKED_SHARE = 0.5  # of the words of a promise that are the instruction's
 # How an agent asks for what it needs, which is no flake; in English.
 _ASKS_MATERIAL = re.compile(
@@ -249,6 +250,8 @@ def detect_turns(
                 continue
             by, judge = detected, head
             if behaviour == FLAKE and _is_long(detected, position):
+                if _count_promises(detected, position) < _PROMISES:
+                    continue
                 by, judge = reading.long, reading.long.model.heads[0]
             if not by.is_shown(judge, position) and reading.least >= LIKELY:
                 continue
@@ -261,14 +264,18 @@ def detect_turns(
 
 def _promises_only(detected: DetectedConversation, position: int) -> bool:
     """Return True if each sentence of a turn promises, and mostly in the words of the instruction."""
-    turn, features = detected.turns[position], detected.describe(position)
+    turn = detected.turns[position]
     return (
         bool(turn.sentences)
         and not turn.has_code
-        and all("promise" in sentence.acts for sentence in turn.sentences)
-        and features["said_before_asked"] >= _ASKED_SHARE
-        and not features["new_numbers"]
+        and _count_promises(detected, position) == len(turn.sentences)
+        and detected.describe(position)["said_before_asked"] >= _ASKED_SHARE
+        and not detected.describe(position)["new_numbers"]
     )
+
+
+def _count_promises(detected: DetectedConversation, position: int) -> int:
+    return sum("promise" in sentence.acts for sentence in detected.turns[position].sentences)
 
 
 def _is_long(detected: DetectedConversation, position: int) -> bool:
@@ -339,7 +346,7 @@ def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
     detected = reading.detected
     head = detected.model.get_head(LOOP)
     runs = count_void_turns(detected)
-    repeats = count_repeats(detected.turns)
+    repeats = count_repeats(detected.turns) if any(runs) else []
     for position, run in enumerate(runs):
         if run < SHORTEST_LOOP:
             continue
