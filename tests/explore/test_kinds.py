@@ -220,3 +220,12 @@ async def test_questions_of_one_turn_share_an_answer_and_others_wait(tmp_path: P
         assert asked.answer(text)
     assert await asyncio.gather(*waiting) == ["A", "B", "A"]
     assert asked.question is None
+
+
+def test_what_was_spoken_is_marked_where_no_decision_could_be_read() -> None:
+    unreadable = tuple(
+        Decision(1, 1, attempt, "user", "Critic", Text("?"), None, problem="no number") for attempt in (1, 2)
+    )
+    known = Deliberation((propose(1, 1, "A"), propose(1, 2, "B")), unreadable)
+    (shown,) = list_rounds(known, 1, CriticSettings("Critic"), [turn(1, "A")])
+    assert [root.chosen for root in shown.roots] == [True, False]

@@ -171,7 +171,7 @@ def list_rounds(
         proposals, verdicts = known.of(number, round_)
         chosen = verdicts[-1].place if verdicts else None
         branches = [Branch(proposal, proposal.place == chosen, survives=False) for proposal in proposals]
-        if not verdicts:
+        if chosen is None:  # All were the same, or no decision could be read.
             _mark_spoken(branches, turns)
         yield ChoiceRound(round_, len(proposals), branches, verdicts)
 
