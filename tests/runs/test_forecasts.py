@@ -30,8 +30,10 @@ async def test_a_forecast_asks_for_nothing_and_learns_from_the_run(folder: Path)
         assert "6 sessions of this run" in after[0]["basis"]
 
 
-def within(estimate: dict[str, float], truth: float) -> bool:
-    return estimate["low"] <= truth <= estimate["high"]
+def within(estimate: dict[str, float | None], truth: float) -> bool:
+    """True if the range holds the truth; before anything is measured it has only an upper end."""
+    low, high = estimate["low"], estimate["high"]
+    return (low is None or low <= truth) and high is not None and truth <= high
 
 
 @pytest.mark.system
@@ -110,6 +112,23 @@ async def test_a_forecast_counts_what_conversations_still_take_that_go_on_with_a
         assert within(forecast[name], taken[truth]), (name, forecast[name], taken)
 
 
+async def test_a_pilot_is_kept_and_its_range_is_an_interval(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--forecast", "--pilot", "4", "--json")
+        forecast = next(line for line in lines if line["event"] == "forecast")
+        assert (code, forecast["sessions"], forecast["measured"]) == (0, 8, True)
+        prompt = forecast["prompt_tokens"]
+        assert 0 < prompt["low"] < prompt["value"] < prompt["high"]
+        asked = len(endpoint.requests)
+        _, again, _ = await generate(folder, endpoint, "--forecast", "--pilot", "4", "--json")
+        assert len(endpoint.requests) == asked  # the same jobs, which are there
+        assert again[-1]["sessions"] == 8
+        _, done, _ = await generate(folder, endpoint, "--json")
+        assert done[-1]["done"] == 12
+    refused, _, errors = await generate(folder, endpoint, "--pilot", "4")
+    assert refused == 2 and "--forecast" in errors
+
+
 @pytest.mark.system
 async def test_a_forecast_counts_failed_jobs_that_are_tried_again(folder: Path) -> None:
     def reply(request: Received) -> Plan:
@@ -143,7 +162,8 @@ async def test_a_forecast_shows_how_a_conversation_grows(folder: Path) -> None:
     )
     assert done.returncode == 0
     assert "10 messages take" in done.stdout
-    assert "40 messages take" in done.stdout
+    assert "38 messages take" in done.stdout
+    assert "at most" in done.stdout
     assert "Every call sends the whole conversation again" in done.stdout
     assert list(folder.iterdir()) == [folder / "small.toml"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import exp, sqrt
 from statistics import fmean, stdev
 
 from bactrian.records.run import Progress
@@ -13,8 +14,9 @@ from bactrian.records.turn import Usage
 from bactrian.runs.cost import Estimate, estimate_lists
 from bactrian.runs.jobs import JobIds, SessionCost, is_cut_short
 from bactrian.runs.kinds import find_job_kind
-from bactrian.runs.scheduler import JobSequence
+from bactrian.runs.scheduler import JobSequence, Spread
 from bactrian.runs.wiring import RunOrder
+from bactrian.stats.intervals import find_t_quantile
 from bactrian.store import RunStore, open_store
 
 _SECONDS_PER_CALL = 4.0
@@ -51,6 +53,21 @@ class Forecast:
     """Jobs that were asked for, those that ended among them."""
     equal_roles: int = 0
     """Jobs of the recipe that are left out because their roles are equal."""
+    measured: bool = False
+    """Whether ends of the ranges are 95 % intervals, from sessions of this run; else the low end is the typical value,
+    and the high end what sessions cost that all go to their limit."""
+
+
+def choose_pilot(order: RunOrder, jobs: int) -> RunOrder:
+    """Return the order of some of the run's ``jobs``, which tell what the others will cost.
+
+    Of a whole grid they are drawn at random, by the seed of the run, because its first jobs have the same roles. Of a
+    sample or a limit they are the first ones.
+    """
+    if order.limit is not None:
+        return replace(order, limit=min(jobs, order.limit))
+    equal = order.spread.equal_roles
+    return replace(order, limit=jobs, spread=Spread(order.plan.seed or 0, equal_roles=equal))
 
 
 async def forecast_run(order: RunOrder) -> Forecast:
@@ -95,9 +112,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     at_once = max(1, min(order.limits.choose_window(speakers), left))
     if seconds is None:
         time = all_calls.times(_SECONDS_PER_CALL / at_once).times(1, 1 / 4, 4)
-        about = (
-            f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess; the range is a quarter to four times that."
-        )
+        about = f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess; at most four times that."
     else:
         time = all_calls.times(seconds / at_once).times(1, 0.8, 2)
         about = f"{seconds:.2g} s a call, {at_once:,} at once, without waits and the slower end of the run."
@@ -105,8 +120,13 @@ async def forecast_run(order: RunOrder) -> Forecast:
         part.plus(tokens, tokens / 2, tokens * 2)
         for part, tokens in ((whole.prompt, usage.prompt), (whole.completion, usage.completion))
     )
+    cached = whole.cached
+    if not measured:
+        all_calls, prompt, completion, cached, time = (
+            replace(of, low=of.value) for of in (all_calls, prompt, completion, cached, time)
+        )
     price = cost.mix_prices(plan.models, order.meter.prices)
-    tokens = list(zip(prompt, completion, whole.cached, strict=True))
+    tokens = list(zip(prompt, completion, cached, strict=True))
     plain = price and Estimate(*(price.cost(Usage(round(p), round(c))) for p, c, _ in tokens))
     saved = price and Estimate(*(price.cost(Usage(round(p), round(c), round(k))) for p, c, k in tokens))
     growth = f" {_GROWTH}" if turns.value > 2 else ""  # A question and its answer have no common prefix.
@@ -115,10 +135,11 @@ async def forecast_run(order: RunOrder) -> Forecast:
         calls=all_calls,
         prompt=prompt,
         completion=completion,
-        cached=whole.cached,
+        cached=cached,
         usd=plain,
         usd_cached=saved,
         seconds=time,
+        measured=measured,
         basis=f"{session.basis} Time: {about}{growth}",
         jobs=jobs.size,
         equal_roles=jobs.count_equal(),
@@ -246,13 +267,13 @@ def _average(ended: Sequence[Progress], left: int, *, calls_beside: int) -> Sess
 
 
 def _mean(values: Sequence[float], left: int) -> Estimate:
-    """Return the mean of ``values``, with the range in which the mean of ``left`` further ones probably lies.
+    """Return the mean of ``values``, with the 95 % range of the mean of ``left`` further ones.
 
-    Both means vary; with few values their deviation is itself uncertain, and the interval wider.
+    Both means vary. The range is Student's on the logarithmic scale, because costs are skewed.
     """
     mean, count = fmean(values), len(values)
-    if count < 2:
+    if count < 2 or not mean:
         return Estimate(mean, mean / 3, mean * 3)
-    wide = 1.96 * (1 + 2.5 / (count - 1))
-    half = wide * stdev(values) * (1 / count + 1 / max(1, left)) ** 0.5
-    return Estimate(mean, max(0.0, mean - half), mean + half)
+    spread = stdev(values) / mean * sqrt(1 / count + 1 / max(1, left))
+    factor = exp(min(find_t_quantile(count - 1) * spread, 50.0))
+    return Estimate(mean, mean / factor, mean * factor)

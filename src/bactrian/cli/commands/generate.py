@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Unpack, cast
+from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from bactrian.cli.flags import SPEAKERS, Argument, SamplingFlags
 from bactrian.errors import InputError
@@ -24,6 +24,9 @@ from bactrian.options import (
     GenerateOptions,
     Option,
 )
+
+if TYPE_CHECKING:
+    from bactrian.runs.wiring import RunOrder
 
 
 class GenerateFlags(GenerateOptions, AgentModels, total=False):
@@ -44,6 +47,14 @@ def generate(
     limit: Annotated[int | None, LIMIT, "Only the first N jobs of the recipe."] = None,
     budget: Budget = None,
     forecast: Annotated[bool, FORECAST, "Estimate the remaining cost, without any request."] = False,
+    pilot: Annotated[
+        int | None,
+        Option(
+            "--pilot",
+            "With --forecast: play N jobs, which are kept, and measure what the others will cost.",
+            min=2,
+        ),
+    ] = None,
     fork: Annotated[
         Path | None, Option("--fork", "Begin this new run with the unchanged lists of --run.")
     ] = None,
@@ -59,7 +70,10 @@ def generate(
     from bactrian.cli.run_async import StopControl, run_async
     from bactrian.cli.view.progress_view import choose_progress_view, forecast_order, watch_run
     from bactrian.recipes.load import load_recipe
+    from bactrian.runs.forecast import choose_pilot
 
+    if pilot is not None and not forecast:
+        raise InputError("A pilot is for a forecast.", where="--pilot", next="Add --forecast.")
     if fork is not None and fork.absolute() == run_file.absolute():
         raise InputError(
             "A run cannot be forked into itself.", where=str(fork), next="Give --fork a new name."
@@ -72,7 +86,7 @@ def generate(
         model,
         models,
         limit=limit,
-        budget=None if forecast else budget,
+        budget=None if forecast and pilot is None else budget,
         options=cast("GenerateOptions", {**options, "origin": origin, "parameters": sampling}),
     )
     critic = (order.plan.recipe.critic and order.plan.recipe.critic.role) or order.plan.models.get("critic")
@@ -83,9 +97,19 @@ def generate(
             next="Give the recipe a critic, too: --set critic.role=ROLE",
         )
     order = replace(order, access=show_model_progress(order.access))
-    if forecast:
+    if forecast and pilot is None:
         run_async(forecast_order(order, json=json), resume="Nothing was spent.")
-    stop_control = StopControl()
-    work = watch_run(order, choose_progress_view(json=json, quiet=quiet), stop_control)
+    stop_control, view = StopControl(), choose_progress_view(json=json, quiet=quiet)
+    work = watch_run(order if pilot is None else choose_pilot(order, pilot), view, stop_control)
+    if pilot is not None:
+        work = _forecast_after(work, order, json=json)
     again = shlex.join(["bactrian", *sys.argv[1:]])
     run_async(work, resume=f"All results so far are stored. To resume: {again}", stop_control=stop_control)
+
+
+async def _forecast_after(pilot: Coroutine[Any, Any, int], order: RunOrder, *, json: bool) -> int:
+    """Play the pilot, and print what the rest of the run will cost by it."""
+    from bactrian.cli.view.progress_view import forecast_order
+
+    code = await pilot
+    return code or await forecast_order(order, json=json)

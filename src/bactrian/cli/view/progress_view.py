@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -275,6 +275,10 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
         out.say(
             f"{forecast.equal_roles:,} jobs with equal roles are not among them; --equal-roles adds them."
         )
+
+    def write_ends(of: Estimate, write: Callable[[float], str]) -> str:
+        return f"{write(of.low)} to {write(of.high)}" if forecast.measured else f"at most {write(of.high)}"
+
     rows = [
         ("calls", forecast.calls),
         ("prompt tokens", forecast.prompt),
@@ -282,33 +286,37 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
         ("completion tokens", forecast.completion),
     ]
     for name, estimate in rows:
-        say(f"{name:<22}{estimate.value:>18,.0f}   ({estimate.low:,.0f} to {estimate.high:,.0f})")
+        say(f"{name:<22}{estimate.value:>18,.0f}   ({write_ends(estimate, lambda end: f'{end:,.0f}')})")
     for name, money in (("US dollars", forecast.usd), ("  with prefix cache", forecast.usd_cached)):
         if money is not None:
-            value, low, high = map(write_dollars, money)
-            say(f"{name:<22}{value:>18}   ({low} to {high})")
+            say(f"{name:<22}{write_dollars(money.value):>18}   ({write_ends(money, write_dollars)})")
     if forecast.usd is None:
         say(f"{'US dollars':<22}{'unknown':>18}   (give --price)")
     time = forecast.seconds
-    say(
-        f"{'time':<22}{write_duration(time.value):>18}   ({write_duration(time.low)} to {write_duration(time.high)})"
-    )
+    say(f"{'time':<22}{write_duration(time.value):>18}   ({write_ends(time, write_duration)})")
     out.say(forecast.basis)
     if title:
         say("")
 
 
 def _forecast_fields(forecast: Forecast) -> dict[str, object]:
+    estimates = {
+        "calls": forecast.calls,
+        "prompt_tokens": forecast.prompt,
+        "completion_tokens": forecast.completion,
+        "cached_tokens": forecast.cached,
+        "usd": forecast.usd,
+        "usd_cached": forecast.usd_cached,
+        "seconds": forecast.seconds,
+    }
+    written = {name: write_estimate(of) for name, of in estimates.items()}
+    if not forecast.measured:  # the low end is the typical value, which is no bound
+        written = {name: of and {**of, "low": None} for name, of in written.items()}
     return {
         "sessions": forecast.sessions,
         "equal_roles_left_out": forecast.equal_roles,
-        "calls": write_estimate(forecast.calls),
-        "prompt_tokens": write_estimate(forecast.prompt),
-        "completion_tokens": write_estimate(forecast.completion),
-        "cached_tokens": write_estimate(forecast.cached),
-        "usd": write_estimate(forecast.usd),
-        "usd_cached": write_estimate(forecast.usd_cached),
-        "seconds": write_estimate(forecast.seconds),
+        "measured": forecast.measured,
+        **written,
         "basis": forecast.basis,
     }
 
