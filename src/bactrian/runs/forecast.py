@@ -54,8 +54,10 @@ class Forecast:
     equal_roles: int = 0
     """Jobs of the recipe that are left out because their roles are equal."""
     measured: bool = False
-    """Whether ends of the ranges are 95 % intervals, from sessions of this run; else the low end is the typical value,
-    and the high end what sessions cost that all go to their limit."""
+    """Whether the ranges are 95 % intervals from sessions of this run.
+
+    If not, the low end is the typical value. The high end is the cost of sessions that all go to their limit.
+    """
 
 
 def choose_pilot(order: RunOrder, jobs: int) -> RunOrder:
