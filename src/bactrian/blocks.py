@@ -12,12 +12,14 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from bactrian.protocol.fences import find_quotation
+from bactrian.records.run import LONGEST_QUOTE
 
 LabelT = TypeVar("LabelT")
 
 _FENCE = re.compile(r"^[ \t]*(```|~~~)[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$\n?|\Z)", re.M | re.S)
 _CONTROL = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\r\t"} | {0x7F: 0x2421}
 _BIDI = {code: f"⟨U+{code:04X}⟩" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)}
+_REST_OF_WORD = re.compile(r"\w{1,30}(?!\w)")
 # Characters that could mislead a reader, or stay unseen, and what is shown in their place.
 _VISIBLE = {**_CONTROL, **_BIDI}
 
@@ -58,7 +60,17 @@ def make_visible(text: str) -> str:
 
 def mark_quotations(text: str, quotations: Iterable[tuple[LabelT, str]]) -> list[MarkedSpan[LabelT]]:
     """Return the marks of those quotations that ``text`` contains."""
-    return [MarkedSpan(*span, label) for label, quote in quotations if (span := find_quotation(text, quote))]
+    return [
+        MarkedSpan(span[0], _end_word(text, span[1]) if len(quote) == LONGEST_QUOTE else span[1], label)
+        for label, quote in quotations
+        if (span := find_quotation(text, quote))
+    ]
+
+
+def _end_word(text: str, end: int) -> int:
+    """Return the end of the word that a quotation was cut in; ``end`` if it has none soon, as in Chinese."""
+    rest = _REST_OF_WORD.match(text, end) if text[end - 1 : end].isalnum() else None
+    return rest.end() if rest else end
 
 
 def split_blocks(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bactrian.blocks import make_visible
+from bactrian.blocks import make_visible, mark_quotations
 from bactrian.explore.layout import HIT, FieldBlock, arrange_turn
 from bactrian.explore.search_words import read_search
 from tests.helpers.runs import turn
@@ -72,3 +72,9 @@ def test_no_text_is_lost_whatever_it_holds(text: str, quote: str, searched: str)
     shown = write_plain(arrange_turn(turn(2, text), [(1, quote)], read_search(searched)))
     lost = set(make_visible(text).split()) - set(shown.split())
     assert not any(not ("`" in word or "~" in word or "Solution" in word or "Next" in word) for word in lost)
+
+
+def test_a_quotation_that_was_cut_is_marked_to_the_end_of_its_word() -> None:
+    for text, end in (("word " * 39 + "wonderful end", 204), ("字" * 400, 200), ("word " * 40, 199)):
+        (mark,) = mark_quotations(text, [(1, text[:200])])
+        assert mark.end == end
