@@ -88,10 +88,28 @@ def test_a_command_that_is_refused_runs_no_tool(folder: Path) -> None:
     generate = ("generate", "r.toml", "--run", "a.db", "--model", "scripted:script.json")
     assert bactrian(*generate, cwd=folder).returncode == 0
     (folder / "calc.py").write_text(marker + TOOLS)
-    for flags in (("--seed", "9"), ("--budget", "nan"), ("--set", "x.y=1"), ("--model", "nothing:x")):
-        done = bactrian(*generate, *flags, cwd=folder)
-        assert done.returncode == 2, done.stderr
-        assert not (folder / "ran").exists(), flags
+    (folder / "other.toml").write_text(RECIPE.replace("[[axes]]", '[[axes]]\nsource = "nowhere"', 1))
+    (folder / "club.toml").write_text(SOCIETY)
+    (folder / "damaged.db").write_bytes(b"no run" * 100)
+    unread = ("--run", "damaged.db")
+    play, society = (*PLAY, "--tools", "calc.py"), ("play", "--society", "club.toml", *PLAY[2:4])
+    alone = ("play", "sums", "--embodied", "Clerk", "--yes", *play[2:4], *play[5:])
+    others = (
+        ("generate", "other.toml", "--run", "b.db", *PLAY[2:4]),
+        *(
+            (*command, *flags)
+            for command in (play, society, alone)
+            for flags in (unread, ("--model", "nothing:x"), ("--model", "scripted:none.json"))
+        ),
+        (*play, "--language", "x" * 500),
+        (*society, "--language", "x" * 500),
+        (*play, "--user", " "),
+    )
+    refusals = (("--seed", "9"), ("--budget", "nan"), ("--set", "x.y=1"), ("--model", "nothing:x"))
+    for command in (*((*generate, *flags) for flags in refusals), *others):
+        done = bactrian(*command, cwd=folder)
+        assert done.returncode in (1, 2), (command, done.stderr)
+        assert not (folder / "ran").exists(), command
 
 
 def test_play_shows_calls_and_results_to_a_person(folder: Path) -> None:

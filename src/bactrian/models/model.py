@@ -214,6 +214,11 @@ class Wrapper:
         self.name = model.name  # The name of the wrapped model
 
     @property
+    def inner(self) -> Model:
+        """The wrapped model."""
+        return self._model
+
+    @property
     def traits(self) -> Traits:
         """The traits of the wrapped model."""
         return get_traits(self._model)

@@ -212,12 +212,14 @@ def find_traits(name: str) -> Traits:
 
 
 async def load_local(model: Model) -> None:
-    """Load ``model`` if it is local, to detect errors early.
+    """Load ``model`` if it, or what it wraps, is local, to detect errors early.
 
     Raises:
         InputError: the model's file cannot be used.
         ModelError: the model cannot be downloaded or loaded.
     """
+    while isinstance(model, Wrapper):
+        model = model.inner
     if get_traits(model).in_process:
         from bactrian.models.local.local_model import LocalModel
 

@@ -40,7 +40,7 @@ from bactrian.roleplay.start import (
     resume_shorter,
     run_scene,
 )
-from bactrian.roleplay.tool_sources import open_tools
+from bactrian.roleplay.tool_sources import DEFAULT_LIMITS, open_tools
 from bactrian.roleplay.tool_turns import use_tools
 from bactrian.roleplay.tools import Toolbox
 from bactrian.roleplay.turns import Scene, SpeakerOrder
@@ -358,6 +358,23 @@ def name_models(
     return names
 
 
+def _check_pack(settings: SocietyRun) -> None:
+    if settings.pack is not None:
+        load_pack(settings.pack).check_axes(settings.values)
+
+
+def _check_beginning(settings: SocietyRun) -> None:
+    """Refuse what cannot be played, before the code of its tools is loaded.
+
+    Raises:
+        InputError: the task, a role, the language or the prompt pack cannot be used.
+    """
+    _check_pack(settings)
+    first = settings.society.stages[0]
+    tools = dict.fromkeys(settings.society.tools, Toolbox(DEFAULT_LIMITS, {}))
+    _make_session(replace(settings, tools=tools), first, settings.prompts.task(first.name, settings.task, {}))
+
+
 async def play_society(
     settings: SocietyRun,
     models: Mapping[str, Model],
@@ -372,8 +389,7 @@ async def play_society(
     Raises:
         InputError: the task, a role or the language cannot be used.
     """
-    if settings.pack is not None:
-        load_pack(settings.pack).check_axes(settings.values)
+    _check_pack(settings)
     outputs: dict[str, str] = {}
     for stage in settings.society.stages:
         task = settings.prompts.task(stage.name, settings.task, outputs)
@@ -417,6 +433,7 @@ async def play_one_society(
         sink = store.add_call if store is not None else None
         options = replace(options, slots=max(options.slots, len(models)))
         opened = await stack.enter_async_context(open_models(models, options, sink=sink))
+        _check_beginning(settings)
         tools = await stack.enter_async_context(open_tools(settings.society.tools))
         settings = replace(settings, tools=tools)
         if store is not None:
@@ -477,18 +494,12 @@ async def _run_stage(
     listener: Listener | None,
 ) -> AsyncGenerator[Event]:
     """Play or resume the session of a stage."""
-    seed = derive_stage_seed(settings.chat.seed, stage.name)
-    if stage.agents:
-        session = new_group_chat(settings, stage, task, seed)
-        session = await begin_session(replace(session, values=settings.values, mark=settings.mark), store)
-        session = await _continue_stopped(session, settings, stage, store)
+    session, setup, pack = _make_session(settings, stage, task)
+    session = await begin_session(session, store)
+    session = await _continue_stopped(session, settings, stage, store)
+    if setup is None or pack is None:
         events = run_scene(build_group_chat(settings, stage, session, models, listener), store)
     else:
-        setup, pack = _make_setup(settings, stage, task, seed)
-        session = new_session(setup, pack, name=settings.session_id(stage))
-        session = replace(session, values=settings.values, mark=settings.mark)
-        session = await begin_session(session, store)
-        session = await _continue_stopped(session, settings, stage, store)
         by_side, tools = _choose_by_side(stage, models), _choose_tools(stage, settings.tools)
         events = await run_role_play(
             session, pack, by_side, rules=setup.rules(), store=store, tools=tools, listener=listener
@@ -496,6 +507,20 @@ async def _run_stage(
     async with aclosing(events):
         async for event in events:
             yield event
+
+
+def _make_session(
+    settings: SocietyRun, stage: SocietyStage, task: str
+) -> tuple[Session, RolePlaySetup | None, Pack | None]:
+    """Return the new session of a stage; with the set-up and the prompt pack, if it is a role-play."""
+    seed = derive_stage_seed(settings.chat.seed, stage.name)
+    setup, pack = None, None
+    if stage.agents:
+        session = new_group_chat(settings, stage, task, seed)
+    else:
+        setup, pack = _make_setup(settings, stage, task, seed)
+        session = new_session(setup, pack, name=settings.session_id(stage))
+    return replace(session, values=settings.values, mark=settings.mark), setup, pack
 
 
 def _make_setup(

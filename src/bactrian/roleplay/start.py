@@ -86,6 +86,16 @@ async def play_one(
         StoreError: the run is damaged, in use, or of a newer version of this program.
     """
     async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(order.run)) if order.run else kept_in
+        # What can be refused is refused before the code of tools is loaded, which runs it.
+        agents = {*order.tools, "assistant"} if order.embodied else order.tools
+        draft = order.make_session(dict.fromkeys(agents, DEFAULT_LIMITS))
+        if store is not None and order.name is not None:
+            draft = await store.session(order.name) or draft
+        sink = None if store is None else store.add_call
+        models = await stack.enter_async_context(
+            open_models(draft.provenance.models, order.options, sink=sink)
+        )
         tools: Mapping[str, Toolbox] = await stack.enter_async_context(
             open_tools(order.tools, order.functions)
         )
@@ -99,7 +109,6 @@ async def play_one(
             )
             tools = {**tools, "assistant": body}
         session = order.make_session({agent: box.kit for agent, box in tools.items()})
-        store = await stack.enter_async_context(open_store(order.run)) if order.run else kept_in
         if store is not None:
             if order.run is None and order.name is None:
                 session = replace(session, id=await find_free_id(session.id, store))
@@ -108,14 +117,9 @@ async def play_one(
                 await store.add_command(begin_command(order.command, order.options, session.id))
         if body is not None:
             body.resume(session, None if store is None else store.path)
-        models = await stack.enter_async_context(
-            open_models(
-                session.provenance.models,
-                order.options,
-                sink=None if store is None else store.add_call,
-                load=session.ending is None or not session.ending.final,
-            )
-        )
+        if session.ending is None or not session.ending.final:
+            for model in models.values():
+                await load_local(model)
         async with aclosing(await order.play(session, models, tools, store, listener)) as events:
             async for event in events:
                 yield event
@@ -127,16 +131,14 @@ async def open_models(
     access: ModelOptions,
     *,
     sink: Callable[[Call], Awaitable[None]] | None = None,
-    load: bool = False,
 ) -> AsyncGenerator[Mapping[str, Model]]:
     """Open the model that ``names`` gives for each agent; agents that share a name share a model.
 
     Transient faults are retried. ``sink`` receives every call, failed ones too. Humans are neither retried nor
-    recorded as calls. With ``load``, models on this computer are loaded immediately.
+    recorded as calls.
 
     Raises:
         InputError: a name stands for no model, or its file cannot be used.
-        ModelError: it cannot be loaded.
     """
     models: dict[str, Model] = {}
     try:
@@ -144,8 +146,6 @@ async def open_models(
             model = models[name] = open_model(name, access)
             if name == HUMAN:
                 continue
-            if load:
-                await load_local(model)
             model = Recorder(model, sink) if sink else model
             model = Budget(model, access.meter) if access.meter else model
             policy = RetryPolicy().with_max_wait(access.max_wait)

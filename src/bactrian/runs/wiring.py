@@ -100,6 +100,17 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             before, now = ({**each, "tools": None} for each in (stored, plan.content(kind.content())))
             if not _is_longer(kind, before, now):
                 check_same(before, now, str(order.run))
+        seeds, style = RunSeeds(plan.seed), kind.list_style()
+        lister = ModelSource(
+            plan.recipe.axes,
+            run_models.models["lister"],
+            preamble=style.preamble,
+            enforced=style.enforced,
+            seeds=seeds,
+            parameters=plan.parameters.get("lister", ()),
+        )
+        sources = {axis.name: _find_source(axis, lister, order) for axis in plan.recipe.axes}
+        grid = await kind.read_grid()
         tools = await stack.enter_async_context(open_tools(kind.tools()))
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
@@ -111,19 +122,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         )
         if origin is not None:
             await copy_lists(origin, store, plan.recipe, keep_tasks=order.keep_tasks)
-        grid = await kind.read_grid()
-        seeds = RunSeeds(plan.seed)
         player = await kind.open(JobContext(run_models.models, tools, seeds, stack, await has_tasks(store)))
-        style = kind.list_style()
-        lister = ModelSource(
-            plan.recipe.axes,
-            run_models.models["lister"],
-            preamble=style.preamble,
-            enforced=style.enforced,
-            seeds=seeds,
-            parameters=plan.parameters.get("lister", ()),
-        )
-        sources = {axis.name: _find_source(axis, lister, order) for axis in plan.recipe.axes}
         in_process = any(find_traits(name).in_process for name in plan.models.values())
         progress = RunProgress(
             meter,
