@@ -14,7 +14,7 @@ from typing import Any
 from bactrian.analyze.aggregate import SessionSummary
 from bactrian.analyze.learned import OF_INSTRUCTIONS, PAPER
 from bactrian.stats.clusters import ClusterEstimate, ClusterTotals, sum_by_label
-from bactrian.stats.intervals import Proportion
+from bactrian.stats.intervals import Proportion, are_independent
 
 COOPERATION = "cooperation_failed"  # the code for any of the four
 Json = dict[str, Any]
@@ -29,18 +29,6 @@ VALUES: dict[str, Callable[[SessionSummary], float]] = {
     "prompt": lambda session: session.usage.prompt,
     "cached": lambda session: session.usage.cached,
 }
-
-
-def are_independent(sessions: int, roles: int, tasks: int) -> bool:
-    """Return whether so many sessions have clusters of one session each.
-
-    Args:
-        sessions: Number of sessions.
-        roles: Number of different pairs of roles among them.
-        tasks: Number of different tasks, as they were before a specifier changed them.
-    """
-    # With one pair of roles for all, the conclusion is about that pair.
-    return not (1 < roles < sessions or 1 < tasks < sessions)
 
 
 def label_clusters(roles: Sequence[Hashable], tasks: Sequence[Hashable]) -> tuple[str, Sequence[Hashable]]:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bactrian.analyze.estimates import are_independent
 from bactrian.records.session import UNFINISHED
 from bactrian.records.turn import Usage
 from bactrian.runs.spending import Prices, Spending, add_up, read_pricing
-from bactrian.stats.intervals import Proportion
+from bactrian.stats.intervals import Proportion, are_independent
 from bactrian.store import RunStore
 
 
@@ -81,7 +80,9 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
         # Another program made all of it, and its tokens are not known.
         spending = replace(spending, usd=None)
     written = {model for models in by_session.values() for model in models.values()}
-    judges = [(judge.partition(" ")[0], usage) for judge, usage in (await store.list_judged()).items()]
+    judges = [
+        (name.partition(" ")[0], usage) for name, usage in (await store.list_judged()).items() if usage.total
+    ]
     return RunFacts(
         sessions,
         messages,
@@ -89,7 +90,7 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
         await count_endings(store),
         tuple(sorted((written or {*pricing.models.values()}) | spending.models)),
         spending,
-        add_up((judge, judge, usage, pricing.others(judge)) for judge, usage in judges),
+        add_up((judge, judge, usage, pricing.judges(judge)) for judge, usage in judges),
     )
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from bactrian.analyze.estimates import are_independent
 from bactrian.errors import InputError
 from bactrian.explore.library_index import WITHIN, read_index, read_polygon
 from bactrian.explore.search_words import read_search, write_match
-from bactrian.stats.intervals import Proportion
+from bactrian.stats.intervals import Proportion, are_independent
 
 # Conditions with several values.
 REPEATED = frozenset(("data", "ending", "behaviour", "ids"))

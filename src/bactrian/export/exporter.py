@@ -185,9 +185,12 @@ async def _write_sessions(
             counts.count(sample.session, part, rows)
         if redactor is not None:
             counts.redacted.update(redactor.passages)
-        if not counts.sessions:
+        if not counts.written:
             raise _explain_nothing(counts, options, str(store.path))
         options.split.check(counts.rows, places)
+    whole = len(counts.written) == counts.seen
+    spent = await store.list_spent(None if whole else counts.written, each=False)
+    counts.tokens = sum(part.usage.total for part in spent)
     return counts
 
 

@@ -17,9 +17,9 @@ from bactrian.amounts import write_percent
 from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json
 from bactrian.files.replacement import list_files
-from bactrian.records.session import SOURCE, Session
+from bactrian.records.session import SOURCE, UNFINISHED, Session
 from bactrian.records.text import to_code_span, to_json, to_line, to_markdown
-from bactrian.stats.intervals import Proportion
+from bactrian.stats.intervals import Proportion, are_independent
 from bactrian.store.database import SCHEMA as RUN_SCHEMA
 from bactrian.tables.tables import list_set, to_compact_json
 
@@ -39,13 +39,15 @@ class ExportCounts:
     # By part.
     rows: Counter[str] = field(default_factory=Counter[str])
     # That were written.
-    sessions: int = 0
+    written: list[str] = field(default_factory=list[str])
     # Of the sessions that were written.
     messages: int = 0
+    # All that was paid for them; for a whole run, with its lists.
     tokens: int = 0
     endings: Counter[str] = field(default_factory=Counter[str])
-    # Hashes of the role pairs.
+    # Hashes of the role pairs, and of the tasks before a specifier changed them.
     pairs: set[int] = field(default_factory=set[int])
+    tasks: set[int] = field(default_factory=set[int])
     # Agent and model.
     models: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     # Name and hash of the packs.
@@ -63,12 +65,12 @@ class ExportCounts:
 
     def count(self, session: Session, part: str, rows: int) -> None:
         """Count a session that was written as ``rows`` rows."""
-        self.sessions += 1
+        self.written.append(session.id)
         self.rows[part] += rows
         self.messages += len(session.turns)
-        self.tokens += session.usage.total
-        self.endings[session.ending.code if session.ending else "unfinished"] += 1
+        self.endings[session.ending.code if session.ending else UNFINISHED] += 1
         self.pairs.add(hash((session.assistant.name, session.user.name)))
+        self.tasks.add(hash(session.task.original))
         origin = session.provenance
         self.models.update(origin.models.items())
         self.prompts.add((origin.prompts, origin.prompts_hash))
@@ -93,11 +95,12 @@ def build_manifest(options: Mapping[str, Any], counts: ExportCounts) -> dict[str
         "license": " AND ".join(_list_licenses(options.get("license"), counts)) or None,
         "counts": {
             "sessions_in_run": counts.seen,
-            "sessions": counts.sessions,
+            "sessions": len(counts.written),
             "rows": dict(sorted(counts.rows.items())),
             "messages": counts.messages,
             "tokens": counts.tokens,
             "pairs": len(counts.pairs),
+            "tasks": len(counts.tasks),
             "left_out": dict(sorted(counts.left_out.items())),
             "redacted": dict(sorted(counts.redacted.items())),
         },
@@ -145,6 +148,7 @@ def write_card(manifest: Mapping[str, Any]) -> str:
 
     counts = manifest["counts"]
     rows = sum(counts["rows"].values())
+    independent = are_independent(counts["sessions"], counts["pairs"], counts["tasks"])
     # A card is Markdown, which its own filters escape.
     environment = Environment(  # noqa: S701
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
@@ -165,7 +169,7 @@ def write_card(manifest: Mapping[str, Any]) -> str:
         codes=[code for code in manifest["languages"] if re.fullmatch(r"[a-z]{2,3}", code)] or ["en"],
         parts=sorted(counts["rows"], key=lambda part: (part != "train", part)),
         endings=[
-            (code, Proportion(count, counts["sessions"], counts["pairs"] in (1, counts["sessions"])))
+            (code, Proportion(count, counts["sessions"], independent))
             for code, count in manifest["endings"].items()
         ],
     )

@@ -11,6 +11,7 @@ from types import CoroutineType
 from typing import Any
 
 from bactrian.errors import (
+    BactrianError,
     BadReply,
     Denied,
     GaveUp,
@@ -86,21 +87,32 @@ class Retry(Wrapper):
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``, asking as often as it takes; once more for a garbled reply.
 
+        The usage is that of both replies then. A garbled reply is better than none.
+
         Raises:
             GaveUp: the limits on retries are reached.
             ModelError: a fault that a retry cannot solve.
         """
+        reply = await self._ask(request)
+        if not reply.garbled:
+            return reply
+        if request.on_restart is not None:
+            request.on_restart()
+        try:
+            again = await self._ask(request)
+        except BactrianError:
+            return reply
+        return replace(again, usage=reply.usage + again.usage)
+
+    async def _ask(self, request: Request) -> Reply:
         policy = self._policy
         started = self._clock()
         asked = attempts = bad = too_long = 0
-        garbled = False
         while True:
             try:
                 reply = await self._model.reply(request)
                 self._has_answered = True
-                if garbled or not reply.garbled:
-                    return reply
-                garbled, wait = True, 0.0
+                return reply
             except (TryAgain, BadReply) as error:
                 if isinstance(error, (Unreachable, NotAnEndpoint)) and not self._has_answered:
                     raise
@@ -229,7 +241,8 @@ class Recorder(Wrapper):
     """Passes every call to ``model``, including failed ones, to ``sink`` before the caller sees the result.
 
     The innermost wrapper: inside ``Retry`` it sees each attempt. With ``failures_only`` it records only failed calls,
-    because the others are stored as turns.
+    because the others are stored as turns, and those of the task planner: a session stores the sum of what was paid
+    for its task, and the specifier's model may have another price.
     """
 
     def __init__(
@@ -257,7 +270,7 @@ class Recorder(Wrapper):
             text = clean_text(str(error))
             await self._sink(Call(*position, self.name, seconds, raw=error.sample, error=text, usage=usage))
             raise
-        if self._failures_only:
+        if self._failures_only and request.agent != "task_planner":
             return reply
         seconds = self._clock() - started
         await self._sink(Call(*position, reply.model, seconds, raw=reply.raw, usage=reply.usage))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from bactrian.models.budget import Price
 from bactrian.models.open import find_traits
@@ -70,6 +71,8 @@ class RunPricing:
     plays: Mapping[str, Prices]
     """By the session of a call of ``play``."""
     others: Prices
+    judges: Prices
+    """Of findings, who may be models that made nothing in the run: those have their usual price at its endpoint."""
     by_session: bool
     """True if usage has to be known by session."""
 
@@ -93,11 +96,15 @@ async def read_pricing(store: RunStore, prices: Prices | None = None) -> RunPric
     models: Mapping[str, str] = (await store.recipe() or {}).get("models") or {}
     calls = [command for command in commands if command.verb == "play"]
     by_session = bool(calls) or not models
+    others = prices or _find_last([command for command in commands if command.verb != "play"] or commands)
+    terms: Mapping[str, Any] = commands[-1].options if commands else {}
+    usual = make_pricing(terms.get("price"), terms.get("base_url"))
     return RunPricing(
         models,
         await store.list_models() if by_session else {},
         {} if prices else {key: _read_prices(call) for call in calls for key in _list_keys(call.session)},
-        prices or _find_last([command for command in commands if command.verb != "play"] or commands),
+        others,
+        lambda judge: others(judge) or usual(judge),
         by_session,
     )
 

@@ -14,6 +14,18 @@ _Z = 1.959964  # 97.5 % quantile of the standard normal distribution
 Interval = tuple[float, float]
 
 
+def are_independent(sessions: int, roles: int, tasks: int) -> bool:
+    """Return whether so many sessions have clusters of one session each.
+
+    Args:
+        sessions: Number of sessions.
+        roles: Number of different pairs of roles among them.
+        tasks: Number of different tasks, as they were before a specifier changed them.
+    """
+    # With one pair of roles for all, the conclusion is about that pair.
+    return not (1 < roles < sessions or 1 < tasks < sessions)
+
+
 def find_wilson_interval(rate: float, total: int) -> Interval:
     """Return the 95 % interval of a share of ``total`` independent observations (Wilson 1927)."""
     scale = 1 + _Z**2 / total

@@ -113,6 +113,12 @@ _ADDED, _TAKEN_OFF = (
     ", ".join([*(f"{sign}total({name}_tokens)" for name in _TOKENS), about])
     for sign, about in (("", "max(estimated AND prompt_tokens + completion_tokens > 0)"), ("-", "0"))
 )
+# The preparation of a session with both agents is stored as a sum; what of it the planner was paid is in its calls.
+_PLANNED = (
+    "agent = 'task_planner' AND error IS NULL AND session IN"
+    " (SELECT id FROM sessions WHERE specified_task IS NOT NULL AND planned_task IS NOT NULL)"
+)
+_TAKEN_BACK = ", ".join([*(f"-total(json_extract(usage, '$.{name}'))" for name in _TOKENS), "0"])
 _PREPARED, _USED = (
     f"{sums}, max(coalesce(json_extract({column}, '$.estimated'), 0) AND json_extract({column}, '$.prompt') > 0)"
     for column in ("preparation", "usage")
@@ -131,6 +137,8 @@ _PAID = (
     ("id", _PREPARER, _PREPARED, "sessions", "1"),
     ("''", "'lister'", _USED, "lists", "1"),
     ("session", "agent", _USED, "calls", "error IS NOT NULL"),
+    ("session", "agent", _USED, "calls", _PLANNED),
+    ("session", "'task_specifier'", _TAKEN_BACK, "calls", _PLANNED),
 )
 
 
