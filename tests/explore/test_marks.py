@@ -193,6 +193,6 @@ def test_a_run_that_is_being_written_says_so_and_keeps_the_mark_out(
             return await asyncio.to_thread(send, editable, "/c/run/s7/marks", mark="good")
 
     status, text = asyncio.run(hold())
-    assert status == 500
+    assert status == 503
     assert "being written by another process" in text
     assert read_marks(folder, "s7") == []

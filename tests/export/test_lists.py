@@ -15,8 +15,8 @@ from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session
 
 LISTS = {
-    "Cook can help": "1. Bake bread\n2. Fly a kite",
-    "Critic can help": "1. Rate a film\n2. Write a column",
+    "Cook helps": "1. Bake bread\n2. Fly a kite",
+    "Critic helps": "1. Rate a film\n2. Write a column",
     "Optics": "1. Mirrors",
     "Heat": "1. Steam",
     "Mirrors": "What is a mirror?\nExplain.",

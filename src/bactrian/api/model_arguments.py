@@ -86,9 +86,7 @@ class OwnModel:
         limit = asyncio.timeout(self.timeout)
         try:
             async with limit:
-                result = (
-                    await asyncio.to_thread(self.answer, request) if self.threaded else self.answer(request)
-                )
+                result = await asyncio.to_thread(self._call, request) if self.threaded else self._call(request)
                 answer: object = await result if inspect.isawaitable(result) else result
         except BactrianError:
             raise
@@ -116,6 +114,14 @@ class OwnModel:
                 next="Return a str, or a bactrian.models.model.Reply.",
             )
         return answer
+
+    def _call(self, request: Request) -> object:
+        try:
+            return self.answer(request)
+        except StopIteration as error:  # asyncio would wait for ever: no future can carry it
+            raise RuntimeError("StopIteration, as next() raises it where nothing is left").with_traceback(
+                error.__traceback__
+            ) from None
 
     async def close(self) -> None:
         """Do nothing: the user closes the object."""
