@@ -312,7 +312,7 @@ async def describe_solutions(solutions: Path) -> Json:
     cut = dict.fromkeys(models, 0)
     for turn in (turn for session in done for turn in session.turns):
         cut[turn.speaker] += is_cut(turn)
-    wanted = {session.values["task"] for session in done}
+    wanted = {session.values.get("task", "") for session in done}
     origins = {
         way: await _read_origin(Path(spec[key]), wanted)
         for way, key in (("extraction", "source"), ("against", "against"))
@@ -323,7 +323,7 @@ async def describe_solutions(solutions: Path) -> Json:
         "solutions": str(solutions),
         "recipe": origins.get("extraction", nothing).recipe,
         "ablated": origins.get("against", nothing).prompts == "ablated",
-        "tasks": recipe["axes"][0]["count"],
+        "tasks": recipe["axes"][0]["count"] if recipe.get("axes") else len(done),
         "copies": len(done) - len({session.task.text.strip() for session in done}),
         "solved": len(done),
         "authors": {way: list(origins[way].authors) if way in origins else [models[way]] for way in models},
