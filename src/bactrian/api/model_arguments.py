@@ -86,7 +86,9 @@ class OwnModel:
         limit = asyncio.timeout(self.timeout)
         try:
             async with limit:
-                result = await asyncio.to_thread(self._call, request) if self.threaded else self._call(request)
+                result = (
+                    await asyncio.to_thread(self._call, request) if self.threaded else self._call(request)
+                )
                 answer: object = await result if inspect.isawaitable(result) else result
         except BactrianError:
             raise
