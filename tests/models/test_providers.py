@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +276,25 @@ def test_a_fault_in_one_s_own_rows_is_told_with_its_place(tmp_path: Path, text: 
     write_rows(tmp_path, text)
     with pytest.raises(InputError, match=complaint):
         open_model("openai:m", ModelOptions())
+
+
+def test_a_providers_file_that_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    path = write_rows(tmp_path, "")
+    path.unlink()
+    makers: tuple[Callable[[Path], None], ...] = (
+        os.mkfifo,
+        Path.mkdir,
+        lambda link: link.symlink_to("/dev/zero"),
+        lambda link: link.symlink_to(link),
+    )
+    for make in makers:
+        make(path)
+        with pytest.raises(InputError, match="The providers file (is a folder, a pipe|cannot be read)"):
+            open_model("openai:m", ModelOptions())
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from stat import S_ISREG
 from typing import Annotated, Any, Literal, Self
 
 from platformdirs import user_config_dir
@@ -151,16 +152,26 @@ def load_providers() -> Mapping[str, Provider]:
     """
     path = find_config_folder() / FILE
     try:
-        changed = path.stat().st_mtime_ns
+        facts = path.stat()
     except NotADirectoryError as error:
         raise InputError(
             "BACTRIAN_CONFIG is the path of a file.",
             where=str(path.parent),
             next=f"Set it to the folder that contains your {FILE}.",
         ) from error
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         return _load_built_in()
-    return _load_built_in() | _load_users_rows(path, changed)
+    except OSError as error:
+        raise _refuse(path, f"cannot be read: {error.strerror}") from error
+    if not S_ISREG(facts.st_mode):  # A pipe would be waited for without end.
+        raise _refuse(path, "is a folder, a pipe or a device, and not a file")
+    return _load_built_in() | _load_users_rows(path, facts.st_mtime_ns)
+
+
+def _refuse(path: Path, why: str) -> InputError:
+    return InputError(
+        f"The providers file {why}.", where=str(path), next="Replace it by a file, or set BACTRIAN_CONFIG."
+    )
 
 
 @cache
@@ -175,11 +186,7 @@ def _load_users_rows(path: Path, _changed: int) -> dict[str, Provider]:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
-        raise InputError(
-            f"The providers file cannot be read: {error.strerror}.",
-            where=str(path),
-            next="Check its permissions.",
-        ) from error
+        raise _refuse(path, f"cannot be read: {error.strerror}") from error
     return _read_rows(decode(str(path), content, _KIND, path.stat().st_size))
 
 
