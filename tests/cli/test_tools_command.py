@@ -110,6 +110,15 @@ def test_a_command_that_is_refused_runs_no_tool(folder: Path) -> None:
         done = bactrian(*command, cwd=folder)
         assert done.returncode in (1, 2), (command, done.stderr)
         assert not (folder / "ran").exists(), command
+    # A run that is there stays, and a refused command leaves no new one.
+    refused = ("--model", "nothing:x", "--run")
+    ask = ("evaluate", "humaneval", "--limit", "1")
+    for command in ((*play[:2], *refused), ("generate", "r.toml", *refused), (*society[:3], *refused)):
+        for name in ("a.db", "new.db"):
+            assert bactrian(*command, name, cwd=folder).returncode == 2
+    assert bactrian(*ask, *refused, "new.db", cwd=folder).returncode == 2
+    assert not list(folder.glob("new*"))
+    assert json.loads(bactrian("status", "a.db", "--json", cwd=folder).stdout)["sessions"] == 2
 
 
 def test_play_shows_calls_and_results_to_a_person(folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import from_json
 
-from bactrian.errors import BactrianError, BactrianWarning, RunInUse, StoreError
+from bactrian.errors import BactrianError, BactrianWarning, InputError, RunInUse, StoreError
 from bactrian.files.recent_runs import add_recent_run
 from bactrian.records.run import (
     Call,
@@ -526,6 +526,8 @@ def _list_outlines(connection: Connection, query: str, values: Sequence[Any]) ->
 async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[RunStore]:
     """Open the run at ``path``; unless ``read_only``, create it if missing.
 
+    A new run that is closed by a refusal (InputError) before anything was written to it is removed again.
+
     Raises:
         InputError: the file is not a run, or cannot be written.
         StoreError: the run is damaged, in use, or has another schema.
@@ -540,6 +542,7 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
         return
     file = path.absolute()  # A tool may change the working folder.
     with lock_run(file) as lock:
+        refused, is_new = False, not file.exists()
         connection = await asyncio.to_thread(connect, file)
         try:
             lock.guard_run()
@@ -551,10 +554,15 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
         connections = Connections(file)
         try:
             yield RunStore(path, connections, writer)
+        except InputError:
+            refused = True
+            raise
         finally:
             # The last connection to close deletes the write-ahead log if it has write access.
             connections.close()
             await writer.close()
+            if refused and is_new and not writer.has_written:
+                file.unlink(missing_ok=True)
 
 
 def read_making(path: Path) -> tuple[list[Command], dict[str, Any] | None]:

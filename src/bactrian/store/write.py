@@ -73,6 +73,11 @@ class Writer:
             self._thread.start()
         return done
 
+    @property
+    def has_written(self) -> bool:
+        """True if anything was to be written."""
+        return self._thread is not None
+
     async def close(self) -> None:
         """Write what is waiting, end the thread and close the connection."""
         if self._thread is not None:
