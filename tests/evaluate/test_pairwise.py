@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from bactrian.errors import InputError
 from bactrian.evaluate.question_sets import SETS, load_questions
-from tests.helpers.command import bactrian
+from tests.helpers.command import Command, bactrian, clean_environment
+from tests.helpers.endpoint import Endpoint
 
 WORSE_FIRST = ["I solve it.\nAssistant 1: 2\nAssistant 2: 9", "I solve it.\nAssistant 1: 9\nAssistant 2: 2"]
 
@@ -25,6 +28,25 @@ def test_two_models_are_compared_on_a_set_whose_judge_solves_first(tmp_path: Pat
     assert compared["counts"] == {"draw": 0, "loss": 5, "win": 0, "unreadable": 0}
     assert compared["paper"] == []  # Its figures are those of other models.
     assert (tmp_path / "here" / "verdicts.scripted-script.json.math.db").exists()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_signal_while_solutions_are_written_asks_no_judge(
+    tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    async with Endpoint([lambda _: asyncio.sleep(0.2, "Four.")]) as endpoint:
+        words = ("evaluate", "pairwise", "openai:a", "openai:b", "--questions", "math", "--out", "here")
+        asked = ("--judge", "openai:judge", "--concurrency", "1", "--base-url", endpoint.url)
+        command = Command((*words, *asked), tmp_path, clean_environment())
+        while not endpoint.requests:
+            await asyncio.sleep(0.05)
+        command.send_signal(sent)
+        _, told = await command.communicate()
+    assert command.returncode == code, told.decode()
+    assert "All results so far are stored" in told.decode()
+    assert {request.json["model"] for request in endpoint.requests} <= {"a", "b"}
+    assert not list((tmp_path / "here").glob("verdicts*"))
 
 
 def test_the_sets_have_as_many_questions_as_the_papers() -> None:

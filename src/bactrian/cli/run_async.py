@@ -32,6 +32,8 @@ class StopControl:
     """A way to ask work to finish. The work sets :attr:`pull` once it supports this."""
 
     stop: Callable[[], Coroutine[object, object, None]] | None = None
+    is_stopping = False
+    """True once a person or the system asked to stop."""
 
 
 def run_async(
@@ -64,6 +66,7 @@ async def _interruptible(work: Coroutine[object, object, int], stop_control: Sto
 
     def stop(which: signal.Signals) -> None:
         caught.append(which)
+        stop_control.is_stopping = True
         if stop_control.stop is None or len(caught) > 1:
             task.cancel()
             return

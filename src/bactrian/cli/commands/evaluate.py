@@ -159,6 +159,8 @@ class _Evaluation:
         ledger = choose_progress_view(json=False, quiet=self.as_json, noun="task")
         code = await watch_run(order, ledger, self.stop_control)
         self.stop_control.stop = None
+        if self.stop_control.is_stopping:  # The next run would fail for all that this one did not make.
+            raise asyncio.CancelledError
         return code
 
     async def _forecast(self, order: RunOrder, title: str = "") -> None:
