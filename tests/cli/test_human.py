@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,23 @@ def test_a_person_chooses_mends_writes_and_wants_better(tmp_path: Path, command:
     rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     mended = [row for row in rows if row["chosen"][0]["content"].startswith("Solution: Very hot")]
     assert len(mended) == 2, "what a person wrote is preferred to each proposal"
+
+
+def test_a_critic_that_says_stop_is_told_the_command_that_goes_on_and_it_does(
+    tmp_path: Path, command: list[str]
+) -> None:
+    kept = [word for word in command if word not in ("--run", "run.db")]
+    critic = ("--critic", "human", "--proposals", "2")
+    done = bactrian(*kept, *critic, cwd=tmp_path, text=b"1\nstop\n")
+    assert done.returncode == 0, done.stderr
+    assert "stopped · turn 1" in done.stdout
+    hint = next(line for line in done.stderr.splitlines() if "To continue it:" in line)
+    again = shlex.split(hint.partition("To continue it: ")[2])
+    back = bactrian(*again[1:], "--json", cwd=tmp_path, text=b"1\nstop\n")
+    assert back.returncode == 0, back.stderr
+    told = events(back.stdout)
+    assert [line["turn"] for line in told if line["event"] == "spoke"] == [1, 2]
+    assert (told[-1]["event"], told[-1]["code"], told[-1]["turn"]) == ("ended", "stopped", 2)
 
 
 def test_nobody_chooses_for_a_person(tmp_path: Path, command: list[str]) -> None:

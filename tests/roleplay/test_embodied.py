@@ -100,6 +100,17 @@ def test_code_of_a_model_does_not_run_without_consent(folder: Path) -> None:
     assert done.returncode == 2
     assert "Give --yes" in done.stderr
     assert not (folder / "asked.txt").exists()
+    # Nothing was begun, and so nothing is said to be stored.
+    assert "stored" not in done.stderr
+    assert not (folder / "shop.db").exists()
+
+
+def test_the_end_of_an_embodied_agent_says_no_empty_reason(folder: Path) -> None:
+    script = write_script(folder, assistant=["It is 9.7."])
+    done = bactrian(*ALONE, "--model", script, "--yes", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "answered · turn 2" in done.stdout
+    assert not [line for line in done.stdout.splitlines() if line.split() in (["why"], ["why", "—"])]
 
 
 def test_code_of_a_model_reaches_no_file_outside(folder: Path) -> None:
