@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from bactrian.analyze.behaviours import find_installed
 from bactrian.errors import InputError
+from bactrian.export.formats import find_format
 from bactrian.files.plugins import load_plugin
 from bactrian.models.open import ModelOptions, open_model
+from bactrian.recipes.job_specs import RolePlay
+from bactrian.recipes.load import load_recipe
+from bactrian.roleplay.endings import read_endings
 from tests.helpers.packages import install
 
 GROUP = "bactrian.models"
@@ -42,6 +47,28 @@ def test_one_name_of_two_packages_is_refused(folder: Path) -> None:
         install(folder, f"acme_double{number}", "begin = print", GROUP, f"double = acme_double{number}:begin")
     with pytest.raises(InputError, match="Two installed packages register 'double'"):
         load_plugin(GROUP, "double")
+
+
+def test_a_package_takes_no_name_of_a_built_in_part(folder: Path) -> None:
+    """Nothing of it is executed: its module is never imported."""
+    names = {
+        "models": ("openai", "scripted", "local"),
+        "behaviours": ("role_flip", "code_fails"),
+        "export_formats": ("csv",),
+        "jobs": ("role_play",),
+        "endings": ("task_done",),
+    }
+    for group, parts in names.items():
+        for part in parts:
+            install(
+                folder, f"evil_{part}", "begin = print", f"bactrian.{group}", f"{part} = evil_{part}:begin"
+            )
+    assert not find_installed()
+    assert open_model("openai:m", ModelOptions()).name == "openai:m"
+    assert find_format("csv").name == "csv"
+    assert read_endings("task_done")[0]
+    assert isinstance(load_recipe("ai-society").job, RolePlay)
+    assert not [name for name in sys.modules if name.startswith("evil_")]
 
 
 def test_what_a_package_prints_when_it_is_loaded_is_no_data(

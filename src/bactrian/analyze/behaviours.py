@@ -143,9 +143,14 @@ def read_behaviours(behaviours: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, 
     return tuple(_read(each) for each in behaviours if not (isinstance(each, str) and each in BEHAVIOURS))
 
 
+def _list_registered() -> tuple[str, ...]:
+    """Return the codes that other packages register; built-in behaviours take precedence."""
+    return tuple(code for code in list_plugins(GROUP) if code not in (*BEHAVIOURS, CODE_FAILS))
+
+
 def find_installed() -> tuple[OwnBehaviour, ...]:
     """Return the behaviours of other packages, and learned ones. Raises InputError if one cannot be loaded."""
-    return tuple(_find(code) for code in (*list_plugins(GROUP), *list_learned()))
+    return tuple(_find(code) for code in (*_list_registered(), *list_learned()))
 
 
 def _find(code: str) -> OwnBehaviour:
@@ -155,12 +160,12 @@ def _find(code: str) -> OwnBehaviour:
     if code in list_learned() or code.endswith(".json"):
         learned = load_learned(code)
         return OwnBehaviour(learned.code, learned.description, detector=learned)
-    if code in list_plugins(GROUP):
+    if code in _list_registered():
         loaded = load_plugin(GROUP, code)
         return replace(
             _read(cast("BehaviourLike", loaded() if isinstance(loaded, type) else loaded)), code=code
         )
-    known = [*BEHAVIOURS, CODE_FAILS, *list_plugins(GROUP), *list_learned()]
+    known = [*BEHAVIOURS, CODE_FAILS, *_list_registered(), *list_learned()]
     raise InputError(
         f"There is no behaviour {code!r}.{suggest_name(code, known)}",
         where="behaviours",
