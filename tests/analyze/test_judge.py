@@ -198,3 +198,16 @@ def test_sampling_parameters_without_a_judge_are_refused(tmp_path: Path) -> None
     refused = bactrian("analyze", "tea.db", "--temperature", "0.5", cwd=tmp_path)
     assert refused.returncode == 2
     assert "--judge" in refused.stderr
+
+
+def test_a_judge_has_its_own_price_and_not_that_of_the_models_of_the_run(tmp_path: Path) -> None:
+    script = {"user": [ASK, ASK, "<CAMEL_TASK_DONE>"], "assistant": PROMISES}
+    (tmp_path / "script.json").write_text(json.dumps(script))
+    (tmp_path / "judge.json").write_text(json.dumps(["Yes."] * 9))
+    play = ("play", "tea", "--model", "scripted:script.json", "--no-specify", "--run", "tea.db")
+    for words in (play, ("analyze", "tea.db", "--judge", "scripted:judge.json", "--json")):
+        done = bactrian(*words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    judged = json.loads(bactrian("status", "tea.db", "--json", cwd=tmp_path).stdout)["judged"]
+    assert judged["tokens"] > 0
+    assert judged["usd"] == 0.0
