@@ -96,7 +96,9 @@ async def test_a_folder_for_the_hub_loads_with_its_parts_and_its_card(tmp_path: 
     assert parts["train"][0]["messages"][0]["role"] == "system"
     card = (out / "README.md").read_text("utf-8")
     assert 'license: "cc-by-4.0"' in card
-    low, high = map(write_percent, Proportion(10, 40).interval)
+    ends = Proportion(10, 40).interval
+    assert ends is not None
+    low, high = map(write_percent, ends)
     assert f"| `failed` | 10 | 25.0 % | {low} – {high} |" in card
     assert f"| pairs | {40} |" in card
     assert ORIGIN.prompts_hash in card

@@ -114,18 +114,18 @@ async def test_a_forecast_counts_what_conversations_still_take_that_go_on_with_a
 
 async def test_a_pilot_is_kept_and_its_range_is_an_interval(folder: Path) -> None:
     async with Endpoint([said]) as endpoint:
-        code, lines, _ = await generate(folder, endpoint, "--forecast", "--pilot", "4", "--json")
+        code, lines, _ = await generate(folder, endpoint, "--forecast", "--pilot", "10", "--json")
         forecast = next(line for line in lines if line["event"] == "forecast")
-        assert (code, forecast["sessions"], forecast["measured"]) == (0, 8, True)
+        assert (code, forecast["sessions"], forecast["measured"]) == (0, 2, True)
         prompt = forecast["prompt_tokens"]
         assert 0 < prompt["low"] < prompt["value"] < prompt["high"]
         asked = len(endpoint.requests)
-        _, again, _ = await generate(folder, endpoint, "--forecast", "--pilot", "4", "--json")
+        _, again, _ = await generate(folder, endpoint, "--forecast", "--pilot", "10", "--json")
         assert len(endpoint.requests) == asked  # the same jobs, which are there
-        assert again[-1]["sessions"] == 8
+        assert again[-1]["sessions"] == 2
         _, done, _ = await generate(folder, endpoint, "--json")
         assert done[-1]["done"] == 12
-    refused, _, errors = await generate(folder, endpoint, "--pilot", "4")
+    refused, _, errors = await generate(folder, endpoint, "--pilot", "10")
     assert refused == 2 and "--forecast" in errors
 
 

@@ -163,6 +163,7 @@ class SessionSummary:
     possible: tuple[ShownTurn, ...] = ()
     # What counts: what was found, without what readers rejected, and the candidates that they confirmed.
     seen: tuple[ShownTurn, ...] = ()
+    needs_code: bool = False  # True if its recipe asks for code in every solution
     has_instructor: bool = True  # False if nobody's part is to instruct, so that no role can flip
     # Hash of id, roles and original task: sessions of two runs with the same one are on the same job.
     job: bytes = b""
@@ -224,6 +225,7 @@ def summarize(
         found=found,
         possible=possible,
         seen=found,
+        needs_code=session.provenance.needs_code,
         has_instructor=has_instructor(session),
         job=_hash_texts(session.id, session.assistant.name, session.user.name, session.task.original),
         task=_hash_texts(session.task.text),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from bactrian.analyze.aggregate import SessionSummary
@@ -44,6 +43,27 @@ def label_clusters(roles: Sequence[Hashable], tasks: Sequence[Hashable]) -> tupl
     return "conversation", range(len(roles))
 
 
+_OF_TWO = ("role_flip", "infinite_loop", "early_done", "self_answer")  # need an AI user and an AI assistant
+
+
+def can_show(session: SessionSummary, code: str) -> bool:
+    """Return False if a session cannot show a behaviour, so that its absence says nothing."""
+    if code == "no_code":
+        return session.needs_code
+    if code in _OF_TWO and session.kind == "answer":
+        return False
+    return code not in OF_INSTRUCTIONS or session.has_instructor
+
+
+def explain_scope(code: str) -> str:
+    """Return why no session can show a behaviour."""
+    if code == "no_code":
+        return "no recipe here asks for code in every solution"
+    if code in OF_INSTRUCTIONS:
+        return "in no conversation it is somebody's part to instruct"
+    return "no conversation has two agents"
+
+
 class SessionSample:
     """Sessions, and what each of them shows."""
 
@@ -53,6 +73,7 @@ class SessionSample:
         roles = [(session.assistant, session.user) for session in facts]
         self.name, self.labels = label_clusters(roles, [session.idea for session in facts])
         self._totals: dict[str, ClusterTotals] = {}
+        self._selected: dict[str, SessionSample] = {}
         self._endings: defaultdict[str, list[int]] = defaultdict(list)
         self._behaviours: defaultdict[str, list[int]] = defaultdict(list)
         self._turns: defaultdict[tuple[str, str], Counter[Hashable]] = defaultdict(Counter)
@@ -66,13 +87,11 @@ class SessionSample:
                 self._turns[behaviour, speaker][label] += 1
 
     def select(self, code: str) -> SessionSample:
-        """Return the sessions that can show a behaviour: all of the paper's but loops need somebody who instructs."""
-        return self._instructed if code in OF_INSTRUCTIONS else self
-
-    @cached_property
-    def _instructed(self) -> SessionSample:
-        some = [session for session in self.facts if session.has_instructor]
-        return self if len(some) == len(self.facts) else SessionSample(some)
+        """Return the sessions that can show a behaviour."""
+        if code not in self._selected:
+            some = [session for session in self.facts if can_show(session, code)]
+            self._selected[code] = self if len(some) == len(self.facts) else SessionSample(some)
+        return self._selected[code]
 
     @property
     def endings(self) -> list[str]:

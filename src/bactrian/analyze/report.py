@@ -78,9 +78,13 @@ def build_report(run: str, part: Aggregate, usage: Json) -> Json:
         "length": _length(sample),
         "usage": _add_means(usage, sample),
         "tools": _tools(part),
-        "latency": {agent: _quantiles(spread) for agent, spread in sorted(part.seconds.items())},
+        "latency": {agent: _quantiles(spread, sample) for agent, spread in sorted(part.seconds.items())},
         "growth": [
-            {"turn": turn, "turns": mean.count, **_mean("prompt_tokens", mean)}
+            {
+                "turn": turn,
+                "turns": mean.count,
+                **_mean("prompt_tokens", mean, independent=sample.name == "conversation"),
+            }
             for turn, mean in sorted(part.growth.items())
         ],
         "rounds": _rounds(sample, codes),
@@ -209,21 +213,25 @@ def _add_means(usage: Json, part: SessionSample) -> Json:
     finished = sum(session.ending not in (UNFINISHED, "failed") for session in part.facts)
     return {
         **usage,
-        "cached_share": {**_estimate(part.ratio("cached", "prompt"), "rate"), "rate": usage["cached_share"]},
+        "cached_share": {"rate": usage["cached_share"]},
+        "cached_share_of_sessions": _estimate(part.ratio("cached", "prompt"), "rate"),
         "tokens_per_session": _estimate(part.ratio("tokens")),
         "usd_per_finished": None if usage["usd"] is None or not finished else usage["usd"] / finished,
     }
 
 
-def _quantiles(spread: StreamingQuantiles) -> Json:
+def _quantiles(spread: StreamingQuantiles, part: SessionSample) -> Json:
+    """Return quantiles of the replies, with ends as of so many clusters: replies of one cluster are alike."""
+    clusters = len(set(part.labels))
     values: Json = {"turns": spread.total}
     for name, of in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        values[name] = dict(zip(("seconds", "low", "high"), spread.quantile(of), strict=True))
+        value, low, high = spread.quantile(of, clusters)
+        values[name] = {"seconds": value, "low": low, "high": high}
     return values
 
 
-def _mean(name: str, mean: StreamingMean) -> Json:
-    low, high = mean.interval or (None, None)
+def _mean(name: str, mean: StreamingMean, *, independent: bool = True) -> Json:
+    low, high = (mean.interval if independent else None) or (None, None)
     return {name: mean.value, "low": low, "high": high}
 
 

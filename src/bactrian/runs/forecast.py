@@ -16,7 +16,7 @@ from bactrian.runs.jobs import JobIds, SessionCost, is_cut_short
 from bactrian.runs.kinds import find_job_kind
 from bactrian.runs.scheduler import JobSequence, Spread
 from bactrian.runs.wiring import RunOrder
-from bactrian.stats.intervals import find_t_quantile
+from bactrian.stats.intervals import FEW, find_t_quantile
 from bactrian.store import RunStore, open_store
 
 _SECONDS_PER_CALL = 4.0
@@ -54,7 +54,7 @@ class Forecast:
     equal_roles: int = 0
     """Jobs of the recipe that are left out because their roles are equal."""
     measured: bool = False
-    """Whether the ranges are 95 % intervals from sessions of this run.
+    """Whether the ranges are 95 % intervals, from ten sessions of this run or more. The time never is.
 
     If not, the low end is the typical value. The high end is the cost of sessions that all go to their limit.
     """
@@ -99,13 +99,14 @@ async def forecast_run(order: RunOrder) -> Forecast:
     usage, calls = lists.estimate(), lists.count_calls()
     cost = await kind.estimate()
     turns = replace(cost.turns, high=kind.limit or cost.turns.high)
-    measured = any(session.prompt for session in (*states.done, *states.shorter))
+    ended = sum(bool(session.prompt) for session in (*states.done, *states.shorter))
     for step in cost.preparation:
         calls += left
-        if not measured:  # The usage of ended sessions includes this.
+        if not ended:  # The usage of ended sessions includes this.
             usage += Usage(step.prompt * left, step.completion * left)
-    session = _estimate_extended(states, turns, left, cost.free_turns) if measured else cost.session
-    session = cost.apply_critic(session.times(cost.sessions), guessed=not measured)
+    session = _estimate_extended(states, turns, left, cost.free_turns) if ended else cost.session
+    session = _widen(session, cost.session, ended) if 0 < ended < FEW else session
+    session = cost.apply_critic(session.times(cost.sessions), guessed=not ended)
     whole = session.times(left)
     if begun := (*states.shorter, *states.open):
         whole = whole.plus(cost.apply_critic(_estimate_rest(begun, turns), guessed=False))
@@ -123,15 +124,14 @@ async def forecast_run(order: RunOrder) -> Forecast:
         for part, tokens in ((whole.prompt, usage.prompt), (whole.completion, usage.completion))
     )
     cached = whole.cached
-    if not measured:
-        all_calls, prompt, completion, cached, time = (
-            replace(of, low=of.value) for of in (all_calls, prompt, completion, cached, time)
-        )
+    time = replace(time, low=time.value)  # never an interval: how an endpoint will answer is not in the run
+    if ended < FEW:
+        parts = (replace(of, low=of.value) for of in (all_calls, prompt, completion, cached))
+        all_calls, prompt, completion, cached = parts
     price = cost.mix_prices(plan.models, order.meter.prices)
     tokens = list(zip(prompt, completion, cached, strict=True))
     plain = price and Estimate(*(price.cost(Usage(round(p), round(c))) for p, c, _ in tokens))
     saved = price and Estimate(*(price.cost(Usage(round(p), round(c), round(k))) for p, c, k in tokens))
-    growth = f" {_GROWTH}" if turns.value > 2 else ""  # A question and its answer have no common prefix.
     return Forecast(
         sessions=left + len(begun),
         calls=all_calls,
@@ -141,8 +141,9 @@ async def forecast_run(order: RunOrder) -> Forecast:
         usd=plain,
         usd_cached=saved,
         seconds=time,
-        measured=measured,
-        basis=f"{session.basis} Time: {about}{growth}",
+        measured=ended >= FEW,
+        # A question and its answer have no common prefix.
+        basis=f"{session.basis} Time: {about}" + (f" {_GROWTH}" if turns.value > 2 else ""),
         jobs=jobs.size,
         equal_roles=jobs.count_equal(),
     )
@@ -230,6 +231,16 @@ def _estimate_extended(states: JobStates, turns: Estimate, left: int, calls_besi
         *(Estimate(part.value, least.low, most.high) for part, least, most in parts),
         basis=f"{usual.basis} Of these, {len(states.shorter):,} stopped at a smaller limit of messages; how long they "
         "become is assumed.",
+    )
+
+
+def _widen(measured: SessionCost, assumed: SessionCost, ended: int) -> SessionCost:
+    """Return the means of a few sessions, with the most that is assumed of one."""
+    parts = zip(measured.parts, assumed.parts, strict=True)
+    return SessionCost(
+        *(Estimate(mean.value, mean.value, max(mean.value, most.high)) for mean, most in parts),
+        basis=f"From {write_count(ended, 'session')} of this run that ended; an interval needs {FEW}. At most: "
+        "sessions that all go to their limit, with texts twice as long as usual.",
     )
 
 

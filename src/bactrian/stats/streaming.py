@@ -37,19 +37,23 @@ class StreamingQuantiles:
         """Add the counts of ``other``."""
         self.counts.update(other.counts)
 
-    def quantile(self, share: float) -> tuple[float, float | None, float | None]:
+    def quantile(
+        self, share: float, observations: int | None = None
+    ) -> tuple[float, float | None, float | None]:
         """Return the quantile at ``share``, and the bounds of its 95 % interval by order statistics.
+
+        The bounds are those of so many independent ``observations``, or of all values if None.
 
         All three are exact to 1 %. A bound is None if even the smallest or the largest value does not bound the
         quantile: 30 values say nothing of how large the 99th percentile can be. There must be at least one value.
         """
         total = self.total
-        below = _find_binomial(
-            total, share
-        )  # at most so many values are below the quantile, in 97.5 % of all samples
-        above = _find_binomial(total, 1 - share)
-        low = self._find_value(total - above) if above < total else None
-        high = self._find_value(below + 1) if below < total else None
+        known = min(total, observations or total)
+        # At most so many values lie below and above the quantile, each in 97.5 % of all samples.
+        below, above = _find_binomial(known, share), _find_binomial(known, 1 - share)
+        each, trusted = total / known, known >= FEW
+        low = self._find_value(each * (known - above)) if trusted and above < known else None
+        high = self._find_value(each * (below + 1)) if trusted and below < known else None
         return self._find_value(total * share), low, high
 
     def _find_value(self, rank: float) -> float:

@@ -52,7 +52,7 @@ def generate(
         Option(
             "--pilot",
             "With --forecast: play N jobs, which are kept, and measure what the others will cost.",
-            min=2,
+            min=10,
         ),
     ] = None,
     fork: Annotated[

@@ -293,7 +293,7 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
     if forecast.usd is None:
         say(f"{'US dollars':<22}{'unknown':>18}   (give --price)")
     time = forecast.seconds
-    say(f"{'time':<22}{write_duration(time.value):>18}   ({write_ends(time, write_duration)})")
+    say(f"{'time':<22}{write_duration(time.value):>18}   (at most {write_duration(time.high)})")
     out.say(forecast.basis)
     if title:
         say("")
@@ -310,8 +310,9 @@ def _forecast_fields(forecast: Forecast) -> dict[str, object]:
         "seconds": forecast.seconds,
     }
     written = {name: write_estimate(of) for name, of in estimates.items()}
-    if not forecast.measured:  # the low end is the typical value, which is no bound
-        written = {name: of and {**of, "low": None} for name, of in written.items()}
+    # Where nothing is measured, the low end is the typical value, which is no bound.
+    unbound = {"seconds"} if forecast.measured else set(written)
+    written = {name: of and {**of, "low": None} if name in unbound else of for name, of in written.items()}
     return {
         "sessions": forecast.sessions,
         "equal_roles_left_out": forecast.equal_roles,
