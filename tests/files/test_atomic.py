@@ -64,7 +64,7 @@ def test_a_replacement_killed_at_any_step_is_finished_or_undone_by_the_next_star
     tmp_path: Path, kind: str
 ) -> None:
     killed, target = 0, tmp_path / "tea"
-    for steps in range(12):
+    for steps in range(20):
         target = tmp_path / str(steps) / "tea"
         target.parent.mkdir()
         assert write(target, f"{kind} old") == 0

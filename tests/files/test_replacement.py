@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.errors import InputError
+from bactrian.errors import BactrianError, BactrianWarning, InputError
 from bactrian.evaluate.comparison import write_page
 from bactrian.files.atomic import write_atomically
 from bactrian.files.replacement import list_files
@@ -54,6 +54,11 @@ def with_wrong_hash(folder: Path) -> None:
     plant(folder, "thesis.tex", "mend")
 
 
+def with_true_hashes(folder: Path) -> None:
+    by_another_program(folder)
+    forge(folder, "out/thesis.tex", "out/.git/HEAD")
+
+
 def with_linked_file(folder: Path) -> None:
     readme = folder / "README.md"
     shutil.move(readme, folder.parent.parent / "kept.md")
@@ -91,6 +96,11 @@ ATTACKS: dict[str, Callable[[Path], object]] = {
         (folder / "manifest.json").unlink(),
         os.mkfifo(folder / "manifest.json"),
     ),
+    "a forged manifest with the true hashes of other files": with_true_hashes,
+    "a listed path with NUL": lambda folder: forge(folder, "out/a\0b"),
+    "a listed path that is no UTF-8": lambda folder: forge(folder, "out/\ud800"),
+    "a listed path that is too long": lambda folder: forge(folder, "out/" + "x" * 5000),
+    "a listed path that is a folder": lambda folder: forge(folder, "out/data", "out/README.md"),
     "a manifest that is broken": lambda folder: plant(folder, "manifest.json", '{"files": ['),
     "the working folder": os.chdir,
     "a folder above the working folder": lambda folder: os.chdir(folder / "data"),
@@ -158,10 +168,74 @@ def test_what_came_to_the_name_after_a_crash_stays(tmp_path: Path) -> None:
     ready = tmp_path / ".out.abcd1234.bactrian-ready"
     (ready / "out").mkdir(parents=True)
     plant(tmp_path / "out", "thesis.tex")
-    with pytest.raises(InputError, match="thesis.tex"), write_atomically(tmp_path / "out", overwrite=True):
+    plant(ready, "out/data")
+    with (
+        pytest.warns(BactrianWarning, match="so it stays"),
+        pytest.raises(InputError, match="thesis.tex"),
+        write_atomically(tmp_path / "out", overwrite=True),
+    ):
         pass
     assert (tmp_path / "out" / "thesis.tex").read_text() == "mine"
     assert (ready / "out").is_dir()
+
+
+LEFTOVERS: dict[str, Callable[[Path, Path], object]] = {
+    "a link to a folder among the replaced": lambda left, other: (
+        plant(left / ".replaced/out", "manifest.json", LISTED),
+        (left / ".replaced/out/sub").symlink_to(other),
+    ),
+    "a link in the place of the replaced": lambda left, other: (left / ".replaced").symlink_to(other),
+    "a link as the new export": lambda left, other: (left / "out").symlink_to(other),
+    "a file of another name": lambda left, _: plant(left, "evil.sh"),
+    "an export that is well formed": lambda left, _: (plant(left, "out/sub/thesis.tex"), forge(left / "out")),
+}
+LISTED = json.dumps({"bactrian": "1", "files": [{"path": "out/sub/thesis.tex", "bytes": 1, "sha256": "0"}]})
+
+
+@pytest.mark.parametrize("suffix", ["bactrian-ready", "bactrian-part"])
+@pytest.mark.parametrize("attack", LEFTOVERS)
+async def test_a_leftover_that_was_not_made_here_is_left_alone(
+    tmp_path: Path, attack: str, suffix: str
+) -> None:
+    run = await make_run(tmp_path / "tea.db", [session()])
+    plant(tmp_path / "victim", "thesis.tex")
+    plant(tmp_path / "victim", "out/sub/thesis.tex")
+    plant(tmp_path / "victim", "out/manifest.json", LISTED)
+    left = tmp_path / f".out.abcd1234.{suffix}"
+    left.mkdir()
+    LEFTOVERS[attack](left, tmp_path / "victim")
+    before = read_all(tmp_path)
+    with pytest.warns(BactrianWarning, match="abcd1234"):
+        await handed(run, "hf", tmp_path / "out", overwrite=True)
+    after = read_all(tmp_path)
+    assert {name: content for name, content in after.items() if name.split("/")[0] != "out"} == before
+
+
+async def test_a_file_that_is_changed_while_its_export_is_replaced_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await make_run(tmp_path / "tea.db", [session()])
+    out = tmp_path / "out"
+    await handed(run, "hf", out)
+    replace = Path.replace
+
+    def replace_late(path: Path, target: Path) -> Path:
+        for readme in tmp_path.glob(".out.*/.replaced/out/README.md"):
+            readme.write_text("mine")
+        return replace(path, target)
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(BactrianError, match="changed while they were replaced") as caught,
+    ):
+        patch.setattr(Path, "replace", replace_late)
+        await handed(run, "hf", out, overwrite=True)
+    (kept,) = tmp_path.glob(".out.*/.replaced/out/README.md")
+    assert kept.read_text() == "mine"
+    assert str(kept.parent.parent) in str(caught.value)
+    with pytest.warns(BactrianWarning, match="so it stays"):
+        await handed(run, "hf", out, overwrite=True)
+    assert kept.read_text() == "mine"
 
 
 def test_what_comes_into_an_export_while_it_is_replaced_stays(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Everything is written into a folder beside the target, ``.NAME.….bactrian-part``, and flushed to disk. One rename to
 ``.NAME.….bactrian-ready`` commits it; then each file moves to its final name. A process that is killed leaves either
-the first, which the next writer of the same target removes, or the second, which the next writer finishes.
+the first, which the next writer of the same target removes, or the second, which the next writer finishes. It does
+so only with a folder that the user's state folder notes: its path and, once complete, the SHA-256 of each file.
 
 What is replaced was written here before: of an export, only files that its manifest lists, with the same content.
 """
@@ -10,16 +11,29 @@ What is replaced was written here before: of an export, only files that its mani
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import re
 import shutil
 import tempfile
+import warnings
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from bactrian.errors import BactrianError, InputError
-from bactrian.files.replacement import MANIFEST, check_export, delete_export, name_companion
+from bactrian.errors import BactrianError, BactrianWarning, InputError
+from bactrian.files.json_text import parse_json
+from bactrian.files.recent_runs import find_state_folder
+from bactrian.files.replacement import (
+    MANIFEST,
+    check_export,
+    delete_export,
+    list_files,
+    name_companion,
+    note_manifests,
+)
 
 SQLITE_HEADER = b"SQLite format 3\0"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -81,10 +95,15 @@ def _open_stage(target: Path) -> Generator[Path]:
     stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_PART, dir=target.parent))
     handle = _lock_folder(stage)
     try:
+        _note_stage(stage, [])
         stage.chmod(0o777 & ~_umask())
         yield stage
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+        if not stage.with_suffix(
+            _READY
+        ).exists():  # what could not be finished is finished by the next writer
+            _forget_stage(stage)
         if handle is not None:
             os.close(handle)
 
@@ -105,9 +124,49 @@ def _lock_folder(folder: Path) -> int | None:
 def _commit(stage: Path) -> Path:
     """Mark the written files as complete. From here on this process, or the next one, finishes the write."""
     ready = stage.with_suffix(_READY)
+    note_manifests(stage)
+    _note_stage(stage, list_files(stage))
     stage.rename(ready)
     _flush_folder(ready.parent)
     return ready
+
+
+def _find_note(stage: Path) -> Path:
+    """Return the note of the user's state folder that this folder, or its part of before, was made here."""
+    path = stage.parent.resolve() / stage.stem
+    return find_state_folder() / "writes" / f"{hashlib.sha256(os.fsencode(path)).hexdigest()}.json"
+
+
+def _note_stage(stage: Path, files: list[dict[str, Any]]) -> None:
+    # Without a note, a leftover of this writer stays, which harms nothing.
+    with suppress(OSError):
+        note = _find_note(stage)
+        note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = note.with_suffix(".new")
+        new.write_text(json.dumps({"inode": stage.stat().st_ino, "files": files}))
+        new.replace(note)
+
+
+def _forget_stage(stage: Path) -> None:
+    with suppress(OSError):
+        _find_note(stage).unlink(missing_ok=True)
+
+
+def _is_own_leftover(leftover: Path) -> bool:
+    """Return True if this program made the folder here, and, once complete, nothing but the replaced has changed."""
+    try:
+        note = parse_json(_find_note(leftover).read_bytes())
+        if note["inode"] != leftover.stat().st_ino:
+            return False
+        if leftover.suffix == _PART:
+            return True
+        strange = [
+            path for path in leftover.rglob("*") if path.is_symlink() or not (path.is_dir() or path.is_file())
+        ]
+        files = [file for file in list_files(leftover) if not file["path"].startswith(f"{_REPLACED}/")]
+        return not strange and all(file in note["files"] for file in files)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _finish(ready: Path, target: Path) -> None:
@@ -131,8 +190,16 @@ def _finish(ready: Path, target: Path) -> None:
             delete_export(old)
         with suppress(OSError):  # what came into the old folder in between stays
             replaced.rmdir()
+        if replaced.exists():
+            _forget_stage(ready)
+            raise BactrianError(
+                "The new files are complete, but the old ones were changed while they were replaced.",
+                where=str(target),
+                next=f"Look at what was kept in {replaced}, and delete it.",
+            )
     with suppress(OSError):
         ready.rmdir()
+    _forget_stage(ready)
 
 
 def _sweep(target: Path, *, listed: bool, shared: frozenset[str]) -> None:
@@ -144,13 +211,21 @@ def _sweep(target: Path, *, listed: bool, shared: frozenset[str]) -> None:
         return
     for path in leftovers:
         # An InputError: something else has come to the target since, and stays there.
-        with suppress(OSError, InputError):
+        with suppress(OSError, BactrianError):
             handle = None if path.is_symlink() or not path.is_dir() else _lock_folder(path)
             if handle is None:
                 continue
             try:
+                if not _is_own_leftover(path):
+                    if any(path.iterdir()):
+                        text = f"{path} is not what an export of yours left, so it stays. Delete it if nobody needs it."
+                        warnings.warn(text, BactrianWarning, stacklevel=2)
+                    else:
+                        path.rmdir()
+                    continue
                 if path.suffix == _PART:
                     shutil.rmtree(path, ignore_errors=True)
+                    _forget_stage(path)
                     continue
                 for name in {file.name for file in path.iterdir()} - {_REPLACED}:
                     check_target(target.with_name(name), overwrite=True, listed=listed and name not in shared)

@@ -15,8 +15,13 @@ _SIZE = 16 * 1024  # Bytes of the list from which it is shortened
 _MOST = 100
 
 
+def find_state_folder() -> Path:
+    """Return the folder of what this program notes for the user: ``BACTRIAN_DATA``, or the system's own."""
+    return Path(os.environ.get("BACTRIAN_DATA") or user_state_dir("bactrian"))
+
+
 def _find_list() -> Path:
-    return Path(os.environ.get("BACTRIAN_DATA") or user_state_dir("bactrian")) / _NAME
+    return find_state_folder() / _NAME
 
 
 def add_recent_run(path: Path) -> None:

@@ -1,4 +1,8 @@
-"""The manifest beside or in an export: the files that it lists, which are the only ones that a later export deletes."""
+"""The manifest beside or in an export: the files that it lists, which are the only ones that a later export deletes.
+
+Anybody can write a manifest. So the user's state folder notes the SHA-256 of each one that was written here, and a
+folder is replaced by no other.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,10 @@ from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json
+from bactrian.files.recent_runs import find_state_folder
 
 MANIFEST = "manifest.json"
+_LONGEST_NAME = 255  # Bytes of a name on common file systems
 _LARGEST = 1 << 30  # Bytes of a manifest; one of a million files has 150 MB
 
 # The size in bytes and the SHA-256 of each file, by its path within the export; a single file has its name.
@@ -54,7 +60,9 @@ def check_export(path: Path) -> None:
     strange = [_find_other(path, listing) for listing in listings] or [_name_first(path)]
     if None in strange:
         return
-    if path.is_dir():
+    if path.is_dir() and not listings and any(read_manifest(file) for file in _name_manifests(path)):
+        what = "This folder's manifest was changed, or is not of an export that you made on this computer."
+    elif path.is_dir():
         what = f"This folder contains something other than an export: {strange[0]}."
     else:
         what = "This file is not an export, or was changed after it."
@@ -62,19 +70,42 @@ def check_export(path: Path) -> None:
 
 
 def delete_export(path: Path) -> None:
-    """Delete the files at ``path`` that its manifest lists, and the folders that this empties; nothing else."""
+    """Delete the files at ``path`` that its manifest lists, and the folders that this empties; nothing else.
+
+    What is a link, or was changed, stays.
+    """
+    if path.is_symlink():
+        return
     if not path.is_dir():
         with suppress(InputError):
             check_export(path)
             path.unlink()
         return
-    known = {path / name for listing in _find_listings(path) for name in listing}
+    for listing in _find_listings(path):
+        for file in list(_walk(path)):
+            name = PurePosixPath(file.relative_to(path).as_posix())
+            if name in listing and _is_listed(file, name, listing):
+                file.unlink()
     # The manifest last: after a kill, the rest is deleted by it.
-    for file in (*(known - {path / MANIFEST}), path / MANIFEST):
-        file.unlink(missing_ok=True)
+    rest = [file for file in _walk(path) if not file.is_dir() or file.is_symlink()]
+    if rest == [path / MANIFEST] and _read_noted(path / MANIFEST) is not None:
+        rest[0].unlink()
     for folder, _, _ in os.walk(path, topdown=False):
         with suppress(OSError):  # a file that came in between stays
             Path(folder).rmdir()
+
+
+def note_manifests(stage: Path) -> None:
+    """Note every manifest in ``stage`` as written here. Where that is impossible, its export is never replaced."""
+    with suppress(OSError):
+        for file in (*stage.glob(f"*.{MANIFEST}"), *stage.glob(f"*/{MANIFEST}")):
+            note = _find_note(file)
+            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            note.touch(0o600)
+
+
+def _find_note(manifest: Path) -> Path:
+    return find_state_folder() / "exports" / _hash_file(manifest)
 
 
 def read_manifest(path: Path) -> Mapping[str, Any] | None:
@@ -86,11 +117,21 @@ def read_manifest(path: Path) -> Mapping[str, Any] | None:
         content: Any = parse_json(path.read_bytes())
         names = [PurePosixPath(file["path"]) for file in content["files"]]
         known = isinstance(content["bactrian"], str)
-        return (
-            content if known and not any(name.is_absolute() or ".." in name.parts for name in names) else None
-        )
+        return content if known and all(map(_is_inner, names)) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _is_inner(name: PurePosixPath) -> bool:
+    """Return True if a file system can have the path ``name``, and it stays in its folder and is in no hidden one."""
+    hidden = any(part.startswith(".") for part in name.parts[1:-1])
+    fits = "\0" not in str(name) and all(len(part.encode()) <= _LONGEST_NAME for part in name.parts)
+    return fits and not (hidden or name.is_absolute() or ".." in name.parts)
+
+
+def _read_noted(path: Path) -> Listing | None:
+    """Return what our manifest at ``path`` lists; None if it was not written here."""
+    return _read_listing(path) if path.is_file() and _find_note(path).exists() else None
 
 
 def _read_listing(path: Path) -> Listing | None:
@@ -102,15 +143,19 @@ def _read_listing(path: Path) -> Listing | None:
 
 def _find_listings(path: Path) -> list[Listing]:
     """Return the listings of ``path``: of the manifest in it, and of the one beside it."""
-    beside = _read_listing(path.with_name(name_companion(path, MANIFEST)))
     if not path.is_dir():
+        beside = _read_listing(path.with_name(name_companion(path, MANIFEST)))
         return [] if beside is None else [beside]
     # Paths begin with the name of the folder, which may have been renamed since.
     return [
         {PurePosixPath(*file.parts[1:]): facts for file, facts in listing.items() if len(file.parts) > 1}
-        for listing in (_read_listing(path / MANIFEST), beside)
+        for listing in map(_read_noted, _name_manifests(path))
         if listing is not None
     ]
+
+
+def _name_manifests(folder: Path) -> tuple[Path, Path]:
+    return folder / MANIFEST, folder.with_name(name_companion(folder, MANIFEST))
 
 
 def _find_other(path: Path, listing: Listing) -> str | None:
