@@ -17,6 +17,7 @@ from bactrian.analyze.estimates import (
     COOPERATION,
     VALUES,
     SessionSample,
+    explain_scope,
     label_clusters,
     write_ends,
     write_proportion,
@@ -125,7 +126,7 @@ def _behaviours(part: Aggregate, sample: SessionSample) -> Json:
         facts = sample.select(behaviour).facts
         behaviours[behaviour] = {
             **_share(sample, behaviour),
-            **({} if facts else {"rate": None, "low": None, "high": None}),
+            **({} if facts else {"rate": None, "low": None, "high": None, "scope": explain_scope(behaviour)}),
             "applies": len(facts),
             "possible": sum(shown.behaviour == behaviour for session in facts for shown in session.possible),
             "read": _measure_readings(part, behaviour),

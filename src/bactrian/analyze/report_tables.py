@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bactrian.amounts import NOTHING, write_ends, write_percent, write_points, write_signed
-from bactrian.analyze.estimates import COOPERATION, explain_scope
+from bactrian.analyze.estimates import COOPERATION
 from bactrian.analyze.report import Json, is_sure, list_comparison
 from bactrian.analyze.report_page import render_template, write_number_ends, write_verdict
 from bactrian.records.text import join_facts, to_line, write_count
@@ -177,7 +177,7 @@ def _write_behaviours(console: Console, report: Json) -> None:
     ]
     write_table(console, (*heads, *more), rows)
     for code in [code for code, of in behaviours.items() if not of["applies"]]:
-        write_sentence(console, f"{code} does not apply: {explain_scope(code)}.")
+        write_sentence(console, f"{code} does not apply: {behaviours[code]['scope']}.")
     if unseen := [code for code, of in behaviours.items() if of["applies"] and code not in shown]:
         most = behaviours[unseen[0]]["high"]
         so = "" if most is None else f" (so in at most {write_percent(most)} of sessions)"
