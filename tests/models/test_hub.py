@@ -8,8 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,6 +60,12 @@ class Hub:
     """Further headers of its files."""
     moved: str = ""
     """Where it sends those who ask for the list."""
+    fact: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What it says instead about each file."""
+    endless: str = ""
+    """The beginning of the paths at which its replies never end."""
+    sent: int = 0
+    """Bytes of a reply that never ends."""
     url: str = ""
     asked: list[str] = field(default_factory=list[str])
     keys: set[str] = field(default_factory=set[str])
@@ -67,14 +73,17 @@ class Hub:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(f"{request.method} {request.path}")
         self.keys |= {request.headers["Authorization"]} if "Authorization" in request.headers else set()
+        if self.endless and request.path.startswith(self.endless) and request.method == "GET":
+            return await self._answer_endlessly(request)
         if request.path.startswith(f"/api/models/{REPO}") and self.moved:
             return web.Response(status=307, headers={"Location": self.moved})
-        if request.path.startswith((f"/api/models/{REPO}", "/moved")):
+        if request.path.startswith((f"/api/models/{REPO}", "/moved", "/api/moved", "/api/resolve-cache")):
             siblings = [
                 {
                     "rfilename": name,
                     "size": len(data),
                     "lfs": {"sha256": self._digest(data), "size": len(data), "pointerSize": 1},
+                    **self.fact,
                 }
                 for name, data in self.files.items()
             ]
@@ -91,6 +100,16 @@ class Hub:
             self.stalled.set()
             await asyncio.Event().wait()
         return web.Response(body=sent, headers=headers)
+
+    async def _answer_endlessly(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=404 if request.path.startswith("/api/moved") else 200)
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        with suppress(ConnectionError):
+            while self.sent < 1 << 30:
+                await response.write(b" " * (1 << 20))
+                self.sent += 1 << 20
+        return response
 
     def _digest(self, data: bytes) -> str:
         return hashlib.sha256(data).hexdigest()
@@ -211,6 +230,31 @@ HOSTILE = {
     "file of another system": Hub({"..\\..\\precious.gguf": b"x"}),
     "file with an escape": Hub({"\x1b]0;t\x07.gguf": b"x"}),
     "moved list": Hub({f"{UP}.gguf": b"x"}, moved="/moved"),
+    **{
+        f"commit of a list that moved to {moved}": Hub({}, commit=UP, moved=moved)
+        for moved in (
+            "/moved?a=/api/",
+            "/moved#/api/",
+            "/moved/api/a",
+            "/api/moved/resolve/b",
+            "/api/../moved",
+        )
+    },
+    "list that moved to a file": Hub({}, commit=UP, moved="/api/resolve-cache/moved"),
+    "list that moved to another host": Hub({}, commit=UP, moved="http://127.0.0.2:9/api/moved"),
+    "commit that is no hash": Hub({}, commit="main"),
+    **{
+        f"list with {fact}": Hub({}, fact=fact)
+        for fact in (
+            {"size": 10**4000},
+            {"size": "lots"},
+            {"size": -1},
+            {"size": True},
+            {"rfilename": [".."]},
+            {"lfs": {"sha256": 7, "size": 1, "pointerSize": 1}},
+            {"lfs": "no"},
+        )
+    },
 }
 
 
@@ -226,6 +270,26 @@ async def test_a_hostile_server_writes_nothing_outside_of_the_cache(
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in files if "precious" in path.name or b"xxx" in path.read_bytes()]
     assert not any(asked.startswith("GET /acme") for asked in hub.asked)
+
+
+@pytest.mark.parametrize(
+    "hub",
+    [
+        Hub({}, endless="/api/"),
+        Hub({}, endless="/api/moved", moved="/api/moved"),
+        Hub({}, endless=f"/{REPO}"),
+    ],
+    ids=["list", "error", "file"],
+)
+async def test_a_reply_without_an_end_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub
+) -> None:
+    monkeypatch.setattr("bactrian.models.hub_access._LARGEST_REPLY", 4 << 20)
+    hub.files = {"t-Q4_0.gguf": b"x" * 5000}
+    async with serving(hub, monkeypatch):
+        with pytest.raises(Refused, match="more than"):
+            await fetch(tmp_path)
+    assert hub.sent < 64 << 20
 
 
 async def test_a_hub_that_is_out_of_reach_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

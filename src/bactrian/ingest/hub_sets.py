@@ -64,7 +64,7 @@ def fetch_hub_set(
                 revision=info.sha,
                 endpoint=get_endpoint(),
                 token=get_token(),
-                tqdm_class=make_hub_bar(),
+                tqdm_class=make_hub_bar(sizes[name]),
             )
             paths.append(Path(path))
     card: Any = info.card_data

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from bactrian.errors import BactrianError, InputError, MissingExtra, Refused
 from bactrian.models.credentials import find_key
@@ -20,9 +21,14 @@ from bactrian.models.credentials import find_key
 _HUB = "https://huggingface.co"
 # Headers and JSON keys that the client makes names of files and folders of.
 _HEADERS = ("ETag", "X-Linked-Etag", "X-Repo-Commit", "X-Xet-Hash")
-_WORDS = frozenset(("sha", "sha256", "oid", "xetHash", "blobId", "commitHash"))
+_DIGESTS = frozenset(("sha", "sha256", "oid", "xetHash", "blobId", "commitHash"))
+_SIZES = frozenset(("size", "pointerSize"))
 _PATHS = frozenset(("rfilename", "path"))
 _WORD = re.compile(r'(?:W/)?"?[A-Za-z0-9][A-Za-z0-9._+=:-]{0,255}"?')
+
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_LARGEST_FILE = 1 << 50  # Bytes
+_LARGEST_REPLY = 64 << 20  # Bytes of JSON, an error or a redirect; also of a file whose size nobody announced
 
 
 def get_endpoint() -> str:
@@ -65,50 +71,89 @@ def is_plain_path(name: str) -> bool:
 
 
 def _check_reply(reply: Any) -> None:
-    """Raise Refused if a reply's headers or JSON contain what would lead out of the client's folder."""
+    """Raise Refused if a reply's headers or JSON contain what would lead out of the client's folder, or never end."""
     # A file's own reply may come from a storage service, whose ETags are no names.
     for header in _HEADERS if reply.request.method == "HEAD" else _HEADERS[1:]:
-        _check_word(header, reply.headers.get(header), reply)
-    path: str = reply.request.url.path
-    if "/api/" not in path or "/resolve/" in path:
+        if (word := reply.headers.get(header)) and not _WORD.fullmatch(word):
+            raise _make_refusal(header, word, reply)
+    called = _is_call(reply.request.url)
+    if called and reply.has_redirect_location:
+        _check_redirect(reply)
+    if called or not reply.is_success:  # what the client reads as a whole
+        _read_whole(reply)
+    if not called or reply.has_redirect_location:
         return
-    if reply.is_redirect:
-        if "/api/" not in (
-            location := reply.headers.get("Location", "")
-        ):  # where its reply would not be checked
-            raise _make_refusal("Location", location, reply)
-        return
-    reply.read()
     try:
-        items = list(_list_items(reply.json()))
+        content = reply.json()
     except (ValueError, RecursionError):
         return  # The client explains it.
-    for key, value in (pair for item in items for pair in item.items() if isinstance(pair[1], str)):
-        if key in _WORDS:
-            _check_word(key, value, reply)
-        elif key in _PATHS and not is_plain_path(value):
+    for key, value in _list_facts(content):
+        if value is not None and not _is_harmless(key, value):
             raise _make_refusal(key, value, reply)
 
 
-def _list_items(content: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects in JSON that describe a repository or a file. Its card may contain anything."""
+def _is_call(url: Any) -> bool:
+    """Return True if this is an address of the hub's API, whose replies are JSON, and not a file."""
+    path: str = url.path.removeprefix(urlsplit(get_endpoint()).path)
+    return path.startswith("/api/") and not path.startswith("/api/resolve-cache/")
+
+
+def _check_redirect(reply: Any) -> None:
+    """Raise Refused if a call is sent to where its reply would not be checked."""
+    location, url = reply.headers.get("Location", ""), reply.request.url
+    try:
+        target = url.join(location)
+        known = target.host == url.host and _is_call(target)
+    except Exception:  # noqa: BLE001 - the client's errors for an invalid address have no common class
+        known = False
+    if not known:
+        raise _make_refusal("Location", location, reply)
+
+
+def _read_whole(reply: Any) -> None:
+    """Read a reply as its ``read`` does, but not without an end."""
+    content = bytearray()
+    for chunk in reply.iter_bytes():
+        content += chunk
+        if len(content) > _LARGEST_REPLY:
+            raise _refuse_server(f"The server's reply has more than {_LARGEST_REPLY:,} bytes.", reply)
+    vars(reply)["_content"] = bytes(content)
+
+
+def _list_facts(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the facts in JSON that describe a repository or a file. Its card may contain anything."""
     for item in cast("list[Any]", content if isinstance(content, list) else [content]):
         if isinstance(item, dict):
             parts = cast("dict[str, Any]", item)
-            yield parts
+            yield from parts.items()
             for key in ("siblings", "lfs"):
-                yield from _list_items(parts.get(key))
+                yield from _list_facts(parts.get(key))
 
 
-def _check_word(name: str, value: str | None, reply: Any) -> None:
-    if value and not _WORD.fullmatch(value):
-        raise _make_refusal(name, value, reply)
+def _is_harmless(key: str, value: Any) -> bool:
+    """Return True if the client can use a fact of this name as it expects."""
+    if key in _DIGESTS:
+        return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+    if key in _PATHS:
+        return isinstance(value, str) and is_plain_path(value)
+    if key in _SIZES:
+        return type(value) is int and 0 <= value <= _LARGEST_FILE
+    if key == "siblings":
+        return isinstance(value, list) and all(
+            isinstance(item, dict) and "rfilename" in item for item in cast("list[Any]", value)
+        )
+    return key != "lfs" or isinstance(value, dict)
 
 
-def _make_refusal(name: str, value: str, reply: Any) -> Refused:
+def _make_refusal(name: str, value: object, reply: Any) -> Refused:
+    shown = repr(value)[:80] if not isinstance(value, int) else "a number that is out of range"
+    problem = f"The server's {name} is {shown}, which could lead to a file outside of the hub's cache."
+    return _refuse_server(problem, reply)
+
+
+def _refuse_server(problem: str, reply: Any) -> Refused:
     return Refused(
-        f"The server's {name} is {value[:80]!r}, which could lead to a file outside of the hub's cache. "
-        "Nothing was written.",
+        f"{problem} Nothing was written.",
         where=str(reply.request.url)[:200],
         next="Do not use this server: unset HF_ENDPOINT, or name one that you trust.",
     )
@@ -117,7 +162,7 @@ def _make_refusal(name: str, value: str, reply: Any) -> Refused:
 def make_hub_bar(size: int = 0, progress: Callable[[int, int], None] | None = None) -> Any:
     """Return a progress bar class for the hub's client that forwards its progress instead of displaying it.
 
-    ``progress`` receives the bytes that are done, and ``size``.
+    ``progress`` receives the bytes that are done, and ``size``. A file that is larger than announced is refused.
     """
     base: Any = import_module("tqdm").tqdm
 
@@ -125,9 +170,16 @@ def make_hub_bar(size: int = 0, progress: Callable[[int, int], None] | None = No
         def __init__(self, *arguments: Any, **more: Any) -> None:
             super().__init__(*arguments, **{**more, "disable": True})  # pyright: ignore[reportUnknownMemberType]
             self.done = int(more.get("initial") or 0)
+            self.limit = size or int(more.get("total") or 0) or _LARGEST_REPLY
 
         def update(self, n: float | None = 1) -> None:
             self.done += int(n or 0)
+            if self.done > self.limit:
+                raise Refused(
+                    f"The server sends more than the {self.limit:,} bytes that it announced.",
+                    where=get_endpoint(),
+                    next="Do not use this server: unset HF_ENDPOINT, or name one that you trust.",
+                )
             if progress is not None:
                 progress(min(self.done, size), size)
 
