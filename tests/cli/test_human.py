@@ -120,16 +120,19 @@ def test_a_person_chooses_mends_writes_and_wants_better(tmp_path: Path, command:
     assert len(mended) == 2, "what a person wrote is preferred to each proposal"
 
 
+@pytest.mark.parametrize("run", [(), ("--run", "run.db")])
 def test_a_critic_that_says_stop_is_told_the_command_that_goes_on_and_it_does(
-    tmp_path: Path, command: list[str]
+    tmp_path: Path, command: list[str], run: tuple[str, ...]
 ) -> None:
-    kept = [word for word in command if word not in ("--run", "run.db")]
+    kept = [*(word for word in command if word not in ("--run", "run.db")), *run]
     critic = ("--critic", "human", "--proposals", "2")
     done = bactrian(*kept, *critic, cwd=tmp_path, text=b"1\nstop\n")
     assert done.returncode == 0, done.stderr
     assert "stopped · turn 1" in done.stdout
     hint = next(line for line in done.stderr.splitlines() if "To continue it:" in line)
     again = shlex.split(hint.partition("To continue it: ")[2])
+    status = json.loads(bactrian("status", again[2], "--json", cwd=tmp_path).stdout)
+    assert f"{status['prompt_tokens']:,} + {status['completion_tokens']:,} tokens" in done.stdout
     back = bactrian(*again[1:], "--json", cwd=tmp_path, text=b"1\nstop\n")
     assert back.returncode == 0, back.stderr
     told = events(back.stdout)

@@ -73,7 +73,7 @@ def test_the_display_fits_its_terminal_and_breaks_no_fact(width: int) -> None:
 
 
 def test_a_price_that_is_not_known_is_no_zero() -> None:
-    text = "\n".join(draw(snapshot(usd=None, run_usd=None, unpriced="openai:any", max_usd=None), 80))
+    text = "\n".join(draw(snapshot(usd=None, run_usd=None, unpriced=("openai:any",), max_usd=None), 80))
     assert "unknown (no price of openai:any)" in text
     assert "$" not in text
 
@@ -95,9 +95,9 @@ def test_a_long_fact_is_cut_at_the_width() -> None:
 
 def make_progress() -> RunProgress:
     """The progress of a run of three conversations that have all ended."""
-    size, meter = Estimate(4, 2, 6), UsageMeter()
+    size, meter = Estimate(4, 2, 6), UsageMeter(unpriced={"m"})
     outlook = Outlook(SessionPrior(turns=size, prompt=size, completion=size))
-    return RunProgress(meter, 3, unpriced="m", admission=Admission(meter, outlook), done=3)
+    return RunProgress(meter, 3, admission=Admission(meter, outlook), done=3)
 
 
 def test_a_step_of_a_longer_command_does_not_say_what_comes_next(

@@ -231,6 +231,13 @@ async def test_a_forecast_of_both_runs_asks_nothing(folder: Path) -> None:
     assert not (folder / "run.agents").exists()
 
 
+async def test_a_judge_that_cannot_be_asked_is_refused_before_anything_is_paid_for(folder: Path) -> None:
+    async with Endpoint([solve]) as endpoint:
+        code, _, err = await run(folder, *build_command(endpoint, "--judge", "anthropic:judge"))
+        assert (code, endpoint.requests) == (1, [])
+    assert "Set ANTHROPIC_API_KEY" in err
+
+
 async def test_a_run_without_endings_is_refused(tmp_path: Path) -> None:
     await make_run(tmp_path / "run.db", [session("001", code=None)])
     code, _, err = await run(tmp_path, "evaluate", "agents", "run.db", "--model", "openai:any")

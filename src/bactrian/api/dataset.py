@@ -292,7 +292,8 @@ def use_terms_of_runs(
     """
     origin = options.get("origin")
     inputs = (*find_job_kind(plan.recipe)(plan).list_inputs(), *reads, *([Path(origin)] if origin else ()))
-    sources = [read_terms(path) for path in dict.fromkeys(inputs) if path != run]
+    paths = {path.absolute(): path for path in inputs if path != run}  # A job names a run in full.
+    sources = [read_terms(path) for path in paths.values()]
     return use_run_terms(options, plan.models.values(), read_terms(run), sources, confirmed)
 
 

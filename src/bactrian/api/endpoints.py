@@ -16,7 +16,7 @@ from typing import Any
 
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.models.http import is_loopback, read_address
-from bactrian.models.open import find_address
+from bactrian.models.open import ModelOptions, find_address, open_endpoint
 from bactrian.models.providers import load_providers, split_name
 from bactrian.records.run import Command
 from bactrian.store import read_making
@@ -165,6 +165,27 @@ def use_run_terms(
             name: value for name, value in usual.items() if value is not None and chosen.get(name) is None
         }
     return chosen
+
+
+def check_askable(names: Iterable[str], base_url: str | None, sources: Iterable[Path]) -> None:
+    """Refuse models that could not be asked about the runs ``sources``, before others are paid for.
+
+    Raises:
+        InputError: the address of a model is not clear.
+        Denied: it needs a key that is not set.
+        StoreError: a run cannot be read.
+    """
+    terms = [read_terms(path) for path in sources]
+    providers = load_providers()
+    for name in names:
+        parts = split_name(name)
+        if parts is None or (row := providers.get(parts.provider)) is None:
+            continue
+        usual = base_url if _takes_base_url(name) else None
+        with warnings.catch_warnings(action="ignore"):  # Its run tells where the conversations go.
+            chosen = use_run_terms({"base_url": usual}, [name], None, terms)
+        address = chosen["base_url"] or os.environ.get("OPENAI_BASE_URL")
+        open_endpoint(name, parts, row, ModelOptions(base_url=address)).check_key()
 
 
 def _takes_base_url(name: str) -> bool:

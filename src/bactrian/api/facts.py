@@ -76,7 +76,7 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
     pricing = await read_pricing(store, prices)
     imported = len(await store.list_imported())
     spending = pricing.add_up(await store.list_spent(each=pricing.by_session))
-    if imported == sessions and not spending.usage.total:
+    if imported and imported == sessions and not spending.usage.total:
         # Another program made all of it, and its tokens are not known.
         spending = replace(spending, usd=None)
     written = {model for models in by_session.values() for model in models.values()}

@@ -21,7 +21,7 @@ def check_exists(run: Path) -> None:
         return
     near = [*find_runs(run.parent), *find_runs(find_data_folder()), *filter(is_run, list_recent_runs())]
     names = {word: name_run(path) for path in near for word in (path.name, path.stem)}
-    if words := get_close_matches(run.name, names, n=1):
+    if words := get_close_matches(run.name, names, n=1, cutoff=0.75):
         raise InputError(
             f"There is no such run. Did you mean {names[words[0]]}?",
             where=str(run),

@@ -37,11 +37,10 @@ def list_rows(now: ProgressSnapshot, *, ended: bool = False) -> Iterator[Progres
     if not ended:
         yield from _list_waits(now)
     if now.failed or now.failed_calls:
-        failed = (
-            f"{now.failed:,} {'conversation' if now.failed == 1 else 'conversations'} failed",
-            write_count(now.failed_calls, "call") + " failed and repeated",
-        )
-        yield ProgressRow("faults", failed[not now.failed :] if now.failed_calls else failed[:1], alarm=True)
+        failed = [f"{write_count(now.failed, 'conversation')} failed"] * bool(now.failed)
+        if now.failed_calls:
+            failed += [f"{write_count(now.failed_calls, 'call')} failed, {now.repeated_calls:,} repeated"]
+        yield ProgressRow("faults", tuple(failed), alarm=True)
 
 
 def write_line(now: ProgressSnapshot) -> str:
@@ -102,7 +101,7 @@ def _list_costs(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
             yield from _compare_tokens(now.tokens_expected, now)
     usd = now.run_usd
     if usd is None:
-        yield f"cost {write_cost(None, (now.unpriced,))}"
+        yield f"cost {write_cost(None, now.unpriced)}"
         return
     if now.free and not usd:
         return

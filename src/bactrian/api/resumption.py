@@ -101,9 +101,10 @@ async def read_resumable(run: Path, session: str | None = None) -> StoredRun | C
         InputError: there is no such session, there are several, or the run does not store how it was made.
     """
     async with open_store(run, read_only=True) as store:
+        name = None if session is None else (await find_session(store, session)).id
         if await is_generated(store):
             return await read_stored_run(store)
-        name = await _find_open(store) if session is None else (await find_session(store, session)).id
+        name = name or await _find_open(store)
         command = find_command(await store.commands(), name)
     if command is None:
         raise InputError(

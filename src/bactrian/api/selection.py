@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from html import escape
 from importlib.resources import files
@@ -91,7 +92,7 @@ async def read_selection(store: RunStore, options: SelectOptions) -> Selection:
     }
     for name, codes in known.items():
         for code in words[name]:
-            check_code(name, code, codes, f"--{name}")
+            check_code(name, code, codes, name)
     grep = options.get("grep")
     try:
         pattern = re.compile(grep, re.IGNORECASE) if grep else None
@@ -123,13 +124,13 @@ def _pass_any(test: Callable[[Session, str], bool], words: Sequence[str]) -> Cal
     return lambda session: any(test(session, word) for word in words)
 
 
-def check_code(what: str, code: str, known: Collection[str], where: str) -> None:
+def check_code(what: str, code: str, known: Collection[str], option: str) -> None:
     """Refuse a code that is not ``known``. Raises InputError with the nearest."""
     if code not in known:
         listed = ", ".join(dict.fromkeys(known))
         raise InputError(
             f"There is no {what} {code!r}.{suggest_name(code, known)}",
-            where=where,
+            option=option,
             next=f"There are {listed}." if listed else f"The run has no {what}s.",
         )
 
@@ -190,23 +191,24 @@ async def find_session(store: RunStore, name: str) -> Session:
 
 
 async def explain_nothing(store: RunStore, options: SelectOptions) -> InputError:
-    """Return the error for a selection without a session: it names the nearest role of the run."""
-    by_case = {
-        role.name.casefold(): role.name
-        async for session in store.sessions()
-        for role in (session.assistant, session.user)
-    }
-    for wanted in _list_words(options.get("role", ())):
-        near = suggest_name(wanted.casefold(), by_case)
-        if wanted.casefold() not in by_case and near:
-            nearest = next(role for key, role in by_case.items() if repr(key) in near)
-            return InputError(
-                f"No session has the role {wanted!r}. Did you mean {nearest!r}?", where=str(store.path)
-            )
+    """Return the error for a selection without a session: it names the nearest role, or pair, of the run."""
+    pairs = [(session.assistant.name, session.user.name) async for session in store.sessions()]
+    known = {"role": {name for pair in pairs for name in pair}, "pair": {" x ".join(pair) for pair in pairs}}
+    for what, names in known.items():
+        by_case = {name.casefold(): name for name in names}
+        for wanted in _list_words(options.get(what, ())):  # type: ignore[arg-type]
+            word = " x ".join(_PAIR.split(wanted.casefold().strip()))
+            if word not in by_case and (near := get_close_matches(word, by_case, n=1)):
+                return InputError(
+                    f"No session has the {what} {wanted!r}. Did you mean {by_case[near[0]]!r}?",
+                    where=str(store.path),
+                )
+    filters = sum(map(bool, options.values()))
+    hint = "Leave one of the filters out." if filters > 1 else "Leave the filter out, or change it."
     return InputError(
         "No session of the run is like that.",
         where=str(store.path),
-        next="Leave one of the filters out." if any(options.values()) else "Generate or import some first.",
+        next=hint if filters else "Generate or import some first.",
     )
 
 

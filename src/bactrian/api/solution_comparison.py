@@ -12,7 +12,7 @@ from typing import Any, Unpack, cast
 from bactrian.api.arguments import check_base_url, choose_base_url
 from bactrian.api.bridge import run_sync, shorten_errors
 from bactrian.api.dataset import build_run_order, run_order, watch_progress
-from bactrian.api.endpoints import find_foreign
+from bactrian.api.endpoints import check_askable, find_foreign
 from bactrian.api.model_arguments import ModelLike
 from bactrian.errors import BudgetReached, InputError
 from bactrian.evaluate.comparison import ComparedRuns, build_comparison_report, write_dilemma
@@ -198,8 +198,19 @@ async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series
     """
     options = series.options
     check_base_url(options["base_url"], map(name_model, (*plan.models.values(), *judges)))
-    await series.run("Solutions", plan.recipe, plan.solutions, plan.models, plan.reads)
     style: Style = "math" if options["math"] or plan.single_answer else "general"
+    if series.forecast is None:  # What was asked before may be stored as a whole, which needs no key.
+        asked = (
+            {} if plan.solutions.exists() else {name_model(model): model for model in plan.models.values()}
+        )
+        asked |= {
+            name: judge
+            for judge in judges
+            if not name_verdicts(plan.folder, name := name_model(judge), style).exists()
+        }
+        named = [name for name, model in asked.items() if isinstance(model, str)]
+        check_askable(named, options["base_url"], plan.reads)
+    await series.run("Solutions", plan.recipe, plan.solutions, plan.models, plan.reads)
     verdicts: dict[str, list[Path]] = {}
     for judge in judges:
         name = name_model(judge)

@@ -260,7 +260,8 @@ class RunStatus:
         if coming.usd is None:
             return f"{text} so far; to come: unknown"
         value, *ends = map(write_dollars, coming.usd)
-        return f"{text} so far; to come: {value} ({' to '.join(ends)})"
+        between = " to ".join(ends) if coming.measured else f"at most {ends[-1]}"
+        return f"{text} so far; to come: {value} ({between})"
 
 
 async def read_status(run: Path) -> RunStatus:

@@ -157,8 +157,13 @@ class VerbGroup(click.Group):
         if args[0] not in self.verbs and not args[0].startswith("-") and not ctx.resilient_parsing:
             from bactrian.files.toml import suggest_name
 
+            hint = suggest_name(args[0], self.verbs)
+            if (
+                "show" in self.verbs and not hint
+            ):  # What is listed is shown by its name, or the nearest is named.
+                return super().resolve_command(ctx, ["show", *args])
             raise InputError(
-                f"There is no command {args[0]!r}.{suggest_name(args[0], self.verbs)}",
+                f"There is no command {args[0]!r}.{hint}",
                 next=f"`{ctx.command_path} --help` lists the commands.",
             )
         return super().resolve_command(ctx, args)

@@ -95,12 +95,15 @@ def _explaining() -> Generator[None]:
 def _plain_warnings() -> None:
     """Show our own warnings as a sentence, without the line of code."""
     usual = warnings.showwarning
+    shown = set[str]()  # Several runs of one command may be made from the same conversations.
 
     def show(message: Warning | str, category: type[Warning], *position: Any) -> None:
         if issubclass(category, BactrianWarning):
             from bactrian.cli.terminal.console import say
 
-            say(f"bactrian: warning: {message}")
+            if str(message) not in shown:
+                say(f"bactrian: warning: {message}")
+            shown.add(str(message))
         else:
             usual(message, category, *position)
 

@@ -87,7 +87,9 @@ def spell_error(error: BactrianError, words: Sequence[str]) -> str:
 def _spell_option(name: str, params: Sequence[click.Parameter]) -> str | None:
     """Return how the command line spells the argument ``name``; None if the command lacks it."""
     flag = f"--{name.replace('_', '-')}"
-    for param in params:
+    for param in sorted(
+        params, key=lambda param: param.name != name
+    ):  # `mark` is --marked where --mark sets one
         if isinstance(param, HelpOption) and (
             param.name in (name, name.replace(".", "_")) or param.key == name or flag in param.opts
         ):

@@ -238,7 +238,9 @@ def write_winner(comparison: Json, first: str, second: str) -> str:
         return f"No winner: both have {win_rate}."
     smallest = comparison["smallest_difference"]
     shown = (
-        f" So many tasks can show a difference of {write_percent(smallest, 0)} and more." if smallest else ""
+        f" So many tasks, with so many draws, can show a difference of {write_percent(smallest, 0)} and more."
+        if smallest
+        else ""
     )
     return f"No winner yet: {best} has {win_rate}, which may be chance.{shown}"
 

@@ -191,6 +191,8 @@ async def _write_sessions(
     whole = len(counts.written) == counts.seen
     spent = await store.list_spent(None if whole else counts.written, each=False)
     counts.tokens = sum(part.usage.total for part in spent)
+    if not whole:
+        counts.tokens_of = "the exported conversations"
     return counts
 
 

@@ -44,6 +44,7 @@ class ExportCounts:
     messages: int = 0
     # All that was paid for them; for a whole run, with its lists.
     tokens: int = 0
+    tokens_of: str = "the whole run, with its lists"
     endings: Counter[str] = field(default_factory=Counter[str])
     # Hashes of the role pairs, and of the tasks before a specifier changed them.
     pairs: set[int] = field(default_factory=set[int])
@@ -99,6 +100,7 @@ def build_manifest(options: Mapping[str, Any], counts: ExportCounts) -> dict[str
             "rows": dict(sorted(counts.rows.items())),
             "messages": counts.messages,
             "tokens": counts.tokens,
+            "tokens_of": counts.tokens_of,
             "pairs": len(counts.pairs),
             "tasks": len(counts.tasks),
             "left_out": dict(sorted(counts.left_out.items())),

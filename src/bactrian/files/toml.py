@@ -236,7 +236,9 @@ def resolve_beside(where: str, table: dict[str, object], key: str) -> None:
 
 def suggest_name(word: str, known: Collection[str]) -> str:
     """Return the hint " Did you mean …?" for the known word nearest to ``word``; empty if none is near."""
-    near = get_close_matches(word, known, n=1)
+    near = get_close_matches(word, known, n=1) or sorted(
+        name for name in known if word and name.startswith(word)
+    )
     return f" Did you mean {near[0]!r}?" if near else ""
 
 

@@ -46,7 +46,9 @@ class UsageMeter:
     used: Usage = Usage()
     usd: float = 0.0
     calls: int = 0  # Number of answered calls
+    unpriced: set[str] = field(default_factory=set[str])  # Models without a price that were paid for
     unknown: int = 0  # Number of failed calls, whose cost is unknown
+    repeated: int = 0  # Number of them that were asked again
     longest_tokens: int = 0  # Of the longest reply
     longest_usd: float = 0.0  # What the most expensive reply cost, without its prompt
     _held_tokens: int = 0
@@ -115,7 +117,9 @@ class UsageMeter:
             return
         self.used += used
         self.longest_tokens = max(self.longest_tokens, used.completion)
-        if model in self.prices:
+        if model not in self.prices:
+            self.unpriced |= {model} if used.total else set()
+        else:
             self.usd += self.prices[model].cost(used)
             self.longest_usd = max(self.longest_usd, self.prices[model].cost(Usage(0, used.completion)))
 

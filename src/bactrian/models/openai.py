@@ -298,7 +298,12 @@ class OpenAIModel:
             await self._pool.close()
             self._pool = None
 
-    def _open_pool(self) -> Pool:
+    def check_key(self) -> None:
+        """Refuse a key that is missing or cannot be sent. Nothing is sent.
+
+        Raises:
+            Denied: it is.
+        """
         variable = self._dialect.key_variable
         if self._needs_key and not self._key:
             raise Denied(
@@ -307,6 +312,9 @@ class OpenAIModel:
             )
         if not (self._key.isascii() and self._key.isprintable()):
             raise Denied("The key contains invalid characters.", next=f"Check {variable}.")
+
+    def _open_pool(self) -> Pool:
+        self.check_key()
         header = self._dialect.write_header(self._key, self._url.credentials)
         self._path = self._dialect.write_path(self._model)
         self._pool = Pool(self._url, header, self._limits)

@@ -16,6 +16,7 @@ from bactrian.records.turn import Usage
 from bactrian.runs.admission import Admission
 from bactrian.runs.cost import Estimate, ListCosts, RemainingUsage
 from bactrian.runs.scheduler import Job
+from bactrian.runs.spending import Spending
 from bactrian.stats.streaming import SurvivalCurve
 
 _MOST_REASONS = 100  # distinct ones: some contain a time or a number
@@ -71,6 +72,8 @@ class ProgressSnapshot:
     """Maximum number of requests in flight."""
     changes: tuple[str, ...]
     """Changes of the answering model or system during the run."""
+    repeated_calls: int = 0
+    """Failed calls that were asked again."""
     open: int = 0
     """Sessions that this command left open, or paused until they can be paid for."""
     max_usd: float | None = None
@@ -84,8 +87,8 @@ class ProgressSnapshot:
     """Conversations that the limits are expected to pay for, of :attr:`total`."""
     free: bool = False
     """True if no model costs money."""
-    unpriced: str = ""
-    """A model without a known price."""
+    unpriced: tuple[str, ...] = ()
+    """Models without a known price that were paid for."""
     share_done: float = 0.0
     """Share of the work that is done, counted in turns."""
     seconds_to_first: float | None = None
@@ -121,8 +124,6 @@ class RunProgress:
     window: int = 1
     """Maximum number of sessions in flight."""
     free: bool = False
-    unpriced: str = ""
-    """A model without a known price, so that the run has none."""
     slow_start: str = ""
     lists: ListCosts = field(default_factory=ListCosts)
     """What the lists still take that this run has to ask for."""
@@ -153,12 +154,13 @@ class RunProgress:
     _used_before: Usage = Usage()
     _usd_before: float = 0.0
 
-    def count_before(self, used: Usage, usd: float) -> None:
+    def count_before(self, before: Spending) -> None:
         """Add what earlier commands of the run used to the meter."""
-        self.meter.used += used
-        self.meter.usd += usd
-        self._used_before += used
-        self._usd_before += usd
+        self.meter.used += before.usage
+        self.meter.usd += before.usd or 0.0
+        self.meter.unpriced |= {*before.unpriced}
+        self._used_before += before.usage
+        self._usd_before += before.usd or 0.0
 
     @property
     def failed(self) -> int:
@@ -224,10 +226,11 @@ class RunProgress:
             endings=dict(self.endings),
             calls=meter.calls,
             failed_calls=meter.unknown,
+            repeated_calls=meter.repeated,
             usage=usage,
-            usd=None if self.unpriced else meter.usd - self._usd_before,
+            usd=None if meter.unpriced else meter.usd - self._usd_before,
             run_usage=meter.used,
-            run_usd=None if self.unpriced else meter.usd,
+            run_usd=None if meter.unpriced else meter.usd,
             seconds=now,
             calls_per_second=(meter.calls - calls) / passed,
             tokens_per_second=(usage.total - tokens) / passed,
@@ -244,7 +247,7 @@ class RunProgress:
             usd_open=usd_open,
             affordable=min(self.total, self.done + in_flight + affordable),
             free=self.free,
-            unpriced=self.unpriced,
+            unpriced=tuple(sorted(meter.unpriced)),
             share_done=min(1.0, (self.done + outlook.count_done(lengths)) / max(1, self.total)),
             seconds_to_first=outlook.estimate_first(lengths),
             slow_start=self.slow_start,

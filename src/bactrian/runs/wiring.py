@@ -130,12 +130,10 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             admission=Admission(meter, Outlook(await _assume_session(kind, meter))),
             window=run_models.window,
             free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
-            unpriced=next((name for name in plan.models.values() if name not in meter.prices), ""),
             slow_start=_SLOW_START if in_process else "",
             read_pressure=run_models.pressure,
         )
-        before = await read_spending(store)
-        progress.count_before(before.usage, before.usd or 0.0)
+        progress.count_before(await read_spending(store))
         ids = JobIds(grid, await store.list_imported())
         jobs = JobSequence.of_recipe(plan.recipe, grid.axes, order.spread, order.limit)
         if kind.limit is not None:
@@ -340,6 +338,12 @@ async def open_run_models(
     Raises:
         InputError: a name is not that of a model, or its file cannot be used.
     """
+
+    def note_repeat(text: str) -> None:
+        meter.repeated += 1
+        if access.notice is not None:
+            access.notice(text)
+
     window = limits.choose_window(names.values())
     # Cache slots: one for each agent in flight, and two for a session that begins while others are newer. With fewer,
     # agents push each other's conversations out of the cache.
@@ -385,7 +389,7 @@ async def open_run_models(
                     proven=not get_traits(model).remote,
                     longest_wait=access.max_wait,
                 )
-            models[name] = Retry(inner, retry_policy, notice=access.notice, sleep=stop_signal.sleep)
+            models[name] = Retry(inner, retry_policy, notice=note_repeat, sleep=stop_signal.sleep)
         by_agent = {agent: models[name] for agent, name in names.items()}
         yield RunModels(by_agent, tuple(concurrency.values()), window, tuple(opened), stop_signal)
     finally:

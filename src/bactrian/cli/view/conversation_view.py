@@ -91,6 +91,10 @@ class ConversationView:
             case Returned(result):
                 self._return(result)
 
+    def count_paid(self, usage: Usage) -> None:
+        """Take ``usage`` as all that was paid for the session: proposals that no turn took are not in its turns."""
+        self._usage = usage
+
     def hear(self, speaker: Speaker, piece: str) -> None:
         """Show the next piece of a turn, word by word, so that lines break between words."""
         if self._speaking is None:

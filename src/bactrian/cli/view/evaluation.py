@@ -143,7 +143,7 @@ def _describe(pair: Mapping[str, Any], first: str, second: str) -> Iterable[str]
     smallest = pair["smallest_difference"]
     found = f"differences of {100 * smallest:.0f} points and more" if smallest else "no difference"
     tasks = write_count(pair["independent"], "task")
-    yield f"sign test p = {pair['p_value']:.3g}; {tasks} can show {found} (power 0.8)"
+    yield f"sign test p = {pair['p_value']:.3g}; {tasks}, with so many draws, can show {found} (power 0.8)"
 
 
 def _join(*rates: tuple[str, Mapping[str, Any]]) -> Iterable[str]:

@@ -203,6 +203,7 @@ def _fields(now: ProgressSnapshot) -> dict[str, object]:
         "endings": dict(now.endings),
         "calls": now.calls,
         "failed_calls": now.failed_calls,
+        "repeated_calls": now.repeated_calls,
         "prompt_tokens": now.usage.prompt,
         "completion_tokens": now.usage.completion,
         "cached_tokens": now.usage.cached,

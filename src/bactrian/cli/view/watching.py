@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,11 +25,12 @@ from bactrian.options import JSON, OUT, OVERWRITE, RUN, Option
 from bactrian.records.events import Ended, Event, Spoke, Started, write_event
 from bactrian.records.session import Ending
 from bactrian.records.text import to_json, write_count
+from bactrian.records.turn import Usage
 from bactrian.roleplay.agent import Listener
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.start import PlayOrder, play_one
-from bactrian.runs.spending import read_spending
+from bactrian.runs.spending import Spending, read_spending
 from bactrian.store import RunStore, name_run, open_kept_run, open_store
 
 if TYPE_CHECKING:
@@ -135,6 +136,8 @@ class PlayKeeper:
                 event = await anext(events)
             take(event)
             async for event in events:
+                if isinstance(event, Ended) and self._sessions and (session := self._sessions[-1].session):
+                    viewer.count_paid((await self._read_spending([session.id])).usage)
                 take(event)
         await self._tell()
         return 0
@@ -164,7 +167,7 @@ class PlayKeeper:
             raise BudgetReached(
                 error.what,
                 where=error.where,
-                next=f"All turns are stored. To continue: {again}" if kept else "Raise --budget.",
+                next=f"{self._kept}To continue: {again}" if kept else "Raise --budget.",
             ) from error
 
     def _notice(self, event: Event) -> None:
@@ -185,11 +188,13 @@ class PlayKeeper:
         if self._flags.json or self._ending is None:
             return
         console = open_progress()
-        if self._flags.run_file is not None and not console.is_terminal:
-            return  # A script that names its run needs no hint.
         if cost := await self._describe_cost():
             console.say(cost, style="dim")
         stopped = not self._ending.final
+        if self._flags.run_file is not None and not console.is_terminal:  # A script needs no further hint.
+            if stopped:
+                console.say(self._go_on)
+            return
         reached = self._ending.code == "max_messages"
         limit = f"The conversation reached its limit of {write_count(self._ending.turn, 'message')}, which is normal."
         if self._run is None:
@@ -197,7 +202,7 @@ class PlayKeeper:
         else:
             go_on = f"bactrian resume {self._name} {self._session} --max-messages {2 * self._ending.turn}"
             lines = [f"{limit} To continue it: {go_on}"] * reached
-            lines += [f"It was stopped. To continue it: {self._resume}"] * stopped
+            lines += [self._go_on] * stopped
             lines.append(f"Kept in {self._run}. To read it again: {self._show}")
         lines.append(
             "Next: --model chooses another model (`bactrian models`), "
@@ -219,15 +224,18 @@ class PlayKeeper:
             return "Nothing new was asked: all replies come from the stored run."
         if unknown := [name for name in sorted(models) if name not in meter.prices and name != HUMAN]:
             return f"The price of {unknown[0]} is unknown; give it with --set price=PROMPT/COMPLETION."
-        paid, usd = meter.used, meter.usd
-        if self._run is not None:
-            async with open_store(self._run, read_only=True) as store:
-                spending = await read_spending(store, [session.id for session in sessions])
-            paid, usd = spending.usage, spending.usd or 0.0
-        if not usd and meter.max_usd is None:
+        spending = await self._read_spending([session.id for session in sessions])
+        if not spending.usd and meter.max_usd is None:
             return ""
-        cost = write_cost(usd, budget=None if self._stored else meter.max_usd)
-        return f"It cost {cost}: {write_tokens(paid)} tokens."
+        cost = write_cost(spending.usd or 0.0, budget=None if self._stored else meter.max_usd)
+        return f"It cost {cost}: {write_tokens(spending.usage)} tokens."
+
+    async def _read_spending(self, sessions: Sequence[str]) -> Spending:
+        """Return what was paid for these sessions, as the run tells it; without a run, for all that was asked."""
+        if self._run is None:
+            return Spending() if self._meter is None else Spending(self._meter.used, self._meter.usd)
+        async with open_store(self._run, read_only=True) as store:
+            return await read_spending(store, sessions)
 
     def _write(self, out: Path) -> None:
         """Write the conversation to ``out`` in the form of its suffix."""
@@ -248,15 +256,25 @@ class PlayKeeper:
         return f"bactrian resume {self._name} {shlex.quote(self._session)}"
 
     @property
+    def _go_on(self) -> str:
+        return f"It was stopped. To continue it: {self._resume}"
+
+    @property
     def _show(self) -> str:
         return f"bactrian show {self._name} {shlex.quote(self._session)}"
 
     def __str__(self) -> str:
         if self._flags.run_file is not None:
-            return "All turns are stored: run the same command again to resume."
+            return f"{self._kept}Run the same command again to resume."
         if self._run is None or not self._session:
             return "Nothing was stored, as --no-keep asks." if not self._flags.keep else "Nothing was stored."
-        return f"All turns are stored. To resume: {self._resume}"
+        return f"{self._kept}To resume: {self._resume}"
+
+    @property
+    def _kept(self) -> str:
+        """What is stored, if it is anything: an interruption may come before the first turn."""
+        parts = (part.session for part in self._sessions)
+        return "All turns are stored. " if any(session and session.turns for session in parts) else ""
 
 
 def _name_all_models(ordered: Ordered) -> Iterable[str]:
@@ -280,6 +298,9 @@ async def suggest_servers() -> None:
 
 class _JsonViewer:
     listener: Listener | None = None
+
+    def count_paid(self, usage: Usage) -> None:
+        """Show nothing: each event has its own usage."""
 
     def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
         return nullcontext(for_what)
