@@ -78,9 +78,12 @@ def write_atomically(
     with _explain_os_errors(target), _open_stage(target) as stage:
         try:
             yield stage
+            _flush(stage)
+            note_manifests(stage)
+            _note_stage(stage, list_files(stage))
+            # As late as possible, because a file that is edited after it would be lost.
             for file in stage.iterdir():
                 check(target.with_name(file.name))
-            _flush(stage)
             _finish(_commit(stage), target)
         except OSError as error:
             # Some libraries pass on the message without the error number.
@@ -124,8 +127,6 @@ def _lock_folder(folder: Path) -> int | None:
 def _commit(stage: Path) -> Path:
     """Mark the written files as complete. From here on this process, or the next one, finishes the write."""
     ready = stage.with_suffix(_READY)
-    note_manifests(stage)
-    _note_stage(stage, list_files(stage))
     stage.rename(ready)
     _flush_folder(ready.parent)
     return ready
