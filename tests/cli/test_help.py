@@ -134,6 +134,8 @@ def test_a_page_is_read_by_its_name_in_the_terminal(tmp_path: Path) -> None:
     assert bactrian("help", "recipes.md", cwd=tmp_path).stdout.startswith("# Recipes")
     assert "bactrian help recipes.md" in bactrian("help", "recipes", cwd=tmp_path).stdout
     assert "tutorial" in bactrian("help", cwd=tmp_path).stdout
+    assert "are in the source repository" in bactrian("help", "statistics", cwd=tmp_path).stdout
+    assert "source repository" not in page
     wrong = bactrian("help", "tutoral", cwd=tmp_path)
     assert (wrong.returncode, "Did you mean 'tutorial'?" in wrong.stderr) == (2, True)
 

@@ -22,6 +22,7 @@ Your own code receives or returns others:
 - A model gets a [`Request`](#request) and returns a [`Reply`](#reply).
 - A list source gets a [`ListRequest`](#listrequest).
 - A format gets a [`Sample`](#sample) and the `context`, an [`ExportContext`](#exportcontext).
+- A kind of job gets a [`JobContext`](#jobcontext).
 """
 _ORDER = (
     *("play", "stream", "Interrupted", "Session", "Turn", "Role", "Critic"),
@@ -46,6 +47,7 @@ _RECEIVED = {
     "Format": "export.format",
     "Sample": "export.format",
     "ExportContext": "export.format",
+    "JobContext": "runs.jobs",
 }
 """Classes of objects that the user's own models, list sources and formats receive or return, and their modules."""
 _OPTIONS = (

@@ -32,6 +32,7 @@ class Sample:
     """A session, with the data named in :attr:`Format.needs`."""
 
     session: Session
+    """The conversation, with all its turns."""
     choices: Sequence[Preference] = ()
     """The choices between proposals, in the order of their turns."""
     findings: Sequence[Finding] | None = None
@@ -45,6 +46,7 @@ class ExportContext:
     run: str
     """Name of the run."""
     prompts: SystemPrompts
+    """The system prompts of a session, rendered again from its pack and recipe."""
     side: Speaker = "assistant"
     """The agent whose messages a model is to learn."""
     thoughts: bool = False

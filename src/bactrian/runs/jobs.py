@@ -65,6 +65,7 @@ class JobContext:
     tools: Mapping[str, Toolbox]
     """By agent."""
     seeds: RunSeeds
+    """Seeds of the requests of the run."""
     stack: AsyncExitStack
     """Closes the resources that a job kind opens, when the run ends."""
     has_tasks: bool = False

@@ -17,6 +17,7 @@ from bactrian.errors import InputError
 _NOT_TOPICS = frozenset({"architecture", "decisions", "index"})
 _COMMENT = re.compile(r"^ *<!--.*?--> *\n", re.MULTILINE)
 _IMAGE = re.compile(r"^!\[[^\]]*\]\([^)]*\)\n*", re.MULTILINE)
+_IN_REPOSITORY = re.compile(r"python -m (?:benchmarks|tools)|\b(?:examples|src/bactrian)/")
 _LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?!https?:)(?P<path>[^)#]*)(?:#[^)]*)?\)")
 
 
@@ -86,6 +87,10 @@ def _print_page(page: Path, topics: dict[str, Path]) -> None:
 
     text = _IMAGE.sub("", _COMMENT.sub("", page.read_text("utf-8")))
     text = _LINK.sub(spell, text)
+    if _IN_REPOSITORY.search(text):
+        text += (
+            "\n`src/`, `examples/`, and the modules `benchmarks` and `tools` are in the source repository.\n"
+        )
     if not sys.stdout.isatty():
         print(text, end="")
         return
