@@ -11,9 +11,10 @@ def main() -> None:
         sys.exit("bactrian: Windows is not supported, only Linux and macOS are. Next: run it under WSL.")
     try:
         from bactrian.cli.main import main as command
+
+        command()
     except KeyboardInterrupt:
         sys.exit(130)
-    command()
 
 
 if __name__ == "__main__":

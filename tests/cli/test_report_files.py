@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,17 @@ def test_a_pdf_is_a_pdf_with_the_text_of_the_page(tmp_path: Path) -> None:
     content = (tmp_path / "tea.pdf").read_bytes()
     assert content.startswith(b"%PDF-") and content.rstrip().endswith(b"%%EOF")
     assert content.count(b"/Type /Page\n") >= 1 and len(content) > 20_000
+
+
+@pytest.mark.system
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_the_browser_that_prints_a_pdf_tells_nobody(tmp_path: Path) -> None:
+    asyncio.run(make_run(tmp_path / "tea.db", [session()]))
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+        variables = {f"{scheme}_proxy": address for scheme in ("http", "https", "all")}
+        done = bactrian("analyze", "tea.db", "--report", "tea.pdf", cwd=tmp_path, **variables)
+        assert done.returncode == 0, done.stderr
+        proxy.setblocking(False)
+        with pytest.raises(BlockingIOError):  # Nobody has connected.
+            proxy.accept()

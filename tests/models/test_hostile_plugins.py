@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from bactrian.models.open import ModelOptions, open_model
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import load_recipe
 from bactrian.roleplay.endings import read_endings
+from tests.helpers.command import clean_environment
 from tests.helpers.packages import install
 
 GROUP = "bactrian.models"
@@ -77,3 +79,36 @@ def test_what_a_package_prints_when_it_is_loaded_is_no_data(
     install(folder, "acme_loud", "print('loaded')\nbegin = print", GROUP, "loud = acme_loud:begin")
     load_plugin(GROUP, "loud")
     assert capsys.readouterr() == ("", "loaded\n")
+
+
+LOUD = """
+import atexit
+import os
+import sys
+
+def write():
+    os.write(1, b"loud\\n")
+    os.system("echo loud")
+    sys.__stdout__.write("loud\\n")
+    print("loud")
+
+atexit.register(write)
+write()
+raise RuntimeError("one line\\nok: another line")
+"""
+
+
+@pytest.mark.system
+def test_nothing_that_a_module_of_a_package_writes_reaches_standard_output(tmp_path: Path) -> None:
+    install(tmp_path, "acme_writes", LOUD, GROUP, "acmewrites = acme_writes:begin")
+    done = subprocess.run(
+        [sys.executable, "-m", "bactrian", "play", "tea", "-m", "acmewrites:m", "--json"],
+        env=clean_environment(PYTHONPATH=str(tmp_path)),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("loud\n") == 8
+    assert "one line ok: another line" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
@@ -86,6 +87,20 @@ class _WholeText(click.ParamType[str]):
         return (rv,)
 
 
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?\s*", re.IGNORECASE | re.ASCII)
+
+
+def _read_number(kind: type[int] | type[float], written: str | float) -> float:
+    """Return the number that is written; Python would also take digits of other scripts and underscores.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(written, str) and not _NUMBER.fullmatch(written):
+        raise ValueError
+    return kind(written)
+
+
 class _Number(click.ParamType[float]):
     """A number within the limits of an option."""
 
@@ -98,7 +113,7 @@ class _Number(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         what = "a whole number" if self.kind is int else "a number"
         try:
-            number = self.kind(value)
+            number = _read_number(self.kind, value)
             if not isfinite(number):
                 raise ValueError
         except (ValueError, OverflowError):
@@ -370,7 +385,7 @@ def _read_value(kind: Any, written: object) -> object:
     if isinstance(written, tuple):
         return _read_body(cast("tuple[str, ...]", written))
     try:
-        return kind(written) if kind in (int, float) and isinstance(written, str) else written
+        return _read_number(kind, written) if kind in (int, float) and isinstance(written, str) else written
     except ValueError:
         return written
 

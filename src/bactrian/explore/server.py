@@ -183,6 +183,8 @@ async def _stop_playing(explorer: Explorer) -> None:
 # Seconds in which a client sends a whole request, and in which it takes a part of an answer.
 _SENDING, _TAKING = 20.0, 60.0
 _MOST_CONNECTIONS = 200
+# Bytes of a request that are taken, whoever sends it; the largest form has half of them, so that its sender is told.
+_LARGEST_REQUEST = 1 << 21
 
 
 class TimedConnection(H11Protocol):
@@ -193,6 +195,7 @@ class TimedConnection(H11Protocol):
 
     _sending: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
+    _received = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -206,9 +209,12 @@ class TimedConnection(H11Protocol):
         return self._sending.when() if self._sending is not None else float("inf")
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request."""
+        """Take a part of a request; end the connection if it goes on and on, whether or not it was answered."""
         super().data_received(data)
         self._time_request()
+        self._received = self._received + len(data) if self.conn.their_state is h11.SEND_BODY else 0
+        if self._received > _LARGEST_REQUEST:
+            self.end()
 
     def on_response_complete(self) -> None:
         """Begin to wait for the next request."""

@@ -53,7 +53,7 @@ def load_plugin(group: str, name: str) -> object:
     except (Exception, SystemExit) as error:
         raise InputError(
             f"{plugins[name].value!r}, which a package registers as {name!r} under {group!r}, cannot be loaded: "
-            f"{type(error).__name__}: {error}.",
+            f"{type(error).__name__}: {' '.join(str(error).split())}.",
             where=name,
             next="Fix or remove the package.",
         ) from error

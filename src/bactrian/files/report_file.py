@@ -15,6 +15,20 @@ from bactrian.errors import BactrianError, InputError
 from bactrian.files.atomic import check_target
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
+# A page that is printed needs no network, and the browser's own services would tell others that it ran: they are off,
+# and what is left of them meets a proxy that does not answer. An address of this computer goes past no proxy either.
+_OFFLINE = (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-domain-reliability",
+    "--disable-extensions",
+    "--disable-sync",
+    "--metrics-recording-only",
+    "--no-first-run",
+    "--proxy-bypass-list=<-loopback>",
+    "--proxy-server=127.0.0.1:1",
+)
 _LONGEST = 120.0  # Seconds that the browser may take
 # In the head of every page that this program writes, so that it replaces no page of anybody else.
 _GENERATOR = b'<meta name="generator" content="bactrian">'
@@ -92,6 +106,7 @@ def _print_page(page: str) -> bytes:
         source, target = Path(name, "report.html"), Path(name, "report.pdf")
         source.write_text(page, "utf-8")
         options = ["--headless", "--disable-gpu", "--no-pdf-header-footer", f"--user-data-dir={name}/profile"]
+        options += _OFFLINE
         if os.geteuid() == 0:  # the browser's own sandbox does not work for root
             options.append("--no-sandbox")
         command = [browser or _BROWSERS[0], *options, f"--print-to-pdf={target}", source.as_uri()]

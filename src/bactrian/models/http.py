@@ -215,13 +215,20 @@ def read_address(url: str) -> Address:
             where=hide_credentials(url),
             next="Use an address like http://127.0.0.1:8000/v1.",
         ) from None
+    if parts.query or parts.fragment:
+        raise InputError(
+            "This base URL has a part behind ? or #, which would not be sent.",
+            where=hide_credentials(url),
+            next="Leave that part out; a key belongs into the provider's environment variable.",
+        )
     path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~-._")
     return Address(parts.scheme, host, port, path, _encode_credentials(parts))
 
 
 def hide_credentials(url: str, instead: str = "…@") -> str:
-    """Return ``url``, which need not be one, with ``instead`` of user name and password."""
-    return re.sub(r"^([^/@]*//)?.*@", rf"\1{instead}", url, count=1, flags=re.DOTALL)
+    """Return ``url``, which need not be one, with ``instead`` of user name and password, without query and fragment."""
+    plain = re.sub(r"^([^/@]*//)?.*@", rf"\1{instead}", url, count=1, flags=re.DOTALL)
+    return re.split(r"[?#]", plain, maxsplit=1)[0]
 
 
 def is_loopback(host: str) -> bool:

@@ -64,7 +64,7 @@ def guard_streams() -> Generator[None]:
     finally:
         out.over = True
         sys.stdout.flush()
-        os.dup2(ours, 1)
+        sys.stdout = sys.stderr  # as for tools: modules of the user may write when the process exits
         os.close(ours)
 
 
