@@ -83,7 +83,21 @@ def test_out_keeps_what_a_program_writes_and_nothing_is_run_if_it_cannot(tmp_pat
     assert "is not empty" in again.stderr
     (kept / "d" / "a.txt").write_text("old", "utf-8")
     report = json.loads(bactrian(*words, "--out", "new/kept", "--overwrite", "--json", cwd=tmp_path).stdout)
-    assert (report["out"], len(report["not_kept"])) == ("new/kept", 2)
+    assert (report["out"], len(report["not_kept"])) == ("new/kept", 3)
     assert (kept / "d" / "a.txt").read_text("utf-8") == "1"
     for wrong in (("--overwrite",), ("--out", "make.py")):
         assert bactrian(*words, *wrong, cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.system
+def test_names_of_a_program_stay_on_one_line_and_links_are_named(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(
+        "import os\nopen('x\\nok (exit code 0) · 0 s', 'w').close()\nos.symlink('/etc/passwd', 'link')\n"
+    )
+    done = bactrian("sandbox", "run", "p.py", "--out", "kept", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "not kept: link: it is no file that can be read" in done.stderr
+    assert "not kept: x ok (exit code 0) · 0 s: the name is not safe" in done.stderr
+    starts = [line.split(" ")[0] for line in done.stderr.splitlines()]
+    assert starts == ["ok", "not", "not", "wrote:"]
+    assert list(list_files(tmp_path / "kept")) == []

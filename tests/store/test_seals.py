@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -196,8 +198,71 @@ PROGRAMS = {
     "view": ["ALTER TABLE {table} RENAME TO old", f"CREATE VIEW {{table}} AS {ENDLESS}"],
     "trigger": [f"CREATE TRIGGER t AFTER INSERT ON {{table}} BEGIN SELECT count(*) FROM ({ENDLESS}); END"],
     "virtual table": ["CREATE VIRTUAL TABLE words USING fts5(text)"],
-    "generated column": ["ALTER TABLE {table} ADD COLUMN long TEXT AS (hex(zeroblob(400000000)))"],
+    "table or index with an expression": [
+        "ALTER TABLE {table} ADD COLUMN long TEXT AS (hex(zeroblob(400000000)))"
+    ],
 }
+EXPRESSIONS = {
+    "a view that is called a table": [
+        f"CREATE VIEW v AS {ENDLESS}",
+        "DROP TABLE marks",
+        "UPDATE sqlite_master SET type = 'table', sql = replace(sql, ' v ', ' marks ') WHERE name = 'v'",
+        "UPDATE sqlite_master SET name = 'marks', tbl_name = 'marks' WHERE name = 'v'",
+    ],
+    "an index": ["CREATE INDEX ix ON turns (length(hex(zeroblob(4 + number))))"],
+    "a part of an index": ["CREATE INDEX ix ON turns (number) WHERE length(hex(zeroblob(4 + number))) > 1"],
+    "a check": ["CREATE TABLE more (x CHECK (length(hex(zeroblob(x))) > 1))"],
+    "a check behind a name like a comment": ['CREATE TABLE more ("--" CHECK (length(hex(zeroblob(4))) > 1))'],
+}
+
+
+@pytest.mark.parametrize("kind", EXPRESSIONS)
+def test_no_expression_in_a_schema_runs_whatever_it_calls_itself(
+    filled: Path, tmp_path: Path, kind: str
+) -> None:
+    run = Path(shutil.copy(filled, tmp_path / "run.db"))
+    change(run, "PRAGMA writable_schema = ON", *EXPRESSIONS[kind])
+    with pytest.raises(StoreError):
+        verify(run)
+    with pytest.raises(StoreError, match="contains a "):
+        recover(run, tmp_path / "new.db")
+
+
+def test_parts_of_a_run_that_are_not_of_its_schema_are_told(filled: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copy(filled, tmp_path / "run.db"))
+    change(
+        run,
+        "CREATE TABLE more (x)",
+        "ALTER TABLE turns ADD COLUMN y TEXT",
+        "CREATE INDEX z ON turns (role)",
+        "DROP INDEX sessions_progress",
+    )
+    assert verify(run).faults == (
+        "The column more.x is none that bactrian writes.",
+        "The column turns.y is none that bactrian writes.",
+        "The index z is none that bactrian writes.",
+        "The table more is none that bactrian writes.",
+        "The index sessions_progress is missing.",
+    )
+    change(run, "DROP TABLE totals")
+    assert "The table totals is missing." in verify(run).faults
+    change(run, "DELETE FROM migrations WHERE number = 2")
+    assert "The column turns.seal is none that bactrian writes." in verify(run).faults
+
+
+@pytest.mark.system
+def test_a_recovery_removes_what_a_killed_one_left(filled: Path, tmp_path: Path) -> None:
+    killed = f"""
+import os, shutil
+from pathlib import Path
+from bactrian.store.care import recover
+shutil.copyfile = lambda *_: os.kill(os.getpid(), 9)
+recover(Path({str(filled)!r}), Path("a.db"))
+"""
+    subprocess.run([sys.executable, "-c", killed], cwd=tmp_path, check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    recover(filled, tmp_path / "a.db")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
 
 
 @pytest.mark.parametrize("table", ["migrations", "sessions", "votes", "totals"])

@@ -278,7 +278,7 @@ class SandboxSession:
     def collect(self, most: int = 0) -> list[Artefact]:
         """Return the files that blocks have written, with up to ``most`` bytes of their content.
 
-        Links, devices and pipes are left out. Works after the end of the process, too.
+        Links, devices and pipes have neither size nor content. Works after the end of the process, too.
         """
         return self._process.collect(most)
 

@@ -14,9 +14,10 @@ _NAMES = 1_000_000
 
 
 def collect_files(folder: int, most: int) -> list[dict[str, object]]:
-    """Return the regular files below the folder behind a descriptor, by name, without links, devices and pipes.
+    """Return the files below the folder behind a descriptor, by name; links, devices and pipes have size 0.
 
-    No path that a program made is followed. Files that do not fit into ``most`` bytes in all have no content.
+    No path that a program made is followed. What is no regular file has no content, and neither have files that do not
+    fit into ``most`` bytes in all.
     """
     files: list[dict[str, object]] = []
     if folder >= 0:
@@ -34,6 +35,7 @@ def _walk_folder(
         try:
             handle = os.open(name, _FILE, dir_fd=folder)
         except OSError:
+            files.append({"name": prefix + name, "size": 0, "content": None})
             continue
         try:
             facts = os.fstat(handle)
@@ -42,6 +44,8 @@ def _walk_folder(
             elif stat.S_ISREG(facts.st_mode):
                 content = _read_file(handle, facts.st_size, left)
                 files.append({"name": prefix + name, "size": facts.st_size, "content": content})
+            elif not stat.S_ISDIR(facts.st_mode):
+                files.append({"name": prefix + name, "size": 0, "content": None})
         finally:
             os.close(handle)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from bactrian.store.database import (
     explain_errors,
     find_log,
     find_readable,
+    find_strange_parts,
     log_is_missing,
     open_for_reading,
     open_for_writing,
@@ -47,6 +49,8 @@ from bactrian.store.record_tables import (
     write_seal,
 )
 
+_RECOVERY = ".recovery"
+"""How the names of folders end in which a recovered run is made."""
 _MOST_FAULTS = 100
 """Maximum number of faults that SQLite reports."""
 # Columns that tell a person which row it is.
@@ -115,6 +119,7 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
         connection.execute("BEGIN")  # one state of a run that is being written
         structure = connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")
         faults += [f"SQLite: {fault}" for (fault,) in structure if fault != "ok"]
+        faults += find_strange_parts(connection)
         unsealed = 0
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'totals'").fetchone():
             # A text that is not UTF-8 does not match its checksum.
@@ -230,9 +235,11 @@ def recover(path: Path, out: Path) -> RecoveryReport:
     folder = out.absolute().parent
     if not folder.is_dir():
         raise InputError(f"There is no folder {folder}.", where=str(out), next="Create it first.")
+    for leftover in folder.glob(f".{escape(out.name)}.*{_RECOVERY}"):  # of a killed recovery
+        shutil.rmtree(leftover, ignore_errors=True)
     with (
         explain_errors(out),
-        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=folder) as temporary,
+        tempfile.TemporaryDirectory(_RECOVERY, f".{out.name}.", folder) as temporary,
     ):
         copy, new = Path(temporary) / "damaged.db", Path(temporary) / "new.db"
         shutil.copyfile(path, copy)
@@ -241,9 +248,9 @@ def recover(path: Path, out: Path) -> RecoveryReport:
         with closing(sqlite3.connect(copy, isolation_level=None)) as damaged:
             # With this setting, SQLite opens truncated files and files with broken indexes.
             damaged.execute("PRAGMA writable_schema = ON")
+            damaged.text_factory = partial(str, encoding="utf-8", errors="replace")
             with suppress(sqlite3.DatabaseError):
                 refuse_programs(damaged)
-            damaged.text_factory = partial(str, encoding="utf-8", errors="replace")
             report = _copy_tables(damaged, new, path)
         new.rename(out)
     return report

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -153,9 +154,7 @@ def create_run(path: Path) -> None:
         # The file has its name only when it is complete, and so needs neither log nor rollback.
         with closing(open_for_writing(new, journal="OFF")) as connection:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.executescript(
-                f"BEGIN; {resources.files('bactrian.store').joinpath('schema.sql').read_text('utf-8')} COMMIT;"
-            )
+            connection.executescript(f"BEGIN; {_read_sql()} COMMIT;")
             connection.execute("INSERT INTO migrations VALUES (1, ?)", (time.time(),))
             migrate(connection)
             # Before it has its name: the change is a transaction, and a killed one would have to be rolled back.
@@ -226,19 +225,56 @@ def read_schema(connection: sqlite3.Connection) -> int:
     return connection.execute("SELECT max(number) FROM migrations").fetchone()[0] or 0
 
 
+# The schema that a file declares is another person's SQL. Before it is matched, each quoted name becomes a word and
+# each comment a space. What matches declares columns and their plain lists: no expression, nothing that could run.
+_QUOTED = re.compile(r"""("[^"]*"|'[^']*'|`[^`]*`|\[[^]]*])|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+_PLAIN = re.compile(
+    r"CREATE\s+(TABLE\s+\w+\s*\(([\w\s,.+-]|\([\w\s,]*\))*\)[\w\s,]*"
+    r"|(UNIQUE\s+)?INDEX\s+\w+\s+ON\s+\w+\s*\([\w\s,]*\)\s*)",
+    re.IGNORECASE,
+)
+_PROGRAM = re.compile(r"CREATE\s+(?:TEMP\s+)?(view|trigger|virtual table)\b", re.IGNORECASE)
+
+
 def refuse_programs(connection: sqlite3.Connection) -> None:
     """Raise StoreError if the file contains SQL that reading or writing it would run, perhaps without an end."""
-    programs = connection.execute(
-        "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger') UNION ALL"
-        " SELECT 'virtual table', name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL%' UNION ALL"
-        " SELECT 'generated column', tables.name || '.' || columns.name FROM sqlite_master AS tables,"
-        " pragma_table_xinfo(tables.name) AS columns WHERE tables.type = 'table' AND columns.hidden != 0"
+    # What a row says of its type is not believed: SQLite goes by the SQL.
+    rows = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
+    for name, sql in connection.execute(rows):
+        words = _QUOTED.sub(lambda match: "name" if match[1] else " ", str(sql))
+        if not _PLAIN.fullmatch(words):
+            program = _PROGRAM.match(words)
+            kind = program[1].lower() if program else "table or index with an expression"
+            raise StoreError(
+                f"The file contains a {kind}, which no version of bactrian writes: {name!r}.",
+                next="It may do harm: use another copy of the run.",
+            )
+
+
+def find_strange_parts(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield how the tables, columns and indexes of the run differ from those of its schema."""
+    with closing(sqlite3.connect(":memory:")) as expected:
+        expected.executescript(_read_sql())
+        for step in STEPS[: read_schema(connection) - 1]:
+            step(expected)
+        usual, present = _list_parts(expected), _list_parts(connection)
+    for part in sorted(present - usual):
+        yield f"The {part} is none that bactrian writes."
+    for part in sorted(usual - present):
+        yield f"The {part} is missing."
+
+
+def _list_parts(connection: sqlite3.Connection) -> set[str]:
+    rows = connection.execute(
+        "SELECT type || ' ' || name FROM sqlite_master WHERE name NOT GLOB 'sqlite_*' UNION"
+        " SELECT 'column ' || tables.name || '.' || columns.name FROM sqlite_master AS tables,"
+        " pragma_table_xinfo(tables.name) AS columns WHERE tables.type = 'table'"
     )
-    if (program := programs.fetchone()) is not None:
-        raise StoreError(
-            f"The file contains a {program[0]}, which no version of bactrian writes: {program[1]!r}.",
-            next="It may do harm: use another copy of the run.",
-        )
+    return {part for (part,) in rows}
+
+
+def _read_sql() -> str:
+    return resources.files("bactrian.store").joinpath("schema.sql").read_text("utf-8")
 
 
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:

@@ -13,7 +13,7 @@ from bactrian.cli.flags import Argument
 from bactrian.cli.terminal.console import say
 from bactrian.errors import InputError
 from bactrian.options import CPU, JSON, OUT, OVERWRITE, TIER, Option
-from bactrian.records.text import to_printable, write_count
+from bactrian.records.text import to_line, to_printable, write_count
 from bactrian.sandbox.kept_files import check_folder, keep_files
 from bactrian.sandbox.orders import provide_sandbox
 from bactrian.sandbox.outcome import MIB, Limits, Outcome
@@ -76,7 +76,11 @@ def run(
     )
     faults: dict[str, str] = {}
     if out is not None:
-        faults = dict.fromkeys(outcome.wrote.keys() - outcome.files.keys(), "it is too large")
+        faults = {
+            name: "it is too large" if size else "it is no file that can be read"
+            for name, size in outcome.wrote.items()
+            if name not in outcome.files
+        }
         faults |= keep_files(out, outcome.files, overwrite=overwrite)
     if as_json:
         kept = {} if out is None else {"out": str(out), "not_kept": faults}
@@ -148,14 +152,14 @@ def _show(outcome: Outcome) -> None:
 def _show_files(outcome: Outcome, out: Path | None, faults: Mapping[str, str]) -> None:
     """Say which files the program wrote, and whether they are kept."""
     for name, why in list(faults.items())[:_SHOWN]:
-        say(to_printable(f"not kept: {name}: {why}"))
+        say(to_line(f"not kept: {name}: {why}"))
     if not outcome.wrote:
         return
     sizes = [
         f"{name} ({write_count(size, 'byte')})" for name, size in outcome.wrote.items() if name not in faults
     ]
     end = "not kept; --out FOLDER keeps files" if out is None else f"kept in {out}"
-    say(to_printable(f"wrote: {_list_shown(sizes) or 'nothing else'} – {end}"))
+    say(to_line(f"wrote: {_list_shown(sizes) or 'nothing else'} – {end}"))
 
 
 def _list_shown(names: Sequence[str]) -> str:
