@@ -108,3 +108,21 @@ def test_no_form_of_text_on_the_console_steers_a_terminal(capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("Head", "Cell", "Plain", "Text"))
     assert not {"\x1b", "\x07", "\x9b"} & set(shown)
+
+
+@pytest.mark.parametrize("secret", ["?key=pwSECRET", "#pwSECRET", "/chat?a=1&key=pwSECRET"])
+def test_a_key_in_an_address_is_refused_and_never_shown(tmp_path: Path, secret: str) -> None:
+    address = f"http://127.0.0.1:1/v1{secret}"
+    for options in (("-m", "openai:m", "--base-url", address), ("-m", f"openai:m@{address}")):
+        done = bactrian("play", "tea", "--run", "tea.db", *options, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "SECRET" not in done.stdout + done.stderr
+        assert not any(b"SECRET" in path.read_bytes() for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", ["\u0661", "1_000", "\uff11"])
+def test_a_number_is_written_in_plain_digits(tmp_path: Path, number: str) -> None:
+    for option in ("--budget", "--max-messages"):
+        done = bactrian("play", "tea", option, number, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "number" in done.stderr
