@@ -127,6 +127,19 @@ def test_a_form_without_its_token_is_refused(explored: RunningExplorer) -> None:
     assert "started again" in answer.text
 
 
+def test_a_request_that_goes_on_and_on_is_ended(explored: RunningExplorer) -> None:
+    host = explored.address.removeprefix("http://").rstrip("/")
+    name, _, port = host.partition(":")
+    head = (
+        f"POST /vote HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    with socket.create_connection((name, int(port)), timeout=10) as connection:
+        connection.sendall(head.encode())
+        with pytest.raises(ConnectionError):
+            for _ in range(1024):
+                connection.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+
+
 def test_conversations_made_to_study_misuse_come_after_a_notice(explored: RunningExplorer) -> None:
     assert "Something harmful" not in explored.get("/c/run/red").text
     assert explored.get("/c/run/red/json").status == 403
