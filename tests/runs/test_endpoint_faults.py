@@ -294,3 +294,31 @@ async def test_what_arrived_while_the_process_was_stopped_is_not_paid_again(fold
         _, err = await process.communicate()
         assert process.returncode == 0, err
     assert len(endpoint.requests) == 12 * 4 + 3
+
+
+@pytest.mark.system
+async def test_a_conversation_that_waits_long_makes_room_for_another_but_for_no_request_more(
+    folder: Path,
+) -> None:
+    order: list[str] = []
+    at_once: list[int] = [0]
+
+    async def reply(request: Received) -> Plan:
+        at_once.append(at_once[-1] + 1)
+        await asyncio.sleep(0.02)
+        at_once.append(at_once[-1] - 1)
+        if asks(request) == "lister":
+            return said(request)
+        body = request.body.decode()
+        role = next(role for role in ("Chef", "Pilot", "Nurse") if role in body)
+        order.append(role + next(task for task in ("Bake", "kite", "wound", "time") if task in body))
+        if len(order) == 2:
+            return Answer("slow down", status=429, headers={"Retry-After": "1"})
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json", "--concurrency", "1")
+    assert (code, lines[-1]["done"], lines[-1]["failed_calls"]) == (0, 12, 1), err
+    assert max(at_once) == 1
+    assert order[1] == order[0] != order[2]
+    assert Counter(order) == {each: 4 + (each == order[0]) for each in order}

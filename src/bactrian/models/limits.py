@@ -136,6 +136,11 @@ class ConcurrencyLimit(Wrapper):
         return self._silent
 
     @property
+    def latency(self) -> float:
+        """Usual seconds of a reply; 0 before the first."""
+        return self._latency.now
+
+    @property
     def closed_for(self) -> float:
         """Seconds until the endpoint wants to be asked again; 0 if it may be asked now."""
         return max(0.0, self._closed_until - self._clock())

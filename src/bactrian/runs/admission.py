@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf, sqrt
 
@@ -26,6 +28,57 @@ _RECHECK = 0.25
 
 _Queued = tuple[int, asyncio.Future[bool]]
 """The number of turns of a session, and whether it may go on."""
+
+
+@dataclass(slots=True)
+class Window:
+    """Lets ``size`` conversations or lists be in flight, and another one for each that rests, at most :attr:`most`."""
+
+    size: int
+    _inside: int = 0
+    _resting: int = 0
+    _closed: bool = False
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    @property
+    def most(self) -> int:
+        """Maximum number in flight with those that rest."""
+        return 2 * self.size
+
+    @asynccontextmanager
+    async def enter(self) -> AsyncGenerator[bool]:
+        """Wait for room for another one, which is in flight within; gives False if none may begin any more."""
+        async with self._changed:
+            await self._changed.wait_for(self._has_room)
+            self._inside += 1
+        try:
+            yield not self._closed
+        finally:
+            self._inside -= 1
+            await self._call()
+
+    @asynccontextmanager
+    async def rest(self) -> AsyncGenerator[None]:
+        """Make room for another one within. What rested goes on at once: it has waited long enough."""
+        self._resting += 1
+        await self._call()
+        try:
+            yield
+        finally:
+            self._resting -= 1
+
+    async def close(self) -> None:
+        """Let no other begin."""
+        self._closed = True
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        return self._closed or (self._inside < self.most and self._inside - self._resting < self.size)
+
+    async def _call(self) -> None:
+        async with self._changed:
+            self._changed.notify()
 
 
 @dataclass(frozen=True, slots=True)

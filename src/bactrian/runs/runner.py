@@ -12,6 +12,7 @@ from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputE
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.run import ItemList
 from bactrian.records.turn import Usage
+from bactrian.runs.admission import Window
 from bactrian.runs.progress import RunProgress, ShortList
 from bactrian.runs.scheduler import Job, ListRequest, Scheduler
 from bactrian.store import RunStore
@@ -63,7 +64,7 @@ class ListSource(Protocol):
 
 @dataclass(slots=True)
 class Runner:
-    """Plays the jobs of ``scheduler``, as many at once as the window of ``progress`` says."""
+    """Plays the jobs of ``scheduler``, as many at once as ``window`` says."""
 
     scheduler: Scheduler
     player: JobPlayer
@@ -75,6 +76,7 @@ class Runner:
     """Adds to a job what only the run knows."""
     begun: list[tuple[Job, int]]
     """The sessions that an earlier command left open, with their numbers of turns, the longest last: it runs first."""
+    window: Window
     halt: Callable[[], None]
     """Cancels calls that have not been sent."""
     _stopping: bool = False
@@ -89,7 +91,7 @@ class Runner:
             BactrianError: the run cannot continue. Turns that were in flight have been finished and stored.
         """
         admission = self.progress.admission
-        await asyncio.gather(*(self._work() for _ in range(self.progress.window)))
+        await asyncio.gather(*(self._work() for _ in range(self.window.most)))
         admission.left_open += [turns for _, turns in self.begun]
         if admission.refused and self._fault is None:
             self._fault = admission.explain_refusal()
@@ -102,24 +104,33 @@ class Runner:
         self.halt()
         self.progress.admission.close()
         await self.scheduler.close()
+        await self.window.close()
 
     async def _work(self) -> None:
-        while not self._stopping:
-            work, turns = self.begun.pop() if self.begun else (await self.scheduler.take(), 0)
-            if work is None or self._stopping:
-                return
-            try:
-                if isinstance(work, ListRequest):
-                    await self._fetch_list(work)
-                elif await self.progress.admission.admit(turns):
-                    await self._play_session(work, turns)
-                else:
-                    self.progress.admission.left_open += [turns] if turns else []
-                    return
-            except Halted:
-                return
-            except BactrianError as error:
-                await self._stop_with(error)
+        while True:
+            async with self.window.enter() as may_begin:
+                if not may_begin or self._stopping or not await self._do_next():
+                    break
+        await self.window.close()
+
+    async def _do_next(self) -> bool:
+        """Do the next job or list; return False if no other may begin."""
+        work, turns = self.begun.pop() if self.begun else (await self.scheduler.take(), 0)
+        if work is None or self._stopping:
+            return False
+        try:
+            if isinstance(work, ListRequest):
+                await self._fetch_list(work)
+            elif await self.progress.admission.admit(turns):
+                await self._play_session(work, turns)
+            else:
+                self.progress.admission.left_open += [turns] if turns else []
+                return False
+        except Halted:
+            return False
+        except BactrianError as error:
+            await self._stop_with(error)
+        return True
 
     async def _play_session(self, job: Job, turns: int) -> None:
         """Play the session of ``job``, which has ``turns`` turns."""

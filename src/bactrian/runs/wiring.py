@@ -6,7 +6,7 @@ import asyncio
 import gc
 import resource
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
@@ -28,7 +28,7 @@ from bactrian.records.run import Call, Command
 from bactrian.records.turn import Usage
 from bactrian.roleplay.setup import MAX_MESSAGES
 from bactrian.roleplay.tool_sources import open_tools
-from bactrian.runs.admission import Admission
+from bactrian.runs.admission import Admission, Window
 from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists
 from bactrian.runs.jobs import JobContext, JobIds, JobKind, is_cut_short
 from bactrian.runs.kinds import find_job_kind
@@ -128,7 +128,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             meter,
             0,
             admission=Admission(meter, Outlook(await _assume_session(kind, meter))),
-            window=run_models.window,
+            window=run_models.window.size,
             free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
             slow_start=_SLOW_START if in_process else "",
             read_pressure=run_models.pressure,
@@ -163,6 +163,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             progress,
             complete=ids.complete,
             begun=begun,
+            window=run_models.window,
             halt=run_models.stop_signal.stop,
         )
 
@@ -263,6 +264,8 @@ _RETRY_POLICY = RetryPolicy(attempts=1_000, bad_replies=5, first_wait=0.1)
 LOCAL_WINDOW = 4
 """Conversations in flight for a model in this process. Measured on two cores, in tokens a second: 37 with two
 conversations, 63 with four, 47 with eight."""
+_LONG_REST = 2
+"""Usual replies that a conversation waits before another one begins in its place."""
 _OTHER_FILES = 64
 """Files that a run may have open besides its connections."""
 
@@ -291,7 +294,7 @@ class RunModels:
 
     models: Mapping[str, Model]
     concurrency_limits: tuple[ConcurrencyLimit, ...]
-    window: int
+    window: Window
     """Conversations to have in flight."""
     opened: tuple[Model, ...]
     """The models without their wrappers."""
@@ -354,6 +357,14 @@ async def open_run_models(
     concurrency: dict[object, ConcurrencyLimit] = {}
     opened: list[Model] = []
     stop_signal = StopSignal()
+    in_flight = Window(window)
+
+    async def rest(limit: ConcurrencyLimit, seconds: float) -> None:
+        # With several endpoints, each may have as many requests as there are conversations: no other begins.
+        makes_room = len(concurrency) == 1 and not limit.silent and 0 < _LONG_REST * limit.latency < seconds
+        async with in_flight.rest() if makes_room else nullcontext():
+            await stop_signal.sleep(seconds)
+
     retry_policy = _RETRY_POLICY.with_max_wait(access.max_wait)
     has_rate = bool(limits.requests_per_minute or limits.tokens_per_minute)
     try:
@@ -389,9 +400,11 @@ async def open_run_models(
                     proven=not get_traits(model).remote,
                     longest_wait=access.max_wait,
                 )
-            models[name] = Retry(inner, retry_policy, notice=note_repeat, sleep=stop_signal.sleep)
+            models[name] = Retry(
+                inner, retry_policy, notice=note_repeat, sleep=partial(rest, concurrency[endpoint])
+            )
         by_agent = {agent: models[name] for agent, name in names.items()}
-        yield RunModels(by_agent, tuple(concurrency.values()), window, tuple(opened), stop_signal)
+        yield RunModels(by_agent, tuple(concurrency.values()), in_flight, tuple(opened), stop_signal)
     finally:
         for model in models.values():
             await model.close()
