@@ -122,7 +122,7 @@ class RunProgress:
     total: int
     admission: Admission
     window: int = 1
-    """Maximum number of sessions in flight."""
+    """Maximum number of sessions in flight, without those that rest."""
     free: bool = False
     slow_start: str = ""
     lists: ListCosts = field(default_factory=ListCosts)
