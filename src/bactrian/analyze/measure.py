@@ -82,9 +82,10 @@ async def _read_apart(read: Callable[[S], T], parts: Sequence[S], workers: int) 
         ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for future in waiting:  # asyncio would report the failure of each that nobody asks for
-            if not future.cancel() and not future.cancelled():
-                future.exception()
+        for future in waiting:
+            # asyncio would report the failure of each that nobody asks for. None is cancelled: the thread of a broken
+            # pool sets the failure of each, and would itself fail at one that is.
+            future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
 @contextmanager

@@ -42,8 +42,8 @@ class Window:
 
     @property
     def most(self) -> int:
-        """Maximum number in flight with those that rest; one at a time stays one at a time."""
-        return 2 * self.size if self.size > 1 else 1
+        """Maximum number in flight with those that rest."""
+        return 2 * self.size
 
     @asynccontextmanager
     async def enter(self) -> AsyncGenerator[bool]:
