@@ -131,8 +131,9 @@ def test_a_critic_that_says_stop_is_told_the_command_that_goes_on_and_it_does(
     assert "stopped · turn 1" in done.stdout
     hint = next(line for line in done.stderr.splitlines() if "To continue it:" in line)
     again = shlex.split(hint.partition("To continue it: ")[2])
-    status = json.loads(bactrian("status", again[2], "--json", cwd=tmp_path).stdout)
-    assert f"{status['prompt_tokens']:,} + {status['completion_tokens']:,} tokens" in done.stdout
+    # Without --run, the file holds the plays of other tests, too.
+    status = json.loads(bactrian("status", again[2], "--json", cwd=tmp_path).stdout) if run else {}
+    assert not run or f"{status['prompt_tokens']:,} + {status['completion_tokens']:,} tokens" in done.stdout
     back = bactrian(*again[1:], "--json", cwd=tmp_path, text=b"1\nstop\n")
     assert back.returncode == 0, back.stderr
     told = events(back.stdout)
