@@ -55,8 +55,8 @@ def test_the_browser_that_prints_a_pdf_tells_nobody(tmp_path: Path) -> None:
     asyncio.run(make_run(tmp_path / "tea.db", [session()]))
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
-        variables = {f"{scheme}_proxy": address for scheme in ("http", "https", "all")}
-        done = bactrian("analyze", "tea.db", "--report", "tea.pdf", cwd=tmp_path, **variables)
+        words = ("analyze", "tea.db", "--report", "tea.pdf")
+        done = bactrian(*words, cwd=tmp_path, http_proxy=address, https_proxy=address, all_proxy=address)
         assert done.returncode == 0, done.stderr
         proxy.setblocking(False)
         with pytest.raises(BlockingIOError):  # Nobody has connected.
