@@ -173,7 +173,7 @@ def read_ends(study: Ends | Interval | ClusterEstimate | Agreement | None) -> En
 def main(studies: int) -> None:
     """Print the table."""
     print(
-        f"| share of intervals that hold the truth, of {studies:,} studies | {' | '.join(f'n = {n}' for n in SIZES)} |"
+        f"| intervals that hold the truth, of {studies:,} studies | {' | '.join(f'n = {n}' for n in SIZES)} |"
     )
     print("|---" * (1 + len(SIZES)) + "|")
     for name, truth, study in rows():
