@@ -18,7 +18,14 @@ from math import exp, fsum, log, sqrt
 from random import Random
 from typing import Any, Literal, TypeVar
 
-from bactrian.stats.intervals import FEW, Interval, combine_intervals, find_t_quantile, find_wilson_interval
+from bactrian.stats.intervals import (
+    FEW,
+    Interval,
+    combine_intervals,
+    find_freedom,
+    find_t_quantile,
+    find_wilson_interval,
+)
 
 Scale = Literal["share", "positive", "difference"]
 _Cluster = TypeVar("_Cluster")
@@ -157,8 +164,7 @@ def estimate_from_leave_outs(
         return ClusterEstimate(
             value, None, None, clusters, f"all {clusters:,} {name}s are equal", is_flat=True
         )
-    freedom = min(count - 1.0, max(2.0, 1.5 * squares**2 / fourths - 0.5))
-    reach = find_t_quantile(freedom) * sqrt((count - 1) / count * squares)
+    reach = find_t_quantile(find_freedom(count, squares, fourths)) * sqrt((count - 1) / count * squares)
     if scale == "difference":
         ends = value - reach, value + reach
     elif scale == "positive":

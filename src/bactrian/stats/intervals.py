@@ -147,6 +147,14 @@ def find_mean_interval(values: Sequence[float]) -> Interval | None:
     return fmean(values) - half, fmean(values) + half
 
 
+def find_freedom(count: int, squares: float, fourths: float) -> float:
+    """Return the degrees of freedom of the variance of ``count`` values, from the sums of powers of their deviations.
+
+    They are fewer where a few values make up most of the variance, because it is itself uncertain then.
+    """
+    return min(count - 1.0, max(2.0, 1.5 * squares**2 / fourths - 0.5))
+
+
 def find_t_quantile(freedom: float) -> float:
     """Return the 97.5 % quantile of Student's t with ``freedom`` degrees of freedom: 1, or at least 2.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import ceil, exp, floor, lgamma, log, log1p, sqrt
 
-from bactrian.stats.intervals import FEW, Interval, find_t_quantile
+from bactrian.stats.intervals import FEW, Interval, find_freedom, find_t_quantile
 
 _STEP = log(1.02)  # width of a bin in the logarithm: values that differ by less than 2 % may share one
 _Z = 1.959964
@@ -118,8 +118,8 @@ class StreamingMean:
         fourths = fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**4
         if variance <= 1e-12 * second:  # the rest is rounding
             return None
-        peaked = max(1.0, fourths / variance**2)
-        freedom = min(self.count - 1.0, max(2.0, 1.5 * self.count / peaked - 0.5))
+        count = self.count
+        freedom = find_freedom(count, count * variance, count * max(fourths, variance**2))
         reach = find_t_quantile(freedom) * sqrt(variance / (self.count - 1)) / mean
         return mean * exp(-reach), mean * exp(min(reach, 700.0))
 
