@@ -60,7 +60,7 @@ def explain_scope(code: str) -> str:
     if code == "no_code":
         return "no recipe here asks for code in every solution"
     if code in OF_INSTRUCTIONS:
-        return "in no conversation it is somebody's part to instruct"
+        return "nobody's part is to instruct in these conversations"
     return "no conversation has two agents"
 
 

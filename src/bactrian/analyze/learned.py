@@ -101,7 +101,7 @@ class SessionReading:
 
     @cached_property
     def least_flip(self) -> float:
-        """Confidence from which role flips count: a customer's manners look like one, few models keep to theirs."""
+        """Confidence from which role flips count: higher without markers, where a customer's manners look like one."""
         if has_markers(self.session):
             return LIKELY
         return _FLIP_OF_IMPORTED if self.session.provenance.is_imported else _FLIP_WITHOUT_MARKERS
@@ -141,7 +141,7 @@ _MARKED = 0.2  # share of the turns with a marker, from which they follow a prot
 
 
 def has_instructor(session: Session) -> bool:
-    """Return False if it is nobody's part to instruct, as where equals discuss: no role can flip, nothing be repeated.
+    """Return False if nobody's part is to instruct, as where equals discuss: no role can flip there.
 
     A role-play of Bactrian has an AI user who instructs, by its prompts. In a conversation of another program, somebody
     instructs if turns have the markers of the protocol, or if the roles are those of a user and of a service.

@@ -364,7 +364,7 @@ def _check_embodied(
     usual = fill_defaults({}, PlayOptions)
     if wrong := [name for name in _NOT_ALONE if options.get(name, usual[name]) not in (None, usual[name])]:
         raise InputError(
-            "An embodied agent alone takes none.",
+            "An embodied agent alone does not take this option.",
             option=wrong[0],
             next="Leave it out, or give the agent a partner: user=ROLE.",
         )

@@ -47,7 +47,7 @@ class Window:
 
     @asynccontextmanager
     async def enter(self) -> AsyncGenerator[bool]:
-        """Wait for room for another one, which is in flight within; gives False if none may begin any more."""
+        """Wait until another one may begin, and count it as in flight within; give False if no other may begin."""
         async with self._changed:
             await self._changed.wait_for(self._has_room)
             self._inside += 1
@@ -59,7 +59,7 @@ class Window:
 
     @asynccontextmanager
     async def rest(self) -> AsyncGenerator[None]:
-        """Make room for another one within. What rested goes on at once: it has waited long enough."""
+        """Make room for another one while this one waits. It goes on at once after that: it has waited long enough."""
         self._resting += 1
         await self._call()
         try:
