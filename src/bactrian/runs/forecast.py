@@ -274,8 +274,8 @@ def _average(ended: Sequence[Progress], left: int, *, calls_beside: int) -> Sess
         prompt,
         completion,
         cached,
-        f"From the {write_count(len(ended), 'session')} of this run that ended; the ranges are 95 % intervals, if "
-        "the rest is like them. In a run that has just begun, the shortest sessions end first.",
+        f"From the {write_count(len(ended), 'session')} of this run that ended. Ranges of calls, tokens and cost are "
+        "95 % intervals, if the rest is like them. In a run that was interrupted, the shortest sessions ended first.",
     )
 
 
