@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,6 +229,33 @@ async def test_a_forecast_of_both_runs_asks_nothing(folder: Path) -> None:
     assert calls == [2 * TASKS, 2 * TASKS]
     assert "whole conversation" not in out  # Nothing is sent twice.
     assert not (folder / "run.agents").exists()
+
+
+async def test_a_forecast_counts_the_prompts_that_are_on_disk(folder: Path) -> None:
+    def count(requests: Sequence[Received]) -> int:
+        """The tokens of the prompts, one for every four bytes of a message's JSON."""
+        texts = ([message["content"] for message in request.json["messages"]] for request in requests)
+        return sum(
+            sum(len(json.dumps(text, ensure_ascii=False).encode()) for text in each) // 4 for each in texts
+        )
+
+    async with Endpoint([serve(judge_by_length)]) as endpoint:
+        command = build_command(endpoint)
+        _, before, _ = await run(folder, *command, "--forecast", "--json")
+        code, _, err = await run(folder, *command)
+        assert code == 0, err
+        asked = list(endpoint.requests)
+        verdicts = [request for request in asked if find_answers(request) is not None]
+        other = [part.replace("openai:judge", "openai:other") for part in command]
+        _, after, _ = await run(folder, *other, "--forecast", "--json")
+    solutions, judgements = (
+        json.loads(shown.splitlines()[which])["prompt_tokens"] for shown, which in ((before, 0), (after, 1))
+    )
+    assert solutions["value"] == pytest.approx(
+        count([request for request in asked if find_answers(request) is None]), rel=0.02
+    )
+    assert solutions["high"] == pytest.approx(1.25 * solutions["value"])
+    assert judgements["value"] == pytest.approx(count(verdicts), rel=0.02)
 
 
 async def test_a_judge_that_cannot_be_asked_is_refused_before_anything_is_paid_for(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,11 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
             *("generate", "translate", "--run", "de.db", "--set", "source=run.db"),
             *("--set", "language.count=2", "--model", "openai:any", "--base-url", endpoint.url),
         ]
+        before = await asyncio.to_thread(lambda: bactrian(*translation, "--forecast", "--json", cwd=folder))
         code = await asyncio.to_thread(lambda: bactrian(*translation, cwd=folder).returncode)
         assert code == 0
         asked = len(endpoint.requests)
+        assert json.loads(before.stdout)["calls"]["value"] == asked
         again = bactrian(*translation, "--forecast", cwd=folder)
         assert again.stdout.startswith("0 sessions are left")
     found = {session.id: session for session in await stored(folder, "de.db")}

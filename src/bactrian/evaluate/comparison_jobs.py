@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter
 from typing import Annotated, Any, ClassVar, cast
 
@@ -23,6 +26,7 @@ from bactrian.evaluate.verdicts import (
     split_pair,
 )
 from bactrian.models.model import Model, Request, ResponseFormat, get_traits
+from bactrian.models.open import find_traits
 from bactrian.models.seeds import derive_sampling
 from bactrian.protocol.fences import read_body
 from bactrian.protocol.pack import load_engine_prompts, render_prompt
@@ -30,10 +34,18 @@ from bactrian.recipes.job_specs import build_recipe
 from bactrian.recipes.parameters import apply_parameters
 from bactrian.recipes.schema import Filled, JobSpec, Recipe
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
-from bactrian.records.text import Text, clean_text
+from bactrian.records.text import Text, clean_text, write_count
 from bactrian.records.turn import Message, Sampling, Turn, Usage
 from bactrian.roleplay.start import begin_session
-from bactrian.runs.jobs import JobContext, JobCost, JobKind, ModelChoice, SessionCost
+from bactrian.runs.jobs import (
+    JobContext,
+    JobCost,
+    JobKind,
+    ModelChoice,
+    SessionCost,
+    choose_counted,
+    count_prompt,
+)
 from bactrian.runs.plan import Plan
 from bactrian.runs.questions import QuestionPlayer
 from bactrian.runs.scheduler import Job
@@ -164,9 +176,7 @@ TITLES: Mapping[Way, str] = {
     "second": "Second model",
 }
 EXTRACTED: tuple[Way, ...] = ("extraction", "against")  # Those that an extractor writes from a conversation
-# Assumed tokens of prompt and completion; other ways have those of a single answer.
-_TOKENS: Mapping[Way, tuple[int, int]] = dict.fromkeys(EXTRACTED, (6500, 900))
-_USUAL_TOKENS = (150, 500)
+_SOLUTION_TOKENS, _ANSWERED_TOKENS = 900, 500  # Assumed of an extracted solution, and of an answer
 # Tokens of a reply of the built-in model, and of others in this process, which would go on to the end of their window.
 _SMALL_LONGEST, _IN_PROCESS_LONGEST = 400, 2048
 _TEMPERATURE = 0.2
@@ -216,22 +226,38 @@ class SolutionJobs(JobKind[Solutions]):
         return tuple(Path(run) for run in (self.job.source, self.job.against) if run)
 
     async def estimate(self) -> JobCost:
-        """Estimate one call for each way, with a range from a third of the assumed tokens to three times as many."""
-        sizes = [_TOKENS.get(way, _USUAL_TOKENS) for way in self.job.ways]
-        prompt, completion = (sum(size) for size in zip(*sizes, strict=True))
-        calls = len(sizes)
-        task = f"a {self.job.task_label} with {calls} solutions"
-        assumed = f"{prompt:,} prompt tokens and {completion:,} of answers for {task}"
-        return JobCost(SessionCost.guess(calls, prompt, completion, assumed), self.job.ways)
+        """Count the prompts, which are on disk; replies are assumed, and at most three times as long."""
+        ways, tasks = self.job.ways, choose_counted(self.plan.recipe.axes[0].items or ())
+        prompt = completion = 0
+        async with AsyncExitStack() as stack:
+            runs = await open_conversations(self.job, stack)
+            for item in tasks:
+                conversations = {way: await _find_session(run, item) for way, run in runs.items()}
+                text = next((said.task.text for said in conversations.values()), item)
+                for way in ways:
+                    conversation, small = conversations.get(way), find_traits(self.plan.models[way]).small
+                    prompt += count_prompt(*write_question(way, text, conversation, small=small))
+                    replies = () if conversation is None else conversation.turns
+                    said = sum(len(turn.text) for turn in replies if turn.speaker == "assistant") // 4
+                    completion += min(_SOLUTION_TOKENS, said) if replies else _ANSWERED_TOKENS
+        calls, count = len(ways), max(1, len(tasks))
+        of = f"a {self.job.task_label} with {write_count(calls, 'solution')}"
+        cost = SessionCost.count(calls, prompt / count, completion / count, of)
+        return JobCost(cost, ways)
 
     async def open(self, context: JobContext) -> SolutionPlayer:
         """Return the player of the tasks."""
-        runs = {
-            way: await context.stack.enter_async_context(open_store(Path(run), read_only=True))
-            for way, run in (("extraction", self.job.source), ("against", self.job.against))
-            if run
-        }
+        runs = await open_conversations(self.job, context.stack)
         return SolutionPlayer(self.plan, self.job, context, runs)
+
+
+async def open_conversations(spec: Solutions, stack: AsyncExitStack) -> dict[Way, RunStore]:
+    """Open the runs whose conversations are extracted, by way."""
+    return {
+        way: await stack.enter_async_context(open_store(Path(run), read_only=True))
+        for way, run in (("extraction", spec.source), ("against", spec.against))
+        if run
+    }
 
 
 class SolutionPlayer(QuestionPlayer):
@@ -277,17 +303,22 @@ class SolutionPlayer(QuestionPlayer):
 
     def _make_step(self, way: Way, task: str, conversation: Session | None) -> Step:
         model = self._context.models[way]
-        system = render_prompt("single_shot_system")
-        match way:
-            case "extraction" | "against":
-                assert conversation is not None
-                return Step(way, model, *write_extraction(conversation, small=get_traits(model).small))
-            case "single_shot":
-                return Step(way, model, system, render_prompt("single_shot_question", task=task))
-            case "chain_of_thought":
-                return Step(way, model, system, render_prompt("chain_of_thought_question", task=task))
-            case _:
-                return Step(way, model, system, task)
+        return Step(way, model, *write_question(way, task, conversation, small=get_traits(model).small))
+
+
+def write_question(way: Way, task: str, conversation: Session | None, *, small: bool) -> tuple[str, str]:
+    """Return the system prompt and the question of one solution of ``task``."""
+    system = render_prompt("single_shot_system")
+    match way:
+        case "extraction" | "against":
+            assert conversation is not None
+            return write_extraction(conversation, small=small)
+        case "single_shot":
+            return system, render_prompt("single_shot_question", task=task)
+        case "chain_of_thought":
+            return system, render_prompt("chain_of_thought_question", task=task)
+        case _:
+            return system, task
 
 
 def limit_reply(model: Model, longest: int | None, small: int) -> int | None:
@@ -337,7 +368,10 @@ def write_extraction(conversation: Session, *, small: bool = False) -> tuple[str
 
 
 JUDGE = "judge"
-_PROMPT_TOKENS, _ANSWER_TOKENS = 1700, 150  # Assumed tokens of one judgement
+_PROMPT_TOKENS, _ANSWER_TOKENS = (
+    1700,
+    150,
+)  # Assumed tokens of one judgement; prompts only before the solutions exist
 _SMALL_VERDICT = 200  # Tokens of a judgement of the built-in model
 
 
@@ -370,12 +404,37 @@ class VerdictJobs(JobKind[Verdicts]):
         return (Path(self.job.source),)
 
     async def estimate(self) -> JobCost:
-        """Estimate two calls for each repetition, from a third of the assumed tokens to three times as many."""
+        """Estimate two calls for each repetition: their prompts are counted when the solutions are on disk."""
         calls = 2 * self.job.repeats
-        prompt, answer = calls * _PROMPT_TOKENS, calls * _ANSWER_TOKENS
+        of = f"{calls} judgements of a pair"
+        prompt = await self._count_prompts()
+        if prompt is not None:
+            return JobCost(SessionCost.count(calls, calls * prompt, calls * _ANSWER_TOKENS, of), (JUDGE,))
         each = f"{_PROMPT_TOKENS:,} prompt tokens and {_ANSWER_TOKENS} of answer"
-        assumed = f"{calls} judgements of a pair, each with {each}"
-        return JobCost(SessionCost.guess(calls, prompt, answer, assumed), (JUDGE,))
+        usual = SessionCost.guess(
+            calls, calls * _PROMPT_TOKENS, calls * _ANSWER_TOKENS, f"{of}, each with {each}"
+        )
+        return JobCost(usual, (JUDGE,))
+
+    async def _count_prompts(self) -> float | None:
+        """Return the mean tokens of a prompt; None without a solved task."""
+        source = Path(self.job.source)
+        if not await asyncio.to_thread(source.exists):
+            return None
+        model = self.plan.models[JUDGE]
+        longest = self.job.longest or (SMALL_LONGEST if find_traits(model).small else None)
+        request = ScoreRequest.of_traits(self.job.style, find_traits(model))
+        system, counts = render_prompt("compare_system"), list[int]()
+        async with open_store(source, read_only=True) as store:
+            tasks = choose_counted([solved.id async for solved in store.progress()])
+            for task in tasks:
+                solved = await _find_session(store, task)
+                texts = read_solutions(solved)
+                for pair in map(split_pair, self.plan.recipe.axes[0].items or ()):
+                    if texts.keys() >= set(pair):
+                        shown = [shorten_solution(texts[way], longest) for way in pair]
+                        counts.append(count_prompt(system, request.write(solved.task.text, *shown)))
+        return fmean(counts) if counts else None
 
     async def open(self, context: JobContext) -> VerdictPlayer:
         """Return the player of the comparisons."""
@@ -394,7 +453,7 @@ class VerdictPlayer(QuestionPlayer):
         self._context = context
         self._source = source
         model = context.models[JUDGE]
-        self._request = ScoreRequest.of_model(spec.style, model)
+        self._request = ScoreRequest.of_traits(spec.style, get_traits(model))
         self._parameters = plan.parameters.get(JUDGE, ())
         self._longest = spec.longest or (SMALL_LONGEST if get_traits(model).small else None)
         self._max_tokens = limit_reply(model, spec.max_tokens, _SMALL_VERDICT)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from bactrian.models.model import Model, ResponseFormat, get_traits
+from bactrian.models.model import ResponseFormat, Traits
 from bactrian.models.open import find_traits
 from bactrian.protocol.fences import strip_markers
 from bactrian.protocol.pack import render_prompt
@@ -129,9 +129,9 @@ class ScoreRequest:
     by_fields: bool  # True if the reply is a JSON object and not text
 
     @classmethod
-    def of_model(cls, style: Style, model: Model) -> ScoreRequest:
-        """Return how ``model`` is asked."""
-        held = get_traits(model).constrained_by
+    def of_traits(cls, style: Style, traits: Traits) -> ScoreRequest:
+        """Return how a model with these traits is asked."""
+        held = traits.constrained_by
         form = None if held == "none" else build_score_format(style)
         return cls(style, form, held == "schema")
 

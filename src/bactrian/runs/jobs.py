@@ -13,12 +13,14 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from bactrian.files.template import compile_template
 from bactrian.models.budget import Price
-from bactrian.models.model import Model
+from bactrian.models.limits import estimate_request
+from bactrian.models.model import Model, Request
 from bactrian.models.seeds import RunSeeds
 from bactrian.recipes.job_table import AXIS, expand_row
 from bactrian.recipes.schema import Axis, CriticSpec, JobSpec, Recipe, ToolsSpec
 from bactrian.records.run import Progress
-from bactrian.records.turn import Usage, read_search
+from bactrian.records.text import Text
+from bactrian.records.turn import Message, Usage, read_search
 from bactrian.roleplay.setup import MAX_MESSAGES, SMALL_MAX_MESSAGES
 from bactrian.roleplay.tools import Toolbox
 from bactrian.runs.cost import Estimate
@@ -28,6 +30,7 @@ from bactrian.runs.scheduler import Job, find_number
 from bactrian.store import RunStore
 
 SpecT = TypeVar("SpecT", bound=JobSpec)
+_T = TypeVar("_T")
 
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
@@ -128,6 +131,23 @@ PLAY = SessionShape(messages=19, system=450, instruction=50, solution=327)
 SMALL_PLAY = SessionShape(messages=6, system=180, instruction=62, solution=165)
 
 
+_OTHER_TOKENIZER = 1.25
+"""How many more tokens than one for four bytes a tokenizer may make of ordinary text."""
+_COUNTED = 1000
+"""Sessions that are read for a forecast; of more, every n-th."""
+
+
+def count_prompt(system: str, question: str) -> int:
+    """Return the tokens of a question, as a budget counts them before it is sent."""
+    messages = (Message("system", Text(system)), Message("user", Text(question)))
+    return estimate_request(Request(messages)).prompt
+
+
+def choose_counted(items: Sequence[_T]) -> Sequence[_T]:
+    """Return the items that are read for a forecast: all, or evenly chosen ones of very many."""
+    return items[:: max(1, -(-len(items) // _COUNTED))]
+
+
 @dataclass(frozen=True, slots=True)
 class SessionCost:
     """Cost of one session: calls, prompt tokens, completion tokens, cacheable prompt tokens."""
@@ -139,7 +159,7 @@ class SessionCost:
     basis: str
 
     @classmethod
-    def guess(cls, calls: int, prompt: float, completion: float, assumed: str) -> SessionCost:
+    def guess(cls, calls: float, prompt: float, completion: float, assumed: str) -> SessionCost:
         """Return the cost of a session of single questions: from a third of these tokens to three times as many.
 
         ``assumed`` says of what size the questions and the answers are.
@@ -147,6 +167,20 @@ class SessionCost:
         prompts, completions = (Estimate(tokens, tokens / 3, tokens * 3) for tokens in (prompt, completion))
         basis = f"Nothing of this run has ended yet. Typical: {assumed}; at most three times that is assumed."
         return cls(Estimate(calls, calls, calls), prompts, completions, Estimate(0, 0, 0), basis)
+
+    @classmethod
+    def count(cls, calls: float, prompt: float, completion: float, of: str) -> SessionCost:
+        """Return the cost of a session of questions that were counted; their answers are assumed.
+
+        ``of`` says what was counted.
+        """
+        guessed = cls.guess(calls, prompt, completion, "")
+        basis = (
+            f"Counted on disk, a token for every four bytes: {prompt:,.0f} prompt tokens for {of}. Assumed: "
+            f"{completion:,.0f} tokens of answers, at most three times as many."
+        )
+        exact = Estimate(prompt, prompt, prompt * _OTHER_TOKENIZER)
+        return replace(guessed, prompt=exact, basis=basis)
 
     @property
     def parts(self) -> tuple[Estimate, Estimate, Estimate, Estimate]:

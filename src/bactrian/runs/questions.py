@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from time import perf_counter
 from typing import cast
 
@@ -30,7 +29,6 @@ from bactrian.roleplay.alone import AnsweredInWords, ThoughtsFirst, make_first_t
 from bactrian.roleplay.endings import EndpointRefused
 from bactrian.roleplay.start import begin_session, end_as_failed, run_scene
 from bactrian.roleplay.turns import Scene
-from bactrian.runs.cost import Estimate
 from bactrian.runs.jobs import (
     AGENTS,
     Grid,
@@ -38,6 +36,8 @@ from bactrian.runs.jobs import (
     JobCost,
     JobKind,
     SessionCost,
+    choose_counted,
+    count_prompt,
     make_filler,
 )
 from bactrian.runs.plan import Plan
@@ -173,6 +173,14 @@ _KEPT = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 """Matches text that is not translated: the protocol's markers and fenced code."""
+_TRANSLATED = 1.5
+"""Tokens of a translation for each one of the original, as most languages need more of them than English."""
+
+
+def list_pieces(turn: Turn) -> list[tuple[int, str]]:
+    """Return the pieces of a turn that are translated, each with its position among all."""
+    pieces = enumerate(_KEPT.split(turn.text))
+    return [(number, piece) for number, piece in pieces if number % 2 == 0 and any(map(str.isalpha, piece))]
 
 
 def find_source(spec: Translate) -> Path:
@@ -215,21 +223,23 @@ class TranslateJobs(JobKind[Translate]):
         return Grid((*self.plan.recipe.axes, source), numbers.get)
 
     async def estimate(self) -> JobCost:
-        """Estimate from the originals: one or two calls for each turn, each with the translator's prompt."""
-        originals = await self._list_originals()
-        turns = fmean(session.turns or 0 for session in originals)
-        written = fmean(session.completion or 0 for session in originals)
-        prompt, completion = written + 70 * turns, 1.5 * written
-        session = SessionCost(
-            Estimate(1.2 * turns, 0.7 * turns, 2 * turns),
-            Estimate(prompt, 0.6 * prompt, 2 * prompt),
-            Estimate(completion, 0.8 * written, 3 * written),
-            Estimate(0, 0, 0),
-            f"Nothing of this run has ended yet. The {len(originals):,} originals have {turns:.0f} messages and "
-            f"{written:.0f} tokens on average; assumed: half as many again in another language, up to three times as "
-            "many.",
-        )
-        return JobCost(session, ("assistant",))
+        """Count the pieces of the originals that are translated, each a call with the translator's prompt."""
+        originals = choose_counted(await self._list_originals())
+        system = make_filler(self.plan)("system", dict.fromkeys(("language", "language_name"), "language"))
+        calls = prompt = written = 0
+        async with open_store(find_source(self.job), read_only=True) as store:
+            for original in originals:
+                session = await store.session(original.id)
+                pieces = (
+                    [piece for turn in session.turns for _, piece in list_pieces(turn)] if session else []
+                )
+                calls += len(pieces)
+                prompt += sum(count_prompt(system, piece) for piece in pieces)
+                written += sum(len(piece.encode()) for piece in pieces) // 4
+        calls, prompt, written = (total / len(originals) for total in (calls, prompt, written))
+        of = f"{calls:.0f} pieces of a conversation"
+        cost = SessionCost.count(calls, prompt, _TRANSLATED * written, of)
+        return JobCost(cost, ("assistant",))
 
     async def open(self, context: JobContext) -> TranslatePlayer:
         """Open the run to translate, and return the player that translates it."""
@@ -296,13 +306,10 @@ class TranslatePlayer(QuestionPlayer):
         model = self._context.models["assistant"]
         values = {"language": session.values["language"], "language_name": session.provenance.language or ""}
         system = Message("system", Text(self._fill("system", values).strip()))
-        pieces: list[str] = []
+        pieces = _KEPT.split(turn.text)
         usage = Usage()
         name, fingerprint = turn.model, None
-        for number, piece in enumerate(_KEPT.split(turn.text)):
-            if number % 2 or not any(character.isalpha() for character in piece):
-                pieces.append(piece)
-                continue
+        for number, piece in list_pieces(turn):
             request = Request(
                 messages=(system, Message("user", Text(piece.strip()))),
                 sampling=derive_sampling(
@@ -318,7 +325,7 @@ class TranslatePlayer(QuestionPlayer):
             if not reply.text.strip():
                 raise BadReply(f"The translation of turn {turn.number} is empty.", where=model.name)
             before = piece[: len(piece) - len(piece.lstrip())]
-            pieces.append(before + reply.text.strip() + piece[len(piece.rstrip()) :])
+            pieces[number] = before + reply.text.strip() + piece[len(piece.rstrip()) :]
         text = clean_text("".join(pieces))
         return replace(
             turn,
