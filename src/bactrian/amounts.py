@@ -82,3 +82,24 @@ def _write_hundredfold(share: float, digits: int) -> str:
     # The end of an interval may differ from all or nothing in its last bits.
     whole = min(abs(share), abs(share - 1.0)) < 1e-9
     return write_minus(f"{100 * share:.{0 if whole else digits}f}")
+
+
+def write_duration(seconds: float) -> str:
+    """Return a duration in its two largest units."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days:,} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
+
+
+def write_about_duration(seconds: float) -> str:
+    """Return an estimated duration, no more exact than it is."""
+    if seconds < 10:
+        return f"{max(1, round(seconds))} s"
+    step = 5 if seconds < 60 else 10 if seconds < 600 else 60
+    rounded = round(seconds / step) * step
+    return write_duration(rounded).removesuffix(" 0 s")

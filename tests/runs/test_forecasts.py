@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 
+import bactrian as bt
+from bactrian.amounts import write_about_duration
+from bactrian.records.run import Progress
+from bactrian.runs.forecast import JobStates
+from bactrian.runs.jobs import JobCost, guess_role_plays
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.generation import TASKS, asks, generate, said
@@ -273,3 +278,26 @@ async def test_a_question_that_is_asked_alone_names_no_other_unless_the_recipe_s
     with_earlier, dear = await longest("earlier.db", "problem.earlier=3")
     assert (alone, with_earlier) == (0, 3)
     assert dear > cheap
+
+
+def test_the_time_left_follows_from_the_lengths_so_far_and_from_the_slowest_at_the_end() -> None:
+    cost = JobCost(guess_role_plays(40, small=False), ("user", "assistant"))
+    states = JobStates(done=[Progress(f"{number:03}", "task_done", 10, 1, 1, 0) for number in range(50)])
+    many = states.estimate_seconds(cost, 4000, 4, 0.5)
+    assert many.value == pytest.approx(4000 * 10 * 0.5 / 4, rel=0.02)
+    last = states.estimate_seconds(cost, 4, 4, 0.5)
+    assert last.value == pytest.approx(10 * 0.5, rel=0.1)
+    states.open = [Progress("100", None, 2, 1, 1, 0), Progress("101", None, 8, 1, 1, 0)]
+    assert states.estimate_seconds(cost, 0, 4, 0.5).value == pytest.approx(8 * 0.5, rel=0.1)
+
+
+async def test_status_tells_the_time_left_as_the_forecast_does(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        await generate(folder, endpoint, "--limit", "6")
+        _, forecast, _ = await generate(folder, endpoint, "--limit", "8", "--forecast", "--json")
+        await generate(folder, endpoint, "--limit", "8", "--budget", "0.0001", "--price", "1000/1000")
+    status = bt.open_run(folder / "run.db").status()
+    left = status.describe()["seconds_left"]
+    assert left is not None
+    assert left == pytest.approx(forecast[0]["seconds"]["value"], abs=0.1)
+    assert ("time", f"about {write_about_duration(left)} left") in status.list_facts()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bactrian.amounts import list_tokens, write_cost, write_dollars
+from bactrian.amounts import list_tokens, write_about_duration, write_cost, write_dollars, write_duration
 from bactrian.records.text import to_line, write_count
 from bactrian.runs.cost import Estimate
 from bactrian.runs.progress import ProgressSnapshot
@@ -61,37 +61,16 @@ def list_counts(endings: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(f"{code} {count:,}" for code, count in sorted(endings.items(), key=lambda pair: -pair[1]))
 
 
-def write_duration(seconds: float) -> str:
-    """Return a duration in its two largest units."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days:,} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
-
-
 def _list_times(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
     yield f"{write_duration(now.seconds)} so far" if not ended else write_duration(now.seconds)
     if ended:
         return
     if now.seconds_left is not None and now.done < now.total:
-        yield f"about {_round_duration(now.seconds_left)} left"
+        yield f"about {write_about_duration(now.seconds_left)} left"
     if not now.done and now.seconds_to_first is not None:
-        yield f"first conversation in about {_round_duration(now.seconds_to_first)}"
+        yield f"first conversation in about {write_about_duration(now.seconds_to_first)}"
     elif not now.calls and now.slow_start:
         yield now.slow_start
-
-
-def _round_duration(seconds: float) -> str:
-    """Return an estimated duration, no more exact than it is."""
-    if seconds < 10:
-        return f"{max(1, round(seconds))} s"
-    step = 5 if seconds < 60 else 10 if seconds < 600 else 60
-    rounded = round(seconds / step) * step
-    return write_duration(rounded).removesuffix(" 0 s")
 
 
 def _list_costs(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:

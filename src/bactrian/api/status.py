@@ -9,7 +9,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from bactrian.amounts import write_cost, write_dollars, write_percent, write_percents, write_tokens
+from bactrian.amounts import (
+    write_about_duration,
+    write_cost,
+    write_dollars,
+    write_percent,
+    write_percents,
+    write_tokens,
+)
 from bactrian.analyze.estimates import write_proportion
 from bactrian.api.dataset import build_order
 from bactrian.api.facts import RunFacts, read_facts
@@ -182,6 +189,7 @@ class RunStatus:
             "unpriced": list(self.facts.spending.unpriced),
             "judged": {"tokens": self.facts.judged.usage.total, "usd": self.facts.judged.usd},
             "budget": self.budget,
+            "seconds_left": self.forecast and round(self.forecast.seconds.value, 1),
             "usd_left": coming and {"value": coming.value, "low": coming.low, "high": coming.high},
             "command": self.command,
         }
@@ -232,6 +240,8 @@ class RunStatus:
             )
         lines.append(("cost", self._write_cost()))
         lines.append(("tokens", write_tokens(self.usage)))
+        if self.forecast is not None:
+            lines.append(("time", f"about {write_about_duration(self.forecast.seconds.value)} left"))
         if (judged := self.facts.judged).usage.total:
             cost, tokens = write_dollars(judged.usd), write_tokens(judged.usage)
             lines.append(("judge", f"{cost} beside the cost above; tokens: {tokens}"))

@@ -354,19 +354,21 @@ class Outlook:
             spent + total.mean, spent + max(total.mean / 3, total.mean - half), spent + total.mean + half
         )
 
-    def estimate_seconds(self, left: int, window: int) -> float | None:
+    def estimate_seconds(self, left: int, window: int, pace: float | None = None) -> float | None:
         """Return the seconds until all sessions have ended, if ``left`` more begin, ``window`` at once.
+
+        ``pace`` is the seconds of a turn; None for those of this command.
 
         The work is divided among the sessions in flight; at the end, fewer and fewer are in flight, and the run takes
         as long as the longest of them. None until a turn was made.
         """
-        if not self.made:
+        if not self.made and pace is None:
             return None
         in_flight = sum(self.open)
-        pace = self._find_pace()
+        pace = self._find_pace() if pace is None else pace
         lengths = self.find_lengths()
-        if not left:
-            return pace * self._longest_open(lengths)
+        if left <= window - in_flight:  # all begin at once
+            return pace * max(self._longest_open(lengths), lengths.find_longest(left))
         remaining = _count_turns(lengths)
         whole = remaining.find(0)
         work = self.sum_open(remaining)[0].mean + left * whole.mean

@@ -11,8 +11,8 @@ from statistics import fmean, stdev
 from bactrian.records.run import Progress
 from bactrian.records.text import write_count
 from bactrian.records.turn import Usage
-from bactrian.runs.cost import Estimate, estimate_lists
-from bactrian.runs.jobs import JobIds, SessionCost, is_cut_short
+from bactrian.runs.cost import Estimate, Outlook, SessionPrior, estimate_lists
+from bactrian.runs.jobs import JobCost, JobIds, SessionCost, is_cut_short
 from bactrian.runs.kinds import find_job_kind
 from bactrian.runs.scheduler import JobSequence, Spread
 from bactrian.runs.wiring import RunOrder
@@ -114,17 +114,17 @@ async def forecast_run(order: RunOrder) -> Forecast:
     all_calls = whole.calls.plus(calls, calls, 2 * calls)
     at_once = max(1, min(order.limits.choose_window(speakers), left))
     if seconds is None:
-        time = all_calls.times(_SECONDS_PER_CALL / at_once).times(1, 1 / 4, 4)
+        time = all_calls.times(_SECONDS_PER_CALL / at_once).times(1, 1, 4)
         about = f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess; at most four times that."
     else:
-        time = all_calls.times(seconds / at_once).times(1, 0.8, 2)
-        about = f"{seconds:.2g} s a call, {at_once:,} at once, without waits and the slower end of the run."
+        pace = seconds * all_calls.value / max(1.0, whole.calls.value)
+        time = states.estimate_seconds(cost, left * cost.sessions, at_once, pace)
+        about = f"{seconds:.2g} s a call, {at_once:,} at once, without waits for the endpoint; at most twice that."
     prompt, completion = (
         part.plus(tokens, tokens / 2, tokens * 2)
         for part, tokens in ((whole.prompt, usage.prompt), (whole.completion, usage.completion))
     )
     cached = whole.cached
-    time = replace(time, low=time.value)  # never an interval: how an endpoint will answer is not in the run
     if ended < FEW:
         parts = (replace(of, low=of.value) for of in (all_calls, prompt, completion, cached))
         all_calls, prompt, completion, cached = parts
@@ -185,6 +185,20 @@ class JobStates:
             elif number in jobs:
                 self.shorter.append(progress)
             self.begun += number in jobs
+
+    def estimate_seconds(self, cost: JobCost, left: int, at_once: int, pace: float) -> Estimate:
+        """Return the time that ``left`` more sessions take, ``at_once`` in flight; ``pace`` is the seconds of a turn.
+
+        Its low end is its value, since how an endpoint will answer is not in the run.
+        """
+        outlook = Outlook(SessionPrior(cost.turns, cost.session.prompt, cost.session.completion))
+        for session in self.done:
+            outlook.learn(session.turns or 0, Usage())
+        for session in (*self.shorter, *self.open):
+            outlook.begin(0)
+            outlook.move(0, session.turns or 0)
+        seconds = outlook.estimate_seconds(left, at_once, pace) or 0.0
+        return Estimate(seconds, seconds, 2 * seconds)
 
 
 def _extend(session: Progress, turns: float) -> Progress:

@@ -16,9 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from bactrian.amounts import write_dollars, write_percent
+from bactrian.amounts import write_dollars, write_duration, write_percent
 from bactrian.api.dataset import run_order
-from bactrian.api.progress_rows import ProgressRow, list_rows, write_duration, write_line
+from bactrian.api.progress_rows import ProgressRow, list_rows, write_line
 from bactrian.cli.run_async import SOME_FAILED, StopControl
 from bactrian.cli.terminal.console import fit_facts, open_output, open_progress
 from bactrian.errors import BactrianError

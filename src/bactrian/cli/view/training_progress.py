@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bactrian.amounts import write_about_duration
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.records.text import write_count
 from bactrian.train.training_folder import TrainedModels
@@ -42,7 +43,7 @@ class TrainingView:
         text = (
             f"{event['stage']}: step {event['step']:,}/{event['of']:,}, loss {event['loss']:.3f}, "
             f"{event.get('tokens_per_second', 0):,.0f} tokens/s, {event['peak_bytes'] / 1e9:.1f} GB, "
-            f"{write_round_duration(event['left'])} left"
+            f"{write_about_duration(event['left'])} left"
         )
         if self._live:
             self._console.file.write(f"\r\x1b[2K{text}")
@@ -58,15 +59,6 @@ class TrainingView:
         self._console.print(text)
 
 
-def write_round_duration(seconds: float) -> str:
-    """Return a duration in the unit that fits it."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
 def show_forecast_of_training(forecast: Mapping[str, Any]) -> None:
     """Print a forecast: a line for each stage, and the sums."""
     output = open_output()
@@ -80,11 +72,11 @@ def describe_forecast(forecast: Mapping[str, Any]) -> list[str]:
     return [
         *(
             f"{stage['name']}: {write_count(stage['examples'], 'example')}, {stage['steps']:,} steps, "
-            f"{stage['tokens']:,} tokens, {write_round_duration(stage['seconds'])}"
+            f"{stage['tokens']:,} tokens, {write_about_duration(stage['seconds'])}"
             for stage in forecast["stages"]
         ),
         (
-            f"In all {forecast['tokens']:,} tokens in about {write_round_duration(forecast['seconds'])} "
+            f"In all {forecast['tokens']:,} tokens in about {write_about_duration(forecast['seconds'])} "
             f"({forecast['tokens_per_second']:,.0f} tokens/s, {how}, on {forecast['machine']}), "
             f"{forecast['memory'] / 1e9:.1f} GB of memory, {forecast['disk'] / 1e9:.1f} GB of disk."
         ),
@@ -103,7 +95,7 @@ def show_trained(trained: TrainedModels) -> None:
         )
         output.print(
             f"{stage.name}: loss {loss['first']:.3f} → {loss['train']:.3f}{held_out}, "
-            f"{stage.manifest['tokens']:,} tokens in {write_round_duration(stage.manifest['seconds'])}  {stage.folder}"
+            f"{stage.manifest['tokens']:,} tokens in {write_about_duration(stage.manifest['seconds'])}  {stage.folder}"
         )
     last = trained.stages[-1]
     if last.gguf is not None:
