@@ -39,7 +39,7 @@ def test_shares_differences_and_tokens_have_one_form() -> None:
         "100.0 %",
         "–",
     ]
-    assert (write_percents(0.301, 1.0, 0), write_ends(0.301, 1.0)) == ("30 % to 100 %", "30.1–100")
+    assert (write_percents(0.301, 1.0, 0), write_ends(0.301, 1.0)) == ("30–100 %", "30.1–100")
     assert [write_points(points) for points in (-0.123, 0.004, 0.0)] == ["\N{MINUS SIGN}12", "+0.4", "+0"]
     assert (
         write_tokens(Usage(1000, 200, 500, estimated=True))

@@ -48,10 +48,8 @@ def write_percent(share: float | None, digits: int = 1) -> str:
 
 
 def write_percents(low: float | None, high: float | None, digits: int = 1) -> str:
-    """Return the ends of an interval of shares: ``30.1 % to 38.0 %``; a dash if they are not known."""
-    if low is None or high is None:
-        return NOTHING
-    return f"{write_percent(low, digits)} to {write_percent(high, digits)}"
+    """Return the ends of an interval of shares that stands alone: ``30.1–38.0 %``; a dash if they are not known."""
+    return NOTHING if low is None or high is None else f"{write_ends(low, high, digits)} %"
 
 
 def write_ends(low: float | None, high: float | None, digits: int = 1) -> str:

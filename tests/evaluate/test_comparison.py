@@ -151,10 +151,10 @@ def test_repetitions_show_how_far_a_judge_agrees_with_itself() -> None:
 @pytest.mark.parametrize(
     ("outcomes", "begin", "end"),
     [
-        ("w" * 30 + "l" * 4, "mini wins, with a win rate of 88 %", " %)."),
-        ("l" * 30 + "w" * 4, "large wins, with a win rate of 88 %", " %)."),
-        ("w" * 12 + "l" * 8, "No winner yet: mini has a win rate of 60 %", "and more."),
-        ("wl" * 5, "No winner: both have a win rate of 50 %", " %)."),
+        ("w" * 30 + "l" * 4, "mini wins, with a win rate of 88.2 %", " %)."),
+        ("l" * 30 + "w" * 4, "large wins, with a win rate of 88.2 %", " %)."),
+        ("w" * 12 + "l" * 8, "No winner yet: mini has a win rate of 60.0 %", "and more."),
+        ("wl" * 5, "No winner: both have a win rate of 50.0 %", " %)."),
         ("uu", "No winner: no verdict can be read.", "read."),
     ],
 )

@@ -65,7 +65,7 @@ async def test_the_matrix_shows_what_each_stage_knows_and_asks_nothing_twice(tmp
     assert page.count("<svg") == 4
     assert page.count('class="win"') == 4  # each domain at its own stage
     assert page.count("It appears at its stage") == 4
-    assert "72.2 % to 100 %" in page
+    assert "72.2–100 %" in page
 
 
 async def test_a_folder_of_other_facts_is_refused_and_keeps_its_answers(tmp_path: Path) -> None:

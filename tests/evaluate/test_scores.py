@@ -7,6 +7,7 @@ import json
 import pytest
 
 from bactrian.evaluate.verdicts import ScoreRequest, build_score_format, read_scores
+from bactrian.models.model import get_traits
 from bactrian.models.scripted import Scripted
 from bactrian.protocol.fences import strip_markers
 
@@ -67,7 +68,7 @@ def test_a_reply_that_is_held_to_fields_is_read_like_a_free_one(style: str, name
 
 
 def test_the_judge_is_told_the_form_that_its_replies_are_held_to() -> None:
-    request = ScoreRequest.of_model("general", Scripted([]))
+    request = ScoreRequest.of_traits("general", get_traits(Scripted([])))
     text = request.write("What is tea?", "A drink.", "A leaf.")
     assert text.index("A drink.") < text.index("A leaf.")
     assert request.by_fields

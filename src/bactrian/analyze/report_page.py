@@ -16,6 +16,7 @@ from bactrian.amounts import (
     write_dollars,
     write_ends,
     write_percent,
+    write_percents,
     write_points,
     write_tokens,
 )
@@ -80,7 +81,7 @@ def write_number_ends(of: Mapping[str, Any], form: str) -> str:
 def write_reading(of: Mapping[str, Any]) -> str:
     """Return what readers say of the findings of a behaviour, and how many candidates there are."""
     read, right = of["read"], of["read"]["precision"]
-    ends = write_ends(right["low"], right["high"], 0)
+    ends = write_ends(right["low"], right["high"])
     parts = [
         f"{right['confirmed']:,} of {read['found']:,} findings read are right ({ends})"
         if read["found"]
@@ -181,6 +182,7 @@ def _shorten(name: str) -> str:
 # Of all templates.
 _FILTERS: dict[str, Callable[..., object]] = {
     "percent": write_percent,
+    "percents": write_percents,
     "short": _write_short,
     "dollars": write_dollars,
     "cost": _write_cost,

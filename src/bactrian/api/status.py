@@ -13,8 +13,8 @@ from bactrian.amounts import (
     write_about_duration,
     write_cost,
     write_dollars,
+    write_ends,
     write_percent,
-    write_percents,
     write_tokens,
 )
 from bactrian.analyze.estimates import write_proportion
@@ -231,7 +231,7 @@ class RunStatus:
         lines.append(("sessions", self._count_sessions()))
         width = max(map(len, self.endings), default=0)
         for number, (code, share) in enumerate(self.endings.items()):
-            ends = "" if share.interval is None else f" ({write_percents(*share.interval)})"
+            ends = "" if share.interval is None else f" ({write_ends(*share.interval)})"
             line = f"{code:<{width}} {share.count:>5,} {write_percent(share.rate):>7}{ends}"
             lines.append(("" if number else "endings", line))
         if self.failed:

@@ -222,8 +222,8 @@ def write_winner(comparison: Json, first: str, second: str) -> str:
     best, ends = first, None if low is None else (low, high)
     if value < 0.5:
         best, value, ends = second, 1 - value, ends and (1 - ends[1], 1 - ends[0])
-    sure = "too few tasks for an interval" if ends is None else f"95 % interval {write_percents(*ends, 0)}"
-    win_rate = f"a win rate of {write_percent(value, 0)} ({sure})"
+    sure = "too few tasks for an interval" if ends is None else f"95 % interval {write_percents(*ends)}"
+    win_rate = f"a win rate of {write_percent(value)} ({sure})"
     if ends and ends[0] > 0.5:
         bounds = comparison["bounds"]
         worst = 1.0 if bounds is None else bounds["low"] if best == first else 1 - bounds["high"]
@@ -231,14 +231,14 @@ def write_winner(comparison: Json, first: str, second: str) -> str:
             unread = comparison["counts"]["unreadable"]
             return (
                 f"No winner yet: {best} has {win_rate}, but {unread} tasks cannot be read, "
-                f"and it would be {write_percent(worst, 0)} if they were all lost."
+                f"and it would be {write_percent(worst)} if they were all lost."
             )
         return f"{best} wins, with {win_rate}."
     if value == 0.5:
         return f"No winner: both have {win_rate}."
     smallest = comparison["smallest_difference"]
     shown = (
-        f" So many tasks, with so many draws, can show a difference of {write_percent(smallest, 0)} and more."
+        f" So many tasks, with so many draws, can show a difference of {write_percent(smallest)} and more."
         if smallest
         else ""
     )
@@ -491,7 +491,7 @@ def _list_leanings(state: Json, comparison: Json) -> Iterator[str]:
         replies = f"{comparison['unreadable']} of {comparison['replies']} replies"
         yield f"{replies} of {judge} cannot be read."
     if comparison["prefers_longer"]:
-        share = f"it wins {write_percent(comparison['longer_wins']['value'], 0)} of the tasks with a winner"
+        share = f"it wins {write_percent(comparison['longer_wins']['value'])} of the tasks with a winner"
         yield f"{judge} prefers the longer of two solutions: {share}."
     if comparison["cut"]:
         yield f"{judge} was shown only the beginning of {comparison['cut']} solutions."

@@ -22,7 +22,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from bactrian.amounts import write_dollars, write_percent, write_points, write_tokens
+from bactrian.amounts import (
+    write_dollars,
+    write_ends,
+    write_percent,
+    write_percents,
+    write_points,
+    write_tokens,
+)
 from bactrian.blocks import make_visible
 from bactrian.errors import InputError
 from bactrian.explore.library import DataSet, Library, add_data_set
@@ -173,7 +180,9 @@ def get_templates() -> Environment:
     environment.filters.update(
         number=lambda value: f"{value:,}",
         money=write_dollars,
+        ends=write_ends,
         percent=write_percent,
+        percents=write_percents,
         points=write_points,
         tokens=write_tokens,
         time=_write_time,

@@ -92,8 +92,8 @@ def _write_learned(code: str, learned: LearnedModel) -> None:
 
 
 def _write_share(of: Proportion) -> str:
-    ends = "" if of.interval is None else f"{write_ends(*of.interval, 0)}; "
-    return f"{write_percent(of.rate, 0)} ({ends}{of.count} of {of.total})"
+    ends = "" if of.interval is None else f"{write_ends(*of.interval)}; "
+    return f"{write_percent(of.rate)} ({ends}{of.count} of {of.total})"
 
 
 def _shorten(definition: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from bactrian.amounts import NOTHING, write_ends, write_minus, write_percent, write_percents, write_points
+from bactrian.amounts import NOTHING, write_ends, write_minus, write_percent, write_points
 from bactrian.analyze.report_tables import write_table
 from bactrian.cli.terminal.console import open_output, say
 from bactrian.evaluate.code_judge import KINDS
@@ -274,7 +274,7 @@ def show_score(score: Score, verdicts: Path) -> None:
 
 def _write_pass(estimate: PassAtK) -> str:
     low, high = estimate.low, estimate.high
-    ends = "" if low is None or high is None else f" [{write_percents(low, high)}]"
+    ends = "" if low is None or high is None else f" ({write_ends(low, high)})"
     return f"pass@{estimate.k:<4} {write_percent(estimate.value)}{ends}"
 
 
