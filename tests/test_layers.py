@@ -14,7 +14,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("errors", "charts", "_version"),
     ("records", "files"),
     ("stats", "protocol", "options", "amounts"),
-    ("blocks", "tables", "detect"),
+    ("blocks", "tables", "detect", "figures"),
     ("recipes", "models", "sandbox", "store"),
     ("analyze", "export", "ingest", "roleplay"),
     ("runs",),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 
 class BactrianError(Exception):
     """An error that a person can act on.
@@ -65,6 +68,14 @@ class MissingExtra(InputError):
             next=f"Install it: pip install 'bactrian[{extra}]'",
         )
         self.extra = extra
+
+
+def import_optional(module: str, extra: str, needed_for: str) -> Any:
+    """Import a module of an extra. Raises MissingExtra."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(extra, needed_for) from error
 
 
 class StoreError(BactrianError):

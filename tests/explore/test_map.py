@@ -12,9 +12,11 @@ from random import Random
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
+from sklearn.metrics import adjusted_rand_score
 
 from bactrian.explore.library_index import is_inside
-from bactrian.explore.map_drawing import arrange_points, compute_vectors, count_words, find_neighbours
+from bactrian.figures.map_picture import draw_map_picture
+from bactrian.figures.text_map import LABEL_SIZE, MAP_WIDTH, TextMap, lay_out_texts, measure_label
 from tests.helpers.browser import find_barriers, needs_chromium
 from tests.helpers.explorer import explore
 from tests.helpers.runs import make_run, session
@@ -33,37 +35,71 @@ def write_texts(count: int) -> tuple[list[str], np.ndarray]:
     return [" ".join((*draw.sample(TOPICS[topic].split(), 5), "plan")) for topic in topics], np.array(topics)
 
 
-def test_neighbours_and_places_belong_to_the_same_topic() -> None:
-    texts, topics = write_texts(150)
-    vectors = compute_vectors(count_words(texts), 16)
-    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
-    near = find_neighbours(vectors, 10, cells=4)
-    assert (topics[near] == topics[:, None]).mean() > 0.95
-    assert (near != np.arange(150)[:, None]).all()
-    places = arrange_points(vectors)
-    apart = ((places[:, None] - places[None]) ** 2).sum(axis=2)
-    np.fill_diagonal(apart, np.inf)
-    assert (topics[np.argsort(apart, axis=1)[:, :10]] == topics[:, None]).mean() > 0.9
+def make_words(draw: Random, count: int) -> list[str]:
+    """Different words that nobody has seen."""
+    syllables = "ba ko ri tu me sha lo ven da zi pra no gel fu mik tor qui ham".split()
+    words = {"".join(draw.choices(syllables, k=3)) for _ in range(2 * count)}
+    return draw.sample(sorted(words), count)
 
 
-def test_the_decomposition_is_that_of_a_full_one() -> None:
-    texts, _ = write_texts(80)
-    table = count_words(texts)
-    dense = np.zeros((80, len(table.words)), np.float32)
-    for row in range(80):
-        inside = slice(table.starts[row], table.starts[row + 1])
-        dense[row, table.columns[inside]] = table.weights[inside]
-    left, values, _ = np.linalg.svd(dense, full_matrices=False)
-    best = (left * values)[:, :3]
-    best /= np.linalg.norm(best, axis=1, keepdims=True)
-    assert np.allclose(compute_vectors(table, 3) @ compute_vectors(table, 3).T, best @ best.T, atol=0.05)
+@pytest.mark.system
+@pytest.mark.parametrize(("topics", "uneven", "seed"), [(20, False, 1), (12, True, 2), (2, False, 3)])
+def test_topics_without_a_common_word_are_found_whatever_their_number(
+    topics: int, uneven: bool, seed: int
+) -> None:
+    draw = Random(seed)
+    words = make_words(draw, 12 * topics + 30)
+    weights = [1 / (topic + 1) ** 0.7 if uneven else 1.0 for topic in range(topics)]
+    truth = draw.choices(range(topics), weights, k=1200)
+    texts = [
+        " ".join(draw.sample(words[12 * topic : 12 * topic + 12], 6) + draw.sample(words[-30:], 2))
+        for topic in truth
+    ]
+    made = lay_out_texts(texts)
+    assert adjusted_rand_score(truth, made.topics) >= 0.95
+    places, found = np.array(made.places), np.array(made.topics)
+    apart = ((places[:300, None] - places[None]) ** 2).sum(axis=2)
+    near = np.argsort(apart, axis=1)[:, 1:11]
+    assert (found[near] == found[:300, None]).mean() > 0.9
+    check_labels(made)
 
 
+def check_labels(made: TextMap) -> None:
+    """A label covers no point and no other label, stays in the picture, and stands beside its own topic."""
+    places, topics = np.array(made.places), np.array(made.topics)
+    assert len(made.labels) >= min(2, len(made.names))
+    boxes: list[tuple[float, float, float, float]] = []
+    for label in made.labels:
+        half = measure_label(made.names[label.topic]) / 2
+        left, right, low, high = (
+            label.x - half,
+            label.x + half,
+            label.y - LABEL_SIZE / 2,
+            label.y + LABEL_SIZE / 2,
+        )
+        assert left >= 0 and right <= MAP_WIDTH and low >= 0 and high <= MAP_WIDTH
+        covered = (abs(places[:, 0] - label.x) < half) & (abs(places[:, 1] - label.y) < LABEL_SIZE / 2)
+        assert not covered.any()
+        assert not any(
+            left < end and begin < right and low < up and down < high for begin, end, down, up in boxes
+        )
+        boxes.append((left, right, low, high))
+        assert (label.point_x, label.point_y) in {
+            tuple(place) for place in places[topics == label.topic].tolist()
+        }
+        beyond = np.maximum(
+            abs(np.array((label.point_x - label.x, label.point_y - label.y))) - (half, LABEL_SIZE), 0
+        )
+        assert np.hypot(*beyond) < MAP_WIDTH / 5
+
+
+@pytest.mark.system
 @pytest.mark.parametrize("texts", [[], ["one text"], ["the of"] * 3, ["same words here"] * 60])
 def test_few_or_empty_or_equal_texts_have_places(texts: list[str]) -> None:
-    places = arrange_points(compute_vectors(count_words(texts)))
-    assert places.shape == (len(texts), 2)
-    assert np.isfinite(places).all()
+    made = lay_out_texts(texts)
+    assert len(made.places) == len(made.topics) == len(texts)
+    assert all(0 <= value <= MAP_WIDTH for place in made.places for value in place)
+    draw_map_picture([(*place, 0) for place in made.places], made.labels, made.names, [], "few")
 
 
 def test_a_point_is_inside_or_outside_of_a_polygon() -> None:

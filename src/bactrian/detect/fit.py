@@ -6,8 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from importlib import import_module
+from functools import cached_property, partial
 from itertools import islice
 from math import log
 from pathlib import Path
@@ -27,9 +26,11 @@ from bactrian.detect.detector import (
 from bactrian.detect.features import Features, list_grams
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
 from bactrian.detect.turn_text import ReadTurn, Sentence, read_turn
-from bactrian.errors import InputError, MissingExtra
+from bactrian.errors import InputError, import_optional
 from bactrian.files.json_text import parse_json, read_lines
 from bactrian.stats.intervals import Proportion
+
+load_learner = partial(import_optional, extra="learn", needed_for="Training a detector")
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,8 @@ class TrainingSet:
     """Labelled conversations in the form that training needs; made once, used by many folds."""
 
     def __init__(self, conversations: Sequence[LabelledConversation]) -> None:
-        numpy = import_optional("numpy")
-        vectorizer = import_optional("sklearn.feature_extraction.text").CountVectorizer(
+        numpy = load_learner("numpy")
+        vectorizer = load_learner("sklearn.feature_extraction.text").CountVectorizer(
             analyzer=_write_grams, dtype="float32"
         )
         self.conversations = conversations
@@ -185,7 +186,7 @@ class TrainingSet:
 
     def get_targets(self, plan: HeadPlan) -> tuple[Any, Any]:
         """Return, for each turn, whether it is known and about the head's speaker, and what it shows."""
-        numpy = import_optional("numpy")
+        numpy = load_learner("numpy")
         labels = [label for chat in self.conversations for label in chat.list_targets(plan.behaviour)]
         about = [plan.speaker is None or (plan.speaker == "user") == turn.by_user for turn in self.turns]
         known = [label is not None and fits for label, fits in zip(labels, about, strict=True)]
@@ -203,7 +204,7 @@ def train_model(
     Raises:
         MissingExtra: scikit-learn is not installed.
     """
-    numpy, sparse = import_optional("numpy"), import_optional("scipy.sparse")
+    numpy, sparse = load_learner("numpy"), load_learner("scipy.sparse")
     kept = numpy.array([chat.id not in without for chat in data.conversations for _ in chat.turns])
     columns = _choose_columns(data, kept)
     matrix = data.matrix[:, columns]
@@ -241,21 +242,13 @@ def train_model(
     )
 
 
-def import_optional(module: str) -> Any:
-    """Import a module of the extra ``learn``. Raises MissingExtra."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingExtra("learn", "Training a detector") from error
-
-
 def _write_grams(sentence: Sentence) -> list[str]:
     return [write_gram(gram) for gram in list_grams(sentence)]
 
 
 def _choose_columns(data: TrainingSet, kept: Any) -> list[int]:
     """Return the n-grams that enough turns and groups have, in alphabetical order."""
-    numpy, sparse = import_optional("numpy"), import_optional("scipy.sparse")
+    numpy, sparse = load_learner("numpy"), load_learner("scipy.sparse")
     use = kept[data.owner]
     owners, matrix = data.owner[use], data.matrix[use]
 
@@ -274,10 +267,10 @@ def _train_sentences(data: TrainingSet, matrix: Any, use: Any, shown: Any) -> tu
 
     Sentences of the training data get the score of a model that has not seen their group.
     """
-    numpy = import_optional("numpy")
+    numpy = load_learner("numpy")
 
     def fit(rows: Any) -> Any:
-        model = import_optional("sklearn.linear_model").LogisticRegression(
+        model = load_learner("sklearn.linear_model").LogisticRegression(
             C=2,
             class_weight="balanced",
             solver="liblinear",
@@ -292,7 +285,7 @@ def _train_sentences(data: TrainingSet, matrix: Any, use: Any, shown: Any) -> tu
     linear = fit(numpy.flatnonzero(known))
     scores = linear.decision_function(matrix)
     if (folds := min(_INNER, len(numpy.unique(groups)))) > 1:
-        splitter = import_optional("sklearn.model_selection").GroupKFold(folds)
+        splitter = load_learner("sklearn.model_selection").GroupKFold(folds)
         for rest, part in splitter.split(scores, groups=groups):
             rows = rest[known[rest]]
             if len(numpy.unique(labels[rows])) > 1:
@@ -318,15 +311,15 @@ def _assemble(data: TrainingSet, model: DetectorModel, scores: Sequence[Any]) ->
 def _train_trees(
     data: TrainingSet, conversations: Sequence[DetectedConversation], head: Head, plan: HeadPlan, kept: Any
 ) -> Forest:
-    numpy = import_optional("numpy")
+    numpy = load_learner("numpy")
     known, shown = data.get_targets(plan)
     turns = [(chat, number) for chat in conversations for number in range(len(chat.turns))]
     used: list[int] = numpy.flatnonzero(known & kept).tolist()
     rows = [turns[index][0].make_row(turns[index][1], head) for index in used]
     labels: list[bool] = shown[used].tolist()
-    weights = import_optional("sklearn.utils").compute_sample_weight("balanced", labels)
+    weights = load_learner("sklearn.utils").compute_sample_weight("balanced", labels)
     boosting = (
-        import_optional("sklearn.ensemble")
+        load_learner("sklearn.ensemble")
         .GradientBoostingClassifier(
             n_estimators=_TREES,
             learning_rate=0.07,
@@ -429,7 +422,7 @@ def calibrate_model(model: DetectorModel, scores: Sequence[HeldOutScore]) -> Det
 
 
 def _calibrate(head: Head, scores: Sequence[HeldOutScore]) -> Head:
-    numpy = import_optional("numpy")
+    numpy = load_learner("numpy")
     ordinary = [score for score in scores if score.is_ordinary]
     use = ordinary if len({score.is_target for score in ordinary}) > 1 else list(scores)
     values = numpy.array([score.score for score in use])
@@ -438,7 +431,7 @@ def _calibrate(head: Head, scores: Sequence[HeldOutScore]) -> Head:
     prevalence = PREVALENCE * (SHORTEST_LOOP if use and use[0].behaviour == LOOP else 1)
     weights = numpy.where(shown, prevalence / max(1, shown.sum()), (1 - prevalence) / max(1, (~shown).sum()))
     fitted = (
-        import_optional("sklearn.linear_model")
+        load_learner("sklearn.linear_model")
         .LogisticRegression(C=100.0)
         .fit(values[:, None], shown, sample_weight=weights * len(use))
     )
@@ -463,7 +456,7 @@ def _calibrate(head: Head, scores: Sequence[HeldOutScore]) -> Head:
 
 
 def _choose_threshold(values: Any, shown: Any, weights: Any, thresholds: Sequence[float]) -> float:
-    metrics = import_optional("sklearn.metrics")
+    metrics = load_learner("sklearn.metrics")
     f1: list[float] = []
     precision: list[float] = []
     for threshold in thresholds:

@@ -100,7 +100,7 @@ def list_maps(library: Library, list_filter: ListFilter) -> Iterator[tuple[str, 
             drawn = [what for what in ("task", "instruction") if f"map of {what}" in read_meta(index)]
         for what in () if marked else drawn:
             of = f" of {name}" if len(library.sets) > 1 else ""
-            title = "Map of tasks" if what == "task" else "Map of first instructions"
+            title = "Map of tasks" if what == "task" else "Map of instructions"
             yield f"{title}{of}", f"/map?{urlencode({'data': name, 'what': what})}"
 
 

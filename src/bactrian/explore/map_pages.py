@@ -1,11 +1,12 @@
-"""Maps of tasks and of first instructions: a picture, the table behind it, and links from both to the list."""
+"""Maps of tasks and of instructions: a picture, the table behind it, and links from both to the list."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import struct
-from collections import Counter
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -16,14 +17,16 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from bactrian.api.map_texts import MAP_TEXTS
 from bactrian.errors import InputError, MissingExtra
 from bactrian.explore.index_upkeep import start_process
 from bactrian.explore.library import DataSet
-from bactrian.explore.library_index import MAP_WIDTH, read_meta
-from bactrian.explore.rendering import get_explorer, read_form, render_page, render_text, send_csv
+from bactrian.explore.library_index import read_meta
+from bactrian.explore.rendering import get_explorer, read_form, render_page, send_csv
 from bactrian.explore.session_lists import ListFilter, select_rows
+from bactrian.figures.map_picture import COLOURS, LegendEntry, draw_map_picture
+from bactrian.figures.text_map import MapLabel
 
-WHAT = {"task": "Tasks", "instruction": "First instructions"}
 _COLOURS = {
     "topic": "Topic",
     "ending": "Ending",
@@ -31,8 +34,9 @@ _COLOURS = {
     "user": "AI user",
     "findings": "Findings",
 }
-# Topics that are named in a picture, the largest ones.
-_LABELS = 12
+# Points of maps, with what is known of their conversations.
+_JOINED = "FROM points JOIN facts USING (row)"
+_BEGINS = "it begins"
 # Tenths of a second to wait for a process that draws to say how far it is.
 _FIRST_WORDS = 50
 
@@ -40,44 +44,42 @@ _FIRST_WORDS = 50
 def show_map(request: Request) -> Response:
     """Show a map, or how far it is drawn, or the button that draws it."""
     choice = _read_choice(request)
-    progress, topics = _read_map(choice.data_set, choice.what)
-    counted = _count_topics(request, choice, topics) if topics else []
+    progress, drawn = _read_map(choice.data_set, choice.what)
     return render_page(
         request,
         "map.html",
         sets=list(get_explorer(request).library.sets),
         data=choice.data_set.name,
         what=choice.what,
-        whats=WHAT,
+        whats=MAP_TEXTS,
         by=choice.by,
         colours=_COLOURS,
         progress=progress,
-        topics=counted,
-        labels=json.dumps([[name, round(x), round(y)] for _, name, _, x, y in counted[:_LABELS]]),
-        legend=_read_groups(choice, topics)[0] if counted else [],
-        drawn=bool(counted),
+        topics=_count_topics(request, choice, drawn.names) if drawn else [],
+        labels=json.dumps(
+            [(drawn.names[label.topic], *astuple(label)[1:]) for label in drawn.labels] if drawn else []
+        ),
+        legend=_read_groups(request, choice, drawn.names)[0] if drawn else [],
+        drawn=drawn is not None,
     )
 
 
 async def draw_map(request: Request) -> Response:
     """Begin to draw a map in a process of its own."""
     form = await read_form(request, writes=False)
-    if find_spec("numpy") is None:
+    if find_spec("sklearn") is None:
         raise MissingExtra("analysis", "A map")
     data_set = _find_set(request, form.get("data", ""))
     what = form.get("what", "")
-    if what not in WHAT:
-        raise InputError("There is no such map.", where="what", next=f"Maps: {', '.join(WHAT)}.")
+    if what not in MAP_TEXTS:
+        raise InputError("There is no such map.", where="what", next=f"Maps: {', '.join(MAP_TEXTS)}.")
     if data_set.drawing is None or data_set.drawing.returncode is not None:
         data_set.drawing = await start_process(
             "bactrian.explore.map_drawing",
             *(str(data_set.run), str(data_set.index), str(data_set.number), what),
         )
         for _ in range(_FIRST_WORDS):  # The page that follows shows how far it is.
-            if data_set.drawing.returncode is not None or _read_map(data_set, what)[0] not in (
-                "",
-                "it begins",
-            ):
+            if data_set.drawing.returncode is not None or _read_map(data_set, what)[0] not in ("", _BEGINS):
                 break
             await asyncio.sleep(0.1)
     return RedirectResponse(f"/map?{urlencode({'data': data_set.name, 'what': what})}", 303)
@@ -85,23 +87,28 @@ async def draw_map(request: Request) -> Response:
 
 def send_points(request: Request) -> Response:
     """Return the points as bytes: for each one its x, y (two bytes each) and its colour group (one)."""
-    choice = _read_choice(request)
-    _, groups = _read_groups(choice, _read_map(choice.data_set, choice.what)[1])
+    choice, drawn = _read_drawn(request)
+    _, groups = _read_groups(request, choice, drawn.names)
     with choice.data_set.read_index() as index:
-        points = index.execute("SELECT x, y, row FROM points WHERE what = ? ORDER BY row", (choice.what,))
-        body = b"".join(struct.pack("<HHB", x, y, groups[row]) for x, y, row in points)
+        points = index.execute(
+            f"SELECT x, y, {choice.value} {_JOINED} WHERE what = ? ORDER BY row, turn", (choice.what,)
+        )
+        body = b"".join(struct.pack("<HHB", x, y, groups[value]) for x, y, value in points)
     return Response(body, media_type="application/octet-stream")
 
 
 def write_csv(request: Request) -> Response:
-    """Return the points as a table: conversation, place and topic."""
-    choice = _read_choice(request)
-    _, topics = _read_map(choice.data_set, choice.what)
-    query = "SELECT id, x, y, topic FROM points JOIN heads USING (row) WHERE what = ? ORDER BY row"
+    """Return the points as a table: conversation, message, place and topic."""
+    choice, drawn = _read_drawn(request)
+    query = (
+        "SELECT id, turn, x, y, topic FROM points JOIN heads USING (row) WHERE what = ? ORDER BY row, turn"
+    )
     with choice.data_set.read_index() as index:
-        rows: list[tuple[str, int, int, int]] = index.execute(query, (choice.what,)).fetchall()
-    disarmed = ((_disarm(name), x, y, _disarm(topics[topic])) for name, x, y, topic in rows)
-    return send_csv(("session", "x", "y", "topic"), disarmed)
+        rows: list[tuple[str, int, int, int, int]] = index.execute(query, (choice.what,)).fetchall()
+    disarmed = (
+        (_disarm(name), turn or "", x, y, _disarm(drawn.names[topic])) for name, turn, x, y, topic in rows
+    )
+    return send_csv(("session", "turn", "x", "y", "topic"), disarmed)
 
 
 def _disarm(text: str) -> str:
@@ -110,23 +117,21 @@ def _disarm(text: str) -> str:
 
 
 def write_svg(request: Request) -> Response:
-    """Return the map as a picture with the names of its topics."""
-    choice = _read_choice(request)
-    _, topics = _read_map(choice.data_set, choice.what)
-    _, groups = _read_groups(choice, topics)
+    """Return the map as a picture with the names of its topics and a legend."""
+    choice, drawn = _read_drawn(request)
+    legend, groups = _read_groups(request, choice, drawn.names)
     where, values = _select_points(request, choice.what)
+    query = f"SELECT x, y, {choice.value} {_JOINED} {where} ORDER BY row, turn"
     with choice.data_set.read_index() as index:
-        rows = index.execute(f"SELECT row, x, y FROM points {where} ORDER BY row", values)  # noqa: S608
-        dots = [(groups[row], x, y) for row, x, y in rows]
-    names = _count_topics(request, choice, topics)[:_LABELS]
-    picture = render_text(request, "map.svg", dots=dots, names=names, colours=COLOURS, width=MAP_WIDTH)
+        points = [(x, y, groups[value]) for x, y, value in index.execute(query, values)]
+    # A copy of some conversations may lack the points that a label stands beside.
+    shown = {(x, y) for x, y, _ in points}
+    labels = [label for label in drawn.labels if (label.point_x, label.point_y) in shown]
+    picture = draw_map_picture(
+        points, labels, drawn.names, legend, f"Map of {MAP_TEXTS[choice.what].lower()}"
+    )
     headers = {"content-disposition": 'attachment; filename="map.svg"'}
     return Response(picture, media_type="image/svg+xml", headers=headers)
-
-
-# Of the groups, told apart by people with colour blindness in their order; the table names them, too. Further groups
-# share the last.
-COLOURS = ("#3b6fb6", "#b5541c", "#2e7d4f", "#8a3fa0", "#a88300", "#0f7f8c", "#b02a5b", "#6b7280")
 
 
 class MapChoice(NamedTuple):
@@ -136,11 +141,24 @@ class MapChoice(NamedTuple):
     what: str
     by: str
 
+    @property
+    def value(self) -> str:
+        """The column, or what is made of one, that decides the colour of a point."""
+        return {"topic": "topic", "findings": "min(findings, 3)"}.get(self.by, self.by)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnMap:
+    """The topics of a map that is drawn."""
+
+    names: Sequence[str]
+    labels: Sequence[MapLabel]
+
 
 def _read_choice(request: Request) -> MapChoice:
     query = request.query_params
     what, by = query.get("what", "task"), query.get("by", "topic")
-    if what not in WHAT or by not in _COLOURS:
+    if what not in MAP_TEXTS or by not in _COLOURS:
         raise InputError("There is no such map.", next="Go back and choose one.")
     return MapChoice(_find_set(request, query.get("data", "")), what, by)
 
@@ -156,24 +174,35 @@ def _find_set(request: Request, name: str) -> DataSet:
     return sets[name] if name else next(iter(sets.values()))
 
 
-def _read_map(data_set: DataSet, what: str) -> tuple[str, list[str]]:
-    """Return how far the map is, and its topics; empty if it is not being drawn, or was not."""
+def _read_drawn(request: Request) -> tuple[MapChoice, DrawnMap]:
+    choice = _read_choice(request)
+    _, drawn = _read_map(choice.data_set, choice.what)
+    if drawn is None:
+        raise HTTPException(404, "This map is not drawn yet.")
+    return choice, drawn
+
+
+def _read_map(data_set: DataSet, what: str) -> tuple[str, DrawnMap | None]:
+    """Return how far the map is, empty if it is not being drawn, and the one that was drawn."""
     running = data_set.drawing is not None and data_set.drawing.returncode is None
     with data_set.read_index() as index:
         meta = read_meta(index)
-    progress, topics = meta.get(f"drawing of {what}", ""), meta.get(f"map of {what}")
+    progress, stored = meta.get(f"drawing of {what}", ""), meta.get(f"map of {what}")
+    drawn = None
+    if stored:
+        content = json.loads(stored)
+        drawn = DrawnMap(content["names"], [MapLabel(*label) for label in content["labels"]])
     # A map that is stored is complete, even if its process has not ended yet.
-    return (progress if topics else progress or "it begins") if running else "", json.loads(topics or "[]")
+    return (progress if drawn else progress or _BEGINS) if running else "", drawn
 
 
-def _count_topics(
-    request: Request, choice: MapChoice, topics: list[str]
-) -> list[tuple[int, str, int, float, float]]:
-    """Return number, name, size and middle of each topic, the largest first."""
+def _count_topics(request: Request, choice: MapChoice, topics: Sequence[str]) -> list[tuple[int, str, int]]:
+    """Return number, name and size of each topic, the largest first."""
     where, values = _select_points(request, choice.what)
-    query = f"SELECT topic, count(*), avg(x), avg(y) FROM points {where} GROUP BY topic ORDER BY 2 DESC"  # noqa: S608
+    query = f"SELECT topic, count(*) FROM points {where} GROUP BY topic ORDER BY 2 DESC, 1"  # noqa: S608
     with choice.data_set.read_index() as index:
-        return [(topic, topics[topic], *more) for topic, *more in index.execute(query, values)]
+        counted: list[tuple[int, int]] = index.execute(query, values).fetchall()
+    return [(topic, topics[topic], count) for topic, count in counted]
 
 
 def _select_points(request: Request, what: str) -> tuple[str, list[Any]]:
@@ -186,22 +215,27 @@ def _select_points(request: Request, what: str) -> tuple[str, list[Any]]:
     return f"WHERE what = ? AND row IN (SELECT facts.row {source})", [what, *values]
 
 
-def _read_groups(choice: MapChoice, topics: list[str]) -> tuple[list[tuple[str, int, int]], dict[int, int]]:
-    """Return the legend (name, count, group), and the group of each point by its row."""
-    column = {"topic": "topic", "findings": "min(findings, 3)"}.get(choice.by, choice.by)
-    query = f"SELECT row, {column} FROM points JOIN facts USING (row) WHERE what = ? ORDER BY row"  # noqa: S608
+def _read_groups(
+    request: Request, choice: MapChoice, topics: Sequence[str]
+) -> tuple[list[LegendEntry], dict[int | str, int]]:
+    """Return the legend, and the colour group of each value."""
+    where, values = _select_points(request, choice.what)
+    query = f"SELECT value, count(*) FROM (SELECT {choice.value} AS value {_JOINED} {where}) GROUP BY value"  # noqa: S608
     with choice.data_set.read_index() as index:
-        values: dict[int, Any] = dict(index.execute(query, (choice.what,)).fetchall())
+        counted: list[tuple[int | str, int]] = index.execute(query, values).fetchall()
     last = len(COLOURS) - 1
-    counts = sorted(Counter(values.values()).items(), key=lambda pair: (-pair[1], str(pair[0])))
-    group = {value: min(number, last) for number, (value, _) in enumerate(counts)}
-    legend = [(_name_group(value, choice.by, topics), count, group[value]) for value, count in counts[:last]]
-    if rest := counts[last:]:
-        legend.append(("others", sum(count for _, count in rest), last))
-    return legend, {row: group[value] for row, value in values.items()}
+    counted.sort(key=lambda pair: (-pair[1], str(pair[0])))
+    groups = {value: min(number, last) for number, (value, _) in enumerate(counted)}
+    legend = [
+        LegendEntry(_name_group(value, choice.by, topics), count, groups[value])
+        for value, count in counted[:last]
+    ]
+    if rest := counted[last:]:
+        legend.append(LegendEntry("others", sum(count for _, count in rest), last))
+    return legend, groups
 
 
-def _name_group(value: int | str, by: str, topics: list[str]) -> str:
+def _name_group(value: int | str, by: str, topics: Sequence[str]) -> str:
     if by == "topic":
         return topics[int(value)]
     if by == "findings":

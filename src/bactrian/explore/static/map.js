@@ -1,8 +1,8 @@
 // The map: points on a canvas, zoomed and moved, and a lasso that leads to a list.
 const canvas = document.querySelector("#map");
 const paint = canvas.getContext("2d");
-const COLOURS = [[59, 111, 182], [181, 84, 28], [46, 125, 79], [138, 63, 160], [168, 131, 0], [15, 127, 140], [176, 42, 91], [107, 114, 128]];
-const WIDTH = 10000;
+const COLOURS = [[59, 111, 182], [181, 84, 28], [46, 125, 79], [138, 63, 160], [168, 131, 0], [15, 127, 140], [176, 42, 91], [109, 151, 209], [208, 135, 66], [90, 168, 119], [181, 131, 200], [107, 114, 128]];
+const WIDTH = 10000, LABEL = 170;
 const bytes = new DataView(await (await fetch(canvas.dataset.points)).arrayBuffer());
 const count = bytes.byteLength / 5;
 const xs = new Uint16Array(count), ys = new Uint16Array(count), groups = new Uint8Array(count);
@@ -39,21 +39,24 @@ const render = () => {
     for (let row = 0; row < size; row += 1) pixels.fill(ink, (py + row) * width + px + inset[row], (py + row) * width + px + size - inset[row]);
   }
   paint.putImageData(image, 0, 0);
-  paint.font = `600 ${13 * devicePixelRatio}px system-ui, sans-serif`;
+  // A label was placed where it covers no point at this size in the map; it is left out where that is too small to read.
+  const style = getComputedStyle(canvas), letters = Math.min(LABEL * u, 15 * devicePixelRatio);
+  paint.font = `600 ${letters}px system-ui, sans-serif`;
   paint.textAlign = "center";
-  paint.lineWidth = 4 * devicePixelRatio;
-  paint.lineJoin = "round";
-  const style = getComputedStyle(canvas), taken = [];
-  for (const [name, x, y] of LABELS) {
-    const [px, at] = toScreen(x, y), py = Math.max(at - 16 * devicePixelRatio, 16 * devicePixelRatio), half = paint.measureText(name).width / 2, high = 18 * devicePixelRatio;
-    const middle = Math.min(Math.max(px, half + 4), width - half - 4);
-    // The names of larger topics come first; one that would cover another is left out until there is room.
-    if (px < 0 || px > width || at < 0 || at > height || taken.some(([tx, ty, th]) => Math.abs(tx - middle) < th + half && Math.abs(ty - py) < high)) continue;
-    taken.push([middle, py, half]);
-    paint.strokeStyle = style.backgroundColor;
-    paint.strokeText(name, middle, py);
+  paint.textBaseline = "middle";
+  paint.lineWidth = devicePixelRatio;
+  for (const [name, x, y, ownX, ownY] of letters < 10 * devicePixelRatio ? [] : LABELS) {
+    const [px, py] = toScreen(x, y), [ox, oy] = toScreen(ownX, ownY), wide = paint.measureText(name).width / 2;
+    const ex = Math.min(Math.max(ox, px - wide), px + wide), ey = Math.min(Math.max(oy, py - letters * 0.6), py + letters * 0.6);
+    if (Math.hypot(ex - ox, ey - oy) > letters) {
+      paint.strokeStyle = style.color;
+      paint.beginPath();
+      paint.moveTo(ex, ey);
+      paint.lineTo(ox, oy);
+      paint.stroke();
+    }
     paint.fillStyle = style.color;
-    paint.fillText(name, middle, py);
+    paint.fillText(name, px, py);
   }
   if (lasso.length > 1) {
     paint.beginPath();

@@ -1,0 +1,1 @@
+"""Figures: maps of texts and charts, for pages and for files."""
