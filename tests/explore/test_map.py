@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from bactrian.explore.library_index import is_inside
 from bactrian.figures.map_picture import draw_map_picture
-from bactrian.figures.text_map import LABEL_SIZE, MAP_WIDTH, TextMap, lay_out_texts, measure_label
+from bactrian.figures.text_map import LABEL_SIZE, MAP_WIDTH, TextMap, arrange_texts, measure_label
 from tests.helpers.browser import find_barriers, needs_chromium
 from tests.helpers.explorer import explore
 from tests.helpers.runs import make_run, session
@@ -55,7 +55,7 @@ def test_topics_without_a_common_word_are_found_whatever_their_number(
         " ".join(draw.sample(words[12 * topic : 12 * topic + 12], 6) + draw.sample(words[-30:], 2))
         for topic in truth
     ]
-    made = lay_out_texts(texts)
+    made = arrange_texts(texts)
     assert adjusted_rand_score(truth, made.topics) >= 0.95
     places, found = np.array(made.places), np.array(made.topics)
     apart = ((places[:300, None] - places[None]) ** 2).sum(axis=2)
@@ -96,7 +96,7 @@ def check_labels(made: TextMap) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("texts", [[], ["one text"], ["the of"] * 3, ["same words here"] * 60])
 def test_few_or_empty_or_equal_texts_have_places(texts: list[str]) -> None:
-    made = lay_out_texts(texts)
+    made = arrange_texts(texts)
     assert len(made.places) == len(made.topics) == len(texts)
     assert all(0 <= value <= MAP_WIDTH for place in made.places for value in place)
     draw_map_picture([(*place, 0) for place in made.places], made.labels, made.names, [], "few")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bactrian.api.map_texts import MapText, read_map_texts
 from bactrian.explore.library_index import write_index, write_meta
-from bactrian.figures.text_map import lay_out_texts
+from bactrian.figures.text_map import arrange_texts
 from bactrian.store import open_store
 
 
@@ -34,7 +34,7 @@ def draw_map(run: Path, index: Path, number: int, what: str) -> None:
 
         tell("texts are being read")
         texts = asyncio.run(_read(run, what))
-        made = lay_out_texts(
+        made = arrange_texts(
             [text.text for text in texts], lambda step: tell(f"{len(texts):,} texts; {step}")
         )
         stored = zip(texts, made.places, made.topics, strict=True)
