@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -177,7 +177,7 @@ def get_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
+    filters: dict[str, Callable[..., str]] = dict(
         number=lambda value: f"{value:,}",
         money=write_dollars,
         ends=write_ends,
@@ -190,6 +190,7 @@ def get_templates() -> Environment:
         part=partial(quote, safe=""),
         words=_spell_code,
     )
+    environment.filters |= filters
     environment.globals["asset"] = find_asset
     return environment
 
