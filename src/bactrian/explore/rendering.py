@@ -177,19 +177,19 @@ def get_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Callable[..., str]] = dict(
-        number=lambda value: f"{value:,}",
-        money=write_dollars,
-        ends=write_ends,
-        percent=write_percent,
-        percents=write_percents,
-        points=write_points,
-        tokens=write_tokens,
-        time=_write_time,
-        visible=make_visible,
-        part=partial(quote, safe=""),
-        words=_spell_code,
-    )
+    filters: dict[str, Callable[..., str]] = {
+        "number": "{:,}".format,
+        "money": write_dollars,
+        "ends": write_ends,
+        "percent": write_percent,
+        "percents": write_percents,
+        "points": write_points,
+        "tokens": write_tokens,
+        "time": _write_time,
+        "visible": make_visible,
+        "part": partial(quote, safe=""),
+        "words": _spell_code,
+    }
     environment.filters |= filters
     environment.globals["asset"] = find_asset
     return environment
