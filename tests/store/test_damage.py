@@ -249,3 +249,14 @@ def test_a_network_file_system_is_told_by_the_nearest_mount(path: str, kind: str
 
 def test_this_machine_s_own_disk_is_none(tmp_path: Path) -> None:
     assert find_network_file_system(tmp_path) is None
+
+
+def test_two_recoveries_to_one_file_at_once_give_one_whole_run(run: Path) -> None:
+    new = run.with_name("new.db")
+    command = "import sys; from pathlib import Path; from bactrian.store.care import recover; "
+    children = [start_python(f"{command}recover(*map(Path, sys.argv[1:]))", run, new) for _ in range(3)]
+    errors = sorted(child.finish()[1].decode() for child in children)
+    assert errors[0] == ""
+    assert all("exists" in error or "being written" in error for error in errors[1:])
+    assert verify(new).faults == ()
+    assert sorted(file.name for file in run.parent.iterdir()) == ["new.db", "run.db"]

@@ -260,7 +260,7 @@ shutil.copyfile = lambda *_: os.kill(os.getpid(), 9)
 recover(Path({str(filled)!r}), Path("a.db"))
 """
     subprocess.run([sys.executable, "-c", killed], cwd=tmp_path, check=False)
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(tmp_path.glob(".a.db.*.recovery"))) == 1
     recover(filled, tmp_path / "a.db")
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
 

@@ -38,6 +38,7 @@ from bactrian.store.database import (
 )
 from bactrian.store.filesystem import follow_link
 from bactrian.store.locations import list_run_files
+from bactrian.store.lock import lock_run
 from bactrian.store.queries import read_session
 from bactrian.store.record_tables import (
     ENDINGS,
@@ -223,18 +224,30 @@ def recover(path: Path, out: Path) -> RecoveryReport:
 
     Raises:
         InputError: the file does not exist, or ``out`` exists.
-        StoreError: no data is readable.
+        StoreError: no data is readable, or another process writes ``out``.
     """
     path = follow_link(path)
     if not path.is_file():
         raise InputError("There is no such run.", where=str(path), next="Check the path.")
-    with suppress(FileNotFoundError):
-        out.lstat()  # Path.exists() would take a path that cannot be a file, such as a too long one, for a new one
-        raise InputError("This file exists.", where=str(out), next="Give a new file: out=NEW.db")
+    _check_new(out)
     check_replaceable(out, list_run_files(path))
     folder = out.absolute().parent
     if not folder.is_dir():
         raise InputError(f"There is no folder {folder}.", where=str(out), next="Create it first.")
+    with lock_run(out):
+        _check_new(out)
+        return _recover_into(path, out)
+
+
+def _check_new(out: Path) -> None:
+    """Raise InputError if there is a file of this name."""
+    with suppress(FileNotFoundError):
+        out.lstat()  # Path.exists() would take a path that cannot be a file, such as a too long one, for a new one
+        raise InputError("This file exists.", where=str(out), next="Give a new file: out=NEW.db")
+
+
+def _recover_into(path: Path, out: Path) -> RecoveryReport:
+    folder = out.absolute().parent
     for leftover in folder.glob(f".{escape(out.name)}.*{_RECOVERY}"):  # of a killed recovery
         shutil.rmtree(leftover, ignore_errors=True)
     with (
