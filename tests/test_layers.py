@@ -11,7 +11,7 @@ import bactrian
 
 SOURCE = Path(bactrian.__file__).parent
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("errors", "charts", "_version"),
+    ("errors", "_version"),
     ("records", "files"),
     ("stats", "protocol", "options", "amounts"),
     ("blocks", "tables", "detect", "figures"),

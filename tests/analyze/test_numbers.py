@@ -7,7 +7,7 @@ import random
 import pytest
 
 from bactrian.analyze.aggregate import HashSample, measure_diversity
-from bactrian.charts import HEIGHT, WIDTH, build_curve
+from bactrian.figures.chart import HEIGHT, WIDTH, build_curve
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 

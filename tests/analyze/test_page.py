@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 
 import bactrian as bt
 from bactrian.analyze.excerpts import find_cap
-from bactrian.charts import build_histogram
+from bactrian.figures.chart import build_histogram
 from bactrian.records.session import Session
 from tests.helpers.browser import APPEARANCE, IS_TOO_WIDE, add_axe, find_barriers, needs_chromium
 from tests.helpers.runs import make_run, session

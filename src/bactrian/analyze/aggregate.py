@@ -172,8 +172,8 @@ class SessionSummary:
 
     @property
     def rounds(self) -> int:
-        """Rounds (instruction and solution) that were begun."""
-        return (self.messages + 1) // 2
+        """Rounds (instruction and solution) that were begun. One that consists of the done token is none."""
+        return (self.messages + (self.ending != "task_done")) // 2
 
     @property
     def messages(self) -> int:

@@ -149,9 +149,15 @@ class SessionSample:
     def share_round(
         self, number: int, shown: Mapping[str, Iterable[int]]
     ) -> tuple[int, dict[str, ClusterEstimate]]:
-        """Return how many sessions reached a round, and the share of these whose positions are ``shown``, by name."""
+        """Return how many sessions reached a round, and the share of these whose positions are ``shown``, by name.
+
+        One with a finding in the turn that ends it reached that turn's round, too.
+        """
+        found = {position for positions in shown.values() for position in positions}
         reached = [
-            label for label, session in zip(self.labels, self.facts, strict=True) if session.rounds >= number
+            self.labels[position]
+            for position, session in enumerate(self.facts)
+            if session.rounds >= number or position in found
         ]
         total = ClusterTotals(reached, name=self.name)
         return len(reached), {

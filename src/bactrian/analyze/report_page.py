@@ -20,7 +20,7 @@ from bactrian.amounts import (
     write_points,
     write_tokens,
 )
-from bactrian.analyze.estimates import COOPERATION, write_proportion
+from bactrian.analyze.estimates import COOPERATION
 from bactrian.analyze.excerpts import (
     ALL_CONVERSATIONS,
     AnnotatedSession,
@@ -30,10 +30,10 @@ from bactrian.analyze.excerpts import (
 )
 from bactrian.analyze.learned import PAPER
 from bactrian.analyze.report import Json, is_sure
-from bactrian.charts import HistogramBar, Plot, Point, build_curve, build_histogram, draw_plot
+from bactrian.analyze.report_charts import count_share, list_growth, list_rounds
+from bactrian.figures.chart import HistogramBar, Plot, build_curve, build_histogram, draw_plot
 from bactrian.records.text import to_line, to_printable
 from bactrian.records.turn import Usage
-from bactrian.stats.intervals import Proportion
 
 
 def write_verdict(reports: Sequence[Json], changes: Sequence[Json]) -> str:
@@ -204,8 +204,8 @@ def _split_definition(text: str) -> tuple[str, ...]:
 
 def _draw(report: Json) -> dict[str, Any]:
     return {
-        "growth": build_curve(_list_growth(report)),
-        "rounds": build_curve(_list_rounds(report)),
+        "growth": build_curve(list_growth(report)),
+        "rounds": build_curve(list_rounds(report)),
         "lengths": _draw_lengths(report),
         "map": _map(report),
     }
@@ -227,25 +227,8 @@ def _draw_together(reports: Sequence[Json]) -> dict[str, Plot | None]:
                 for points in (list_points(report),)
             },
         )
-        for name, list_points in (("rounds", _list_rounds), ("growth", _list_growth))
+        for name, list_points in (("rounds", list_rounds), ("growth", list_growth))
     }
-
-
-def _list_growth(report: Json) -> list[Point]:
-    return [(turn["turn"], turn["prompt_tokens"], turn["low"], turn["high"]) for turn in report["growth"]]
-
-
-def _list_rounds(report: Json) -> list[Point]:
-    shares = [
-        (each["round"], each["behaviours"].get(COOPERATION) or _count(0, each["sessions"]))
-        for each in report["rounds"]
-    ]
-    return [(number, of["rate"], of["low"], of["high"]) for number, of in shares]
-
-
-def _count(count: int, sessions: int) -> Json:
-    """Return ``count`` of ``sessions`` as a share with its interval."""
-    return write_proportion(Proportion(count, sessions))
 
 
 def _sort_roles(roles: Json) -> list[tuple[str, Json]]:
@@ -315,8 +298,8 @@ def _make_row(reports: Sequence[Json], changes: Sequence[Json], code: str, kind:
     if len(changes) == 1 and (paired := changes[0]["paired"]):
         pairs: int = paired["pairs"]
         rates = (differences[0]["before"], differences[0]["after"])
-        return {"runs": [_count(round(rate * pairs), pairs) for rate in rates], "changes": differences}
-    nothing = [_count(0, report["sessions"]) for report in reports]
+        return {"runs": [count_share(round(rate * pairs), pairs) for rate in rates], "changes": differences}
+    nothing = [count_share(0, report["sessions"]) for report in reports]
     shares = [
         (report if kind is None else report[kind]).get(code) or empty
         for report, empty in zip(reports, nothing, strict=True)

@@ -19,10 +19,12 @@ from bactrian.analyze.behaviours import OwnBehaviour, find_installed, load_defin
 from bactrian.analyze.excerpts import AnnotatedSession, choose_sessions, read_annotated
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import build_report, compare_reports
+from bactrian.analyze.report_charts import list_report_charts
 from bactrian.analyze.report_page import render_report
 from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
 from bactrian.api.bridge import shorten_errors
 from bactrian.api.facts import describe_usage
+from bactrian.figures.chart_files import check_figures, save_charts
 from bactrian.files.atomic import write_atomically
 from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.pricing import make_pricing
@@ -199,6 +201,24 @@ class Report(Mapping[str, Any]):
         check_report(path)
         with write_atomically(path, overwrite=overwrite) as stage:
             write_report_file(stage / path.name, self.render_page(), self.data)
+
+    @shorten_errors
+    def save_figures(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the charts into a new folder: each as SVG, PDF and CSV, and the captions of all.
+
+        It needs the extra ``figures``.
+
+        Example:
+            >>> report.save_figures("report-figures")
+            >>> Path("report-figures/endings.csv").read_text().splitlines()[0]
+            'series,category,value,low,high'
+
+        Raises:
+            InputError: the folder exists or cannot be written.
+            MissingExtra: matplotlib is not installed.
+        """
+        check_figures(Path(folder), overwrite=overwrite)
+        save_charts(list_report_charts(self.runs), Path(folder), overwrite=overwrite)
 
     def render_page(self) -> str:
         """Return the report as one HTML page.

@@ -41,6 +41,7 @@ from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.errors import InputError
+from bactrian.figures.chart_files import check_figures
 from bactrian.files.atomic import is_same_file, write_atomically
 from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.budget import Budget as BudgetedModel
@@ -109,6 +110,12 @@ def analyze(
     ] = None,
     findings: Annotated[Path | None, Option("--findings", "Write the findings in RUN as JSON lines.")] = None,
     page: Annotated[Path | None, REPORT] = None,
+    figures: Annotated[
+        Path | None,
+        Option(
+            "--figures", "Write the charts into this folder, each as SVG, PDF and CSV, with their captions."
+        ),
+    ] = None,
     run_code: Annotated[
         bool,
         RUN_CODE,
@@ -126,13 +133,10 @@ def analyze(
         raise InputError("This file is named twice.", where=str(page), next="Name another one.")
     if page is not None:
         check_report(page)
-    if judging.judge is not None and others:
-        raise InputError("A judge works on one run only.", where="--judge", next="Leave the other runs out.")
-    if judging.judge is None and judging.sample is not None:
-        raise InputError("A sample is for a judge.", where="--sample", next="Name the judge with --judge.")
+    if figures is not None:
+        check_figures(figures, overwrite=overwrite)
     chosen = {**sampling, **({} if judging.seed is None else {"seed": judging.seed})}
-    if judging.judge is None and chosen:
-        raise InputError("Sampling parameters are for a judge.", where="--judge", next="Name the judge.")
+    _check_judge(judging, chosen, others)
     parameters = read_parameters(chosen)
     check_installed()
     if run_code:
@@ -172,6 +176,8 @@ def analyze(
                 report = add_judgements(report, judged)
             if page_file is not None:
                 write_report_file(page_file, report.render_page(), report.data)
+            if figures is not None:
+                report.save_figures(figures, overwrite=overwrite)
         if json:
             print(jsonlib.dumps(dict(report.data)))
         else:
@@ -182,6 +188,16 @@ def analyze(
 
     stored = "The judge's answers are stored; the same command resumes."
     run_async(work(), resume=stored if judging.judge else "Nothing was written.")
+
+
+def _check_judge(judging: JudgeFlags, sampling: Mapping[str, Any], others: Sequence[Path] | None) -> None:
+    """Check what was asked of a judge, or without one. Raises InputError."""
+    if judging.judge is not None and others:
+        raise InputError("A judge works on one run only.", where="--judge", next="Leave the other runs out.")
+    if judging.judge is None and judging.sample is not None:
+        raise InputError("A sample is for a judge.", where="--sample", next="Name the judge with --judge.")
+    if judging.judge is None and sampling:
+        raise InputError("Sampling parameters are for a judge.", where="--judge", next="Name the judge.")
 
 
 def _open_judge(run_file: Path, flags: JudgeFlags) -> tuple[ModelOptions, Price | None]:

@@ -1,10 +1,14 @@
-"""The coordinates of SVG charts: a curve with its interval, lines over common axes, and a histogram."""
+"""Charts: what one shows, and the coordinates with which a page draws it as SVG.
+
+``chart_files.py`` writes the same charts as files for papers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
+from typing import Literal
 
 # Size of the plot area, in units of the chart.
 WIDTH, HEIGHT = 600.0, 220.0
@@ -13,6 +17,35 @@ WIDTH, HEIGHT = 600.0, 220.0
 Point = tuple[float, float, float | None, float | None]
 # Position and value, or two coordinates.
 Pair = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The values of one run, or of one measure."""
+
+    name: str
+    # In a chart of categories, a position is that of a category, from 0.
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What a chart shows."""
+
+    # The name of its files.
+    name: str
+    title: str
+    # What the axes measure, with the unit.
+    across: str
+    up: str
+    series: Sequence[Series]
+    # What a reader has to know: the sample, the interval.
+    caption: str
+    # ``line``: over numbers; ``bars``: how often each number occurs; ``rates``: a value for each category.
+    kind: Literal["line", "bars", "rates"] = "line"
+    categories: Sequence[str] = ()
+    # True if values are shares, from 0 to 1.
+    shares: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,104 @@
+"""The charts of reports: of one run, or of several over common axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bactrian.analyze.estimates import COOPERATION, write_proportion
+from bactrian.figures.chart import Chart, Point, Series
+from bactrian.stats.intervals import Proportion
+
+Json = dict[str, Any]
+# Most values of a histogram and categories of a chart.
+_MOST_CATEGORIES = 40
+
+
+def list_report_charts(reports: Sequence[Json]) -> list[Chart]:
+    """Return the charts of reports: endings, behaviours, failures by round, growth of the prompt, and lengths."""
+    sizes = ", ".join(f"{report['run']}: {report['sessions']:,}" for report in reports)
+    sample = f"Conversations: {sizes}. Lines and bands are 95 % intervals."
+
+    def make(
+        name: str, title: str, axes: tuple[str, str], points: Callable[[Json], list[Point]], note: str
+    ) -> Chart:
+        series = [Series(report["run"], points(report)) for report in reports]
+        return Chart(name, title, *axes, series, f"{note} {sample}", shares=name == "failures-by-round")
+
+    return [
+        *_list_rates(reports, sample),
+        make(
+            "failures-by-round",
+            "Failures by round",
+            ("round (an instruction and its answer)", "share of conversations"),
+            list_rounds,
+            "One of the paper's four failures in this round, of the conversations that reached it.",
+        ),
+        make(
+            "prompt-growth",
+            "Growth of the prompt",
+            ("turn", "tokens of the prompt"),
+            list_growth,
+            "Mean over conversations.",
+        ),
+        Chart(
+            "lengths",
+            "Length",
+            "messages",
+            "conversations",
+            [Series(report["run"], _list_lengths(report)) for report in reports],
+            f"Conversations by their number of messages. Conversations: {sizes}.",
+            "bars" if len(reports) == 1 else "line",
+        ),
+    ]
+
+
+def _list_rates(reports: Sequence[Json], sample: str) -> Iterator[Chart]:
+    for kind, title in (("endings", "Endings"), ("behaviours", "Behaviours")):
+        rates: list[Mapping[str, Json]] = [
+            {code: of for code, of in report[kind].items() if of["rate"] is not None} for report in reports
+        ]
+        highest = {
+            code: max(run[code]["rate"] for run in rates if code in run) for run in rates for code in run
+        }
+        codes = sorted((code for code in highest if highest[code]), key=lambda code: (-highest[code], code))
+        codes = codes[:_MOST_CATEGORIES]
+        series = [
+            Series(
+                report["run"],
+                [
+                    (position, run[code]["rate"], run[code]["low"], run[code]["high"])
+                    for position, code in enumerate(codes)
+                    if code in run
+                ],
+            )
+            for report, run in zip(reports, rates, strict=True)
+        ]
+        names = [code.replace("_", " ") for code in codes]
+        yield Chart(
+            kind, title, "share of conversations", "", series, sample, "rates", names, shares=True
+        )  # fmt: skip
+
+
+def list_growth(report: Json) -> list[Point]:
+    """Return the mean tokens of the prompt by turn."""
+    return [(turn["turn"], turn["prompt_tokens"], turn["low"], turn["high"]) for turn in report["growth"]]
+
+
+def list_rounds(report: Json) -> list[Point]:
+    """Return the share of conversations whose cooperation fails in a round, by round."""
+    shares = [
+        (each["round"], each["behaviours"].get(COOPERATION) or count_share(0, each["sessions"]))
+        for each in report["rounds"]
+    ]
+    return [(number, of["rate"], of["low"], of["high"]) for number, of in shares]
+
+
+def _list_lengths(report: Json) -> list[Point]:
+    counts: Json = report["length"]["sessions_by_messages"]
+    return sorted((float(messages), float(count), None, None) for messages, count in counts.items())
+
+
+def count_share(count: int, sessions: int) -> Json:
+    """Return ``count`` of ``sessions`` as a share with its interval."""
+    return write_proportion(Proportion(count, sessions))
