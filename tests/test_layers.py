@@ -21,6 +21,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("evaluate", "train"),
     ("api",),
     ("explore",),
+    ("reproduce",),
     ("cli",),
     ("__init__", "__main__"),
 )

@@ -35,7 +35,7 @@ from bactrian.evaluate.question_sets import (
 )
 from bactrian.evaluate.verdicts import Style, read_solutions
 from bactrian.evaluate.votes import name_folder
-from bactrian.models.budget import RAISE_LIMIT
+from bactrian.models.budget import RAISE_LIMIT, UsageMeter
 from bactrian.options import (
     AgentOptions,
     ComparisonOptions,
@@ -50,6 +50,7 @@ from bactrian.runs.wiring import RunOrder
 from bactrian.store import find_run, open_store, read_making
 
 Json = dict[str, Any]
+NO_OPTIONS: GenerateOptions = {}
 # Runs the jobs of an order that are left, and returns the exit code.
 RunFunction = Callable[[RunOrder], Awaitable[int]]
 # Shows what an order will cost, under a title.
@@ -68,10 +69,12 @@ def order_questions(
     models: Mapping[str, ModelLike | None],
     options: SpendingOptions,
     reads: Iterable[Path] = (),
+    jobs: GenerateOptions = NO_OPTIONS,
 ) -> RunOrder:
     """Return the order of a run of an evaluation. Of ``models``, the one without a name is for all agents.
 
-    ``reads`` are the runs whose conversations it goes back to, besides those that its jobs name.
+    ``reads`` are the runs whose conversations it goes back to, besides those that its jobs name. ``jobs`` says which
+    jobs of the recipe are made.
 
     Raises:
         InputError: a model or an option cannot be used.
@@ -90,7 +93,7 @@ def order_questions(
         by_agent,
         limit=None,
         budget=options.get("budget"),
-        options=cast("GenerateOptions", run_options),
+        options=cast("GenerateOptions", {**run_options, **jobs}),
         reads=reads,
     )
 
@@ -115,7 +118,7 @@ class RunSeries:
         self._tokens = options.get("max_tokens")
         self._spending = options
         self._run = run
-        self._last: RunOrder | None = None
+        self._meters: dict[Path, UsageMeter] = {}
 
     async def run(
         self,
@@ -124,40 +127,40 @@ class RunSeries:
         path: Path,
         models: Mapping[str, ModelLike],
         reads: Iterable[Path] = (),
+        jobs: GenerateOptions = NO_OPTIONS,
     ) -> None:
-        """Run what is left of ``recipe`` in the file ``path``, within the limits that earlier runs left.
+        """Run what is left of ``recipe`` in the file ``path``, within the limits that the other runs left.
 
-        ``reads`` are the runs whose conversations it goes back to.
+        ``reads`` are the runs whose conversations it goes back to; ``jobs`` says which jobs of the recipe are made.
 
         Raises:
             InputError: a model or an option cannot be used.
             BudgetReached: a limit is used up; what was paid for is stored.
         """
-        self._subtract()
-        left: Any = {**self._spending, "budget": self._budget, "max_tokens": self._tokens}
-        order = order_questions(recipe, path, models, left, reads)
+        left: Any = {**self._spending, **self._find_left(path)}
+        order = order_questions(recipe, path, models, left, reads, jobs)
         if self.forecast is not None:
             await self.forecast(order, title)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._last = order
+        self._meters[path] = order.meter
         self.code = max(self.code, await self._run(order))
 
-    def _subtract(self) -> None:
-        """Subtract from the limits what the last run used, earlier commands included."""
-        if self._last is None:
-            return
-        meter, order, self._last = self._last.meter, self._last, None
-        if self._budget is not None:
-            self._budget -= meter.usd
-        if self._tokens is not None:
-            self._tokens -= meter.used.total
-        if (self._budget is not None and self._budget < 0) or (self._tokens is not None and self._tokens < 1):
+    def _find_left(self, path: Path) -> dict[str, float | None]:
+        """Return the limits for the run ``path``: what the other runs left, earlier commands included."""
+        others = [meter for run, meter in self._meters.items() if run != path]
+        budget, tokens = self._budget, self._tokens
+        if budget is not None:
+            budget -= sum(meter.usd for meter in others)
+        if tokens is not None:
+            tokens -= sum(meter.used.total for meter in others)
+        if (budget is not None and budget < 0) or (tokens is not None and tokens < 1):
             raise BudgetReached(
                 "The runs so far have used up the limit; nothing more was asked.",
-                where=str(order.run),
+                where=str(path),
                 next=RAISE_LIMIT,
             )
+        return {"budget": budget, "max_tokens": tokens}
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,16 +255,32 @@ async def compare_role_plays(
     series: RunSeries,
     model: ModelLike | None = None,
     extractor: ModelLike | None = None,
+    ways: Sequence[Way] = (),
 ) -> Comparison:
-    """Compare the solutions of role-plays with single answers; see :func:`evaluate_agents`."""
+    """Compare solutions of role-plays with single answers, or in other ``ways``; see :func:`evaluate_agents`."""
     options = series.options
-    ways: list[Way] = ["extraction", "against" if options["against"] else "single_shot"]
-    if options["chain_of_thought"]:
-        ways.append("chain_of_thought")
+    if not ways:
+        usual = ("extraction", "against" if options["against"] else "single_shot")
+        ways = (*usual, "chain_of_thought") if options["chain_of_thought"] else usual
     compared = await _compare(await _plan_role_plays(run, ways, series, model, extractor), judges, series)
     if options["dilemma"] and series.forecast is None:
         await write_dilemma(compared.solutions, Path(options["dilemma"]))
     return compared
+
+
+def guess_comparison(
+    folder: Path, ways: Sequence[Way], tasks: int, model: ModelLike, extractor: ModelLike
+) -> SolutionPlan:
+    """Return how ``tasks`` are solved and compared whose conversations are not played yet, for a forecast."""
+    return SolutionPlan(
+        folder,
+        build_solution_recipe(
+            [f"{number:03}" for number in range(1, tasks + 1)], Solutions(ways=tuple(ways))
+        ),
+        {way: extractor if way in EXTRACTED else model for way in ways},
+        list(combinations(ways, 2)),
+        tasks,
+    )
 
 
 async def compare_answers(

@@ -45,6 +45,7 @@ from bactrian.runs.jobs import (
     SessionCost,
     choose_counted,
     count_prompt,
+    guess_role_plays,
 )
 from bactrian.runs.plan import Plan
 from bactrian.runs.questions import QuestionPlayer
@@ -236,6 +237,10 @@ class SolutionJobs(JobKind[Solutions]):
                 text = next((said.task.text for said in conversations.values()), item)
                 for way in ways:
                     conversation, small = conversations.get(way), find_traits(self.plan.models[way]).small
+                    if way in EXTRACTED and conversation is None:  # not played yet
+                        prompt += round(guess_role_plays(None, small=small).completion.value)
+                        completion += _SOLUTION_TOKENS
+                        continue
                     prompt += count_prompt(*write_question(way, text, conversation, small=small))
                     replies = () if conversation is None else conversation.turns
                     said = sum(len(turn.text) for turn in replies if turn.speaker == "assistant") // 4

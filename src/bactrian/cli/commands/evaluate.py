@@ -123,7 +123,7 @@ class ScoreFlags(ScoreOptions, total=False):
     as_json: Annotated[bool, JSON]
 
 
-class _Evaluation:
+class Evaluation:
     """An evaluation on the terminal: shows the progress of its runs or what they will cost, and then the report."""
 
     def __init__(self, flags: Mapping[str, Any]) -> None:
@@ -219,7 +219,7 @@ def agents(
         say(f"To vote on them: bactrian explore {shlex.quote(str(run_file))} --edit")
 
     judges = flags.get("judge", ())
-    _Evaluation(flags).compare(
+    Evaluation(flags).compare(
         lambda series: compare_role_plays(run_file, judges, series, model, extractor),
         "comparison.html.j2",
         show_comparison,
@@ -243,7 +243,7 @@ def extract(
         say(f"Solutions: {compared.solutions}")
         say(f"To read them: bactrian show {shlex.quote(str(compared.solutions))}")
 
-    _Evaluation(flags).compare(
+    Evaluation(flags).compare(
         lambda series: extract_role_plays(run_file, series, model), "", show_comparison, tell
     )
 
@@ -260,7 +260,7 @@ def pairwise(
 ) -> None:
     """Compare two models on a set of questions, by judges (table 2 of the paper)."""
     models, judges = (first, second), flags.get("judge", ())
-    _Evaluation(flags).compare(
+    Evaluation(flags).compare(
         lambda series: compare_answers(models, questions, judges, series, limit=limit, out=out),
         "comparison.html.j2",
         show_comparison,
@@ -340,7 +340,7 @@ def emergence(
         raise InputError(
             "Questions to stages have no pairs of roles.", where="--by-roles", next="Leave it out."
         )
-    evaluation = _Evaluation(flags)
+    evaluation = Evaluation(flags)
     if known.known_answers:
         order = _order_known_answers(stages or (), known, flags, out)
         if known.write_only:
@@ -391,7 +391,7 @@ def _order_known_answers(
     )
 
 
-async def _measure(order: KnownAnswerOrder, evaluation: _Evaluation) -> int:
+async def _measure(order: KnownAnswerOrder, evaluation: Evaluation) -> int:
     async def ask(asked: RunOrder) -> int:
         say(f"Asking {asked.run.stem}, {asked.run.parent.parent.name}.")
         return await watch_run(asked, choose_progress_view(json=False, quiet=True), evaluation.stop_control)
@@ -461,7 +461,7 @@ def humaneval(
         raise InputError(
             "With --solutions no model is asked.", where="--model", next="Leave out one of them."
         )
-    evaluation = _Evaluation(flags)
+    evaluation = Evaluation(flags)
 
     @contextmanager
     def watch(total: int) -> Generator[Callable[[object], None]]:

@@ -1,0 +1,230 @@
+"""Makes items of the paper in a folder: their runs, what is measured on them, the report and the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from bactrian import __version__
+from bactrian.api.run_report import list_settings
+from bactrian.api.solution_comparison import RunSeries
+from bactrian.errors import BactrianError
+from bactrian.evaluate.comparison import write_page
+from bactrian.evaluate.question_sets import list_conversations
+from bactrian.files.atomic import write_atomically
+from bactrian.models.open import find_traits
+from bactrian.options import GenerateOptions
+from bactrian.protocol.pack import load_engine_prompts
+from bactrian.records.text import to_json
+from bactrian.reproduce.items import PaperItem, load_paper_items
+from bactrian.runs.forecast import Forecast, forecast_run
+from bactrian.runs.wiring import RunOrder
+from bactrian.store import read_making
+
+Json = dict[str, Any]
+REPORT, MANIFEST = "report.json", "manifest.json"
+_FEW = 30  # Observations below which an interval is too wide to tell most differences
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number of the paper beside the one that was made here."""
+
+    label: str
+    value: float | None  # A share from 0 to 1, or a number; None if it is not known
+    low: float | None = None  # The ends of the 95 % interval
+    high: float | None = None
+    n: int | None = None  # Observations
+    paper: float | None = None
+    share: bool = True
+
+
+@dataclass(slots=True)
+class ItemPart:
+    """What one step of an item has measured."""
+
+    title: str
+    measures: list[Measure] = field(default_factory=list[Measure])
+    notes: list[str] = field(default_factory=list[str])
+    warnings: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class ReproductionOrder:
+    """Where items are made, by which models, and how large."""
+
+    folder: Path
+    model: str
+    judge: str
+    extractor: str
+    scale: float = 1.0
+    seed: int = 10
+    pdf: bool = False
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models, each once."""
+        return tuple(dict.fromkeys((self.model, self.extractor, self.judge)))
+
+    def shrink(self, size: int) -> int:
+        """Return a size at this scale, at least one."""
+        return max(1, ceil(round(size * self.scale, 6)))
+
+
+class Workshop:
+    """What the steps of an item share: the runs of the folder, the limits on all of them, and the files used."""
+
+    def __init__(self, order: ReproductionOrder, series: RunSeries) -> None:
+        """Begin; a ``series`` with a forecast runs nothing."""
+        self.order = order
+        self.series = series
+        self.used: dict[Path, str] = {}  # Runs that were made or read, with their titles
+
+    async def converse(self, name: str, sessions: int) -> Path:
+        """Play as many conversations of a shared run as an item needs at this scale, and return the run."""
+        spec, path = load_paper_items().runs[name], self.order.folder / f"{name}.db"
+        recipe, count = spec.load(), self.order.shrink(sessions)
+        jobs: GenerateOptions = {} if count >= recipe.size else {"sample": count}
+        await self.series.run(spec.title, recipe, path, {"": self.order.model}, jobs=jobs)
+        self.used[path] = spec.title
+        return path
+
+    async def count_ended(self, run: Path) -> int:
+        """Return how many conversations of a run have ended; none of a run that is not begun."""
+        try:
+            return len(await list_conversations(run))
+        except BactrianError:
+            return 0
+
+
+# The report and the manifest.
+
+
+def describe_run(path: Path, title: str) -> Json:
+    """Return how a run was made, as JSON: recipe, models, prompts by hash, seed and versions."""
+    commands, content = read_making(path)
+    content = content or {}
+    recipe = content.get("recipe", {})
+    return {
+        "title": title,
+        "run": path.name,
+        "recipe": recipe.get("name"),
+        "settings": list_settings(recipe),
+        "models": content.get("models"),
+        "prompts": content.get("prompts"),
+        "seed": content.get("seed"),
+        "plan_sha256": hashlib.sha256(to_json(content).encode()).hexdigest(),
+        "versions": list(dict.fromkeys(command.version for command in commands)),
+    }
+
+
+def build_manifest(item: PaperItem, order: ReproductionOrder, used: Mapping[Path, str], command: str) -> Json:
+    """Return all that a reader needs to repeat an item."""
+    return {
+        "item": item.name,
+        "paper": "arXiv:2303.17760",
+        "command": command,
+        "scale": order.scale,
+        "seed": order.seed,
+        "models": {"agents": order.model, "extractor": order.extractor, "judge": order.judge},
+        "engine_prompts_sha256": load_engine_prompts().hash,
+        "bactrian": __version__,
+        "python": platform.python_version(),
+        "system": f"{sys.platform} {platform.machine()}",
+        "runs": [describe_run(path, title) for path, title in used.items() if path.exists()],
+    }
+
+
+def explain_meaning(order: ReproductionOrder, parts: Sequence[ItemPart]) -> Iterator[str]:
+    """Yield what the numbers of a report can and cannot mean."""
+    small = [name for name in order.models if find_traits(name).small]
+    if small:
+        yield (
+            "The built-in model has 135 million parameters and is far weaker than the paper's. Its numbers show that "
+            "each step works; they say nothing for or against the paper's claims."
+        )
+    else:
+        yield "The paper used gpt-3.5-turbo and GPT-4 of 2023, which no longer exist: other models give other numbers."
+    if order.judge == order.model:
+        yield "The judge is the model that it judges: it may prefer its own words."
+    counts = [measure.n for part in parts for measure in part.measures if measure.n is not None]
+    if counts and min(counts) < _FEW:
+        yield f"Some numbers are from {min(counts)} observations: compare the intervals, not the values."
+
+
+def write_item(item: PaperItem, order: ReproductionOrder, parts: Sequence[ItemPart], manifest: Json) -> Json:
+    """Write the report of an item as a page and as JSON, and its manifest; return the report.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    folder = order.folder / item.name
+    folder.mkdir(parents=True, exist_ok=True)
+    report: Json = {
+        **item.model_dump(include={"name", "title", "section", "paper", "differs"}),
+        "label": item.label,
+        "scale": order.scale,
+        "models": list(order.models),
+        "meaning": list(explain_meaning(order, parts)),
+        "parts": [asdict(part) for part in parts],
+        "manifest": manifest,
+    }
+    for suffix in (".html", ".pdf") if order.pdf else (".html",):
+        write_page(folder / f"report{suffix}", "reproduction.html.j2", report)
+    for name, content in (
+        (MANIFEST, manifest),
+        (REPORT, report),
+    ):  # the report last: it says that the item is made
+        with write_atomically(folder / name, overwrite=True) as stage:
+            (stage / name).write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")
+    return report
+
+
+def read_state(folder: Path, item: PaperItem) -> str:
+    """Return what of an item is in a folder: ``made at scale …``, ``begun`` or nothing."""
+    try:
+        report = json.loads((folder / item.name / REPORT).read_text("utf-8"))
+        return f"made at scale {report['scale']:g} by {report['models'][0]}"
+    except (OSError, ValueError, KeyError):
+        return "begun" if (folder / item.name).exists() else ""
+
+
+# The forecast.
+
+
+@dataclass(slots=True)
+class Needs:
+    """What items need, by run: a run that several items share counts once, at its largest."""
+
+    runs: dict[Path, Forecast] = field(default_factory=dict[Path, Forecast])
+
+    async def add(self, order: RunOrder, title: str) -> None:  # noqa: ARG002 - as a forecast function is called
+        """Count the rest of a run."""
+        forecast, before = await forecast_run(order), self.runs.get(order.run)
+        if before is None or before.calls.value < forecast.calls.value:
+            self.runs[order.run] = forecast
+
+    def merge(self, other: Needs) -> None:
+        """Count the runs of another item."""
+        for run, forecast in other.runs.items():
+            if run not in self.runs or self.runs[run].calls.value < forecast.calls.value:
+                self.runs[run] = forecast
+
+    def sum_up(self) -> Json:
+        """Return calls, tokens, US dollars and seconds of all runs; dollars are None if a price is not known."""
+        all_runs = self.runs.values()
+        dollars = [forecast.usd for forecast in all_runs]
+        return {
+            "calls": sum(forecast.calls.value for forecast in all_runs),
+            "prompt_tokens": sum(forecast.prompt.value for forecast in all_runs),
+            "completion_tokens": sum(forecast.completion.value for forecast in all_runs),
+            "usd": None if None in dollars else sum(usd.value for usd in dollars if usd),
+            "seconds": sum(forecast.seconds.value for forecast in all_runs),
+        }

@@ -1,0 +1,149 @@
+"""``bactrian reproduce`` as a reader of the paper calls it, with an endpoint that plays, solves and judges."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bactrian.reproduce.items import load_paper_items
+from tests.helpers.command import Command, bactrian, clean_environment
+from tests.helpers.endpoint import Endpoint, Plan, Received
+from tests.helpers.versatile import answer_anyone
+
+TASKS = 4
+
+
+def judge_by_length(request: Received) -> Plan:
+    """What a model that knows its part says; as a judge it prefers the longer answer."""
+    text = str(request.json["messages"][-1]["content"])
+    if "[Start of the answer by Assistant 1]" not in text:
+        return answer_anyone(request)
+    lengths = [
+        len(text.split(f"[Start of the answer by Assistant {number}]")[1].partition("[End of the answer")[0])
+        for number in (1, 2)
+    ]
+    scores = [8 if length == max(lengths) else 3 for length in lengths]
+    return json.dumps({"assistant_1": scores[0], "assistant_2": scores[1], "reason": "It says more."})
+
+
+def order_table(endpoint: Endpoint, *options: str) -> tuple[str, ...]:
+    models = ("--model", "openai:any", "--judge", "openai:judge", "--base-url", endpoint.url)
+    return ("reproduce", "table1", "--scale", "0.04", "--run", "paper", "--price", "1/2", *models, *options)
+
+
+async def run(folder: Path, *command: str) -> tuple[int, str, str]:
+    done = await asyncio.to_thread(lambda: bactrian(*command, cwd=folder))
+    return done.returncode, done.stdout, done.stderr
+
+
+def read_report(folder: Path, item: str = "table1") -> dict[str, Any]:
+    return json.loads((folder / "paper" / item / "report.json").read_text("utf-8"))
+
+
+def count_by_hand(path: Path) -> Counter[str]:
+    """The outcomes of the tasks in an exported run of verdicts, the first solution's from both orders."""
+    sessions: dict[str, list[tuple[int, int]]] = {}
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            first, second = map(int, row["text"].splitlines()[0].split())
+            sessions.setdefault(row["session"], []).append((first, second))
+    outcomes = Counter[str]()
+    for (first, second), (shown_first, shown_second) in sessions.values():
+        signs = {
+            (first > second) - (first < second),
+            (shown_second > shown_first) - (shown_second < shown_first),
+        }
+        outcomes[{1: "win", -1: "loss"}.get(signs.pop(), "draw") if len(signs) == 1 else "draw"] += 1
+    return outcomes
+
+
+async def test_a_table_has_the_numbers_that_a_count_by_hand_of_its_exports_gives(tmp_path: Path) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        code, out, err = await run(tmp_path, *order_table(endpoint))
+    assert code == 0, err
+    report = read_report(tmp_path)
+    for part, data in zip(report["parts"], ("society", "code"), strict=True):
+        verdicts = f"paper/table1/{data}-{TASKS}/verdicts.openai-judge.db"
+        assert (await run(tmp_path, "export", verdicts, "--format", "csv", "--out", f"{data}.csv"))[0] == 0
+        counted = count_by_hand(tmp_path / f"{data}.csv")
+        assert sum(counted.values()) == TASKS
+        shares = [counted[outcome] / TASKS for outcome in ("draw", "loss", "win")]
+        assert [measure["value"] for measure in part["measures"]] == shares
+        assert [measure["n"] for measure in part["measures"]] == [TASKS] * 3
+    printed = [[measure["paper"] for measure in part["measures"]] for part in report["parts"]]
+    assert printed == [[0.04, 0.23, 0.73], [0.0, 0.24, 0.76]]
+    assert "73.0 %" in out
+    assert "4 observations" in out
+
+
+async def test_the_manifest_says_how_each_run_was_made(tmp_path: Path) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        assert (await run(tmp_path, *order_table(endpoint)))[0] == 0
+    manifest = json.loads((tmp_path / "paper/table1/manifest.json").read_text("utf-8"))
+    runs = {made["title"]: made for made in manifest["runs"]}
+    assert manifest["command"].startswith("bactrian reproduce table1 --scale 0.04")
+    assert runs["AI Society"]["prompts"]["name"] == "v1"
+    assert len(runs["AI Society"]["prompts"]["hash"]) == 64
+    assert {made["seed"] for made in runs.values()} == {10}
+    assert runs["Code: solutions"]["models"]["single_shot"] == "openai:any"
+    page = (tmp_path / "paper/table1/report.html").read_text("utf-8")
+    assert runs["AI Society"]["prompts"]["hash"][:12] in page
+    assert manifest["command"] in page
+
+
+@pytest.mark.system
+async def test_a_kill_at_any_step_loses_no_reply_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        command = order_table(endpoint, "--concurrency", "2")
+        killed = 0
+        for stop_after in (5, 30, 45, 70, 85):  # while playing, solving and judging
+            process = Command(command, tmp_path, clean_environment())
+            while len(endpoint.requests) < stop_after and process.returncode is None:
+                await asyncio.sleep(0.005)
+            process.send_signal(signal.SIGKILL)
+            await process.communicate()
+            killed += 1
+            assert not (tmp_path / "paper/table1/report.json").exists()
+        code, _, err = await run(tmp_path, *command)
+        assert code == 0, err
+        asked = len(endpoint.requests)
+    async with Endpoint([judge_by_length]) as endpoint:
+        (tmp_path / "whole").mkdir()
+        assert (await run(tmp_path / "whole", *order_table(endpoint, "--concurrency", "2")))[0] == 0
+        assert len(endpoint.requests) <= asked <= len(endpoint.requests) + 2 * killed
+    parts = read_report(tmp_path)["parts"]
+    assert [measure["n"] for part in parts for measure in part["measures"]] == [TASKS] * 6
+
+
+async def test_one_budget_holds_for_all_runs_of_an_item_and_a_larger_one_goes_on(tmp_path: Path) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        code, _, err = await run(tmp_path, *order_table(endpoint, "--budget", "0.012"))
+        assert (code, (tmp_path / "paper/table1/report.json").exists()) == (3, False), err
+        code, _, err = await run(tmp_path, *order_table(endpoint, "--budget", "1"))
+        assert code == 0, err
+
+
+async def test_the_list_names_each_item_with_its_needs_and_says_what_is_made(tmp_path: Path) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        before = await run(tmp_path, "reproduce", "--run", "paper", "--json")
+        assert (await run(tmp_path, *order_table(endpoint)))[0] == 0
+        after = await run(tmp_path, "reproduce", "--run", "paper")
+    rows = [json.loads(line) for line in before[1].splitlines()]
+    assert [row["item"] for row in rows] == [item.name for item in load_paper_items().items]
+    assert rows[0]["calls"] > 1000
+    assert rows[0]["usd"] > 0
+    assert rows[0]["state"] == ""
+    assert "made at scale 0.04 by openai:any" in after[1]
+
+
+async def test_an_item_that_the_paper_lacks_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    code, _, err = await run(tmp_path, "reproduce", "tabel1")
+    assert code == 2
+    assert "Did you mean 'table1'?" in err
