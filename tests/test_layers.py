@@ -16,7 +16,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("stats", "protocol", "options", "amounts"),
     ("blocks", "tables", "detect", "figures"),
     ("recipes", "models", "sandbox", "store"),
-    ("analyze", "export", "ingest", "roleplay"),
+    ("analyze", "batches", "export", "ingest", "roleplay"),
     ("runs",),
     ("evaluate", "train"),
     ("api",),

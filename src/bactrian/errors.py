@@ -219,6 +219,12 @@ class BudgetReached(BactrianError):
     exit_code = 3
 
 
+class BatchesOut(BactrianError):
+    """Requests are out in batches, whose replies the same command collects later."""
+
+    exit_code = 3
+
+
 class Halted(BactrianError):
     """The work is being stopped, and the call was still waiting: nothing was sent."""
 

@@ -289,6 +289,17 @@ TokenPrice = Annotated[
 Window = Annotated[int | None, Option("--window", "Context window of openai:NAME, in tokens.", min=1)]
 
 
+BatchWait = Annotated[
+    float | None,
+    Option(
+        "--batch-wait",
+        "With --batch: stop when no batch has ended for this many seconds; the same command collects them later.",
+        min=0,
+        shown="as long as it takes",
+    ),
+]
+
+
 class EndpointOptions(TypedDict, total=False):
     """How a model is reached, and what its tokens cost."""
 
@@ -406,6 +417,24 @@ class GenerateOptions(EndpointOptions, SamplingOptions, total=False):
     tokens_per_minute: Annotated[
         float | None, Option("--tokens-per-minute", "Maximum number of tokens per minute.", above=0)
     ]
+    batch: Annotated[
+        bool,
+        Option(
+            "--batch",
+            "Send requests in batches, at half the price: each turn takes minutes to hours.",
+            default=False,
+        ),
+    ]
+    batch_wait: BatchWait
+    batch_live_after: Annotated[
+        float | None,
+        Option(
+            "--batch-live-after",
+            "With --batch: hours after which a batch is cancelled, and the rest of it is asked live.",
+            above=0,
+            shown="never",
+        ),
+    ]
     retry_failed: RetryFailed
     jobs: Annotated[
         str | Path | list[dict[str, str]] | None,
@@ -467,6 +496,7 @@ class ResumeOptions(TypedDict, total=False):
 
     limit: Annotated[int | None, LIMIT, "Another number of jobs."]
     budget: Annotated[Budget, "Another budget, in US dollars for the whole run."]
+    batch_wait: BatchWait
     max_tokens: Annotated[MaxTokens, "Another limit of tokens for the whole run."]
     max_messages: Annotated[MaxMessages, "Another limit of messages, for a session."]
     concurrency: Concurrency

@@ -16,7 +16,9 @@ from bactrian.api.arguments import check_base_url, check_unattended, describe_ru
 from bactrian.api.bridge import run_sync, shorten_traceback
 from bactrian.api.endpoints import find_addresses, read_terms, use_run_terms
 from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
-from bactrian.errors import BactrianWarning, BudgetReached, InputError
+from bactrian.batches.ledger import find_folder, is_out
+from bactrian.batches.trains import BatchTerms
+from bactrian.errors import BactrianWarning, BatchesOut, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
 from bactrian.models.budget import UsageMeter
 from bactrian.models.model import Model
@@ -157,7 +159,7 @@ def complete_run(order: RunOrder, on_progress: Callable[[ProgressSnapshot], obje
             warnings.warn(f"The run {order.run} is not complete: {problem}", BactrianWarning, 3)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"The run {order.run} was interrupted; the same call resumes it.") from None
-    except BudgetReached as reached:
+    except (BudgetReached, BatchesOut) as reached:
         warnings.warn(f"The run is not complete: {reached}", BactrianWarning, 3)
 
 
@@ -329,7 +331,21 @@ def build_order(
         ),
         spread=read_spread(options, plan.seed),
         keep_tasks=filled["keep_tasks"],
+        batch=_read_batch(filled, run),
     )
+
+
+def _read_batch(options: Mapping[str, Any], run: Path) -> BatchTerms | None:
+    """Return how the run uses batches; None if it does not. Raises InputError if it would leave some that are out."""
+    if options["batch"]:
+        return BatchTerms(options["batch_wait"], options["batch_live_after"])
+    if is_out(run):
+        raise InputError(
+            "Batches of this run are out, and were or will be paid for.",
+            option="batch",
+            next=f"Add batch=True, which collects them; or delete {find_folder(run)}, which gives them up.",
+        )
+    return None
 
 
 def check_runs_code(recipe: Recipe, *, allowed: bool) -> None:

@@ -153,9 +153,10 @@ class Budget(Wrapper):
     pass it, the call asks for a shorter one, if replies have been much shorter so far.
     """
 
-    def __init__(self, model: Model, meter: UsageMeter) -> None:
+    def __init__(self, model: Model, meter: UsageMeter, *, alone: bool = True) -> None:
         super().__init__(model)
         self._meter = meter
+        self._alone = alone  # Whether the first call goes alone
         self._estimator = TokenEstimator()
         self._asking = False
 
@@ -189,7 +190,7 @@ class Budget(Wrapper):
     async def _hold(self, estimated: Usage, request: Request) -> tuple[Usage, Request]:
         while True:
             # How the endpoint counts, and whether it keeps to a longest reply, shows in a single call.
-            if self._estimator.knows or not self._asking:
+            if self._estimator.knows or not (self._alone and self._asking):
                 most, asked = self._fit(self._estimator.find_most(estimated, request.n), request)
                 if self._meter.hold(self.name, most):
                     self._asking = True

@@ -322,23 +322,31 @@ class Pool:
         if self._forwarded and self._proxy and self._proxy.credentials:
             lines.append(f"Proxy-Authorization: {self._proxy.credentials}")
         self._head = "\r\n".join(lines).encode()
-        self._post_head = self._head + b"\r\nContent-Type: application/json\r\nContent-Length: "
+        self._post_head = self._head + b"\r\nContent-Type: "
 
     @property
     def _forwarded(self) -> bool:
         return self._proxy is not None and self._address.scheme == "http"
 
     def post(
-        self, path: str, parts: Sequence[bytes], length: int, *, most: int, stream: bool = False
+        self,
+        path: str,
+        parts: Sequence[bytes],
+        length: int,
+        *,
+        most: int,
+        stream: bool = False,
+        content: bytes = b"application/json",
     ) -> Coroutine[None, None, Response]:
-        """Post JSON, given as ``parts`` of ``length`` bytes in total, to ``path`` below the address.
+        """Post ``content``, given as ``parts`` of ``length`` bytes in total, to ``path`` below the address.
 
         Returns when the answer is complete, or with ``stream`` when it begins. ``most`` limits its bytes.
 
         Raises:
             TransportFault: no complete answer was received.
         """
-        head = (f"POST {self._target}{path}".encode(), self._post_head, b"%d\r\n\r\n" % length)
+        kind = b"%b\r\nContent-Length: %d\r\n\r\n" % (content, length)
+        head = (f"POST {self._target}{path}".encode(), self._post_head, kind)
         return self._call((*head, *parts), most, "head" if stream else "whole")
 
     async def get(self, path: str, *, most: int) -> Response:

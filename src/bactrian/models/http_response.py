@@ -91,6 +91,14 @@ class Response:
         self.whole = False
         self.fault: TransportFault | None = None
 
+    @classmethod
+    def of(cls, status: int, body: bytes) -> Response:
+        """Return a response that has arrived by another way."""
+        response = cls(len(body), lambda: None)
+        response.status, response.received, response.whole = status, len(body), True
+        response._pieces.append(body)
+        return response
+
     def header(self, name: str) -> str | None:
         """Return the value of the header ``name`` (lower case), several values joined by commas; None if not found."""
         return _find_header(self.head, self.head.lower(), f"\r\n{name}:".encode())

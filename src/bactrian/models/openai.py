@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from time import perf_counter
 
 from bactrian.errors import (
@@ -85,6 +86,9 @@ DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"
 # OpenAI's newer models refuse ``max_tokens``; other servers know only that parameter.
 OFFICIAL = Dialect(length="max_completion_tokens", key="OPENAI_API_KEY")
 
+Transport = Callable[[Request, Sequence[bytes], Callable[[], Awaitable[Response]]], Awaitable[Response]]
+"""Brings a request to the endpoint, with the parts of its body, and returns the response. The function sends it now."""
+
 _STREAM_ROOM = 16
 # Safety factor on token counts estimated from bytes, because a request that does not fit by a few tokens
 # fails.
@@ -133,6 +137,7 @@ class OpenAIModel:
         self._report = report
         self._pool: Pool | None = None
         self.before_again: Callable[[], Awaitable[object]] | None = None
+        self.transport: Transport | None = None  # Instead of one request after another
         self._usage = UsageReader()
         self._window = self._limits.window
         self._path = ""
@@ -229,7 +234,8 @@ class OpenAIModel:
         pool = self._pool or self._open_pool()
         response: Response | None = None
         try:
-            response = await pool.post(self._path, parts, sent, most=most, stream=stream)
+            post = partial(pool.post, self._path, parts, sent, most=most, stream=stream)
+            response = await (post() if self.transport is None else self.transport(request, parts, post))
             if response.status >= 300:
                 raise await self._suggest_names(await self._make_fault(response), pool)
             if stream and not _is_json(response):

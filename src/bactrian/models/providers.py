@@ -48,6 +48,10 @@ class Provider(Dialect):
     )
     prices: Annotated[str | None, Field(description="Its name in the package genai-prices.")] = None
     families: Annotated[tuple[str, ...], Field(description="How names of its own models begin.")] = ()
+    batches: Annotated[
+        Literal["openai", "together", "openrouter", "mistral", "anthropic", "gemini"] | None,
+        Field(description="Its batch interface is like that of this provider."),
+    ] = None
     docs: str = ""
 
     @field_validator("name")

@@ -45,6 +45,11 @@ class Window:
         """Maximum number in flight with those that rest."""
         return 2 * self.size
 
+    @property
+    def inside(self) -> int:
+        """Conversations and lists in flight now."""
+        return self._inside
+
     @asynccontextmanager
     async def enter(self) -> AsyncGenerator[bool]:
         """Wait until another one may begin, and count it as in flight within; give False if no other may begin."""

@@ -9,10 +9,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from bactrian.batches.trains import BatchTerms, open_batches
 from bactrian.errors import InputError
 from bactrian.files.atomic import check_replaceable
 from bactrian.models.budget import Budget, UsageMeter
@@ -75,6 +77,8 @@ class RunOrder:
     """How the jobs are spread over the grid."""
     keep_tasks: bool = False
     """True to take over the specified tasks of ``origin``, too."""
+    batch: BatchTerms | None = None
+    """How requests are sent in batches; None to send each by itself."""
 
 
 @asynccontextmanager
@@ -92,8 +96,11 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
         store = await stack.enter_async_context(open_store(order.run))
         access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
+        wiring = (plan.models, access, order.limits, meter, store.add_call)
         run_models = await stack.enter_async_context(
-            open_run_models(plan.models, access, order.limits, meter, store.add_call)
+            open_run_models(*wiring)
+            if order.batch is None
+            else open_batched_models(*wiring, order.batch, order.run)
         )
         # What can be refused is refused before the code of tools is loaded, which runs it.
         if stored := await store.recipe():
@@ -305,7 +312,7 @@ class RunModels:
         """Return the current limits of the endpoints."""
         return EndpointPressure(
             sum(each.limit for each in self.concurrency_limits),
-            max(each.closed_for for each in self.concurrency_limits),
+            max((each.closed_for for each in self.concurrency_limits), default=0.0),
             any(each.silent for each in self.concurrency_limits),
         )
 
@@ -407,4 +414,43 @@ async def open_run_models(
         yield RunModels(by_agent, tuple(concurrency.values()), in_flight, tuple(opened), stop_signal)
     finally:
         for model in models.values():
+            await model.close()
+
+
+@asynccontextmanager
+async def open_batched_models(
+    names: Mapping[str, str],
+    access: ModelOptions,
+    limits: RunLimits,
+    meter: UsageMeter,
+    sink: Callable[[Call], Awaitable[None]],
+    terms: BatchTerms,
+    run: Path,
+) -> AsyncGenerator[RunModels]:
+    """Open the models like :func:`open_run_models`, with requests that wait for each other and are sent in batches.
+
+    Raises:
+        InputError: a model has no batch interface.
+        StoreError: the ledger of the batches cannot be opened.
+    """
+    in_flight, stop_signal = Window(limits.concurrency or terms.size), StopSignal()
+    batches = open_batches(
+        run, terms, access, stop_signal=stop_signal, count_running=lambda: in_flight.inside
+    )
+    policy = replace(_RETRY_POLICY, budget=inf)  # A batch takes hours.
+    models: dict[str, Model] = {}
+    opened: list[Model] = []
+    try:
+        for name in dict.fromkeys(names.values()):
+            opened.append(open_model(name, access))
+            batches.add(opened[-1])
+            budget = Budget(Recorder(opened[-1], sink, failures_only=True), meter, alone=False)
+            models[name] = Retry(budget, policy, notice=access.notice, sleep=stop_signal.sleep)
+        batches.collect()
+        yield RunModels(
+            {agent: models[name] for agent, name in names.items()}, (), in_flight, tuple(opened), stop_signal
+        )
+    finally:
+        await batches.close()
+        for model in opened:
             await model.close()

@@ -1,0 +1,1 @@
+"""Batches: requests that wait for each other, and cost half."""

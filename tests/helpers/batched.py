@@ -1,0 +1,101 @@
+"""Runs in batches whose waits are short, in processes that can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bactrian.api.dataset import build_run_order, run_order
+from bactrian.errors import BactrianError
+from bactrian.runs.runner import Runner
+from bactrian.store import open_store
+from tests.helpers.batch_server import BatchServer
+
+MODELS = {
+    "openai": "openai:any@{}/v1",
+    "mistral": "mistral:any@{}/v1",
+    "anthropic": "anthropic:any@{}/v1",
+    "gemini": "gemini:any@{}/v1beta/openai",
+    "openrouter": "openrouter:any@{}/v1",
+}
+KEYS = {f"{name.upper()}_API_KEY": "k" for name in MODELS}
+PACE = 0.002
+RECIPE = """
+name = "small"
+[[axes]]
+name = "role"
+count = 2
+given = ["Chef", "Pilot"]
+[[axes]]
+name = "task"
+count = 3
+per = ["role"]
+ask = "List {{ count }} tasks for {{ role }}."
+[role_play]
+assistant = "{{ role }}"
+user = "Student"
+idea = "{{ task }}"
+specify = false
+max_messages = 4
+"""
+
+
+async def play(folder: Path, url: str, dialect: str, *, batch: bool = True, **options: Any) -> None:
+    """Carry out the small recipe of ``folder``. Raises what stops it."""
+    (folder / "small.toml").write_text(RECIPE)
+    model = MODELS[dialect].format(url)
+    terms = {"batch": batch, "seed": 7, "max_wait": 600.0} | options
+    order = build_run_order(
+        folder / "small.toml",
+        folder / "run.db",
+        model,
+        None,
+        limit=None,
+        budget=None,
+        options=terms,  # type: ignore[arg-type]
+    )
+    if order.batch is not None:
+        order = replace(order, batch=replace(order.batch, pace=PACE, size=options.get("size", 4)))
+
+    async def watch(_: Runner) -> None:
+        await asyncio.Event().wait()
+
+    await run_order(order, lambda _: None, watch)
+
+
+def _play_in_process(folder: str, url: str, dialect: str, options: dict[str, Any]) -> None:
+    os.environ |= KEYS
+    try:
+        asyncio.run(play(Path(folder), url, dialect, **options))
+    except BactrianError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        raise SystemExit(error.exit_code) from None
+
+
+async def play_killed(folder: Path, server: BatchServer, dialect: str, **options: Any) -> int:
+    """The same in a process of its own, which the server may kill; gives its exit code."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    process = context.Process(target=_play_in_process, args=(str(folder), server.url, dialect, options))
+    process.start()
+    server.kill = process.kill
+    await asyncio.to_thread(process.join)
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+async def read_texts(folder: Path) -> dict[str, tuple[str | None, list[str]]]:
+    """The endings and the texts of a run, by session."""
+    async with open_store(folder / "run.db", read_only=True) as store:
+        return {
+            session.id: (
+                session.ending.code if session.ending else None,
+                [turn.text for turn in session.turns],
+            )
+            async for session in store.sessions()
+        }
