@@ -75,12 +75,12 @@ async def test_endings_and_behaviours_are_shares_of_sessions_and_four_are_too_fe
     assert found["cooperation_failed"]["sessions"] == 2
 
 
-async def test_all_thirteen_behaviours_are_told_of_even_where_none_is_seen(tmp_path: Path) -> None:
+async def test_all_fourteen_behaviours_are_told_of_even_where_none_is_seen(tmp_path: Path) -> None:
     found = await reported(tmp_path / "tea.db", [session(str(number), rounds=2) for number in range(10)])
-    assert len(found["behaviours"]) == 13
+    assert len(found["behaviours"]) == 14
     assert found["behaviours"]["no_code"]["applies"] == 0
     some = [of for of in found["behaviours"].values() if of["applies"]]
-    assert len(some) == 12
+    assert len(some) == 13
     assert all(of["low"] <= of["rate"] <= of["high"] for of in some)
 
 

@@ -297,6 +297,39 @@ def _find_answer(rest: str, name: str) -> tuple[float, str] | None:
     return None if request is None else (0.8, rest[request.start() :])
 
 
+# Control text.
+
+
+_TAGGED = r"<\s*/?\s*(?:tool_calls?|function[-_]calls?|tool_use|invoke)\b"
+_CALLED = (
+    r"\{\s*\"(?:name|function|tool|action)\"\s*:\s*\"[\w.-]+\"\s*,"
+    r"\s*\"(?:arguments|parameters|args|input|action_input|kwargs)\"\s*:\s*[{\"]"
+)
+_CALL = re.compile(f"{_TAGGED}|{_CALLED}")
+_TEMPLATE = re.compile(
+    r"<\|(?:im_(?:start|end)|eo[tm]_id|end(?:_?of_?text)?|(?:start|end)_header_id|assistant|user|system)\|>"
+    r"|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>"
+)
+_DONE_WORD = DONE.strip("<>")
+_ASKS_FOR_CALLS = re.compile(
+    r"\b(?:json|api|schema|function call|tool call|chat template|special token)", re.IGNORECASE
+)
+
+
+def find_control_text(_reading: SessionReading, view: TurnView) -> Evidence | None:
+    """Find words for a program in what is said: a tool call, a token of a chat template, the other's done token."""
+    text = view.turn.text
+    if not any(sign in text for sign in ("<", '"', "[", _DONE_WORD)):
+        return None
+    match = _CALL.search(text) or _TEMPLATE.search(view.plain)
+    if match is not None:
+        return 0.4 if _ASKS_FOR_CALLS.search(view.asked) else 0.9, text[match.start() :]
+    says_done = not view.by_user and any(
+        line.strip(" <>*_`.") == _DONE_WORD for line in view.plain.splitlines()
+    )
+    return (0.9, DONE) if says_done else None
+
+
 # Wrong language.
 
 
@@ -421,4 +454,5 @@ RULES: Mapping[Behaviour, Callable[[SessionReading], Iterator[Finding]]] = {
     "early_done": _detect_turns("early_done", find_early_done),
     "self_answer": _detect_turns("self_answer", find_self_answer),
     "no_code": _detect_turns("no_code", find_missing_code),
+    "control_text": _detect_turns("control_text", find_control_text),
 }

@@ -190,6 +190,7 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     "early_done",
     "self_answer",
     "no_code",
+    "control_text",
 )
 
 LONGEST_QUOTE = 200  # Maximum number of characters of a turn that a finding quotes.
