@@ -279,6 +279,14 @@ RetryFailed = Annotated[
     bool, Option("--retry-failed", "Retry failed jobs and incomplete lists.", default=False)
 ]
 Seed = Annotated[int | None, SEED]
+SessionIds = Annotated[
+    bool,
+    Option(
+        "--session-ids/--no-session-ids",
+        "Tell servers which requests belong to one conversation, for their prefix cache.",
+        default=True,
+    ),
+]
 Timeout = Annotated[
     float, Option("--timeout", "Longest wait for a reply, in seconds.", above=0, default=600.0)
 ]
@@ -308,6 +316,7 @@ class EndpointOptions(TypedDict, total=False):
     timeout: Timeout
     """A synchronous function of your own cannot be interrupted: it runs on in its thread, and its answer is ignored."""
     max_wait: MaxWait
+    session_ids: SessionIds
     price: TokenPrice
 
 

@@ -22,6 +22,7 @@ NOT_OURS = {
     "docs/performance.md": {"--write", "--help"},
     "docs/behaviours.md": {"--write"},
     "docs/tools.md": {"--repository"},
+    "docs/howto/cluster.md": {"--data-parallel-size", "--enable-prompt-tokens-details"},
 }
 """Options of other programs, and those that a page says are not built yet."""
 LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(?:#([^)\s]+))?\)")

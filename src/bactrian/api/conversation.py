@@ -249,7 +249,7 @@ def order_session(
     names = frozenset(chosen.names.values())
     others = [each for path in beside if (each := read_terms(path)) and each.models & names]
     options = cast("PlayOptions", use_run_terms(options, names, terms, others, confirmed))
-    access = open_access(options, chosen, distrusted)
+    access = open_access(options, chosen, where, distrusted)
     if access.base_url is not None:
         options["base_url"] = access.base_url  # stored with the session, which is resumed there
     specs, functions, stored_tools = read_tools(tools or (), options)
@@ -420,7 +420,7 @@ def order_society(
     task = idea or content.task
     terms = read_play_terms(run, task, names, None)
     options = cast("SocietyOptions", use_run_terms(options, names.values(), terms, confirmed=confirmed))
-    access = open_access(options, ChosenModels(names), distrusted)
+    access = open_access(options, ChosenModels(names), run, distrusted)
     rules, paper = read_endings(endings)
     command: dict[str, Any] = {
         **describe_options({**options, "base_url": access.base_url}),

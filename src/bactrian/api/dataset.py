@@ -319,7 +319,7 @@ def build_order(
     return RunOrder(
         plan,
         run,
-        replace(access, objects=limit_time(objects, access.timeout)),
+        replace(access, objects=limit_time(objects, access.timeout), run=str(run.absolute())),
         UsageMeter(filled["max_tokens"], budget, prices),
         RunLimits(filled["concurrency"], filled["requests_per_minute"], filled["tokens_per_minute"]),
         options.get("limit"),

@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from bactrian.api.bridge import cut_frames, shorten_errors
@@ -228,6 +229,7 @@ def build_model_options(options: Mapping[str, Any]) -> ModelOptions:
         window=filled["window"],
         timeout=filled["timeout"],
         max_wait=filled["max_wait"],
+        session_ids=filled["session_ids"],
         notice=_warn,
         report=_warn,
         recorded=Recorded,
@@ -235,9 +237,12 @@ def build_model_options(options: Mapping[str, Any]) -> ModelOptions:
 
 
 def open_access(
-    options: Mapping[str, Any], models: ChosenModels, distrusted: frozenset[str] = frozenset()
+    options: Mapping[str, Any],
+    models: ChosenModels,
+    run: Path | None,
+    distrusted: frozenset[str] = frozenset(),
 ) -> ModelOptions:
-    """Return the options for opening the models of a session, with what counts its tokens and its cost.
+    """Return the options for opening the models of a session in ``run``, with what counts its tokens and its cost.
 
     Raises:
         InputError: ``price`` is not a price, or there is a ``budget`` and a price is unknown.
@@ -247,7 +252,8 @@ def open_access(
         models.names.values(), options.get("price"), access.base_url, models.objects, budget=budget
     )
     meter, objects = UsageMeter(None, budget, prices), limit_time(models.objects, access.timeout)
-    return replace(access, meter=meter, objects=objects, distrusted=distrusted)
+    place = "" if run is None else str(run.absolute())
+    return replace(access, meter=meter, objects=objects, distrusted=distrusted, run=place)
 
 
 def _warn(text: str) -> None:

@@ -337,15 +337,17 @@ class Pool:
         most: int,
         stream: bool = False,
         content: bytes = b"application/json",
+        header: bytes = b"",
     ) -> Coroutine[None, None, Response]:
         """Post ``content``, given as ``parts`` of ``length`` bytes in total, to ``path`` below the address.
 
-        Returns when the answer is complete, or with ``stream`` when it begins. ``most`` limits its bytes.
+        Returns when the answer is complete, or with ``stream`` when it begins. ``most`` limits its bytes. ``header`` is
+        a line of this request alone, with its end.
 
         Raises:
             TransportFault: no complete answer was received.
         """
-        kind = b"%b\r\nContent-Length: %d\r\n\r\n" % (content, length)
+        kind = b"%b\r\nContent-Length: %d\r\n%b\r\n" % (content, length, header)
         head = (f"POST {self._target}{path}".encode(), self._post_head, kind)
         return self._call((*head, *parts), most, "head" if stream else "whole")
 

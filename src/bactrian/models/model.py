@@ -30,6 +30,7 @@ class History(list[Message]):
         super().__init__(messages)
         self.pieces: list[bytes] = []  # Their JSON, as far as it was sent: references to what the texts keep
         self.size = 0  # Bytes of the pieces
+        self.name = ""  # The name under which endpoints know the conversation, as soon as one was told
 
 
 @record

@@ -158,6 +158,9 @@ class ModelOptions:
     recorded: Callable[[str], Model] | None = None
     # The user's own model objects, by name.
     objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    # The conversation is named to servers and routers that have a prefix cache; the run is a part of the name.
+    session_ids: bool = True
+    run: str = ""
     meter: UsageMeter | None = None  # Counts what a session uses, and limits it; None counts nothing
     # Opens the model `human`, a person who takes part; None if not possible.
     person: Callable[[], Model] | None = None
@@ -291,6 +294,7 @@ def open_endpoint(name: str, parts: ProviderModel, row: Provider, access: ModelO
     from bactrian.models.credentials import find_key
     from bactrian.models.http import Timeouts
     from bactrian.models.openai import OpenAIModel
+    from bactrian.models.providers import is_hosted
 
     address = find_address(parts, row, access.base_url)
     official = row.is_at(address)
@@ -302,15 +306,21 @@ def open_endpoint(name: str, parts: ProviderModel, row: Provider, access: ModelO
         key = access.key
     else:
         key = find_key(row.key, address, official=official)
+    # For another server under this name, only the older parameter is known to be supported everywhere.
+    changes: dict[str, object] = {} if is_known else {"length": "max_tokens"}
+    if not is_known or not access.session_ids:
+        changes["cache_key"] = None
+    own = row.address is not None and not is_hosted(address)
+    changes["session_header"] = access.session_ids and (own or (row.session_header and official))
     return OpenAIModel(
         parts.model,
         base_url=address,
         key=key,
         limits=Timeouts(total=access.timeout, window=access.window or row.window),
-        # For another server under this name, only the older parameter is known to be supported everywhere.
-        dialect=row if is_known else row.model_copy(update={"length": "max_tokens"}),
+        dialect=row.model_copy(update=changes),
         needs_key=row.key is not None and not row.local and is_known,
         name=name,
+        run=access.run,
         report=access.report,
     )
 

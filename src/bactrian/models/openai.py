@@ -50,6 +50,7 @@ from bactrian.models.wire import (
     build_parameters,
     build_request_parts,
     has_grammar,
+    name_conversation,
 )
 from bactrian.records.text import to_line
 
@@ -124,9 +125,11 @@ class OpenAIModel:
         dialect: Dialect | None = None,
         needs_key: bool = False,
         name: str | None = None,
+        run: str = "",
         report: Callable[[str], object] | None = None,
     ) -> None:
         self._model = model
+        self._run = run
         self._url = read_address(base_url)
         self._key = key.strip()
         self._mask = KeyMask(self._key, self._url.credentials)
@@ -164,15 +167,18 @@ class OpenAIModel:
             request = replace(request, response_format=None)
         stream = request.on_text is not None and (form is None or has_grammar(form, self._dialect))
         most = request.sampling.max_tokens
+        named = self._dialect.session_header or self._dialect.cache_key
+        name = name_conversation(self._run, request) if named else ""
         try:
             while True:
-                adapted, parts, sent = self._encode(request, most, stream=stream)
+                adapted, parts, sent = self._encode(request, most, stream=stream, name=name)
                 dialect, without = self._dialect, self._without
                 try:
-                    return await self._ask(adapted, parts, sent, stream=stream)
+                    return await self._ask(adapted, parts, sent, stream=stream, name=name)
                 except (ContextFull, Refused, CutShort) as fault:
                     refusable = build_parameters(adapted.sampling, dialect, without)
-                    most = self._choose_length(fault, request, adapted, sent, (*refusable, "stream_options"))
+                    refusable = (*refusable, "stream_options", *filter(None, (dialect.cache_key,)))
+                    most = self._choose_length(fault, request, adapted, sent, refusable)
                 if stream and request.on_restart is not None:
                     request.on_restart()  # The fault may have come in the middle of the stream.
                 if self.before_again is not None:
@@ -181,7 +187,7 @@ class OpenAIModel:
             raise self._convert_fault(fault) from fault.__cause__
 
     def _encode(
-        self, request: Request, most: int | None, *, stream: bool
+        self, request: Request, most: int | None, *, stream: bool, name: str
     ) -> tuple[Request, Sequence[bytes], int]:
         """Encode ``request`` for a reply of up to ``most`` tokens, or fewer if the window has less space.
 
@@ -191,12 +197,14 @@ class OpenAIModel:
         if most != request.sampling.max_tokens:
             adapted = replace(request, sampling=replace(request.sampling, max_tokens=most))
         options = self._options.encode(adapted, stream=stream, dialect=self._dialect, without=self._without)
-        parts, sent = build_request_parts(self._model, adapted, options=options)
+        field = self._dialect.cache_key
+        key = (field, name) if field and name and field not in self._without else None
+        parts, sent = build_request_parts(self._model, adapted, options=options, cache_key=key)
         if self._window is not None and most == request.sampling.max_tokens:
             prompt = round(sent / self._usage.bytes_per_token * _SLACK)
             fitting = find_reply_length(most or 0, prompt, self._window)
             if fitting < (most or 0):
-                return self._encode(request, fitting, stream=stream)
+                return self._encode(request, fitting, stream=stream, name=name)
         return adapted, parts, sent
 
     def _choose_length(
@@ -228,13 +236,16 @@ class OpenAIModel:
         full.spent = fault.spent
         raise full from fault
 
-    async def _ask(self, request: Request, parts: Sequence[bytes], sent: int, *, stream: bool) -> Reply:
+    async def _ask(
+        self, request: Request, parts: Sequence[bytes], sent: int, *, stream: bool, name: str
+    ) -> Reply:
+        header = f"X-Session-ID: {name}\r\n".encode() if name and self._dialect.session_header else b""
         most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
         started = perf_counter() if stream else 0.0
         pool = self._pool or self._open_pool()
         response: Response | None = None
         try:
-            post = partial(pool.post, self._path, parts, sent, most=most, stream=stream)
+            post = partial(pool.post, self._path, parts, sent, most=most, stream=stream, header=header)
             response = await (post() if self.transport is None else self.transport(request, parts, post))
             if response.status >= 300:
                 raise await self._suggest_names(await self._make_fault(response), pool)

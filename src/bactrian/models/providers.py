@@ -147,6 +147,11 @@ def find_config_folder() -> Path:
     return Path(os.environ.get("BACTRIAN_CONFIG") or user_config_dir("bactrian"))
 
 
+def is_hosted(address: str) -> bool:
+    """Return True if ``address`` is at the host of a known provider, not a server of one's own."""
+    return any(row.is_at(address) for row in _load_built_in().values() if not row.local)
+
+
 def load_providers() -> Mapping[str, Provider]:
     """Return all rows by name; the user's own rows replace built-in ones of the same name.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from hashlib import blake2b
 from typing import Annotated, Literal
 from urllib.parse import quote, urlencode
 
@@ -37,6 +38,8 @@ class Dialect(BaseModel):
     length: LengthWord = "max_tokens"  # The parameter for the maximum length of a reply
     renamed: Annotated[dict[str, str], Field(description="Parameters that have another name here.")] = {}
     constrained_by: Constraint = "schema"
+    session_header: Annotated[bool, Field(description="X-Session-ID names the conversation.")] = False
+    cache_key: Annotated[str | None, Field(description="The field that names the conversation.")] = None
 
     @property
     def key_variable(self) -> str:
@@ -69,11 +72,29 @@ _OPENINGS = {
 }
 
 
-def build_request_parts(model: str, request: Request, *, options: bytes) -> tuple[list[bytes], int]:
+def name_conversation(run: str, request: Request) -> str:
+    """Return the name of an agent's conversation, by which servers and routers find its prefix cache: 32 hex digits.
+
+    It is a hash, because some routers compare names by their beginning. The two agents of a session have different
+    prefixes, so they have different names. A request without a session has none.
+    """
+    messages = request.messages
+    name = messages.name if isinstance(messages, History) else ""
+    if not name and request.session:
+        key = "\0".join((run, request.session, request.agent))
+        name = blake2b(key.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+        if isinstance(messages, History):
+            messages.name = name
+    return name
+
+
+def build_request_parts(
+    model: str, request: Request, *, options: bytes, cache_key: tuple[str, str] | None = None
+) -> tuple[list[bytes], int]:
     """Return the body of a request in parts, including the cached JSON of the messages, and its bytes.
 
-    ``options`` are its other fields, from :func:`encode_options`. Equal histories give equal bytes up to the latest
-    message, so that a server's prefix cache applies.
+    ``options`` are its other fields, from :func:`encode_options`, and ``cache_key`` the field that names the
+    conversation. Equal histories give equal bytes up to the latest message, so that a server's prefix cache applies.
     """
     messages = request.messages
     if request.tools or not isinstance(messages, History):
@@ -89,7 +110,8 @@ def build_request_parts(model: str, request: Request, *, options: bytes) -> tupl
             text += b',"tool_call_id":' + to_json(message.answers)
         pieces += (opening, text)
         messages.size += len(opening) + len(text)
-    start = b'{"model":' + to_json(model) + b',"messages":['
+    key = b',"%b":"%b"' % (cache_key[0].encode(), cache_key[1].encode()) if cache_key else b""
+    start = b'{"model":' + to_json(model) + key + b',"messages":['
     end = (b"}]" if pieces else b"]") + options
     return [start, *pieces, end], len(start) + messages.size + len(end)
 
