@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,3 +52,81 @@ async def test_a_run_that_does_not_wait_goes_on_with_the_same_command(tmp_path: 
     assert [ending for ending, _ in texts.values()] == ["max_messages"] * 6
     assert server.paid_twice == 0
     assert server.orphans == []
+
+
+ANY_FAULT = [
+    {"lines": {3: "missing", 5: "500", 6: "expired", 8: "twice", 9: "strange"}, "seed": 3},
+    {"cut": True},
+    {"state": "somewhere_new", "looks": 2},
+    {"faults": {1: "503", 2: "429", 4: "503"}},
+    {"faults": {0: "lost", 1: "lost", 2: "drop", 3: "lost"}, "hidden": 2},
+    {"most": 3_000},
+]
+
+
+@pytest.mark.filterwarnings(
+    "ignore:1 request of a batch came back twice", "ignore:A batch has 1 result of other"
+)
+@pytest.mark.parametrize("faults", ANY_FAULT, ids=lambda faults: "-".join(faults))
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_after_a_fault_the_run_is_equal_to_a_live_one_and_no_batch_is_an_orphan(
+    tmp_path: Path, dialect: str, faults: dict[str, Any]
+) -> None:
+    live = await play_live(tmp_path / "live", dialect)
+    async with BatchServer(**faults) as server:
+        await play(tmp_path, server.url, dialect)
+    assert await read_texts(tmp_path) == live
+    assert server.orphans == []
+    assert server.paid_twice == ("missing" in str(faults))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_results_that_the_provider_no_longer_has_are_asked_again(tmp_path: Path, dialect: str) -> None:
+    live = await play_live(tmp_path / "live", dialect)
+    async with BatchServer(gone=True) as server:
+        await play(tmp_path, server.url, dialect)
+    assert await read_texts(tmp_path) == live
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["unnamed", "named"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_of_a_batch_that_is_refused_only_the_bad_request_fails(
+    tmp_path: Path, dialect: str, named: bool
+) -> None:
+    async with BatchServer(refused="Task 2 of", named=named) as server:
+        await play(tmp_path, server.url, dialect)
+    endings = [ending for ending, _ in (await read_texts(tmp_path)).values()]
+    assert sorted(map(str, endings)) == ["failed"] * 2 + ["max_messages"] * 4
+    assert server.orphans == []
+    assert server.paid_twice == 0
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_request_that_is_refused_within_a_batch_ends_its_session_alone(
+    tmp_path: Path, dialect: str
+) -> None:
+    async with BatchServer(lines={4: "400"}) as server:
+        await play(tmp_path, server.url, dialect)
+    endings = [ending for ending, _ in (await read_texts(tmp_path)).values()]
+    assert sorted(map(str, endings)) == ["failed"] + ["max_messages"] * 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["kill", "kill-after"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_after_a_kill_at_any_request_nothing_is_lost_and_nothing_is_paid_twice(
+    tmp_path: Path, dialect: str, fault: Any
+) -> None:
+    live = await play_live(tmp_path / "live", dialect)
+    number, killed = 0, True
+    while killed:
+        (folder := tmp_path / str(number)).mkdir()
+        async with BatchServer(looks=1, faults={number: fault}) as server:
+            killed = await play_killed(folder, server, dialect) == -9
+            if killed:
+                assert await play_killed(folder, server, dialect) == 0
+            assert await read_texts(folder) == live
+            assert server.orphans == []
+            assert server.paid_twice == 0
+        number += 1
+    assert number > 10

@@ -23,7 +23,7 @@ MODELS = {
     "gemini": "gemini:any@{}/v1beta/openai",
     "openrouter": "openrouter:any@{}/v1",
 }
-KEYS = {f"{name.upper()}_API_KEY": "k" for name in MODELS}
+KEYS = {f"{name.upper()}_API_KEY": "a-key-of-this-test" for name in MODELS}
 PACE = 0.002
 RECIPE = """
 name = "small"

@@ -454,13 +454,13 @@ class Batches:
     def _take_results(self, lane: _Lane, batch: Batch, results: Sequence[Result]) -> None:
         known, counts = self._ledger.list_ids(batch.number), Counter(result.custom_id for result in results)
         strange = counts.keys() - set(known)
+        self._deliver(lane, self._ledger.end(batch.number, results), live=batch.cancelled is not None)
         if twice := sum(count > 1 for count in counts.values()):
             self._tell(f"{write_count(twice, 'request')} of a batch came back twice; the first reply counts.")
         if strange and batch.requests == len(known):
             self._tell(
                 f"A batch has {write_count(len(strange), 'result')} of other requests; they are left out."
             )
-        self._deliver(lane, self._ledger.end(batch.number, results), live=batch.cancelled is not None)
 
     def _deliver(self, lane: _Lane, places: Iterable[Place], *, live: bool = False) -> None:
         """Give the conversations their replies. Replies come first: an endpoint that has answered is not at fault."""
