@@ -487,8 +487,22 @@ class GenerateOptions(EndpointOptions, SamplingOptions, total=False):
         ),
     ]
     run_code: Annotated[bool, RUN_CODE]
-    origin: str | Path | None
-    """Another run whose unchanged lists are copied."""
+    shard: Annotated[
+        str | None,
+        Option(
+            "--shard",
+            "Only this part of the jobs; auto: by the SLURM array or the Indexed Job. N shards share the budget.",
+            metavar="K/N",
+        ),
+    ]
+    lists_only: Annotated[
+        bool,
+        Option("--lists-only", "Make the lists and no conversations, for several shards.", default=False),
+    ]
+    origin: Annotated[
+        str | Path | None,
+        Option("--lists", "Another run whose lists are copied, as far as their axes are unchanged."),
+    ]
 
 
 class GenerateArguments(GenerateOptions, total=False):

@@ -136,7 +136,16 @@ def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_run(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a run that are not in its plan, as JSON values, and its limit."""
-    transient = ("parameters", "seed", "origin", "keep_tasks", "retry_failed", "batch_wait")
+    transient = (
+        "parameters",
+        "seed",
+        "origin",
+        "keep_tasks",
+        "retry_failed",
+        "batch_wait",
+        "shard",
+        "lists_only",
+    )
     described = {name: value for name, value in options.items() if name not in transient}
     return {**describe_options(described), "limit": described.get("limit")}
 

@@ -38,6 +38,7 @@ from bactrian.runs.plan import Plan
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
 from bactrian.runs.runner import ListSource, Runner
 from bactrian.runs.scheduler import read_spread
+from bactrian.runs.shard import WHOLE, Shard, read_shard
 from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
 
 if TYPE_CHECKING:
@@ -258,7 +259,8 @@ def build_run_order(
     chosen = choose_models((_DEFAULT, "lister", *agents), "" if model is None else model, models)
     by_agent = {agent: name for agent, name in chosen.names.items() if agent in chosen.named}
     choice = choose_run_models(loaded, chosen.names[_DEFAULT] or None, by_agent)
-    plan = replace(make_plan(loaded, choice, filled["seed"]), endings=rules)
+    plan = make_plan(loaded, choice, filled["seed"])
+    plan = replace(plan, endings=rules, shard=read_shard(filled["shard"]))
     check_base_url(filled["base_url"], plan.models.values())
     check_unattended(loaded.critic and loaded.critic.role, plan.models)
     if loaded.red_team and not filled["acknowledge_misuse"]:
@@ -270,6 +272,10 @@ def build_run_order(
     if filled["keep_tasks"] and options.get("origin") is None:
         raise InputError(
             "There are no tasks to keep without a fork.", option="keep_tasks", next="Give origin=RUN, too."
+        )
+    if filled["lists_only"] and plan.shard != WHOLE:
+        raise InputError(
+            "Lists that are made alone are for all shards.", option="shard", next="Leave the shard out."
         )
     if limit is not None and filled["sample"] is not None:
         raise InputError("A sample has its own number of jobs.", option="sample", next="Leave the limit out.")
@@ -314,13 +320,15 @@ def build_order(
     filled = fill_defaults(options, GenerateArguments)
     access = build_model_options(options)
     addresses = find_addresses(plan.models.values(), access.base_url)
-    budget, origin = options.get("budget"), options.get("origin")
+    budget = share_limit(options.get("budget"), plan.shard)
+    tokens = None if filled["max_tokens"] is None else filled["max_tokens"] // plan.shard.count
+    origin = options.get("origin")
     prices = choose_prices(plan.models.values(), filled["price"], access.base_url, objects, budget=budget)
     return RunOrder(
         plan,
         run,
         replace(access, objects=limit_time(objects, access.timeout), run=str(run.absolute())),
-        UsageMeter(filled["max_tokens"], budget, prices),
+        UsageMeter(tokens, budget, prices),
         RunLimits(filled["concurrency"], filled["requests_per_minute"], filled["tokens_per_minute"]),
         options.get("limit"),
         filled["retry_failed"],
@@ -331,6 +339,7 @@ def build_order(
         ),
         spread=read_spread(options, plan.seed),
         keep_tasks=filled["keep_tasks"],
+        lists_only=filled["lists_only"],
         batch=_read_batch(filled, run),
     )
 
@@ -346,6 +355,11 @@ def _read_batch(options: Mapping[str, Any], run: Path) -> BatchTerms | None:
             next=f"Add batch=True, which collects them; or delete {find_folder(run)}, which gives them up.",
         )
     return None
+
+
+def share_limit(limit: float | None, shard: Shard) -> float | None:
+    """Return the part of a limit of all shards that is this one's."""
+    return None if limit is None else limit / shard.count
 
 
 def check_runs_code(recipe: Recipe, *, allowed: bool) -> None:

@@ -23,7 +23,8 @@ from bactrian.records.session import Role
 from bactrian.roleplay.alone import EmbodiedOrder
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.society import SocietyRun
-from bactrian.runs.plan import Plan
+from bactrian.runs.plan import SHARD, Plan
+from bactrian.runs.shard import read_shard
 from bactrian.runs.wiring import RunOrder
 from bactrian.store import RunStore, name_run, open_store
 
@@ -82,13 +83,14 @@ async def read_stored_run(store: RunStore) -> StoredRun:
     try:
         models: Mapping[str, str] = dict(content["models"])
         recipe = read_recipe_content(content["recipe"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        shard = read_shard(content.get(SHARD), {})
+    except (AttributeError, InputError, KeyError, TypeError, ValueError) as error:
         raise StoreError(
             "The run does not say in a known form what it is made from.",
             where=str(store.path),
             next="Open it with the version or the package that made it; `bactrian show` reads its conversations.",
         ) from error
-    plan = Plan(recipe, models, content.get("seed"), distrusted=frozenset(models.values()))
+    plan = Plan(recipe, models, content.get("seed"), distrusted=frozenset(models.values()), shard=shard)
     return StoredRun(plan, options[-1] if options else {}, content)
 
 

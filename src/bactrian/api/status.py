@@ -18,7 +18,7 @@ from bactrian.amounts import (
     write_tokens,
 )
 from bactrian.analyze.estimates import write_proportion
-from bactrian.api.dataset import build_order
+from bactrian.api.dataset import build_order, share_limit
 from bactrian.api.facts import RunFacts, read_facts
 from bactrian.api.resumption import (
     StoredRun,
@@ -304,7 +304,7 @@ async def read_status(run: Path) -> RunStatus:
             recipe=stored.recipe.name,
             seed=stored.plan.seed,
             jobs=coming.jobs,
-            budget=budget,
+            budget=share_limit(budget, stored.plan.shard),
             forecast=coming if coming.sessions else None,
             command=write_resume_command(run, stored) if coming.sessions else None,
         )

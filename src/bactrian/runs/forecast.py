@@ -82,7 +82,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     kind = find_job_kind(plan.recipe)(plan)
     kind.content()  # A run that cannot begin has no cost.
     grid = await kind.read_grid()
-    jobs = JobSequence.of_recipe(plan.recipe, grid.axes, order.spread, order.limit)
+    jobs = JobSequence.of_recipe(plan.recipe, grid.axes, order.spread, order.limit, plan.shard)
     left = jobs.size
     states = JobStates()
     lists = estimate_lists(plan.recipe.axes, jobs.size, spread=not order.spread.depth)

@@ -88,6 +88,28 @@ class FunctionSource:
         yield ListProgress(items[: request.count], finished=True, usage=Usage(), calls=0, why=why)
 
 
+@dataclass(frozen=True, slots=True)
+class SharedList:
+    """The source of a list that several shards need: if each asked for it, each would get another one."""
+
+    axis: str
+
+    async def list_items(
+        self, request: ListRequest, _begun: ListProgress | None
+    ) -> AsyncGenerator[ListProgress]:
+        """Refuse the request.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            f"Several shards need the list {self.axis!r}, so it is made before them.",
+            where=request.id,
+            next="Make it in a run of its own with lists_only=True, and name that run: origin=lists.db",
+        )
+        yield  # A generator, as every source.
+
+
 def find_list_source(name: str, sources: Mapping[str, ListSource | ListFunction]) -> ListSource:
     """Return the source called ``name``: one of ``sources``, or one that an installed package registers.
 

@@ -19,9 +19,12 @@ from bactrian.records.session import Task
 from bactrian.records.turn import Usage
 from bactrian.roleplay.endings import Rule, find_code
 from bactrian.roleplay.tools import NO_TOOLS, Toolbox
+from bactrian.runs.shard import WHOLE, Shard
 from bactrian.store import RunStore, open_store
 from bactrian.tables.tables import to_compact_json
 
+SHARD = "shard"
+"""The key of the shard in the content of a run; a run of all jobs has none."""
 RED_TEAM = "red-team"
 """The mark of a session generated to study misuse."""
 
@@ -38,6 +41,8 @@ class Plan:
     """The user's own parameters, in addition to those of the recipe."""
     distrusted: frozenset[str] = frozenset()
     """Model names that come from a file and not from the user. Keys are never sent to an address in such a name."""
+    shard: Shard = WHOLE
+    """The part of the jobs that the run makes."""
 
     @property
     def axis_names(self) -> frozenset[str]:
@@ -67,6 +72,7 @@ class Plan:
             **({"endings": [find_code(rule) for rule in self.endings]} if self.endings else {}),
             "models": dict(self.models),
             "seed": self.seed,
+            **({} if self.shard == WHOLE else {SHARD: str(self.shard)}),
         }
 
 
@@ -82,6 +88,14 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
             f"This run is {before}, and the command is for {now}.",
             where=where,
             next=f"`bactrian resume {shlex.quote(where)}` resumes it; another run=PATH begins a new one.",
+        )
+    before, now = (plan.get(SHARD) for plan in (stored, wanted))
+    if before != now:
+        kind = f"shard {before}" if before else "a run of all jobs"
+        raise InputError(
+            f"This run is {kind}, and the command is for {f'shard {now}' if now else 'all jobs'}.",
+            where=where,
+            next=f"Give it {f'shard={before}' if before else 'no shard'}, or another run=PATH.",
         )
     if changed := find_differences(stored, wanted):
         listed = "; ".join(changed[:8]) + (f"; and {len(changed) - 8} more" if len(changed) > 8 else "")

@@ -10,15 +10,16 @@ import asyncio
 import random
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice, product
+from itertools import chain, islice, product
 from math import prod
 from typing import Any
 
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.schema import Axis, Recipe
 from bactrian.records.session import DUPLICATE
+from bactrian.runs.shard import WHOLE, Shard, count_shared_axes
 
 _CHUNK = 4096
 
@@ -150,15 +151,22 @@ class JobSequence:
     roles: tuple[str, str] | None = None
     """The axes of the two roles; None if the recipe makes them in another way."""
     limit: int | None = None
+    """Number of jobs of all shards."""
+    shard: Shard = WHOLE
 
     @classmethod
     def of_recipe(
-        cls, recipe: Recipe, axes: Sequence[Axis], spread: Spread, limit: int | None
+        cls,
+        recipe: Recipe,
+        axes: Sequence[Axis],
+        spread: Spread,
+        limit: int | None,
+        shard: Shard = WHOLE,
     ) -> JobSequence:
         """Return the order of a recipe's jobs, whose grid has these ``axes``."""
-        order = cls(axes, spread, find_roles(recipe), limit)
+        order = cls(axes, spread, find_roles(recipe), limit, shard)
         if order.count_equal() == order.whole:  # a recipe of one role asks for equal roles
-            return cls(axes, Spread(spread.seed, equal_roles=True, depth=spread.depth), order.roles, limit)
+            return replace(order, spread=replace(spread, equal_roles=True))
         return order
 
     @cached_property
@@ -169,17 +177,42 @@ class JobSequence:
     @cached_property
     def size(self) -> int:
         """Number of jobs if every list is complete, without those of equal roles as far as their lists are known."""
+        if self.shard == WHOLE:
+            return self._size_of_all
+        if self._equal or not self.spread.depth:
+            return sum(1 for _ in self)
+        return sum(stop - start for start, stop in self._list_groups(0, self.stop))
+
+    @cached_property
+    def _size_of_all(self) -> int:
         most = self.whole - self.count_equal()
         return most if self.limit is None else min(most, self.limit)
 
     @cached_property
     def stop(self) -> int:
-        """In the order of the lists: the number after that of the last job."""
-        if not self._equal or not self.size:
-            return self.size
-        if self.size == self.whole - self.count_equal():
+        """In the order of the lists: the number after that of the last job of all shards."""
+        size = self._size_of_all
+        if not self._equal or not size:
+            return size
+        if size == self.whole - self.count_equal():
             return self.whole
-        return next(islice(self.list_missing(DoneJobs(), 0, self.whole), self.size - 1, None)) + 1
+        every = replace(self, shard=WHOLE)
+        return next(islice(every.list_missing(DoneJobs(), 0, self.whole), size - 1, None)) + 1
+
+    @cached_property
+    def _group(self) -> int:
+        """Number of jobs in a group, whose jobs follow each other and are in the same shard."""
+        return prod(axis.count for axis in self.axes[count_shared_axes(self.axes) :])
+
+    def _is_mine(self, number: int) -> bool:
+        return number // self._group % self.shard.count == self.shard.number - 1
+
+    def _list_groups(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of the numbers from ``start`` to ``stop`` that are in the shard."""
+        size, count = self._group, self.shard.count
+        first = start // size
+        for group in range(first + (self.shard.number - 1 - first) % count, -(-stop // size), count):
+            yield max(start, group * size), min(stop, (group + 1) * size)
 
     @cached_property
     def _picked(self) -> frozenset[int] | None:
@@ -187,6 +220,8 @@ class JobSequence:
         return None if self.limit is None else frozenset(islice(self._iterate_spread(), self.limit))
 
     def __contains__(self, number: int) -> bool:
+        if not self._is_mine(number):
+            return False
         if self.spread.depth:
             return number < self.stop and not self._is_equal(self.find_positions(number))
         if self._picked is not None:
@@ -201,11 +236,16 @@ class JobSequence:
         """Yield the numbers of the jobs that are not ``done``."""
         if self.spread.depth:
             return self.list_missing(done, 0, self.stop)
-        return (number for number in islice(self._iterate_spread(), self.limit) if number not in done)
+        jobs = islice(self._iterate_spread(), self.limit)
+        return (number for number in jobs if number not in done and self._is_mine(number))
 
     def list_missing(self, done: DoneJobs, start: int, stop: int) -> Iterator[int]:
         """Yield the numbers from ``start`` to ``stop`` of jobs that are not ``done``, in the order of the lists."""
-        missing = done.list_missing(start, stop)
+        if self.shard == WHOLE:
+            missing = done.list_missing(start, stop)
+        else:
+            groups = self._list_groups(start, stop)
+            missing = chain.from_iterable(done.list_missing(*group) for group in groups)
         if not self._equal:
             return missing
         return (number for number in missing if not self._is_equal(self.find_positions(number)))
@@ -314,10 +354,14 @@ _MOST_LISTS = 16
 
 
 class Scheduler:
-    """Returns the jobs of an order, and requests the lists that they need, one piece of work per :meth:`take`."""
+    """Returns the jobs of an order, and requests the lists that they need, one piece of work per :meth:`take`.
 
-    def __init__(self, order: JobSequence, done: DoneJobs, known: Known) -> None:
+    With ``lists_only``, it returns no jobs.
+    """
+
+    def __init__(self, order: JobSequence, done: DoneJobs, known: Known, *, lists_only: bool = False) -> None:
         self._order = order
+        self._lists_only = lists_only
         self._done = done
         self._known = known
         self._open: list[tuple[Iterator[int], int]] = [(order.iterate(done), order.stop)]
@@ -326,6 +370,8 @@ class Scheduler:
         """Ranges of jobs whose list is in flight, by the list's id."""
         self._waiting_count = 0
         self._known_items = [axis.items for axis in order.axes]
+        if lists_only and None not in self._known_items:
+            self._open.clear()
         self._depends = [
             [depth for depth, other in enumerate(order.axes) if other.name in axis.per] for axis in order.axes
         ]
@@ -403,6 +449,9 @@ class Scheduler:
             values[axis.name] = items[position - 1]
             if axis.each and (earlier := _find_repeated(items, position)):
                 values[DUPLICATE] = str(earlier)
+        if self._lists_only:
+            self._skip(number, max(depth for depth, items in enumerate(self._known_items) if items is None))
+            return None
         return Job(write_positions(order.axes, positions), number, values)
 
     def _skip(self, number: int, depth: int) -> tuple[int, int]:

@@ -13,9 +13,10 @@ from math import inf
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 from bactrian.batches.trains import BatchTerms, open_batches
-from bactrian.errors import InputError
+from bactrian.errors import BactrianWarning, InputError
 from bactrian.files.atomic import check_replaceable
 from bactrian.models.budget import Budget, UsageMeter
 from bactrian.models.limits import ConcurrencyLimit, RateLimit
@@ -34,7 +35,7 @@ from bactrian.runs.admission import Admission, Window
 from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists
 from bactrian.runs.jobs import JobContext, JobIds, JobKind, is_cut_short
 from bactrian.runs.kinds import find_job_kind
-from bactrian.runs.lists import ListFiles, ListFunction, ModelSource, find_list_source
+from bactrian.runs.lists import ListFiles, ListFunction, ModelSource, SharedList, find_list_source
 from bactrian.runs.plan import (
     Plan,
     check_same,
@@ -46,6 +47,7 @@ from bactrian.runs.plan import (
 from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList
 from bactrian.runs.runner import ListSource, Runner
 from bactrian.runs.scheduler import IN_ORDER, DoneJobs, Job, JobSequence, Scheduler, Spread
+from bactrian.runs.shard import WHOLE, list_shared
 from bactrian.runs.spending import read_spending
 from bactrian.store import RunStore, open_store
 
@@ -79,6 +81,8 @@ class RunOrder:
     """True to take over the specified tasks of ``origin``, too."""
     batch: BatchTerms | None = None
     """How requests are sent in batches; None to send each by itself."""
+    lists_only: bool = False
+    """True to make the lists and no jobs."""
 
 
 @asynccontextmanager
@@ -116,8 +120,9 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             seeds=seeds,
             parameters=plan.parameters.get("lister", ()),
         )
-        sources = {axis.name: _find_source(axis, lister, order) for axis in plan.recipe.axes}
         grid = await kind.read_grid()
+        sources = {axis.name: _find_source(axis, lister, order) for axis in plan.recipe.axes}
+        sources |= {name: SharedList(name) for name in list_shared(grid.axes) if plan.shard != WHOLE}
         tools = await stack.enter_async_context(open_tools(kind.tools()))
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
@@ -142,7 +147,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         )
         progress.count_before(await read_spending(store))
         ids = JobIds(grid, await store.list_imported())
-        jobs = JobSequence.of_recipe(plan.recipe, grid.axes, order.spread, order.limit)
+        jobs = _list_jobs(order, grid.axes)
         if kind.limit is not None:
             # Sessions that stopped at a smaller limit of messages continue.
             listed = ids.list_jobs(store)
@@ -150,16 +155,19 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             await asyncio.gather(*map(store.reopen, shorter))
         done, begun = await _find_done(store, ids, progress, jobs, retry_failed=order.retry_failed)
         scheduler = Scheduler(
-            jobs, done, partial(_find_known, store, progress, grid.axes, order.retry_failed)
+            jobs,
+            done,
+            partial(_find_known, store, progress, grid.axes, order.retry_failed),
+            lists_only=order.lists_only,
         )
-        progress.total = jobs.size
+        progress.total = progress.done if order.lists_only else jobs.size
         price = meter.prices.get(plan.models.get("lister", ""))
         spread = not order.spread.depth
-        progress.lists = estimate_lists(plan.recipe.axes, progress.total, spread=spread, price=price)
+        progress.lists = estimate_lists(plan.recipe.axes, jobs.size, spread=spread, price=price)
         async for items in store.item_lists():
             if items.complete:
                 progress.lists.finish(items)
-        if progress.done < progress.total:
+        if progress.done < progress.total or order.lists_only:
             for model in run_models.opened:
                 await load_local(model)
         yield Runner(
@@ -169,10 +177,20 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             store,
             progress,
             complete=ids.complete,
-            begun=begun,
+            begun=[] if order.lists_only else begun,
             window=run_models.window,
             halt=run_models.stop_signal.stop,
         )
+
+
+def _list_jobs(order: RunOrder, axes: Sequence[Axis]) -> JobSequence:
+    """Return the jobs of the run in their order. Warn of a shard without any."""
+    plan = order.plan
+    jobs = JobSequence.of_recipe(plan.recipe, axes, order.spread, order.limit, plan.shard)
+    if not jobs.size and plan.shard != WHOLE:
+        fewer = f"Shard {plan.shard} has no jobs: there are fewer groups of jobs than shards."
+        warn(fewer, BactrianWarning, stacklevel=2)
+    return jobs
 
 
 def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[str, Any]) -> bool:

@@ -79,7 +79,9 @@ def generate(
             "A run cannot be forked into itself.", where=str(fork), next="Give --fork a new name."
         )
     model, models, options = split_models(flags)
-    origin = run_file if fork else None
+    if fork and "origin" in options:
+        raise InputError("A fork has the lists of --run.", where="--lists", next="Leave it out.")
+    origin = run_file if fork else options.get("origin")
     order = build_run_order(
         load_recipe(recipe, settings or ()),
         fork or run_file,

@@ -22,11 +22,13 @@ from bactrian.api.progress_rows import ProgressRow, list_rows, write_line
 from bactrian.cli.run_async import SOME_FAILED, StopControl
 from bactrian.cli.terminal.console import fit_facts, open_output, open_progress
 from bactrian.errors import BactrianError
+from bactrian.models.budget import UsageMeter
 from bactrian.records.text import to_json, write_count
 from bactrian.runs.cost import Estimate
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
 from bactrian.runs.runner import Runner
+from bactrian.runs.shard import WHOLE, Shard
 from bactrian.runs.wiring import RunOrder, tune_gc
 from bactrian.store import name_run
 
@@ -239,6 +241,8 @@ async def watch_run(order: RunOrder, ledger: ProgressView, stop_control: StopCon
         prepared.append(work)
         stop_control.stop = work.stop
 
+    if order.plan.shard != WHOLE and order.meter.limited:
+        open_progress().say(_write_share(order.plan.shard, order.meter))
     tune_gc()
     try:
         progress = await run_order(order, begin, lambda work: _shown(ledger, work))
@@ -246,6 +250,13 @@ async def watch_run(order: RunOrder, ledger: ProgressView, stop_control: StopCon
         for work in prepared:
             ledger.close(work.progress, order.run)
     return SOME_FAILED if progress.failed or progress.open or progress.short else 0
+
+
+def _write_share(shard: Shard, meter: UsageMeter) -> str:
+    dollars = [] if meter.max_usd is None else [write_dollars(meter.max_usd)]
+    tokens = [] if meter.max_tokens is None else [write_count(meter.max_tokens, "token")]
+    most = " and ".join((*dollars, *tokens))
+    return f"Shard {shard} may use {most}, its part of the limit of all {shard.count:,} shards."
 
 
 async def _shown(ledger: ProgressView, work: Runner) -> None:
