@@ -7,12 +7,14 @@ import csv
 import json
 import signal
 from collections import Counter
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bactrian.reproduce.items import load_paper_items
+from bactrian.store import open_store
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.versatile import answer_anyone
@@ -147,3 +149,120 @@ async def test_an_item_that_the_paper_lacks_is_refused_with_the_nearest_name(tmp
     code, _, err = await run(tmp_path, "reproduce", "tabel1")
     assert code == 2
     assert "Did you mean 'table1'?" in err
+
+
+def order_item(endpoint: Endpoint, item: str, *options: str) -> tuple[str, ...]:
+    models = ("--model", "openai:any", "--base-url", endpoint.url)
+    return ("reproduce", item, "--scale", "0.01", "--run", "paper", "--price", "1/2", *models, *options)
+
+
+def test_the_paper_has_nine_tables_and_twenty_figures() -> None:
+    names = [item.name for item in load_paper_items().items]
+    assert names == [*(f"table{n}" for n in range(1, 10)), *(f"figure{n}" for n in range(1, 21))]
+    assert load_paper_items().items[0].label == "Table 1"
+
+
+def compute_wilson(count: int, n: int) -> tuple[float, float]:
+    z, share = 1.959964, count / n
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return middle - half, middle + half
+
+
+def flip_in_some(request: Received) -> Plan:
+    """A model that knows its part, but whose assistant instructs where the task is about a bridge or a drum."""
+    said = answer_anyone(request)
+    text = str(request.json["messages"][0]["content"])
+    if "Solution:" in text and any(word in text for word in ("bridges", "drums", "candles")):
+        return "Instruction: You do it.\nInput: None"
+    return said
+
+
+@pytest.mark.system
+async def test_the_endings_of_figure_8_are_those_of_the_exported_conversations(tmp_path: Path) -> None:
+    async with Endpoint([flip_in_some]) as endpoint:
+        code, _, err = await run(tmp_path, *order_item(endpoint, "figure8"))
+    assert code == 0, err
+    report = read_report(tmp_path, "figure8")
+    seen = Counter[str]()
+    for part, data in zip(report["parts"], ("society", "code"), strict=True):
+        exported = await run(tmp_path, "export", f"paper/{data}.db", "--format", "camel-chat", "--out", data)
+        assert exported[0] == 0, exported[2]
+        reasons = Counter(
+            json.loads(path.read_text("utf-8"))["termination_reason"]
+            for path in (tmp_path / data).glob("*_*.json")
+        )
+        assert sum(reasons.values()) == 10
+        seen += reasons
+        shown = {measure["label"]: measure for measure in part["measures"]}
+        for label, reason in (
+            ("task done", "<CAMEL_TASK_DONE>"),
+            ("assistant instruct", "assistant_instruct_threshold"),
+        ):
+            if reasons[reason]:
+                low, high = compute_wilson(reasons[reason], 10)
+                assert shown[label]["value"] == reasons[reason] / 10
+                assert shown[label]["low"] == pytest.approx(low, abs=1e-4)
+                assert shown[label]["high"] == pytest.approx(high, abs=1e-4)
+    assert len(seen) == 2
+    svg = (tmp_path / "paper/figure8/figure8.svg").read_text("utf-8")
+    assert "<svg" in svg
+    assert "task done" in (tmp_path / "paper/figure8/figure8.csv").read_text("utf-8")
+
+
+@pytest.mark.system
+async def test_v2_and_the_planner_have_the_tasks_of_v1(tmp_path: Path) -> None:
+    async with Endpoint([answer_anyone]) as endpoint:
+        code, _, err = await run(tmp_path, *order_item(endpoint, "figure9"))
+        assert code == 0, err
+        assert (await run(tmp_path, *order_item(endpoint, "figure10")))[0] == 0
+    tasks: list[dict[str, tuple[str, str | None, bool]]] = []
+    for name in ("society", "v2", "planned"):
+        async with open_store(tmp_path / f"paper/{name}.db", read_only=True) as store:
+            tasks.append(
+                {
+                    session.id: (session.task.original, session.task.specified, bool(session.task.planned))
+                    async for session in store.sessions()
+                }
+            )
+    v1, v2, planned = tasks
+    assert v1 == v2
+    assert {key: of[:2] for key, of in planned.items()} == {key: of[:2] for key, of in v1.items()}
+    assert all(of[2] for of in planned.values())
+    titles = [part["title"] for part in read_report(tmp_path, "figure10")["parts"]]
+    assert titles == ["AI Society", "Prompt V2", "Prompt V1 and planner"]
+
+
+@pytest.mark.slow
+async def test_all_items_are_made_by_one_command_and_a_second_one_asks_nothing(tmp_path: Path) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        command = order_item(endpoint, "all", "--run-code", "--budget", "5")
+        code, _, err = await run(tmp_path, *command)
+        assert code == 0, err
+        asked = len(endpoint.requests)
+        code, _, err = await run(tmp_path, *command)
+        assert (code, len(endpoint.requests)) == (0, asked), err
+    left_out = {item for item in ("Table 2", "Table 3", "Figure 16") if f"{item} is left out" in err}
+    for item in load_paper_items().items:
+        assert (tmp_path / f"paper/{item.name}/report.html").exists() or item.label in left_out
+    assert [part["picture"][:4] for part in read_report(tmp_path, "figure11")["parts"]] == ["<svg"]
+
+
+async def test_items_without_a_model_are_made_from_nothing(tmp_path: Path) -> None:
+    for item in (
+        "table4",
+        "table5",
+        "table6",
+        "table7",
+        "figure2",
+        "figure3",
+        "figure6",
+        "figure15",
+        "figure20",
+    ):
+        code, out, err = await run(tmp_path, "reproduce", item, "--run", "paper")
+        assert code == 0, err
+    training = read_report(tmp_path, "table5")["parts"][0]["measures"]
+    assert training
+    assert all(measure["value"] == measure["paper"] for measure in training)
+    assert "built-in model" not in out

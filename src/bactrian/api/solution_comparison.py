@@ -137,17 +137,27 @@ class RunSeries:
             InputError: a model or an option cannot be used.
             BudgetReached: a limit is used up; what was paid for is stored.
         """
-        left: Any = {**self._spending, **self._find_left(path)}
+        left: Any = {**self._spending, **self.find_left(path)}
         order = order_questions(recipe, path, models, left, reads, jobs)
         if self.forecast is not None:
             await self.forecast(order, title)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._meters[path] = order.meter
-        self.code = max(self.code, await self._run(order))
+        await self.follow(order)
 
-    def _find_left(self, path: Path) -> dict[str, float | None]:
-        """Return the limits for the run ``path``: what the other runs left, earlier commands included."""
+    async def follow(self, order: RunOrder) -> int:
+        """Run what is left of an order, count what it uses, and return the exit code."""
+        self._meters[order.run] = order.meter
+        code = await self._run(order)
+        self.code = max(self.code, code)
+        return code
+
+    def find_left(self, path: Path) -> dict[str, Any]:
+        """Return the limits for the run ``path``: what the other runs left, earlier commands included.
+
+        Raises:
+            BudgetReached: a limit is used up.
+        """
         others = [meter for run, meter in self._meters.items() if run != path]
         budget, tokens = self._budget, self._tokens
         if budget is not None:

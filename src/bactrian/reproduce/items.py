@@ -5,27 +5,46 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import Field
 
 from bactrian.errors import InputError
 from bactrian.files.toml import suggest_name
-from bactrian.recipes.load import load_recipe
+from bactrian.recipes.load import load_recipe, read_recipe_content
 from bactrian.recipes.schema import Part, Recipe
 
-Action = Literal["compare"]
+Action = Literal[
+    "behaviours",
+    "compare",
+    "converse",
+    "elsewhere",
+    "endings",
+    "flakes",
+    "humaneval",
+    "map",
+    "prompts",
+    "questions",
+    "settings",
+    "stages",
+]
 
 
 class PaperRun(Part):
     """A run of conversations that items share."""
 
     title: str
-    recipe: str
+    recipe: str = ""
     settings: tuple[str, ...] = ()
-    whole: int  # Conversations of the paper's data set
+    table: dict[str, Any] = Field(
+        default_factory=dict[str, Any]
+    )  # The recipe itself, if it is none of the built-in ones
+    origin: str = ""  # The run whose tasks it has
+    whole: int = 0  # Conversations of the paper's data set
 
     def load(self) -> Recipe:
         """Return its recipe."""
-        return load_recipe(self.recipe, self.settings)
+        return read_recipe_content(self.table) if self.table else load_recipe(self.recipe, self.settings)
 
 
 class ItemStep(Part):
@@ -33,8 +52,23 @@ class ItemStep(Part):
 
     do: Action
     run: str = ""  # A run of conversations
-    tasks: int = 0  # At scale 1
-    other: str = ""  # The way of solving that role-plays are compared with
+    runs: tuple[str, ...] = ()  # Several of them, side by side
+    sessions: int = 0  # Of each run, at scale 1
+    tasks: int = 0  # To compare, at scale 1
+    other: str = ""  # The way of solving, or the run, that role-plays are compared with
+    texts: str = ""  # What a map shows
+    pack: str = ""
+    engine: tuple[str, ...] = ()  # Names of the program's own prompts
+    templates: tuple[str, ...] = ()  # Names of a pack's prompts
+    recipe: str = ""  # Of conversations, or of a training
+    settings: tuple[str, ...] = ()  # Changes to the recipe of a training
+    # The runs that each stage of a training learns from
+    stages: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
+    temperatures: tuple[float, ...] = ()
+    samples: int = 0
+    printed: dict[str, float] = Field(default_factory=dict[str, float])  # The paper's numbers by name
+    share: bool = True  # True if those are percentages
+    commands: tuple[str, ...] = ()  # Of another program
 
 
 class PaperItem(Part):
@@ -53,6 +87,11 @@ class PaperItem(Part):
         """The name as the paper writes it: ``Table 1``."""
         kind = self.name.rstrip("0123456789")
         return f"{kind.capitalize()} {self.name.removeprefix(kind)}"
+
+    @property
+    def is_judged(self) -> bool:
+        """True if a model judges it."""
+        return any(step.do in ("compare", "stages") for step in self.steps)
 
 
 class Paper(Part):

@@ -7,6 +7,7 @@ import json
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from pathlib import Path
@@ -15,12 +16,14 @@ from typing import Any
 from bactrian import __version__
 from bactrian.api.run_report import list_settings
 from bactrian.api.solution_comparison import RunSeries
-from bactrian.errors import BactrianError
+from bactrian.errors import BactrianError, MissingExtra
 from bactrian.evaluate.comparison import write_page
 from bactrian.evaluate.question_sets import list_conversations
+from bactrian.figures.chart import Chart, Point, Series
+from bactrian.figures.chart_files import PAGE, write_charts
 from bactrian.files.atomic import write_atomically
 from bactrian.models.open import find_traits
-from bactrian.options import GenerateOptions
+from bactrian.options import GenerateOptions, SpendingOptions
 from bactrian.protocol.pack import load_engine_prompts
 from bactrian.records.text import to_json
 from bactrian.reproduce.items import PaperItem, load_paper_items
@@ -54,6 +57,10 @@ class ItemPart:
     measures: list[Measure] = field(default_factory=list[Measure])
     notes: list[str] = field(default_factory=list[str])
     warnings: list[str] = field(default_factory=list[str])
+    texts: list[tuple[str, str]] = field(
+        default_factory=list[tuple[str, str]]
+    )  # Prompts and turns, with titles
+    picture: str = ""  # A map, as SVG
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ class ReproductionOrder:
     scale: float = 1.0
     seed: int = 10
     pdf: bool = False
+    run_code: bool = False  # True to let an embodied agent run what it writes, in the sandbox
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -81,9 +89,10 @@ class ReproductionOrder:
 class Workshop:
     """What the steps of an item share: the runs of the folder, the limits on all of them, and the files used."""
 
-    def __init__(self, order: ReproductionOrder, series: RunSeries) -> None:
-        """Begin; a ``series`` with a forecast runs nothing."""
+    def __init__(self, order: ReproductionOrder, series: RunSeries, spending: SpendingOptions) -> None:
+        """Begin; a ``series`` with a forecast runs nothing. ``spending`` says how its models are asked."""
         self.order = order
+        self.spending = spending
         self.series = series
         self.used: dict[Path, str] = {}  # Runs that were made or read, with their titles
 
@@ -91,7 +100,11 @@ class Workshop:
         """Play as many conversations of a shared run as an item needs at this scale, and return the run."""
         spec, path = load_paper_items().runs[name], self.order.folder / f"{name}.db"
         recipe, count = spec.load(), self.order.shrink(sessions)
-        jobs: GenerateOptions = {} if count >= recipe.size else {"sample": count}
+        jobs: GenerateOptions = {"run_code": self.order.run_code or self.series.forecast is not None}
+        if count < recipe.size:
+            jobs["sample"] = count
+        if spec.origin:
+            jobs |= {"origin": self.order.folder / f"{spec.origin}.db", "keep_tasks": True}
         await self.series.run(spec.title, recipe, path, {"": self.order.model}, jobs=jobs)
         self.used[path] = spec.title
         return path
@@ -142,8 +155,11 @@ def build_manifest(item: PaperItem, order: ReproductionOrder, used: Mapping[Path
     }
 
 
-def explain_meaning(order: ReproductionOrder, parts: Sequence[ItemPart]) -> Iterator[str]:
+def explain_meaning(item: PaperItem, order: ReproductionOrder, parts: Sequence[ItemPart]) -> Iterator[str]:
     """Yield what the numbers of a report can and cannot mean."""
+    counts = [measure.n for part in parts for measure in part.measures if measure.n is not None]
+    if not counts:
+        return
     small = [name for name in order.models if find_traits(name).small]
     if small:
         yield (
@@ -152,10 +168,9 @@ def explain_meaning(order: ReproductionOrder, parts: Sequence[ItemPart]) -> Iter
         )
     else:
         yield "The paper used gpt-3.5-turbo and GPT-4 of 2023, which no longer exist: other models give other numbers."
-    if order.judge == order.model:
+    if item.is_judged and order.judge == order.model:
         yield "The judge is the model that it judges: it may prefer its own words."
-    counts = [measure.n for part in parts for measure in part.measures if measure.n is not None]
-    if counts and min(counts) < _FEW:
+    if min(counts) < _FEW:
         yield f"Some numbers are from {min(counts)} observations: compare the intervals, not the values."
 
 
@@ -172,8 +187,9 @@ def write_item(item: PaperItem, order: ReproductionOrder, parts: Sequence[ItemPa
         "label": item.label,
         "scale": order.scale,
         "models": list(order.models),
-        "meaning": list(explain_meaning(order, parts)),
+        "meaning": list(explain_meaning(item, order, parts)),
         "parts": [asdict(part) for part in parts],
+        "figures": _draw_figures(item, parts, folder),
         "manifest": manifest,
     }
     for suffix in (".html", ".pdf") if order.pdf else (".html",):
@@ -185,6 +201,40 @@ def write_item(item: PaperItem, order: ReproductionOrder, parts: Sequence[ItemPa
         with write_atomically(folder / name, overwrite=True) as stage:
             (stage / name).write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")
     return report
+
+
+def _draw_figures(item: PaperItem, parts: Sequence[ItemPart], folder: Path) -> list[str]:
+    """Write the charts and maps of an item as files, and return each as SVG for its page."""
+    pictures = [part.picture for part in parts if part.picture]
+    for number, picture in enumerate(pictures, start=1):
+        (folder / f"{item.name}-map-{number}.svg").write_text(picture, "utf-8")
+    if (chart := build_chart(item, parts)) is not None:
+        with suppress(MissingExtra):
+            write_charts([chart], folder, PAGE)
+            drawn = (folder / f"{chart.name}.svg").read_text("utf-8")
+            pictures.append(drawn[drawn.index("<svg") :])
+    return pictures
+
+
+def build_chart(item: PaperItem, parts: Sequence[ItemPart]) -> Chart | None:
+    """Return the chart of the shares of an item, the paper's beside those made here; None without a share."""
+    shown = [(part, [of for of in part.measures if of.share]) for part in parts if not part.picture]
+    labels = list(dict.fromkeys(of.label for _, measures in shown for of in measures))
+    series: list[Series] = []
+    for part, measures in shown:
+        here: list[Point] = [
+            (labels.index(of.label), of.value, of.low, of.high) for of in measures if of.value is not None
+        ]
+        printed: list[Point] = [
+            (labels.index(of.label), of.paper, None, None) for of in measures if of.paper is not None
+        ]
+        series += [
+            Series(f"{part.title}: {who}", of) for who, of in (("here", here), ("paper", printed)) if of
+        ]
+    if not series:
+        return None
+    caption = f"{item.label} of arXiv:2303.17760. Lines are 95 % intervals."
+    return Chart(item.name, item.title, "share", "", series, caption, "rates", labels, shares=True)
 
 
 def read_state(folder: Path, item: PaperItem) -> str:

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
+from bactrian.analyze.behaviours import LIKELY
+from bactrian.analyze.measure import measure
+from bactrian.analyze.report import build_report
+from bactrian.api.code_evaluation import SampleOrder, choose_problems, measure_code
+from bactrian.api.facts import describe_usage
+from bactrian.api.knowledge import compare_stages, find_stages
+from bactrian.api.map_texts import MAP_TEXTS, read_map_texts
 from bactrian.api.solution_comparison import compare_role_plays, guess_comparison, run_comparison
 from bactrian.evaluate.comparison import OUTCOMES
+from bactrian.evaluate.question_sets import EXAMPLES, SETS, load_questions
 from bactrian.evaluate.votes import read_tally
+from bactrian.figures.map_picture import COLOURS, LegendEntry, draw_map_picture
+from bactrian.figures.text_map import arrange_texts
+from bactrian.models.open import ModelOptions
+from bactrian.options import ScoreOptions
+from bactrian.protocol.pack import load_engine_prompts, load_pack
+from bactrian.recipes.load import load_recipe
+from bactrian.records.run import Finding
 from bactrian.records.text import write_count
 from bactrian.reproduce.items import Action, ItemStep, PaperItem, load_paper_items
 from bactrian.reproduce.reproduction import (
@@ -18,8 +37,14 @@ from bactrian.reproduce.reproduction import (
     build_manifest,
     write_item,
 )
+from bactrian.store import open_store
+from bactrian.train.training import TrainOrder, train_recipe
+from bactrian.train.training_recipe import load_train_recipe
 
 Json = dict[str, Any]
+# The failures of cooperation of the paper's section 4.1.
+FAILURES = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
+_LONGEST = 600  # Characters of a turn that a report shows
 # Makes a step of the item of this name. A forecast runs nothing and returns no part.
 StepFunction = Callable[[ItemStep, str, Workshop], Awaitable[Sequence[ItemPart]]]
 
@@ -47,8 +72,10 @@ async def _compare(step: ItemStep, name: str, workshop: Workshop) -> Sequence[It
     order, series = workshop.order, workshop.series
     run, count = await workshop.converse(step.run, step.tasks), order.shrink(step.tasks)
     folder = (order.folder / name / f"{step.run}-{count}").absolute()
-    ways = ("extraction", step.other)
-    series.options = {**series.options, "tasks": count, "out": folder, "against": None}
+    ways, against = ("extraction", step.other), None
+    if step.other in load_paper_items().runs:
+        ways, against = ("extraction", "against"), await workshop.converse(step.other, step.tasks)
+    series.options = {**series.options, "tasks": count, "out": folder, "against": against}
     if series.forecast is not None and await workshop.count_ended(run) < count:
         guess = guess_comparison(folder, ways, count, order.model, order.extractor)
         await run_comparison(guess, [order.judge], series)
@@ -94,4 +121,246 @@ def _list_outcomes(shares: Json, n: int, paper: Json | None, loss: str, win: str
     return measures
 
 
-STEPS: Mapping[Action, StepFunction] = {"compare": _compare}
+# What happens in conversations: figures 1, 7 to 10, 16, 18 and 19.
+
+
+async def _measure_runs(step: ItemStep, workshop: Workshop) -> AsyncIterator[tuple[str, Json, list[Finding]]]:
+    """Play the runs of a step, and yield for each its title, its report and its findings; a forecast yields nothing."""
+    for name in step.runs:
+        path = await workshop.converse(name, step.sessions)
+        if workshop.series.forecast is not None:
+            continue
+        findings: list[Finding] = []
+        async with open_store(path, read_only=True) as store:
+            part = await measure(store, findings.extend)
+            report = build_report(name, part, await describe_usage(store))
+        yield load_paper_items().runs[name].title, report, findings
+
+
+async def _count_endings(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[ItemPart]:
+    parts: list[ItemPart] = []
+    async for title, report, _ in _measure_runs(step, workshop):
+        endings = report["endings"].items()
+        n = report["sessions"]
+        parts.append(ItemPart(title, [_read_share(code.replace("_", " "), of, n) for code, of in endings]))
+    return parts
+
+
+async def _count_flakes(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[ItemPart]:
+    parts: list[ItemPart] = []
+    async for title, report, findings in _measure_runs(step, workshop):
+        of, n = report["behaviours"]["flake_reply"], report["sessions"]
+        mean = of["per_session"]
+        flakes = sum(each.behaviour == "flake_reply" and each.confidence >= LIKELY for each in findings)
+        parts.append(
+            ItemPart(
+                title,
+                [
+                    Measure("flake messages", flakes, n=n, share=False),
+                    Measure(
+                        "flake messages a conversation",
+                        mean["mean"],
+                        mean["low"],
+                        mean["high"],
+                        n,
+                        share=False,
+                    ),
+                    _read_share("conversations with one", of, n),
+                ],
+            )
+        )
+    return parts
+
+
+async def _show_behaviours(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[ItemPart]:
+    parts: list[ItemPart] = []
+    async for title, report, findings in _measure_runs(step, workshop):
+        part = ItemPart(title)
+        for code in FAILURES:
+            part.measures.append(
+                _read_share(code.replace("_", " "), report["behaviours"][code], report["sessions"])
+            )
+            quote = next((each for each in findings if each.behaviour == code), None)
+            if quote is not None:
+                where = f"{code.replace('_', ' ')}: session {quote.session}, turn {quote.turn}"
+                part.texts.append((where, quote.quote[:_LONGEST]))
+        parts.append(part)
+    return parts
+
+
+def _read_share(label: str, of: Json, n: int) -> Measure:
+    return Measure(label, of["rate"], of["low"], of["high"], n)
+
+
+async def _show_conversation(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[ItemPart]:
+    parts: list[ItemPart] = []
+    for name in step.runs:
+        path = await workshop.converse(name, step.sessions)
+        if workshop.series.forecast is not None:
+            continue
+        async with open_store(path, read_only=True) as store:
+            sessions = [session async for session in store.sessions()]
+        for session in sessions:  # one, or one for each stage
+            ending = session.ending.code.replace("_", " ") if session.ending else "unfinished"
+            part = ItemPart(load_paper_items().runs[name].title, notes=[f"Ending: {ending}."])
+            part.measures.append(Measure("messages", len(session.turns), n=1, share=False))
+            part.texts.append(("Task", str(session.task.text)))
+            part.texts += [
+                (f"{turn.number} {turn.role}", str(turn.text)[:_LONGEST]) for turn in session.turns
+            ]
+            parts.append(part)
+    return parts
+
+
+# Maps: figures 11 to 14.
+
+
+async def _draw_map(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[ItemPart]:
+    path = await workshop.converse(step.run, step.sessions)
+    if workshop.series.forecast is not None:
+        return ()
+    async with open_store(path, read_only=True) as store:
+        texts = [text.text async for text in read_map_texts(store, step.texts)]
+    made = await asyncio.to_thread(arrange_texts, texts)
+    sizes = Counter(made.topics)
+    title = f"{load_paper_items().runs[step.run].title}: {MAP_TEXTS[step.texts].lower()}"
+    last = len(COLOURS) - 1
+    groups = [min(topic, last) for topic in made.topics]
+    shown = sorted(sizes)[:last]
+    legend = [LegendEntry(made.names[topic], sizes[topic], topic) for topic in shown]
+    points = ((*place, group) for place, group in zip(made.places, groups, strict=True))
+    picture = draw_map_picture(points, made.labels, made.names, legend, title)
+    measures = [
+        Measure(made.names[topic], sizes[topic] / len(texts), n=len(texts)) for topic in sorted(sizes)
+    ]
+    return [ItemPart(title, measures, picture=picture)]
+
+
+# Models: tables 2 and 3.
+
+
+async def _score_code(step: ItemStep, name: str, workshop: Workshop) -> Sequence[ItemPart]:
+    order, series = workshop.order, workshop.series
+    problems = len(choose_problems({}))
+    # Both get smaller, so that the work is what the scale says.
+    shrunk = replace(order, scale=min(1.0, order.scale**0.5))
+    path = order.folder / f"{name}-{shrunk.shrink(problems)}x{shrunk.shrink(step.samples)}.db"
+    limits = cast("ScoreOptions", {**workshop.spending, **series.find_left(path)})
+    limits["limit"] = shrunk.shrink(problems)
+    asked = SampleOrder(
+        order.model, path, shrunk.shrink(step.samples), step.temperatures, series.follow, series.forecast
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    measured = await measure_code(asked, None, limits)
+    if measured.score is None:
+        return ()
+    workshop.used[path] = "Samples of HumanEval"
+    score = measured.score
+    part = ItemPart(f"{order.model}: {score.problems} of {score.whole} problems")
+    for temperature, passes in (score.by_temperature or {"": score.passes}).items():
+        part.measures += [
+            Measure(f"pass@{of.k}, temperature {temperature}", of.value, of.low, of.high, score.problems)
+            for of in passes
+        ]
+    return [part]
+
+
+async def _judge_stages(step: ItemStep, name: str, workshop: Workshop) -> Sequence[ItemPart]:
+    order, series = workshop.order, workshop.series
+    data: dict[str, list[Path]] = {}
+    for stage, runs in step.stages.items():
+        data[stage] = [await workshop.converse(run, step.sessions) for run in runs]
+    if series.forecast is not None:  # the rest is work of this computer and of its models, which cost nothing
+        return ()
+    folder = order.folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    trained = folder / f"training-{order.shrink(step.sessions)}"
+    await train_recipe(TrainOrder(step.recipe, trained, data, step.settings))
+    stages = find_stages([str(trained)], ModelOptions())
+    limit = None if order.scale >= 1 else order.shrink(step.tasks)
+    out = folder / f"questions-{limit or 'all'}"
+    compared = await compare_stages(stages, SETS, [order.judge], series, out=out.absolute(), limit=limit)
+    for path in sorted(out.glob("*/*.db")):
+        workshop.used[path] = f"{path.parent.name}: {path.stem}"
+    parts: list[ItemPart] = []
+    for row in (compared.report or {"rows": ()})["rows"]:
+        n = sum(row[key] for key in ("draw", "first_wins", "second_wins"))
+        of = row["second_rate"]
+        part = ItemPart(f"{row['questions']}: {row['first']} and {row['second']}")
+        if row["paper"]:
+            part.notes.append(
+                "The paper's base is LLaMA-7B: {draw}/{first_wins}/{second_wins}.".format(**row["paper"])
+            )
+        part.notes.append("Here (draw/first/second): {draw}/{first_wins}/{second_wins}.".format(**row))
+        part.measures.append(Measure("second's win rate", of["value"], of["low"], of["high"], n))
+        parts.append(part)
+    return parts
+
+
+# What needs no model: prompts, settings, questions, and what another program measures.
+
+
+async def _show_prompts(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[ItemPart]:  # noqa: ARG001
+    part = ItemPart(f"Prompt pack {step.pack}" if step.pack else "Prompts")
+    if step.pack:
+        pack = load_pack(step.pack)
+        part.notes.append(f"SHA-256 of the pack: {pack.hash}")
+        part.texts += [(name, pack.templates[name]) for name in step.templates]
+    templates = load_engine_prompts().templates
+    part.texts += [(name, templates[name]) for name in step.engine]
+    if step.recipe:
+        recipe = load_recipe(step.recipe)
+        part.title = f"Recipe {step.recipe}"
+        part.texts += [(f"{axis.count} of {axis.name}", axis.ask) for axis in recipe.axes if axis.ask]
+        part.texts += [(key, of) for key, of in recipe.job if key in ("system", "question")]
+    return [part]
+
+
+async def _show_settings(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[ItemPart]:  # noqa: ARG001
+    training = load_train_recipe(step.recipe).training
+    here: Json = training.model_dump()
+    here["accumulation"] = training.batch / (training.per_device * training.devices)
+    measures = [
+        Measure(name.replace("_", " "), float(here[name]), paper=value, share=False)
+        for name, value in step.printed.items()
+    ]
+    notes = [
+        f"bactrian train {step.recipe} --show",
+        f"precision {training.precision}, schedule {training.schedule}",
+    ]
+    return [ItemPart(f"Recipe {step.recipe}", measures, notes)]
+
+
+async def _show_questions(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[ItemPart]:  # noqa: ARG001
+    sets = [load_questions(name) for name in SETS]
+    return [
+        ItemPart(
+            f"{len(of.questions)} questions: {of.name}",
+            texts=[("", text) for text in of.questions[:EXAMPLES]],
+        )
+        for of in sets
+    ]
+
+
+async def _show_printed(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[ItemPart]:  # noqa: ARG001
+    scale = 100 if step.share else 1
+    measures = [
+        Measure(name, None, paper=value / scale, share=step.share) for name, value in step.printed.items()
+    ]
+    return [ItemPart("The paper's numbers", measures, list(step.commands))]
+
+
+STEPS: Mapping[Action, StepFunction] = {
+    "behaviours": _show_behaviours,
+    "compare": _compare,
+    "converse": _show_conversation,
+    "elsewhere": _show_printed,
+    "endings": _count_endings,
+    "flakes": _count_flakes,
+    "humaneval": _score_code,
+    "map": _draw_map,
+    "prompts": _show_prompts,
+    "questions": _show_questions,
+    "settings": _show_settings,
+    "stages": _judge_stages,
+}

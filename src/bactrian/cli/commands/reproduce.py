@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Unpack, cast
 
@@ -15,7 +16,8 @@ from bactrian.api.solution_comparison import RunSeries
 from bactrian.cli.commands.evaluate import Evaluation
 from bactrian.cli.flags import Argument
 from bactrian.cli.terminal.console import open_output, say
-from bactrian.options import FORECAST, JSON, JUDGE, MODEL, RUN, Option, SpendingOptions
+from bactrian.errors import InputError, MissingExtra, SandboxError
+from bactrian.options import FORECAST, JSON, JUDGE, MODEL, RUN, RUN_CODE, Option, SpendingOptions
 from bactrian.records.text import to_json
 from bactrian.reproduce.items import PaperItem, load_paper_items
 from bactrian.reproduce.reproduction import REPORT, Needs, ReproductionOrder, Workshop, read_state
@@ -46,6 +48,7 @@ def reproduce(
     ] = 1.0,
     folder: Annotated[Path, RUN, "Folder of runs and reports; the same command resumes it."] = Path("paper"),
     pdf: Annotated[bool, Option("--pdf", "Also write each report as PDF (with Chromium).")] = False,
+    run_code: Annotated[bool, RUN_CODE] = False,
     **flags: Unpack[ReproduceFlags],
 ) -> None:
     """Make a table or figure of the paper, or list all with what they need."""
@@ -54,7 +57,14 @@ def reproduce(
     seed = flags.get("seed")
     judging = judge or asked
     order = ReproductionOrder(
-        folder.absolute(), asked, judging, extractor or judging, scale, 10 if seed is None else seed, pdf
+        folder.absolute(),
+        asked,
+        judging,
+        extractor or judging,
+        scale,
+        10 if seed is None else seed,
+        pdf,
+        run_code,
     )
     flags["seed"] = order.seed
     evaluation = Evaluation(flags)
@@ -66,7 +76,8 @@ def reproduce(
 
 async def _forecast(item: PaperItem, order: ReproductionOrder, flags: ReproduceFlags) -> Needs:
     needs = Needs()
-    await make_item(item, Workshop(order, RunSeries(flags, forecast=needs.add)))
+    with suppress(SandboxError, MissingExtra):  # Making it says so.
+        await make_item(item, Workshop(order, RunSeries(flags, forecast=needs.add), flags))
     return needs
 
 
@@ -115,10 +126,17 @@ async def _make(
         together.merge(await _forecast(item, order, cast("ReproduceFlags", evaluation.flags)))
     calls, tokens, dollars, time = _write_needs(together.sum_up())
     say(f"Forecast: {calls} calls, {tokens} tokens, {dollars}, {time}. --budget sets a limit.")
-    series = RunSeries(cast("SpendingOptions", evaluation.flags), evaluation.run)
+    spending = cast("SpendingOptions", evaluation.flags)
+    series = RunSeries(spending, evaluation.run)
     command = shlex.join(["bactrian", *sys.argv[1:]])
     for item in items:
-        report = await make_item(item, Workshop(order, series), command)
+        try:
+            report = await make_item(item, Workshop(order, series, spending), command)
+        except (SandboxError, MissingExtra, InputError) as error:
+            if len(items) == 1:
+                raise
+            say(f"{item.label} is left out: {error}")
+            continue
         assert report is not None
         if as_json:
             print(json.dumps(report, ensure_ascii=False))
@@ -137,6 +155,9 @@ def _show(report: dict[str, Any]) -> None:
         if part["measures"]:
             rows = [_list_cells(measure) for measure in part["measures"]]
             write_table(out, ("", "paper", "here", "95 % interval", "n"), rows)
+        for title, text in part["texts"]:
+            out.say(title, style="bold")
+            out.say(text)
         for line in part["notes"]:
             out.say(line)
         for line in part["warnings"]:
