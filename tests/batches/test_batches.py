@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bactrian.errors import BudgetReached, Denied, InputError
 from tests.helpers.batch_server import BatchServer
 from tests.helpers.batched import KEYS, MODELS, play, play_killed, read_texts
 
@@ -109,6 +110,61 @@ async def test_a_request_that_is_refused_within_a_batch_ends_its_session_alone(
         await play(tmp_path, server.url, dialect)
     endings = [ending for ending, _ in (await read_texts(tmp_path)).values()]
     assert sorted(map(str, endings)) == ["failed"] + ["max_messages"] * 5
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_batch_that_is_late_is_cancelled_and_asked_live(tmp_path: Path, dialect: str) -> None:
+    live = await play_live(tmp_path / "live", dialect)
+    async with BatchServer(looks=100) as server:
+        await play(tmp_path, server.url, dialect, batch_live_after=1e-9)
+    assert await read_texts(tmp_path) == live
+    assert server.live == 26
+    assert server.paid_twice == 0
+    assert server.orphans == []
+
+
+async def test_the_last_conversation_of_many_goes_on_live(tmp_path: Path) -> None:
+    async with BatchServer(lines={30: "500"}) as server:
+        await play(tmp_path, server.url, "openai", tasks=30, size=100)
+    texts = await read_texts(tmp_path)
+    assert [ending for ending, _ in texts.values()] == ["max_messages"] * 60
+    assert server.live == 1
+    assert server.paid_twice == 0
+
+
+async def test_a_batch_costs_half_and_one_budget_holds_for_all(tmp_path: Path) -> None:
+    async with BatchServer() as server:
+        cost = await play(tmp_path, server.url, "openai", price="1/1/1")
+    assert cost == pytest.approx(server.tokens / 2 / 1_000_000)
+    (tmp_path / "other").mkdir()
+    limit = 2 * server.tokens // 3
+    async with BatchServer() as server:
+        with pytest.raises(BudgetReached):
+            await play(
+                tmp_path / "other", server.url, "openai", max_tokens=limit, parameters={"max_tokens": 60}
+            )
+        assert 0 < server.tokens <= limit
+        await play(tmp_path / "other", server.url, "openai", parameters={"max_tokens": 60})
+    assert await read_texts(tmp_path / "other") == await read_texts(tmp_path)
+
+
+async def test_a_run_whose_batches_are_out_is_not_asked_live(tmp_path: Path) -> None:
+    async with BatchServer(looks=9) as server:
+        assert await play_killed(tmp_path, server, "openai", batch_wait=0.0) == 3
+        with pytest.raises(InputError, match="Batches of this run are out"):
+            await play(tmp_path, server.url, "openai", batch=False)
+
+
+async def test_a_model_without_a_batch_interface_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be asked in batches"):
+        await play(tmp_path, "http://127.0.0.1:9", "vllm")
+
+
+async def test_a_provider_that_refuses_every_batch_fails_no_session(tmp_path: Path) -> None:
+    async with BatchServer(refused="tasks") as server:
+        with pytest.raises(Denied, match="refuses every batch"):
+            await play(tmp_path, server.url, "openai")
+    assert await read_texts(tmp_path) == {}
 
 
 @pytest.mark.slow

@@ -62,10 +62,16 @@ def say(messages: list[tuple[str, str]]) -> str:
     """What the model says next: a function of the conversation."""
     mark = hashlib.sha256(json.dumps(messages).encode()).hexdigest()[:8]
     if messages[0][0] == "user":
-        return "\n".join(f"{number}. Task {number} of {mark}" for number in range(1, 5))
+        asked = int(messages[0][1].split()[1])
+        return "\n".join(f"{number}. Task {number} of {mark}" for number in range(1, asked + 1))
     if "you instruct" in messages[0][1]:
         return f"Instruction: Do part {mark}.\nInput: None"
     return f"Solution: Part {mark} is done.\nNext request."
+
+
+def count_tokens(messages: list[tuple[str, str]]) -> tuple[int, int]:
+    """The tokens of the prompt and of the reply."""
+    return sum(len(text) for _, text in messages) // 4, len(say(messages)) // 4
 
 
 class BatchServer:
@@ -110,6 +116,7 @@ class BatchServer:
         self.requests: list[tuple[str, str]] = []
         self.paid: Counter[str] = Counter()
         self.live = 0
+        self.tokens = 0
         self.url = ""
         self._line = 0
         self._random = random.Random(seed)
@@ -267,6 +274,7 @@ class BatchServer:
 
     def _pay(self, messages: list[tuple[str, str]]) -> None:
         self.paid[json.dumps(messages)] += 1
+        self.tokens += sum(count_tokens(messages))
 
     def _cancel(self, name: str) -> web.Response:
         self.batches[name].cancelled = True
@@ -413,10 +421,14 @@ class BatchServer:
         return [line.encode() for line in stored[0]], [line.encode() for line in stored[1]]
 
     def _line_of(self, held: Held, custom_id: str, messages: list[tuple[str, str]]) -> bytes:
-        text = say(messages)
+        text, (prompt, completion) = say(messages), count_tokens(messages)
         match held.dialect:
             case "anthropic":
-                usage = {"input_tokens": 7, "output_tokens": 7, "cache_read_input_tokens": 4}
+                usage = {
+                    "input_tokens": prompt - 4,
+                    "output_tokens": completion,
+                    "cache_read_input_tokens": 4,
+                }
                 content = [{"type": "text", "text": text}]
                 message = {
                     "content": content,
@@ -427,7 +439,7 @@ class BatchServer:
                 line: Any = {"custom_id": custom_id, "result": {"type": "succeeded", "message": message}}
             case "gemini":
                 candidate = {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP"}
-                usage = {"promptTokenCount": 11, "candidatesTokenCount": 7, "cachedContentTokenCount": 4}
+                usage = {"promptTokenCount": prompt, "candidatesTokenCount": completion}
                 response = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "served-model"}
                 line = {"metadata": {"key": custom_id}, "response": response}
             case _:
@@ -462,7 +474,8 @@ class BatchServer:
         return json.dumps(line).encode()
 
     def _completion(self, messages: list[tuple[str, str]]) -> dict[str, Any]:
-        usage = {"prompt_tokens": 11, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 4}}
+        prompt, completion = count_tokens(messages)
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion}
         message = {"role": "assistant", "content": say(messages)}
         return {
             "id": "1",

@@ -16,6 +16,7 @@ from bactrian.runs.runner import Runner
 from bactrian.store import open_store
 from tests.helpers.batch_server import BatchServer
 
+OTHER = {"vllm": "vllm:any@{}/v1"}  # without a batch interface
 MODELS = {
     "openai": "openai:any@{}/v1",
     "mistral": "mistral:any@{}/v1",
@@ -45,10 +46,12 @@ max_messages = 4
 """
 
 
-async def play(folder: Path, url: str, dialect: str, *, batch: bool = True, **options: Any) -> None:
-    """Carry out the small recipe of ``folder``. Raises what stops it."""
-    (folder / "small.toml").write_text(RECIPE)
-    model = MODELS[dialect].format(url)
+async def play(
+    folder: Path, url: str, dialect: str, *, batch: bool = True, tasks: int = 3, size: int = 4, **options: Any
+) -> float:
+    """Carry out the small recipe of ``folder``, and return what it cost. Raises what stops it."""
+    (folder / "small.toml").write_text(RECIPE.replace("count = 3", f"count = {tasks}"))
+    model = (MODELS | OTHER)[dialect].format(url)
     terms = {"batch": batch, "seed": 7, "max_wait": 600.0} | options
     order = build_run_order(
         folder / "small.toml",
@@ -60,12 +63,12 @@ async def play(folder: Path, url: str, dialect: str, *, batch: bool = True, **op
         options=terms,  # type: ignore[arg-type]
     )
     if order.batch is not None:
-        order = replace(order, batch=replace(order.batch, pace=PACE, size=options.get("size", 4)))
+        order = replace(order, batch=replace(order.batch, pace=PACE, size=size))
 
     async def watch(_: Runner) -> None:
         await asyncio.Event().wait()
 
-    await run_order(order, lambda _: None, watch)
+    return (await run_order(order, lambda _: None, watch)).meter.usd
 
 
 def _play_in_process(folder: str, url: str, dialect: str, options: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from bactrian.api.bridge import run_sync, shorten_traceback
 from bactrian.api.endpoints import find_addresses, read_terms, use_run_terms
 from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.batches.ledger import find_folder, is_out
-from bactrian.batches.trains import BatchTerms
+from bactrian.batches.trains import BATCH_PRICE, BatchTerms
 from bactrian.errors import BactrianWarning, BatchesOut, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
 from bactrian.models.budget import UsageMeter
@@ -324,6 +324,8 @@ def build_order(
     tokens = None if filled["max_tokens"] is None else filled["max_tokens"] // plan.shard.count
     origin = options.get("origin")
     prices = choose_prices(plan.models.values(), filled["price"], access.base_url, objects, budget=budget)
+    if filled["batch"]:
+        prices = {name: price.times(BATCH_PRICE) for name, price in prices.items()}
     return RunOrder(
         plan,
         run,

@@ -37,6 +37,7 @@ from bactrian.errors import (
     BactrianError,
     BadReply,
     BatchesOut,
+    Denied,
     GaveUp,
     InputError,
     ModelError,
@@ -53,9 +54,9 @@ from bactrian.models.providers import load_providers, split_name
 from bactrian.models.retry import PATIENCE
 from bactrian.records.text import write_count
 
-_QUIET = (
-    2.0  # Seconds without another request after which a wave is complete, although a conversation is at work
-)
+BATCH_PRICE = 0.5  # Times the price of a request that is asked live, at every provider here
+# Seconds without another request after which a wave is complete, although a conversation is at work
+_QUIET = 2.0
 _BLINK = 0.02
 _FIRST_LOOK, _LONGEST_LOOK = 0.2, 60.0  # Seconds between two looks at a batch
 _LOOKS = 4  # Times that the provider's list is searched for a batch: a new one may be missing at first
@@ -65,9 +66,8 @@ _SMALL = 0.1  # Share of what is out below which a wave waits for another one to
 _TAIL = 0.02  # Share of the largest wave below which the last conversations go on live
 _LIVE_AT_ONCE = 64
 _FETCHES = 3  # Times that results are loaded in which lines are missing
-_MOST_SUSPECTS = (
-    8  # Requests that are refused alone, before any is answered, from which every one counts as refused
-)
+# Requests that are refused alone, before any is answered, from which every one counts as refused
+_MOST_SUSPECTS = 8
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 
 
@@ -518,7 +518,7 @@ class Batches:
             lane.suspects.clear()
         elif lane.suspects and (not lane.out or len(lane.suspects) >= _MOST_SUSPECTS):
             words = lane.suspects[0][1].reply.decode(errors="replace")
-            self._fail(GaveUp(f"The provider refuses every batch: {words}", where=lane.model))
+            self._fail(Denied(f"The provider refuses every batch: {words}", where=lane.model))
 
     # Waits, faults.
 
@@ -540,7 +540,7 @@ class Batches:
     def _fail(self, error: BactrianError) -> None:
         """Give all conversations ``error``, which must not end them."""
         if isinstance(error, ModelError) and not error.endpoint_wide:
-            error = GaveUp(error.what, where=error.where, next=error.next, sample=error.sample)
+            error = Denied(error.what, where=error.where, next=error.next, sample=error.sample)
         self._error = self._error or error
         for parked in self._waiting.values():
             if not parked.answer.done():

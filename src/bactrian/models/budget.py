@@ -28,6 +28,11 @@ class Price:
     # Prompt tokens from the server's prefix cache; None if they have no special price.
     cached: float | None = None
 
+    def times(self, factor: float) -> Price:
+        """Return so many times the price."""
+        cached = None if self.cached is None else factor * self.cached
+        return Price(factor * self.prompt, factor * self.completion, cached)
+
     def cost(self, usage: Usage) -> float:
         """Return the price of ``usage`` in US dollars."""
         cached = self.prompt if self.cached is None else self.cached
