@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import threading
+from collections.abc import Generator
 from pathlib import Path
 from random import Random
 
@@ -15,10 +14,12 @@ from playwright.sync_api import Page, expect
 from sklearn.metrics import adjusted_rand_score
 
 from bactrian.explore.library_index import is_inside
+from bactrian.explore.map_drawing import draw_map
 from bactrian.figures.map_picture import draw_map_picture
 from bactrian.figures.text_map import LABEL_SIZE, MAP_WIDTH, TextMap, arrange_texts, measure_label
 from tests.helpers.browser import find_barriers, needs_chromium
-from tests.helpers.explorer import explore
+from tests.helpers.command import bactrian
+from tests.helpers.explorer import RunningExplorer, explore, run_apart
 from tests.helpers.runs import make_run, session
 
 TOPICS = (
@@ -109,38 +110,229 @@ def test_a_point_is_inside_or_outside_of_a_polygon() -> None:
     assert not is_inside(5, -1, square)
 
 
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningExplorer]:
+    """An explorer with maps of the tasks and of the instructions of 90 conversations."""
+    folder = tmp_path_factory.mktemp("map")
+    texts, _ = write_texts(90)
+    sessions = [
+        session(
+            f"s{number:03}",
+            task=text,
+            texts=[
+                f"Instruction: Do {text}.\nInput: None",
+                "Solution: Done.",
+                f"Instruction: Now {text}.\nInput: x",
+            ],
+            code=("task_done", "max_messages")[number % 2],
+        )
+        for number, text in enumerate(texts)
+    ]
+    red = session("red", task=texts[0], texts=["Instruction: Harm.\nInput: None"], mark="red-team")
+    run_apart(make_run(folder / "run.db", [*sessions, red]))
+    with explore(folder, "run.db", sessions=91) as one:
+        index = next((folder / "cache" / "bactrian" / "explore").glob("index-*.db"))
+        for what in ("task", "instruction"):
+            draw_map(folder / "run.db", index, 1, what)
+        yield one
+
+
+def open_map(page: Page, one: RunningExplorer, query: str) -> dict[str, float]:
+    page.goto(one.link(f"/map?{query}"))
+    page.wait_for_selector("[data-ready]")
+    box = page.locator("canvas").first.bounding_box()
+    assert box is not None
+    return {"x": box["x"], "y": box["y"], "width": box["width"], "height": box["height"]}
+
+
+def draw_around(page: Page, box: dict[str, float]) -> None:
+    """Draw around all points."""
+    corners = [(0.02, 0.02), (0.98, 0.02), (0.98, 0.98), (0.02, 0.98)]
+    at = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in corners]
+    page.mouse.move(*at[0])
+    page.mouse.down()
+    for x, y in at:
+        page.mouse.move(x, y, steps=3)
+    page.mouse.up()
+
+
 @needs_chromium
-@pytest.mark.system
-def test_a_map_is_drawn_and_a_lasso_leads_to_its_conversations(tmp_path: Path, page: Page) -> None:
-    texts, _ = write_texts(150)
-    sessions = [session(f"s{number:03}", task=text, texts=["x"]) for number, text in enumerate(texts)]
-    made = threading.Thread(target=lambda: asyncio.run(make_run(tmp_path / "run.db", sessions)))
-    made.start()
-    made.join()
-    with explore(tmp_path, "run.db", sessions=150) as one:
+@pytest.mark.slow
+def test_a_button_draws_a_map_while_the_page_says_how_far_it_is(tmp_path: Path, page: Page) -> None:
+    run_apart(make_run(tmp_path / "run.db", [session("s")]))
+    with explore(tmp_path, "run.db", sessions=1) as one:
         page.goto(one.link("/map"))
         page.get_by_role("button", name="Draw the map").click()
-        expect(page.get_by_role("heading", name="Topics")).to_be_visible(timeout=60_000)
-        assert find_barriers(page) == []
-        box = page.locator("#map").bounding_box()
-        assert box is not None
-        corners = [(0.02, 0.02), (0.98, 0.02), (0.98, 0.98), (0.02, 0.98)]
-        page.wait_for_timeout(300)
-        page.mouse.move(box["x"] + box["width"] * 0.02, box["y"] + box["height"] * 0.02)
-        page.mouse.down()
-        for x, y in corners:
-            page.mouse.move(box["x"] + box["width"] * x, box["y"] + box["height"] * y)
-        page.mouse.up()
-        page.wait_for_url("**/conversations?**area=**")
-        expect(page.get_by_role("link", name=re.compile("Area of the map"))).to_be_visible()
-        count = page.get_by_role("heading", level=1).inner_text()
-        assert int(count.split()[0]) > 140
-        page.goto(one.link("/map"))
-        page.locator("table a").first.click()
-        page.wait_for_url("**/conversations?**")
-        topic = int(page.get_by_role("heading", level=1).inner_text().split()[0])
-        assert 0 < topic < 150
-        assert len(one.get("/map.csv").text.splitlines()) == 151
-        assert one.get("/map.svg").text.count("<circle") == 150
-        assert one.get("/conversations?area=task:1,2").status == 400
-        assert json.loads(one.get("/conversations.json?area=task:0,0;1,0;0,1").text)["count"] <= 10
+        page.wait_for_selector("[data-ready]", timeout=300_000)
+        assert page.locator("meta[http-equiv=refresh]").count() == 0
+        expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+
+
+@needs_chromium
+@pytest.mark.system
+def test_a_lasso_keeps_the_map_and_shows_list_and_numbers_of_what_is_inside(
+    drawn: RunningExplorer, page: Page
+) -> None:
+    box = open_map(page, drawn, "what=task")
+    assert find_barriers(page) == []
+    address = page.url
+    draw_around(page, box)
+    panel = page.get_by_role("complementary", name="What is chosen")
+    expect(panel.get_by_role("link", name="91 conversations in a list")).to_be_visible()
+    expect(panel.get_by_role("heading", name="Endings")).to_be_visible()
+    expect(panel.get_by_text("task done")).to_be_visible()
+    expect(panel.get_by_text("Made to study misuse")).to_have_count(0)  # It is the 91st.
+    assert page.url == address
+    assert find_barriers(page) == []
+    panel.get_by_role("link", name="91 conversations in a list").click()
+    page.wait_for_url("**/conversations?**area=**")
+    expect(page.get_by_role("link", name=re.compile("Area of the map"))).to_be_visible()
+
+
+@needs_chromium
+@pytest.mark.system
+def test_keys_alone_go_from_point_to_point_open_one_and_find_similar_ones(
+    drawn: RunningExplorer, page: Page
+) -> None:
+    open_map(page, drawn, "what=instruction")
+    canvas = page.locator("canvas")
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    status = page.locator(".map-view > [role=status]")
+    expect(status).to_have_text(re.compile(r"^Programmer × Cook: (Do|Now) "))
+    page.keyboard.press("s")
+    panel = page.get_by_role("complementary", name="What is chosen")
+    expect(panel.get_by_role("heading", name="Similar to this one")).to_be_visible()
+    words = set(status.inner_text().split()[-6:])
+    similar = panel.get_by_role("listitem")
+    expect(similar).to_have_count(20)
+    assert sum(len(words & set(text.split())) > 1 for text in similar.all_inner_texts()) > 15
+    page.keyboard.press("Escape")
+    expect(canvas).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("a")
+    expect(panel.get_by_role("heading", name="Endings")).to_be_visible()
+    canvas.focus()
+    page.keyboard.press("Enter")
+    expect(panel.get_by_role("link", name="Open it alone")).to_be_visible()
+    expect(panel.get_by_text("Solution", exact=True).first).to_be_visible()
+    canvas.focus()
+    page.keyboard.press("Tab")
+    expect(canvas).not_to_be_focused()
+
+
+@needs_chromium
+@pytest.mark.system
+def test_a_map_shows_all_instructions_hides_what_its_legend_hides_and_stands_beside_another(
+    drawn: RunningExplorer, page: Page
+) -> None:
+    assert len(drawn.get("/map.csv?what=instruction").text.splitlines()) == 1 + 2 * 90 + 1
+    open_map(page, drawn, "what=instruction&by=ending&beside=task:run")
+    assert page.locator("canvas").count() == 2
+    assert find_barriers(page) == []
+    inked = """() => {
+        const canvas = document.querySelector("canvas"), { width, height } = canvas;
+        const bytes = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+        return bytes.reduce((sum, byte, place) => sum + (place % 4 === 3 && byte > 0), 0);
+    }"""
+    button = page.locator(".map-view").first.get_by_role("button", name="max messages 90")
+    both = page.evaluate(inked)
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "false")
+    page.wait_for_function(f"({inked})() < {both}")
+    for by in ("messages", "cost", "mark", "kind", "language", "behaviour:role_flip"):
+        assert drawn.get(f"/map?by={by}").status == 200
+        assert len(drawn.get(f"/map.svg?by={by}").text.split("<circle")) == 92
+    assert drawn.get("/map?by=behaviour:x'y").status == 400
+
+
+@needs_chromium
+@pytest.mark.system
+def test_a_finger_scrolls_over_a_map_and_the_wheel_too(drawn: RunningExplorer, page: Page) -> None:
+    box = open_map(page, drawn, "what=task")
+    canvas = page.locator("canvas")
+    assert canvas.evaluate("one => getComputedStyle(one).touchAction") in (
+        "manipulation",
+        "pan-x pan-y pinch-zoom",
+    )
+    page.mouse.move(box["x"] + 100, box["y"] + 100)
+    page.mouse.wheel(0, 200)
+    page.wait_for_function("scrollY > 100")
+    page.get_by_role("button", name="Draw around points").click()
+    assert canvas.evaluate("one => getComputedStyle(one).touchAction") == "none"
+
+
+@pytest.mark.system
+def test_a_map_hides_the_texts_that_were_made_to_study_misuse(drawn: RunningExplorer) -> None:
+    number = next(
+        place
+        for place, line in enumerate(drawn.get("/map.csv?what=instruction").text.splitlines()[1:])
+        if line.startswith("red,")
+    )
+    assert "Harm" not in drawn.get(f"/map/text?what=instruction&point={number}").text
+    assert drawn.get("/map/text?what=instruction&point=9999").status == 404
+    assert drawn.get("/conversations?area=task:1,2").status == 400
+    assert json.loads(drawn.get("/conversations.json?area=task:0,0;1,0;0,1").text)["count"] <= 10
+
+
+@needs_chromium
+@pytest.mark.system
+def test_one_command_writes_the_map_of_runs_as_a_picture_or_as_a_page_that_works_alone(
+    tmp_path: Path, page: Page
+) -> None:
+    texts, _ = write_texts(40)
+    sessions = [
+        session(f"s{number}", texts=[f"Instruction: {text} </script>.\nInput: None"] * 3)
+        for number, text in enumerate(texts)
+    ]
+    red = session("red", texts=["Instruction: Harm.\nInput: None"], mark="red-team")
+    run_apart(make_run(tmp_path / "run.db", [*sessions, red]))
+    bactrian("explore", "run.db", "--map", "map.svg", "--texts", "instruction", cwd=tmp_path)
+    assert (tmp_path / "map.svg").read_text().count("<circle") >= 81
+    bactrian("explore", "run.db", "--map", "map.html", "--texts", "instruction", cwd=tmp_path)
+    assert "Harm" not in (tmp_path / "map.html").read_text()
+    page.on("request", lambda asked: pytest.fail(asked.url) if asked.url.startswith("http") else None)
+    page.goto((tmp_path / "map.html").as_uri())
+    page.wait_for_selector("[data-ready]")
+    assert find_barriers(page) == []
+    page.locator("canvas").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("s")
+    panel = page.get_by_role("complementary", name="What is chosen")
+    expect(panel.get_by_role("listitem").filter(has_text="</script>").first).to_contain_text("message")
+    for wrong in ("map.svg", "map.pdf"):
+        made = bactrian("explore", "run.db", "--map", wrong, cwd=tmp_path)
+        assert made.returncode == 2
+        assert wrong in made.stderr
+
+
+@needs_chromium
+@pytest.mark.system
+def test_the_parts_of_a_map_find_points_and_areas(drawn: RunningExplorer, page: Page) -> None:
+    page.goto(drawn.link("/help"))
+    found = page.evaluate("""async () => {
+        const { readPoints, isInside, findNearest, findNext, simplify } = await import("/static/map.js");
+        const bytes = new DataView(new ArrayBuffer(20));
+        [[0, 0, 0], [100, 0, 1], [200, 10, 2], [0, 300, 0]].forEach(([x, y, group], i) => {
+            bytes.setUint16(5 * i, x, true); bytes.setUint16(5 * i + 2, y, true); bytes.setUint8(5 * i + 4, group);
+        });
+        const points = readPoints(bytes.buffer), none = new Set(), square = [[0, 0], [10, 0], [10, 10], [0, 10]];
+        return {
+            xs: [...points.xs], groups: [...points.groups],
+            inside: [isInside(5, 5, square), isInside(15, 5, square), isInside(5, -1, square)],
+            near: [[5, 1], [50, 1], [500, 9]].map(([reach, not]) => findNearest(points, 90, 5, reach, new Set([not]))),
+            other: findNearest(points, 90, 5, 50, none),
+            next: [[1, 0], [0, 1], [0, -1]].map(([x, y]) => findNext(points, 0, x, y, none)),
+            corners: simplify(Array.from({ length: 400 }, (_, i) => [i + 0.4, 0])).length,
+        };
+    }""")
+    assert found == {
+        "xs": [0, 100, 200, 0],
+        "groups": [0, 1, 2, 0],
+        "inside": [True, False, False],
+        "near": [-1, -1, 1],
+        "other": 1,
+        "next": [1, 3, 0],
+        "corners": 40,
+    }

@@ -5,46 +5,83 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from importlib.util import find_spec
+from sqlite3 import Connection
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from bactrian.api.map_texts import MAP_TEXTS
+from bactrian.blocks import make_visible
 from bactrian.errors import InputError, MissingExtra
 from bactrian.explore.index_upkeep import start_process
 from bactrian.explore.library import DataSet
 from bactrian.explore.library_index import read_meta
-from bactrian.explore.rendering import get_explorer, read_form, render_page, send_csv
-from bactrian.explore.session_lists import ListFilter, select_rows
+from bactrian.explore.rendering import get_explorer, has_agreed, read_form, render_page, render_text, send_csv
+from bactrian.explore.session_lists import ListFilter, make_share, read_count, select_rows
 from bactrian.figures.map_picture import COLOURS, LegendEntry, draw_map_picture
 from bactrian.figures.text_map import MapLabel
+from bactrian.protocol.markers import read_instruction
 
-_COLOURS = {
-    "topic": "Topic",
-    "ending": "Ending",
-    "assistant": "AI assistant",
-    "user": "AI user",
-    "findings": "Findings",
+
+def _name_ranges(column: str, limits: Sequence[str]) -> str:
+    """Return what names the range of a number, in SQL."""
+    below = " ".join(f"WHEN {column} < {limit} THEN 'below {limit}'" for limit in limits)
+    return f"CASE WHEN {column} < 0 THEN 'unknown' {below} ELSE '{limits[-1]} or more' END"
+
+
+# What colours mean: the name, and the value of a point in the index.
+_COLOURS: Mapping[str, tuple[str, str]] = {
+    "topic": ("Topic", "topic"),
+    "ending": ("Ending", "ending"),
+    "assistant": ("AI assistant", "assistant"),
+    "user": ("AI user", "user"),
+    "language": ("Language", "coalesce(language, 'not named')"),
+    "kind": ("Kind", "kind"),
+    "mark": ("Mark", "coalesce((SELECT min(mark) FROM marks WHERE marks.row = facts.row), 'no mark')"),
+    "messages": ("Messages", _name_ranges("turns", ("4", "8", "16", "32"))),
+    "cost": ("Cost, US $", _name_ranges("cost", ("0.001", "0.01", "0.1"))),
+    "findings": ("Findings", "iif(findings < 0, 'not looked for', iif(findings < 3, findings, '3 or more'))"),
 }
+# Before the code of a behaviour, of which a colour tells whether it was found.
+_BEHAVIOUR = "behaviour:"
+# Conversations and texts beside a map.
+_LISTED = 50
+# Texts that are similar to another.
+_SIMILAR = 20
+# Characters of a text beside its point.
+_LONGEST_TEXT = 400
 # Points of maps, with what is known of their conversations.
 _JOINED = "FROM points JOIN facts USING (row)"
 _BEGINS = "it begins"
+# Seconds to wait for a process that drew.
+_ENDING = 3.0
 # Tenths of a second to wait for a process that draws to say how far it is.
 _FIRST_WORDS = 50
 
 
 def show_map(request: Request) -> Response:
-    """Show a map, or how far it is drawn, or the button that draws it."""
+    """Show one or two maps, or how far one is drawn, or the button that draws it."""
     choice = _read_choice(request)
     progress, drawn = _read_map(choice.data_set, choice.what)
+    beside = request.query_params.get("beside", "")
+    others = {
+        code: title for code, title in _list_drawn(request) if code != f"{choice.what}:{choice.data_set.name}"
+    }
+    shown = [] if drawn is None else [_describe_map(request, choice, drawn)]
+    if shown and beside in others:
+        what, _, data = beside.partition(":")
+        other = MapChoice(_find_set(request, data), what, choice.by)
+        found = _read_map(other.data_set, what)[1]
+        shown += [_describe_map(request, other, found)] if found else []
     return render_page(
         request,
         "map.html",
@@ -53,15 +90,47 @@ def show_map(request: Request) -> Response:
         what=choice.what,
         whats=MAP_TEXTS,
         by=choice.by,
-        colours=_COLOURS,
+        beside=beside,
+        others=others if shown else {},
+        colours={code: name for code, (name, _) in _COLOURS.items()} | _list_behaviours(choice.data_set),
         progress=progress,
         topics=_count_topics(request, choice, drawn.names) if drawn else [],
-        labels=json.dumps(
-            [(drawn.names[label.topic], *astuple(label)[1:]) for label in drawn.labels] if drawn else []
-        ),
-        legend=_read_groups(request, choice, drawn.names)[0] if drawn else [],
-        drawn=drawn is not None,
+        maps=shown,
     )
+
+
+def _list_drawn(request: Request) -> Iterator[tuple[str, str]]:
+    """Yield what a map shows and its title, for each one that is drawn."""
+    sets = get_explorer(request).library.sets
+    for name, data_set in sets.items():
+        with data_set.read_index() as index:
+            meta = read_meta(index)
+        for what, title in MAP_TEXTS.items():
+            if f"map of {what}" in meta:
+                yield f"{what}:{name}", f"{title} of {name}" if len(sets) > 1 else title
+
+
+def _list_behaviours(data_set: DataSet) -> dict[str, str]:
+    with data_set.read_index() as index:
+        found = index.execute("SELECT DISTINCT behaviour FROM shown ORDER BY 1").fetchall()
+    return {f"{_BEHAVIOUR}{code}": code.replace("_", " ") for (code,) in found if code.isidentifier()}
+
+
+def _describe_map(request: Request, choice: MapChoice, drawn: DrawnMap) -> dict[str, Any]:
+    """Return what the template of a map needs."""
+    name = choice.data_set.name
+    query = urlencode({"data": name, "what": choice.what})
+    return {
+        "title": f"{MAP_TEXTS[choice.what]} of {name}",
+        "labels": json.dumps([(drawn.names[label.topic], *astuple(label)[1:]) for label in drawn.labels]),
+        "legend": _read_groups(request, choice, drawn.names)[0],
+        "addresses": {
+            "points": f"/map/points?{query}&by={choice.by}",
+            "text": f"/map/text?{query}",
+            "selection": f"/map/selection?{query}",
+            "similar": f"/map/similar?{query}",
+        },
+    }
 
 
 async def draw_map(request: Request) -> Response:
@@ -73,6 +142,10 @@ async def draw_map(request: Request) -> Response:
     what = form.get("what", "")
     if what not in MAP_TEXTS:
         raise InputError("There is no such map.", where="what", next=f"Maps: {', '.join(MAP_TEXTS)}.")
+    if data_set.drawing is not None:
+        # One that has just stored its map needs a moment to end.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(data_set.drawing.wait(), _ENDING)
     if data_set.drawing is None or data_set.drawing.returncode is not None:
         data_set.drawing = await start_process(
             "bactrian.explore.map_drawing",
@@ -95,6 +168,122 @@ def send_points(request: Request) -> Response:
         )
         body = b"".join(struct.pack("<HHB", x, y, groups[value]) for x, y, value in points)
     return Response(body, media_type="application/octet-stream")
+
+
+class MapPoint(NamedTuple):
+    """A point of a map, with the conversation that it is from."""
+
+    row: int
+    turn: int
+    session: str
+    assistant: str
+    user: str
+    task: str
+    is_red: bool
+
+
+_POINT = """
+SELECT row, turn, id, assistant, user, heads.task, mark IS NOT NULL
+FROM points JOIN facts USING (row) JOIN heads USING (row) WHERE what = ?
+"""
+
+
+async def send_text(request: Request) -> Response:
+    """Return the text of a point, with the address of its conversation."""
+    choice, _ = _read_drawn(request)
+    with choice.data_set.read_index() as index:
+        point, _ = _find_point(request, index, choice)
+    text = (await _read_texts(request, choice, [point]))[0]
+    title = f"{point.assistant} × {point.user}"
+    return JSONResponse({"title": title, "text": text, "href": _link_point(choice, point)})
+
+
+async def show_similar(request: Request) -> Response:
+    """Show the texts whose points are nearest to one."""
+    choice, _ = _read_drawn(request)
+    with choice.data_set.read_index() as index:
+        _, place = _find_point(request, index, choice)
+        nearest = f"{_POINT} ORDER BY (x - ?) * (x - ?) + (y - ?) * (y - ?), row, turn LIMIT {_SIMILAR}"
+        x, y = place
+        found = [MapPoint(*row) for row in index.execute(nearest, (choice.what, x, x, y, y))]
+    texts = await _read_texts(request, choice, found)
+    return _show_chosen(request, "Similar to this one", choice, list(zip(found, texts, strict=True)))
+
+
+async def show_selection(request: Request) -> Response:
+    """Show the conversations in an area of a map, their endings and their behaviours."""
+    choice, _ = _read_drawn(request)
+    name, area = choice.data_set.name, request.query_params.get("area", "")
+    list_filter = ListFilter.read(QueryParams({"data": name, "area": f"{choice.what}:{area}"}))
+    listing = get_explorer(request).library.list_sessions(list_filter)
+    total = listing.count()
+    sections = [
+        (
+            title,
+            [
+                (value, make_share(count, total, independent=False))
+                for value, count in listing.count_values(field, 8)
+            ],
+        )
+        for field, title in (
+            ("ending", "Endings"),
+            ("behaviour", "Behaviours"),
+            ("assistant", "AI assistants"),
+        )
+    ]
+    corners = list_filter.area.partition(":")[2]
+    with choice.data_set.read_index() as index:
+        inside = f"{_POINT} AND inside(x, y, ?) GROUP BY row ORDER BY row LIMIT {_LISTED}"
+        found = [MapPoint(*row) for row in index.execute(inside, (choice.what, corners))]
+    texts = await _read_texts(request, choice, found)
+    listed = list(zip(found, texts, strict=True))
+    return _show_chosen(request, "Chosen", choice, listed, filter=list_filter, count=total, sections=sections)
+
+
+def _show_chosen(
+    request: Request, title: str, choice: MapChoice, found: Sequence[tuple[MapPoint, str]], **more: Any
+) -> Response:
+    texts = [(_link_point(choice, point), f"{point.assistant} × {point.user}", text) for point, text in found]
+    context: dict[str, Any] = {"count": None, "sections": [], **more, "title": title, "texts": texts}
+    return HTMLResponse(render_text(request, "map_chosen.html", **context))
+
+
+def _find_point(request: Request, index: Connection, choice: MapChoice) -> tuple[MapPoint, tuple[int, int]]:
+    """Return the point that an address names by its place in the order of :func:`send_points`, and its coordinates."""
+    number = read_count(request.query_params.get("point", ""), -1)
+    query = f"SELECT row, turn, x, y {_JOINED} WHERE what = ? ORDER BY row, turn LIMIT 1 OFFSET ?"
+    found = index.execute(query, (choice.what, number)).fetchone() if number >= 0 else None
+    if found is None:
+        raise HTTPException(404, "There is no such point.")
+    row, turn, x, y = found
+    return MapPoint(
+        *index.execute(f"{_POINT} AND row = ? AND turn = ?", (choice.what, row, turn)).fetchone()
+    ), (x, y)
+
+
+async def _read_texts(request: Request, choice: MapChoice, points: Sequence[MapPoint]) -> list[str]:
+    """Return the texts of points, those of red-team conversations only to who agreed to see them."""
+    said: dict[tuple[str, int], str] = {}
+    if choice.what != "task":
+        sessions = list(dict.fromkeys(point.session for point in points))
+        said = {
+            (turn.session, turn.number): turn.text for turn in await choice.data_set.store.texts(sessions)
+        }
+    texts: list[str] = []
+    for point in points:
+        text = said.get((point.session, point.turn), point.task)
+        parsed = read_instruction(text) if point.turn else None
+        shown = parsed.instruction if parsed else text
+        hidden = point.is_red and not has_agreed(request)
+        texts.append(
+            "Made to study misuse; shown after a notice." if hidden else make_visible(shown[:_LONGEST_TEXT])
+        )
+    return texts
+
+
+def _link_point(choice: MapChoice, point: MapPoint) -> str:
+    address = f"/c/{quote(choice.data_set.name, safe='')}/{quote(point.session, safe='')}"
+    return f"{address}#turn-{point.turn}" if point.turn else address
 
 
 def write_csv(request: Request) -> Response:
@@ -144,7 +333,11 @@ class MapChoice(NamedTuple):
     @property
     def value(self) -> str:
         """The column, or what is made of one, that decides the colour of a point."""
-        return {"topic": "topic", "findings": "min(findings, 3)"}.get(self.by, self.by)
+        if self.by in _COLOURS:
+            return _COLOURS[self.by][1]
+        code = self.by.removeprefix(_BEHAVIOUR)  # An identifier, so that it cannot end the text.
+        shown = f"EXISTS (SELECT 1 FROM shown WHERE shown.row = facts.row AND behaviour = '{code}')"  # noqa: S608
+        return f"iif(seen_turns < 0, 'not looked for', iif({shown}, 'found', 'not found'))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +351,8 @@ class DrawnMap:
 def _read_choice(request: Request) -> MapChoice:
     query = request.query_params
     what, by = query.get("what", "task"), query.get("by", "topic")
-    if what not in MAP_TEXTS or by not in _COLOURS:
+    is_known = by in _COLOURS or (by.startswith(_BEHAVIOUR) and by.removeprefix(_BEHAVIOUR).isidentifier())
+    if what not in MAP_TEXTS or not is_known:
         raise InputError("There is no such map.", next="Go back and choose one.")
     return MapChoice(_find_set(request, query.get("data", "")), what, by)
 
@@ -238,9 +432,6 @@ def _read_groups(
 def _name_group(value: int | str, by: str, topics: Sequence[str]) -> str:
     if by == "topic":
         return topics[int(value)]
-    if by == "findings":
-        names: dict[int, str] = {-1: "not looked for", 0: "none", 3: "3 or more"}
-        return names.get(int(value), str(value))
     return str(value).replace("_", " ")
 
 
@@ -248,6 +439,9 @@ ROUTES = (
     Route("/map", show_map, methods=["GET"]),
     Route("/map", draw_map, methods=["POST"]),
     Route("/map/points", send_points),
+    Route("/map/text", send_text),
+    Route("/map/selection", show_selection),
+    Route("/map/similar", show_similar),
     Route("/map.csv", write_csv),
     Route("/map.svg", write_svg),
 )

@@ -166,7 +166,11 @@ class ListFilter:
             yield "facts.row IN (SELECT row FROM points WHERE what = ? AND topic = ?)", values
         if self.area:
             what, _, corners = self.area.partition(":")
-            yield "facts.row IN (SELECT row FROM points WHERE what = ? AND inside(x, y, ?))", [what, corners]
+            xs, ys = zip(*read_polygon(corners), strict=True)
+            # Most points are outside of the rectangle, which SQLite sees without a call.
+            inside = "x BETWEEN ? AND ? AND y BETWEEN ? AND ? AND inside(x, y, ?)"
+            values = [what, min(xs), max(xs), min(ys), max(ys), corners]
+            yield f"facts.row IN (SELECT row FROM points WHERE what = ? AND {inside})", values  # noqa: S608
         limits = (("turns >=", self.least), ("turns <=", self.most), ("cost >=", self.cost))
         for column, limit in limits:
             if limit is not None:

@@ -6,13 +6,13 @@ import webbrowser
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 from bactrian.cli.flags import Argument, find_run_files
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.errors import MissingExtra
-from bactrian.options import LIMIT, MODEL, Option
+from bactrian.options import LIMIT, MODEL, OVERWRITE, Option
 from bactrian.records.text import to_printable, write_count
 
 _NEEDED = ("starlette", "uvicorn")
@@ -51,8 +51,21 @@ def explore(
         ),
     ] = "",
     limit: Annotated[int, LIMIT, "Maximum number of conversations in a copy."] = 1000,
+    map_file: Annotated[
+        Path | None,
+        Option(
+            "--map",
+            "Write a map of all RUNs as a picture (.svg), or as a page that works alone (.html).",
+        ),
+    ] = None,
+    texts: Annotated[
+        Literal["task", "instruction"], Option("--texts", "What a map shows: all tasks, or all instructions.")
+    ] = "task",
+    overwrite: Annotated[bool, OVERWRITE, "Replace an existing map."] = False,
 ) -> None:
     """Look at runs and conversations in the browser: filter, search, read."""
+    if map_file is not None:
+        _write_map(paths, map_file, texts, overwrite=overwrite)
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("explore", "The explorer")
     if bundle is not None:
@@ -88,3 +101,21 @@ def _write_copy(paths: Sequence[Path], folder: Path, query: str, limit: int) -> 
         return 0
 
     run_async(write(), resume="No copy was written.")
+
+
+def _write_map(runs: Sequence[Path], file: Path, what: str, *, overwrite: bool) -> NoReturn:
+    """Write a map into a file and exit."""
+    from bactrian.explore.map_files import write_map
+
+    progress = open_progress()
+
+    async def write() -> int:
+        with progress.status("reading") as line:
+            made = await write_map(
+                runs, file, what, lambda text: line.update(to_printable(text)), overwrite=overwrite
+            )
+        topics = write_count(len(made.names), "topic")
+        progress.print(f"{write_count(len(made.places), 'text')} in {topics}: {to_printable(str(file))}")
+        return 0
+
+    run_async(write(), resume="No map was written.")
