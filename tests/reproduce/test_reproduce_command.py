@@ -16,7 +16,7 @@ import pytest
 from bactrian.reproduce.items import load_paper_items
 from bactrian.store import open_store
 from tests.helpers.command import Command, bactrian, clean_environment
-from tests.helpers.endpoint import Endpoint, Plan, Received
+from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 from tests.helpers.versatile import answer_anyone
 
 TASKS = 4
@@ -143,6 +143,20 @@ async def test_the_list_names_each_item_with_its_needs_and_says_what_is_made(tmp
     assert rows[0]["usd"] > 0
     assert rows[0]["state"] == ""
     assert "made at scale 0.04 by openai:any" in after[1]
+
+
+def cut_solutions(request: Received) -> Plan:
+    said = judge_by_length(request)
+    cut = "Write the whole solution" in str(request.json["messages"][-1]["content"])
+    return completion(str(said), finish="length") if cut else said
+
+
+async def test_a_table_without_a_verdict_says_so_and_the_others_are_made(tmp_path: Path) -> None:
+    async with Endpoint([cut_solutions]) as endpoint:
+        code, out, err = await run(tmp_path, *order_table(endpoint))
+    assert code == 0, err
+    assert "No verdict was given yet." in out
+    assert [part["measures"] for part in read_report(tmp_path)["parts"]] == [[], []]
 
 
 async def test_an_item_that_the_paper_lacks_is_refused_with_the_nearest_name(tmp_path: Path) -> None:

@@ -54,6 +54,10 @@ _WORTH: dict[Outcome, float] = {"win": 1.0, "draw": 0.5, "loss": 0.0}
 _GOOD, _BAD = 7.0, 4.0  # mean scores of two solutions that are both good, or both bad
 
 
+class NoVerdict(BactrianError):
+    """No two solutions were judged: those there are were cut, or the judge has not answered."""
+
+
 @cache
 def load_paper() -> Json:
     """Return the paper's figures, as ``paper.toml`` has them."""
@@ -381,7 +385,7 @@ async def build_comparison_report(runs: ComparedRuns, *, by_roles: bool = False)
     """Return the report on a run of solutions and the verdicts on it.
 
     Raises:
-        BactrianError: there is no verdict yet.
+        NoVerdict: there is no verdict yet.
         StoreError: a run cannot be read.
     """
     solutions, verdicts = runs.solutions, runs.verdicts
@@ -391,7 +395,7 @@ async def build_comparison_report(runs: ComparedRuns, *, by_roles: bool = False)
         for judge, paths in verdicts.items()
     }
     if not any(judged.values()):
-        raise BactrianError(
+        raise NoVerdict(
             "No verdict was given yet.",
             where=str(next(iter(verdicts.values()), (solutions,))[0]),
             next="`bactrian failures RUN` shows the reasons; the same command resumes.",

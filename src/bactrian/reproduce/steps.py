@@ -17,12 +17,13 @@ from bactrian.api.facts import describe_usage
 from bactrian.api.knowledge import compare_stages, find_stages
 from bactrian.api.map_texts import MAP_TEXTS, read_map_texts
 from bactrian.api.solution_comparison import compare_role_plays, guess_comparison, run_comparison
-from bactrian.evaluate.comparison import OUTCOMES
+from bactrian.evaluate.comparison import OUTCOMES, NoVerdict
 from bactrian.evaluate.question_sets import EXAMPLES, SETS, load_questions
+from bactrian.evaluate.stages import StageModel
 from bactrian.evaluate.votes import read_tally
 from bactrian.figures.map_picture import COLOURS, LegendEntry, draw_map_picture
 from bactrian.figures.text_map import arrange_texts
-from bactrian.models.open import ModelOptions
+from bactrian.models.open import ModelOptions, find_traits
 from bactrian.options import ScoreOptions
 from bactrian.protocol.pack import load_engine_prompts, load_pack
 from bactrian.recipes.load import load_recipe
@@ -39,6 +40,7 @@ from bactrian.reproduce.reproduction import (
 )
 from bactrian.store import open_store
 from bactrian.train.training import TrainOrder, train_recipe
+from bactrian.train.training_process import check_libraries
 from bactrian.train.training_recipe import load_train_recipe
 
 Json = dict[str, Any]
@@ -76,16 +78,22 @@ async def _compare(step: ItemStep, name: str, workshop: Workshop) -> Sequence[It
     if step.other in load_paper_items().runs:
         ways, against = ("extraction", "against"), await workshop.converse(step.other, step.tasks)
     series.options = {**series.options, "tasks": count, "out": folder, "against": against}
+    # The built-in model's solutions are short by its window: most are cut, and a warning says so.
+    series.options["judge_cut"] = any(find_traits(name).small for name in order.models)
     if series.forecast is not None and await workshop.count_ended(run) < count:
         guess = guess_comparison(folder, ways, count, order.model, order.extractor)
         await run_comparison(guess, [order.judge], series)
         return ()
-    compared = await compare_role_plays(run, [order.judge], series, order.model, order.extractor, ways)
+    spec = load_paper_items().runs[step.run]
+    try:
+        compared = await compare_role_plays(run, [order.judge], series, order.model, order.extractor, ways)
+    except NoVerdict as error:
+        return [ItemPart(spec.title, notes=[f"{error.what} {error.next}"])]
+    finally:
+        for path in sorted(folder.glob("*.db")):
+            workshop.used[path] = f"{spec.title}: {path.stem}"
     if compared.report is None:
         return ()
-    spec = load_paper_items().runs[step.run]
-    for path in sorted(folder.glob("*.db")):
-        workshop.used[path] = f"{spec.title}: {path.stem}"
     report = compared.report
     parts = [_describe_pair(pair, report["titles"], spec.title) for pair in report["comparisons"]]
     parts[0].warnings = report["warnings"]
@@ -267,19 +275,26 @@ async def _score_code(step: ItemStep, name: str, workshop: Workshop) -> Sequence
 
 async def _judge_stages(step: ItemStep, name: str, workshop: Workshop) -> Sequence[ItemPart]:
     order, series = workshop.order, workshop.series
+    if series.forecast is None:
+        check_libraries()  # before conversations are paid for that nothing could be trained on
     data: dict[str, list[Path]] = {}
     for stage, runs in step.stages.items():
         data[stage] = [await workshop.converse(run, step.sessions) for run in runs]
-    if series.forecast is not None:  # the rest is work of this computer and of its models, which cost nothing
-        return ()
     folder = order.folder / name
-    folder.mkdir(parents=True, exist_ok=True)
-    trained = folder / f"training-{order.shrink(step.sessions)}"
-    await train_recipe(TrainOrder(step.recipe, trained, data, step.settings))
-    stages = find_stages([str(trained)], ModelOptions())
     limit = None if order.scale >= 1 else order.shrink(step.tasks)
     out = folder / f"questions-{limit or 'all'}"
-    compared = await compare_stages(stages, SETS, [order.judge], series, out=out.absolute(), limit=limit)
+    if series.forecast is not None:
+        stages = tuple(StageModel(stage, "local") for stage in ("base", *step.stages))
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        trained = folder / f"training-{order.shrink(step.sessions)}"
+        await train_recipe(TrainOrder(step.recipe, trained, data, step.settings))
+        stages = find_stages([str(trained)], ModelOptions())
+    series.options = {**series.options, "judge_cut": True}  # as for every model on this computer
+    try:
+        compared = await compare_stages(stages, SETS, [order.judge], series, out=out.absolute(), limit=limit)
+    except NoVerdict as error:
+        return [ItemPart("Stages", notes=[f"{error.what} {error.next}"])]
     for path in sorted(out.glob("*/*.db")):
         workshop.used[path] = f"{path.parent.name}: {path.stem}"
     parts: list[ItemPart] = []
