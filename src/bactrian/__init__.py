@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bactrian.api.dataset import generate as generate
     from bactrian.api.dataset import recipe as recipe
     from bactrian.api.model_arguments import load_model as load_model
+    from bactrian.api.run_parts import merge as merge
     from bactrian.api.run_report import Report as Report
     from bactrian.api.solution_comparison import compare_models as compare_models
     from bactrian.api.solution_comparison import evaluate_agents as evaluate_agents
@@ -38,6 +39,7 @@ _HOMES = {
         "api.code_evaluation": "evaluate_humaneval score_solutions",
         "api.conversation": "Interrupted play stream",
         "api.dataset": "generate recipe",
+        "api.run_parts": "merge",
         "api.model_arguments": "load_model",
         "api.run_report": "Report",
         "api.solution_comparison": "compare_models evaluate_agents extract_solutions",

@@ -95,7 +95,8 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
         raise InputError(
             f"This run is {kind}, and the command is for {f'shard {now}' if now else 'all jobs'}.",
             where=where,
-            next=f"Give it {f'shard={before}' if before else 'no shard'}, or another run=PATH.",
+            next=f"Give it {f'shard={before}' if before else 'no shard'}, or another run=PATH. `bactrian merge` "
+            "puts shards together.",
         )
     if changed := find_differences(stored, wanted):
         listed = "; ".join(changed[:8]) + (f"; and {len(changed) - 8} more" if len(changed) > 8 else "")

@@ -1,0 +1,50 @@
+"""``bactrian merge``: one run from its parts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from bactrian.api.run_parts import merge_runs
+from bactrian.cli.flags import Argument, find_run_files
+from bactrian.cli.terminal.bar import show_bar
+from bactrian.cli.terminal.console import open_output, open_progress
+from bactrian.options import JSON, QUIET, RUN
+from bactrian.records.text import to_json, to_printable, write_count
+from bactrian.store import is_locked, name_run
+
+_NAMED = 8
+
+
+def merge(
+    parts: Annotated[
+        list[Path],
+        Argument(metavar="PART...", help="Runs of one plan, such as shards.", check=find_run_files),
+    ],
+    run_file: Annotated[Path, RUN, "File of the whole; the same command resumes, and adds what is new."],
+    json: Annotated[bool, JSON, "Write one JSON object."] = False,
+    quiet: Annotated[bool, QUIET, "Show no progress, and only errors."] = False,
+) -> None:
+    """Put the parts of a run together, such as the shards of a SLURM array."""
+    written = [part for part in parts if is_locked(part)]
+    with show_bar("Merging", "sessions", quiet=quiet) as tell:
+        report = merge_runs(parts, run_file, tell)
+    if json:
+        print(to_json({"run": str(run_file), **asdict(report)}))
+        return
+    if quiet:
+        return
+    counts = f"{write_count(report.sessions, 'session')} with {write_count(report.turns, 'turn')}"
+    open_output().say(to_printable(f"{counts} are in {run_file}; {report.added:,} are new or longer."))
+    notes = [
+        f"{part} is being written: merge again when it has ended, or its jobs are made twice."
+        for part in written
+    ]
+    if report.missing:
+        more = f" and {len(report.missing) - _NAMED:,} more" if len(report.missing) > _NAMED else ""
+        notes.append(f"Shards that are not among the parts: {', '.join(report.missing[:_NAMED])}{more}.")
+    if report.missing or report.open:
+        notes.append(f"`bactrian resume {name_run(run_file)}` makes the jobs that are left.")
+    for note in notes:
+        open_progress().say(to_printable(note))

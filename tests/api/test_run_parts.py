@@ -1,0 +1,256 @@
+"""Merging: parts of a run become the run that one process would have made."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bactrian as bt
+from bactrian.api import run_parts as merging
+from bactrian.api.run_parts import group_parts, join_parts, merge_runs
+from bactrian.errors import InputError
+from bactrian.store.care import verify
+from bactrian.store.record_tables import SEALED
+from tests.helpers.command import bactrian
+
+RECIPE = """
+name = "small"
+[[axes]]
+name = "role"
+count = 3
+given = ["Chef", "Pilot", "Nurse"]
+[[axes]]
+name = "task"
+count = 2
+per = ["role"]
+ask = "List {{ count }} tasks for {{ role }}."
+[role_play]
+assistant = "{{ role }}"
+user = "Student"
+idea = "{{ task }}"
+specify = false
+max_messages = 4
+"""
+# Columns that tell when something was made, and how long that took.
+TIMES = {"created", "seconds", "tool_seconds", "seal", "applied", "first_token"}
+
+
+def answer(messages: Sequence[Mapping[str, Any]]) -> str:
+    """A reply that is a function of what is asked."""
+    text = str(messages[-1]["content"])
+    if text.startswith("List"):
+        return f"1. Help the {text[16:-1]}\n2. Leave the {text[16:-1]}"
+    if "you instruct" in str(messages[0]["content"]).lower():
+        return f"Instruction: Do part {len(messages)}.\nInput: None"
+    return f"Solution: {text[:40]} is done.\nNext request."
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "small.toml").write_text(RECIPE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def make(run: str, **options: Any) -> Path:
+    bt.generate("small.toml", run=run, model=answer, concurrency=1, seed=3, **options)
+    return Path(run)
+
+
+def make_parts(count: int = 2) -> list[Path]:
+    return [make(f"part-{k}.db", shard=f"{k}/{count}") for k in range(1, count + 1)]
+
+
+def read(run: Path, *, rows: bool = True) -> dict[str, list[tuple[Any, ...]]]:
+    """All that a run contains but for its times and its commands."""
+    content: dict[str, list[tuple[Any, ...]]] = {}
+    with closing(sqlite3.connect(f"file:{run}?mode=ro", uri=True)) as connection:
+        for table, columns in SEALED.items():
+            if table not in ("commands", "migrations"):
+                names = ", ".join(
+                    f'"{name}"' for name in (*(["row"] if rows else []), *columns) if name not in TIMES
+                )
+                content[table] = connection.execute(f"SELECT {names} FROM {table} ORDER BY 1").fetchall()
+    return content
+
+
+def test_merged_shards_equal_one_run(folder: Path) -> None:
+    whole = make("whole.db")
+    parts = make_parts()
+    report = merge_runs(parts, folder / "merged.db")
+    assert read(folder / "merged.db") == read(whole)
+    assert (report.sessions, report.turns, report.open, report.missing) == (6, 24, 0, ())
+    assert verify(folder / "merged.db").faults == ()
+    for run in ("whole", "merged"):
+        bt.open_run(f"{run}.db").export("messages", f"{run}.jsonl")
+    exports = [
+        (folder / f"{run}.jsonl").read_text().replace("merged", "whole") for run in ("whole", "merged")
+    ]
+    assert exports[0] == exports[1]
+
+
+def test_a_merge_can_be_repeated_and_adds_what_is_new(folder: Path) -> None:
+    first, second = make("part-1.db", shard="1/2"), make("part-2.db", shard="2/2")
+    merge_runs([first], folder / "merged.db")
+    assert merge_runs([first], folder / "merged.db").missing == ("2/2",)
+    report = merge_runs([first, second], folder / "merged.db")
+    assert (report.sessions, report.added) == (6, 2)
+    assert read(folder / "merged.db", rows=False).keys() == read(make("whole.db"), rows=False).keys()
+    again = merge_runs([second, first], folder / "merged.db")
+    assert (again.sessions, again.turns, again.added) == (6, 24, 0)
+    assert verify(folder / "merged.db").faults == ()
+
+
+def cut(run: Path) -> None:
+    """Make the run as it was when a session had one turn, and the next one none."""
+    with closing(sqlite3.connect(run)) as connection:
+        connection.execute("UPDATE sessions SET ending = NULL, ending_turn = NULL WHERE id = '002_001'")
+        connection.execute(
+            "DELETE FROM turns WHERE session = '002_001' AND number > 1 OR session = '002_002'"
+        )
+        connection.execute("DELETE FROM sessions WHERE id = '002_002'")
+        connection.commit()
+
+
+def test_the_whole_of_incomplete_parts_is_finished_by_resuming(folder: Path) -> None:
+    parts = make_parts()
+    cut(parts[1])
+    report = merge_runs(parts, folder / "merged.db")
+    assert (report.sessions, report.turns, report.open) == (5, 17, 1)
+    whole = read(make("whole.db"), rows=False)
+    merged = read(make("merged.db"), rows=False)
+    assert {table: sorted(rows) for table, rows in merged.items() if table != "run"} == {
+        table: sorted(rows) for table, rows in whole.items() if table != "run"
+    }
+
+
+def test_a_killed_merge_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = make_parts()
+    monkeypatch.setattr(merging, "_ROWS", 1)  # each session is committed by itself
+
+    def kill(done: int, total: int | None) -> None:
+        if total and done == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if not (child := os.fork()):
+        merge_runs(parts, folder / "merged.db", kill)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert len(bt.open_run("merged.db")) == 3
+    assert merge_runs(parts, folder / "merged.db").added == 3
+    assert read(folder / "merged.db") == read(make("whole.db"))
+    assert verify(folder / "merged.db").faults == ()
+
+
+def test_two_texts_for_one_turn_are_refused_before_anything_is_written(folder: Path) -> None:
+    parts = make_parts()
+    other = make("other.db")
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute(
+            "UPDATE turns SET text = 'Something else.' WHERE session = '003_001' AND number = 2"
+        )
+        connection.commit()
+    with pytest.raises(
+        InputError, match="Turn 2 of session 003_001 has two texts: one in part-1.db and one in other.db"
+    ):
+        merge_runs([*parts, other], folder / "merged.db")
+    assert not (folder / "merged.db").exists()
+    merge_runs(parts, folder / "merged.db")
+    before = read(folder / "merged.db")
+    with pytest.raises(InputError, match="has two texts"):
+        merge_runs([other], folder / "merged.db")
+    assert read(folder / "merged.db") == before
+
+
+def test_two_lists_are_refused(folder: Path) -> None:
+    first = make("one.db")
+    second = folder / "two.db"
+    bt.generate(
+        "small.toml", run=second, model=lambda messages: f"{answer(messages)}s", concurrency=1, seed=3
+    )
+    with closing(sqlite3.connect(second)) as connection:
+        connection.execute("DELETE FROM turns")
+        connection.execute("DELETE FROM sessions")
+        with closing(sqlite3.connect(first)) as other:
+            plan = other.execute("SELECT recipe FROM run").fetchone()[0]
+        connection.execute("UPDATE run SET recipe = ?", (plan,))
+        connection.commit()
+    with pytest.raises(InputError, match="There are two lists 'task@001'"):
+        merge_runs([first, second], folder / "merged.db")
+
+
+def test_a_session_that_several_parts_have_is_taken_from_the_longest(folder: Path) -> None:
+    whole, short = make("whole.db"), make("short.db")
+    cut(short)
+    for order in ([whole, short], [short, whole]):
+        merge_runs(order, folder / f"{order[0].stem}-first.db")
+        assert read(folder / f"{order[0].stem}-first.db") == read(whole)
+    merge_runs([short], folder / "grown.db")
+    assert merge_runs([whole], folder / "grown.db").added == 2
+    assert read(folder / "grown.db", rows=False)["sessions"] == read(whole, rows=False)["sessions"]
+    assert verify(folder / "short-first.db").faults == ()
+
+
+def test_parts_of_other_plans_and_a_shard_as_the_whole_are_refused(folder: Path) -> None:
+    first = make("part-1.db", shard="1/2")
+    bt.generate("small.toml", run="other.db", model=answer, seed=4)
+    with pytest.raises(InputError, match="another plan than part-1.db: seed: 3 → 4"):
+        merge_runs([first, folder / "other.db"], folder / "merged.db")
+    with pytest.raises(InputError, match="This run is shard 1/2"):
+        merge_runs([make("part-2.db", shard="2/2")], first)
+    with pytest.raises(InputError, match="read and written"):
+        merge_runs([first], first)
+    with pytest.raises(InputError, match="named twice"):
+        merge_runs([first, folder / "part-1.db"], folder / "merged.db")
+    assert not (folder / "merged.db").exists()
+
+
+def test_what_people_and_failed_calls_add_is_merged_once(folder: Path) -> None:
+    parts = make_parts()
+    bt.open_run(parts[0]).mark("001_001", "good", "right")
+    with closing(sqlite3.connect(parts[1])) as connection:
+        connection.execute(
+            "INSERT INTO calls (session, agent, ordinal, model, seconds, raw, error)"
+            " VALUES ('002_001', 'user', 0, 'm', 1.5, x'', 'closed')"
+        )
+        connection.commit()
+    for _ in range(2):
+        merge_runs(parts, folder / "merged.db")
+    merged = read(folder / "merged.db")
+    assert [row[1:4] for row in merged["marks"]] == [("001_001", "good", "right")]
+    assert len(merged["calls"]) == 1
+
+
+def test_imports_are_merged_too(folder: Path) -> None:
+    for name, text in (("one", "Ask"), ("two", "Beg")):
+        chat = [{"role": "user", "content": f"{text} me."}, {"role": "assistant", "content": "Yes?"}]
+        (folder / f"{name}.jsonl").write_text(json.dumps({"messages": chat, "id": name}))
+        bt.import_chats(f"{name}.jsonl", run=f"{name}.db")
+    assert len(bt.merge(["one.db", "two.db"], run="both.db")) == 2
+
+
+def test_shards_of_one_plan_are_read_as_one_run(folder: Path) -> None:
+    parts, other = make_parts(), make("other.db")
+    assert group_parts([parts[0], other, parts[1]]) == [parts, [other]]
+    with join_parts(parts) as whole:
+        assert whole.stem == "part"
+        assert len(bt.open_run(whole)) == 6
+    assert not whole.exists()
+
+
+@pytest.mark.system
+def test_the_command_merges_and_says_what_is_missing(folder: Path) -> None:
+    make_parts(3)
+    done = bactrian("merge", "part-1.db", "part-2.db", "--run", "merged.db", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "4 sessions with 16 turns are in merged.db; 4 are new or longer." in done.stdout
+    assert "Shards that are not among the parts: 3/3." in done.stderr
+    told = json.loads(bactrian("merge", "part-3.db", "-r", "merged.db", "--json", cwd=folder).stdout)
+    assert (told["sessions"], told["added"]) == (6, 2)
