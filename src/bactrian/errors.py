@@ -139,6 +139,8 @@ class TryAgain(ModelError):
 
     endpoint_wide = True
     after: float | None = None
+    status: int | None = None
+    """HTTP status of the answer; None if there was none."""
     overload = False
     """True if the endpoint says that it receives too many requests."""
     crowded = False

@@ -53,6 +53,7 @@ class Option(GroupedMetadata):
     shown: str = ""  # what the help shows as the default, if not the default itself
     metavar: str = ""  # what stands for the value in the help, where it is not what all commands have
     again: str = ""  # what to do instead of giving the option twice
+    joint: str = ""  # between the values of an option that may be repeated, which are one text
     variable: bool = True  # False if only a person at the command line may set it
 
     def __iter__(self) -> Iterator[BaseMetadata]:
@@ -250,7 +251,15 @@ class Critic:
 # Options that several functions and commands have.
 
 
-BaseUrl = Annotated[str | None, Option("--base-url", "Endpoint of openai:NAME.", shown="OPENAI_BASE_URL")]
+BaseUrl = Annotated[
+    str | None,
+    Option(
+        "--base-url",
+        "Endpoint of openai:NAME. Repeated, for several servers of the same model.",
+        shown="OPENAI_BASE_URL",
+        joint=",",
+    ),
+]
 Budget = Annotated[
     float | None, Option("--budget", "Stop before the run costs more than this many US dollars.", min=0)
 ]

@@ -13,7 +13,7 @@ from bactrian.errors import Denied, InputError
 from bactrian.models.credentials import DOTENV
 from bactrian.models.http import read_address
 from bactrian.models.model import Request, ResponseFormat
-from bactrian.models.open import ModelOptions, find_traits, open_endpoint, open_model
+from bactrian.models.open import ModelOptions, find_traits, open_endpoints, open_model
 from bactrian.models.pricing import FREE, find_price
 from bactrian.models.providers import ProviderModel, load_providers, split_name
 from bactrian.records.text import Text
@@ -121,7 +121,9 @@ async def test_what_a_provider_is_sent(name: str, monkeypatch: pytest.MonkeyPatc
         # The same row, but for the host: its address is out of reach.
         at = host + (read_address(address).path if address else "")
         here = row.model_copy(update={"address": at})
-        model = open_endpoint(f"{name}:a/model", ProviderModel(name, "a/model", None), here, ModelOptions())
+        (model,) = open_endpoints(
+            f"{name}:a/model", ProviderModel(name, "a/model", None), here, ModelOptions()
+        )
         reply = await model.reply(ASK)
         await model.close()
     assert reply.text == "x"

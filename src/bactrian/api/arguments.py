@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bactrian.errors import InputError
 from bactrian.files.plugins import list_plugins, load_plugin
-from bactrian.models.http import hide_credentials, read_address
+from bactrian.models.http import hide_credentials, split_addresses, write_addresses
 from bactrian.options import PlayOptions, fill_defaults
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.start import Functions
@@ -99,7 +99,7 @@ def check_base_url(base_url: str | None, names: Iterable[str]) -> None:
     raise InputError(
         "This is the address of openai:NAME, and no agent has such a model.",
         option="base_url",
-        next=f"Write the address behind the model's name: {other}@{read_address(str(base_url))}",
+        next=f"Write the address behind the model's name: {other}@{write_addresses(str(base_url))}",
     )
 
 
@@ -130,7 +130,7 @@ def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are JSON values, the address without a user and a password."""
     described = {name: _to_json(value) for name, value in options.items() if value is not None}
     if address := described.get("base_url"):
-        described["base_url"] = remove_credentials(str(address))
+        described["base_url"] = ",".join(map(remove_credentials, split_addresses(str(address))))
     return {name: value for name, value in described.items() if value is not None}
 
 

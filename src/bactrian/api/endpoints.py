@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.errors import BactrianWarning, InputError
-from bactrian.models.http import is_loopback, read_address
-from bactrian.models.open import ModelOptions, find_address, open_endpoint
+from bactrian.models.http import is_loopback, read_address, split_addresses, write_addresses
+from bactrian.models.open import ModelOptions, find_address, open_endpoints
 from bactrian.models.providers import load_providers, split_name
 from bactrian.records.run import Command
 from bactrian.store import read_making
@@ -96,7 +96,7 @@ def find_addresses(names: Iterable[str], base_url: str | None) -> dict[str, str]
         parts = split_name(name)
         if parts is not None and (row := providers.get(parts.provider)) is not None:
             with suppress(InputError):  # It has none, as the opening of the model will say.
-                addresses[name] = _write(find_address(parts, row, base_url))
+                addresses[name] = write_addresses(find_address(parts, row, base_url))
     return addresses
 
 
@@ -146,14 +146,14 @@ def use_run_terms(
         (usual,) = find_addresses(taking[:1], elsewhere).values()
         # Its own models go on where they were, which nobody has to be told unless the environment says otherwise.
         is_news = bool(elsewhere) or not known.issuperset(taking)
-        if is_news and _find_host(usual) != _find_host(base_urls[0]):
+        if is_news and _find_hosts(usual) != _find_hosts(base_urls[0]):
             _tell(
                 f"{taking[0]} is asked at {base_urls[0]}, where {terms[0].run} was made, and not at {usual}."
             )
     addresses = find_addresses(names, chosen.get("base_url") or os.environ.get("OPENAI_BASE_URL"))
-    allowed = {_write(address) for address in confirmed or ()}
+    allowed = _split(confirmed or ())
     explicit = {name for name in addresses if "@" in name or (named and _takes_base_url(name))}
-    explicit |= {name for name, address in addresses.items() if address in allowed}
+    explicit |= {name for name, address in addresses.items() if _split([address]) <= allowed}
     for each in terms if own is None else (own, *of_sources):
         _check_hosts(each, addresses, explicit, continues=each is own)
     if terms and known.issuperset(addresses):
@@ -185,7 +185,8 @@ def check_askable(names: Iterable[str], base_url: str | None, sources: Iterable[
         with warnings.catch_warnings(action="ignore"):  # Its run tells where the conversations go.
             chosen = use_run_terms({"base_url": usual}, [name], None, terms)
         address = chosen["base_url"] or os.environ.get("OPENAI_BASE_URL")
-        open_endpoint(name, parts, row, ModelOptions(base_url=address)).check_key()
+        for client in open_endpoints(name, parts, row, ModelOptions(base_url=address)):
+            client.check_key()
 
 
 def _takes_base_url(name: str) -> bool:
@@ -201,11 +202,11 @@ def _check_hosts(
     Raises:
         InputError: the run asked the provider of such a model elsewhere, and nobody named the new address.
     """
-    hosts = {_find_host(address) for address in terms.addresses}
+    hosts = _find_hosts(*terms.addresses)
     providers = {name.partition(":")[0] for name in terms.models}
     before = " and ".join(sorted(terms.addresses))
     for name, address in addresses.items():
-        if _find_host(address) in hosts:
+        if _find_hosts(address) <= hosts:
             continue
         if name.partition(":")[0] in providers and name not in explicit:
             moved = f"bactrian resume {shlex.quote(str(terms.run))} --send-keys-to {shlex.quote(address)}"
@@ -223,14 +224,15 @@ def _tell(text: str) -> None:
     warnings.warn(text, BactrianWarning, stacklevel=3)
 
 
-def _find_host(url: str) -> tuple[str, str, int]:
-    address = read_address(url)
-    return address.scheme, address.host, address.port
+def _find_hosts(*urls: str) -> set[tuple[str, str, int]]:
+    """Return the hosts of texts with one or several addresses."""
+    addresses = [read_address(url) for each in urls for url in split_addresses(each)]
+    return {(address.scheme, address.host, address.port) for address in addresses}
 
 
-def _write(url: str) -> str:
-    """Return an address in one way of writing, without a user and a password."""
-    return str(read_address(url))
+def _split(urls: Iterable[str]) -> set[str]:
+    """Return all addresses of texts with one or several, in one way of writing, without users and passwords."""
+    return {str(read_address(url)) for each in urls for url in split_addresses(each)}
 
 
 def confirm_addresses(
@@ -242,10 +244,8 @@ def confirm_addresses(
         InputError: a key would go to an address that nobody confirmed.
     """
     names = tuple(names)
-    allowed = {
-        _write(address) for address in (*(confirmed or ()), os.environ.get("OPENAI_BASE_URL")) if address
-    }
-    foreign = (address for address in find_foreign(names, base_url) if _write(address) not in allowed)
+    allowed = _split(filter(None, (*(confirmed or ()), os.environ.get("OPENAI_BASE_URL"))))
+    foreign = (address for address in find_foreign(names, base_url) if not _split([address]) <= allowed)
     if (address := next(foreign, None)) is not None:
         option = "base_url" if confirmed is None else "send_keys_to"
         raise InputError(
@@ -255,7 +255,7 @@ def confirm_addresses(
         )
     parts = ((name, split_name(name)) for name in names)
     return frozenset(
-        name for name, part in parts if part and part.address and _write(part.address) in allowed
+        name for name, part in parts if part and part.address and _split([part.address]) <= allowed
     )
 
 
@@ -270,7 +270,6 @@ def find_foreign(names: Iterable[str], base_url: str | None) -> list[str]:
             continue
         address = parts.address or (base_url if row.name == "openai" else None)
         key = os.environ.get(row.key or "", "")
-        if address is None or not key or row.is_at(address) or is_loopback(read_address(address).host):
-            continue
-        foreign.append(address)
+        asked = split_addresses(address) if address and key else ()
+        foreign += [url for url in asked if not (row.is_at(url) or is_loopback(read_address(url).host))]
     return list(dict.fromkeys(foreign))

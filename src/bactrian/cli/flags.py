@@ -291,7 +291,7 @@ def _read_option(name: str, kind: Any, default: Any, option: Option, key: str = 
         [key, *([letter] if letter else []), option.flag],
         type=None if is_flag else _choose_type(get_args(kind)[0] if several else kind, option),
         is_flag=is_flag,
-        multiple=several,
+        multiple=several or bool(option.joint),
         required=required,
         # What was not given is None, so that the function's own default applies; the help shows that default.
         # With a default, even None, click would take a required option as given.
@@ -305,8 +305,10 @@ def _read_option(name: str, kind: Any, default: Any, option: Option, key: str = 
 
     def collect(values: dict[str, Any]) -> Any:
         value = values[key]
-        if value is None or (several and value == ()):
+        if value is None or value == ():
             return None if required else default
+        if option.joint:
+            return option.joint.join(value)
         if isinstance(kind, EnumType):
             value = kind(value)
         return list(value) if several else value

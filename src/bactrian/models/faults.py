@@ -179,6 +179,7 @@ def explain_status(
     error = kind(summary, next=action, sample=sample)
     if isinstance(error, TryAgain):
         error.after = after
+        error.status = status
         error.overload = status in (429, 503, 529)
     return error
 

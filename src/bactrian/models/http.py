@@ -225,6 +225,20 @@ def read_address(url: str) -> Address:
     return Address(parts.scheme, host, port, path, _encode_credentials(parts))
 
 
+def split_addresses(urls: str) -> list[str]:
+    """Return the addresses in a text that has one, or several with commas between them."""
+    return re.split(r"\s*,\s*(?=https?://)", urls.strip())
+
+
+def write_addresses(urls: str) -> str:
+    """Return addresses in one way of writing, without users and passwords.
+
+    Raises:
+        InputError: one of them is not the address of a web server.
+    """
+    return ",".join(str(read_address(url)) for url in split_addresses(urls))
+
+
 def hide_credentials(url: str, instead: str = "…@") -> str:
     """Return ``url``, which need not be one, with ``instead`` of user name and password, without query and fragment."""
     plain = re.sub(r"^([^/@]*//)?.*@", rf"\1{instead}", url, count=1, flags=re.DOTALL)

@@ -24,6 +24,7 @@ from bactrian.models.model import (
     Wrapper,
     get_traits,
 )
+from bactrian.models.replicas import Replicas
 from bactrian.models.retry import MAX_WAIT
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ MODEL_NAMES = {
     "local:OWNER/REPO[:FILE]": "a GGUF file from the Hugging Face hub, in this process",
     "PROVIDER:NAME": "a model of a provider; `bactrian models` lists them",
     "PROVIDER:NAME@ADDRESS": "the same at another address, such as vllm:NAME@http://host:8000/v1",
+    "PROVIDER:NAME@ADDRESS,ADDRESS": "the same at several servers; a conversation stays at one of them",
     "scripted:FILE": "replies from a JSON file",
     "recorded:RUN": "the replies of a stored run",
 }
@@ -252,7 +254,8 @@ def _open_other(name: str, access: ModelOptions) -> Model:
     providers = load_providers()
     parts = split_name(name)
     if parts is not None and parts.provider in providers:
-        return open_endpoint(name, parts, providers[parts.provider], access)
+        clients = open_endpoints(name, parts, providers[parts.provider], access)
+        return clients[0] if len(clients) == 1 else Replicas(name, clients)
     kind, _, rest = name.partition(":")
     if rest and (opener := find_opener(kind)) is not None:
         return open_plugin(name, opener, access)
@@ -285,18 +288,26 @@ def _suggest_model(kind: str, rest: str, providers: Mapping[str, Provider]) -> s
 _OPENAI = "openai"  # The provider to which `base_url` and `key` of the options apply
 
 
-def open_endpoint(name: str, parts: ProviderModel, row: Provider, access: ModelOptions) -> OpenAIModel:
-    """Return a client for the model ``parts`` of the provider ``row``, named ``name``.
+def open_endpoints(name: str, parts: ProviderModel, row: Provider, access: ModelOptions) -> list[OpenAIModel]:
+    """Return a client for the model ``parts`` of the provider ``row``, named ``name``; one for each of its addresses.
 
     Raises:
         InputError: the provider has no address, or address and key have different origins.
     """
+    from bactrian.models.http import split_addresses
+
+    addresses = split_addresses(find_address(parts, row, access.base_url))
+    return [_open_endpoint(name, parts, row, access, address) for address in dict.fromkeys(addresses)]
+
+
+def _open_endpoint(
+    name: str, parts: ProviderModel, row: Provider, access: ModelOptions, address: str
+) -> OpenAIModel:
     from bactrian.models.credentials import find_key
     from bactrian.models.http import Timeouts
     from bactrian.models.openai import OpenAIModel
     from bactrian.models.providers import is_hosted
 
-    address = find_address(parts, row, access.base_url)
     official = row.is_at(address)
     is_known = official or row.address is None
     distrusted = parts.address is not None and name in access.distrusted and not official

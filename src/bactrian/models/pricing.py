@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from bactrian.errors import InputError
 from bactrian.models.budget import Price
-from bactrian.models.http import is_loopback, read_address
+from bactrian.models.http import is_loopback, read_address, split_addresses
 from bactrian.models.model import Model, get_traits
 from bactrian.models.open import find_traits
 from bactrian.models.providers import load_providers, split_name
@@ -55,6 +55,7 @@ def find_price(name: str, base_url: str | None) -> Price | None:
     if parts is None or row is None:
         return None
     address = parts.address or (base_url if row.name == "openai" else None) or row.address
+    address = address and split_addresses(address)[0]  # The others are of the same kind.
     if row.local:
         return FREE if address is not None and row.is_at(address) else None
     official = address == row.address or (address is not None and row.is_at(address))

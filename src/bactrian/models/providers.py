@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bactrian.errors import InputError
 from bactrian.files.toml import LARGEST, FileKind, TomlSource, decode, explain_validation_error
-from bactrian.models.http import is_loopback, read_address
+from bactrian.models.http import is_loopback, read_address, split_addresses
 from bactrian.models.model import Traits
 from bactrian.models.wire import VARIABLE, Dialect
 
@@ -133,7 +133,7 @@ def split_name(name: str) -> ProviderModel | None:
     if match is None:
         return None
     address = match["address"]
-    if address is not None and read_address(address).credentials:
+    if address and any(read_address(each).credentials for each in split_addresses(address)):
         raise InputError(
             "The address in a model's name contains a password, which would be stored with each session.",
             where=f"{match['provider']}:{match['model']}",

@@ -23,6 +23,7 @@ from bactrian.models.limits import ConcurrencyLimit, RateLimit
 from bactrian.models.model import Model, RemoteModel, StopSignal, get_traits
 from bactrian.models.open import ModelOptions, find_traits, load_local, open_model
 from bactrian.models.pricing import FREE
+from bactrian.models.replicas import Replicas
 from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
 from bactrian.models.seeds import RunSeeds
 from bactrian.recipes.load import read_recipe_content
@@ -392,42 +393,52 @@ async def open_run_models(
 
     retry_policy = _RETRY_POLICY.with_max_wait(access.max_wait)
     has_rate = bool(limits.requests_per_minute or limits.tokens_per_minute)
+
+    def limit(model: Model, *, proven: bool) -> tuple[Model, ConcurrencyLimit]:
+        """Wrap the model of one endpoint by the limits of that endpoint."""
+        # Address and key, whose limits all models share whatever their names.
+        endpoint = model.endpoint if isinstance(model, RemoteModel) else model.name
+        # A call that was answered is a turn already, with model, tokens and time.
+        inner: Model = Budget(Recorder(model, sink, failures_only=True), meter)
+        if has_rate:
+            rates[endpoint] = inner = (
+                rates[endpoint].share(inner)
+                if endpoint in rates
+                else RateLimit(
+                    inner,
+                    requests_per_minute=limits.requests_per_minute,
+                    tokens_per_minute=limits.tokens_per_minute,
+                    sleep=stop_signal.sleep,
+                )
+            )
+            if isinstance(model, RemoteModel):
+                model.before_again = inner.wait_again
+        inner = RefusalCheck(inner)
+        if endpoint in concurrency:
+            inner = concurrency[endpoint].share(inner)
+        else:
+            concurrency[endpoint] = inner = ConcurrencyLimit(
+                inner,
+                window,
+                stop_signal=stop_signal,
+                timed=not has_rate,  # Waits for the rate limit say nothing about the endpoint's speed.
+                proven=proven or not get_traits(model).remote,
+                longest_wait=access.max_wait,
+            )
+        return inner, concurrency[endpoint]
+
     try:
         for name in dict.fromkeys(names.values()):
             opened.append(open_model(name, access))
             model = opened[-1]
-            # Address and key, whose limits all models share whatever their names.
-            endpoint = model.endpoint if isinstance(model, RemoteModel) else name
-            # A call that was answered is a turn already, with model, tokens and time.
-            inner: Model = Budget(Recorder(model, sink, failures_only=True), meter)
-            if has_rate:
-                rates[endpoint] = inner = (
-                    rates[endpoint].share(inner)
-                    if endpoint in rates
-                    else RateLimit(
-                        inner,
-                        requests_per_minute=limits.requests_per_minute,
-                        tokens_per_minute=limits.tokens_per_minute,
-                        sleep=stop_signal.sleep,
-                    )
-                )
-                if isinstance(model, RemoteModel):
-                    model.before_again = inner.wait_again
-            inner = RefusalCheck(inner)
-            if endpoint in concurrency:
-                inner = concurrency[endpoint].share(inner)
+            if isinstance(model, Replicas):
+                # One of the servers may not be up yet, which says nothing about the others.
+                limited = [limit(each, proven=True) for each in model.models]
+                inner: Model = Replicas(name, [each for each, _ in limited])
             else:
-                concurrency[endpoint] = inner = ConcurrencyLimit(
-                    inner,
-                    window,
-                    stop_signal=stop_signal,
-                    timed=not has_rate,  # Waits for the rate limit say nothing about the endpoint's speed.
-                    proven=not get_traits(model).remote,
-                    longest_wait=access.max_wait,
-                )
-            models[name] = Retry(
-                inner, retry_policy, notice=note_repeat, sleep=partial(rest, concurrency[endpoint])
-            )
+                limited = [limit(model, proven=False)]
+                inner = limited[0][0]
+            models[name] = Retry(inner, retry_policy, notice=note_repeat, sleep=partial(rest, limited[0][1]))
         by_agent = {agent: models[name] for agent, name in names.items()}
         yield RunModels(by_agent, tuple(concurrency.values()), in_flight, tuple(opened), stop_signal)
     finally:
