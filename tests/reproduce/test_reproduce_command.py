@@ -137,6 +137,14 @@ async def test_the_list_names_each_item_with_its_needs_and_says_what_is_made(tmp
         before = await run(tmp_path, "reproduce", "--run", "paper", "--json")
         assert (await run(tmp_path, *order_table(endpoint)))[0] == 0
         after = await run(tmp_path, "reproduce", "--run", "paper")
+        # Table 9 shares a run with table 1, and lacks the other one.
+        assert (
+            await run(
+                tmp_path,
+                *order_table(endpoint, "--forecast"),
+            )
+        )[0] == 0
+        assert (await run(tmp_path, *order_item(endpoint, "table9", "--forecast")))[0] == 0
     rows = [json.loads(line) for line in before[1].splitlines()]
     assert [row["item"] for row in rows] == [item.name for item in load_paper_items().items]
     assert rows[0]["calls"] > 1000

@@ -74,13 +74,15 @@ async def _compare(step: ItemStep, name: str, workshop: Workshop) -> Sequence[It
     order, series = workshop.order, workshop.series
     run, count = await workshop.converse(step.run, step.tasks), order.shrink(step.tasks)
     folder = (order.folder / name / f"{step.run}-{count}").absolute()
-    ways, against = ("extraction", step.other), None
+    against: Path | None = None
+    ways = ("extraction", step.other)
     if step.other in load_paper_items().runs:
         ways, against = ("extraction", "against"), await workshop.converse(step.other, step.tasks)
     series.options = {**series.options, "tasks": count, "out": folder, "against": against}
     # The built-in model's solutions are short by its window: most are cut, and a warning says so.
     series.options["judge_cut"] = any(find_traits(name).small for name in order.models)
-    if series.forecast is not None and await workshop.count_ended(run) < count:
+    ended = [await workshop.count_ended(path) for path in (run, against) if path is not None]
+    if series.forecast is not None and min(ended) < count:
         guess = guess_comparison(folder, ways, count, order.model, order.extractor)
         await run_comparison(guess, [order.judge], series)
         return ()
