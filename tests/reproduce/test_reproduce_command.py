@@ -252,7 +252,7 @@ async def test_v2_and_the_planner_have_the_tasks_of_v1(tmp_path: Path) -> None:
     assert {key: of[:2] for key, of in planned.items()} == {key: of[:2] for key, of in v1.items()}
     assert all(of[2] for of in planned.values())
     titles = [part["title"] for part in read_report(tmp_path, "figure10")["parts"]]
-    assert titles == ["AI Society", "Prompt V2", "Prompt V1 and planner"]
+    assert titles == ["Prompt V1", "Prompt V2", "Prompt V1 and planner"]
 
 
 @pytest.mark.slow

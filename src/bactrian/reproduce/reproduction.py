@@ -228,9 +228,8 @@ def build_chart(item: PaperItem, parts: Sequence[ItemPart]) -> Chart | None:
         printed: list[Point] = [
             (labels.index(of.label), of.paper, None, None) for of in measures if of.paper is not None
         ]
-        series += [
-            Series(f"{part.title}: {who}", of) for who, of in (("here", here), ("paper", printed)) if of
-        ]
+        name = f"{part.title}: here" if printed else part.title
+        series += [Series(who, of) for who, of in ((name, here), (f"{part.title}: paper", printed)) if of]
     if not series:
         return None
     caption = f"{item.label} of arXiv:2303.17760. Lines are 95 % intervals."

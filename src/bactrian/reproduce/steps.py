@@ -144,7 +144,7 @@ async def _measure_runs(step: ItemStep, workshop: Workshop) -> AsyncIterator[tup
         async with open_store(path, read_only=True) as store:
             part = await measure(store, findings.extend)
             report = build_report(name, part, await describe_usage(store))
-        yield load_paper_items().runs[name].title, report, findings
+        yield step.titles.get(name, load_paper_items().runs[name].title), report, findings
 
 
 async def _count_endings(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[ItemPart]:
