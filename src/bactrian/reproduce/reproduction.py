@@ -30,6 +30,7 @@ from bactrian.reproduce.items import PaperItem, load_paper_items
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.wiring import RunOrder
 from bactrian.store import read_making
+from bactrian.train.training import OnEvent
 
 Json = dict[str, Any]
 REPORT, MANIFEST = "report.json", "manifest.json"
@@ -89,8 +90,22 @@ class ReproductionOrder:
 class Workshop:
     """What the steps of an item share: the runs of the folder, the limits on all of them, and the files used."""
 
-    def __init__(self, order: ReproductionOrder, series: RunSeries, spending: SpendingOptions) -> None:
-        """Begin; a ``series`` with a forecast runs nothing. ``spending`` says how its models are asked."""
+    def __init__(
+        self,
+        order: ReproductionOrder,
+        series: RunSeries,
+        spending: SpendingOptions,
+        on_training: OnEvent | None = None,
+    ) -> None:
+        """Begin; a ``series`` with a forecast runs nothing.
+
+        Args:
+            order: Where items are made, by which models, and how large.
+            series: The limits on all runs.
+            spending: How models are asked.
+            on_training: Receives the events of trainings.
+        """
+        self.on_training = on_training
         self.order = order
         self.spending = spending
         self.series = series

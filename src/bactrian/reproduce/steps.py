@@ -290,7 +290,7 @@ async def _judge_stages(step: ItemStep, name: str, workshop: Workshop) -> Sequen
     else:
         folder.mkdir(parents=True, exist_ok=True)
         trained = folder / f"training-{order.shrink(step.sessions)}"
-        await train_recipe(TrainOrder(step.recipe, trained, data, step.settings))
+        await train_recipe(TrainOrder(step.recipe, trained, data, step.settings), workshop.on_training)
         stages = find_stages([str(trained)], ModelOptions())
     series.options = {**series.options, "judge_cut": True}  # as for every model on this computer
     try:

@@ -16,6 +16,7 @@ from bactrian.api.solution_comparison import RunSeries
 from bactrian.cli.commands.evaluate import Evaluation
 from bactrian.cli.flags import Argument
 from bactrian.cli.terminal.console import open_output, say
+from bactrian.cli.view.training_progress import TrainingView
 from bactrian.errors import InputError, MissingExtra, SandboxError
 from bactrian.options import FORECAST, JSON, JUDGE, MODEL, RUN, RUN_CODE, Option, SpendingOptions
 from bactrian.records.text import to_json
@@ -128,10 +129,11 @@ async def _make(
     say(f"Forecast: {calls} calls, {tokens} tokens, {dollars}, {time}. --budget sets a limit.")
     spending = cast("SpendingOptions", evaluation.flags)
     series = RunSeries(spending, evaluation.run)
+    view = TrainingView(quiet=as_json)
     command = shlex.join(["bactrian", *sys.argv[1:]])
     for item in items:
         try:
-            report = await make_item(item, Workshop(order, series, spending), command)
+            report = await make_item(item, Workshop(order, series, spending, view.show_event), command)
         except (SandboxError, MissingExtra, InputError) as error:
             if len(items) == 1:
                 raise
