@@ -9,7 +9,15 @@ from typing import Any
 
 from bactrian.records.session import UNFINISHED
 from bactrian.records.turn import Usage
-from bactrian.runs.spending import Prices, Spending, add_up, read_pricing
+from bactrian.runs.spending import (
+    LATE,
+    Prices,
+    Spending,
+    add_up,
+    has_prefix_cache,
+    read_pricing,
+    warn_of_cache,
+)
 from bactrian.stats.intervals import Proportion, are_independent
 from bactrian.store import RunStore
 
@@ -26,6 +34,8 @@ class RunFacts:
     models: tuple[str, ...]
     """Models that wrote something in it."""
     spending: Spending
+    cache_warning: str
+    """What is wrong with the servers' prefix cache; empty if nothing is known to be."""
     judged: Spending
     """What judges of findings cost, which :attr:`spending` leaves out."""
 
@@ -48,6 +58,7 @@ async def describe_usage(store: RunStore, prices: Prices | None = None) -> dict[
         **_count_tokens(spending.usage),
         "estimated": spending.usage.estimated,
         "cached_share": spending.usage.cached_share,
+        "cache_warning": facts.cache_warning,
         "usd": spending.usd,
         "unpriced": list(spending.unpriced),
         "agents": {agent: _count_tokens(usage) for agent, usage in spending.agents.items()},
@@ -90,6 +101,7 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
         await count_endings(store),
         tuple(sorted((written or {*pricing.models.values()}) | spending.models)),
         spending,
+        warn_of_cache(await store.count_late(LATE)) if has_prefix_cache(written) else "",
         add_up((judge, judge, usage, pricing.judges(judge)) for judge, usage in judges),
     )
 

@@ -185,6 +185,7 @@ class RunStatus:
             "cached_tokens": self.usage.cached,
             "estimated": self.usage.estimated,
             "cached_share": self.usage.cached_share,
+            "cache_warning": self.facts.cache_warning,
             "usd": self.usd,
             "unpriced": list(self.facts.spending.unpriced),
             "judged": {"tokens": self.facts.judged.usage.total, "usd": self.facts.judged.usd},
@@ -240,6 +241,8 @@ class RunStatus:
             )
         lines.append(("cost", self._write_cost()))
         lines.append(("tokens", write_tokens(self.usage)))
+        if self.facts.cache_warning:
+            lines.append(("cache", self.facts.cache_warning))
         if self.forecast is not None:
             lines.append(("time", f"about {write_about_duration(self.forecast.seconds.value)} left"))
         if (judged := self.facts.judged).usage.total:

@@ -16,7 +16,7 @@ from bactrian.records.turn import Usage
 from bactrian.runs.admission import Admission
 from bactrian.runs.cost import Estimate, ListCosts, RemainingUsage
 from bactrian.runs.scheduler import Job
-from bactrian.runs.spending import Spending
+from bactrian.runs.spending import LATE, Spending, warn_of_cache
 from bactrian.stats.streaming import SurvivalCurve
 
 _MOST_REASONS = 100  # distinct ones: some contain a time or a number
@@ -97,6 +97,8 @@ class ProgressSnapshot:
     """What to know of a model in this process before its first reply."""
     last: str = ""
     """The conversation that ended last, in one line."""
+    cache_warning: str = ""
+    """What is wrong with the servers' prefix cache, by the turns of this command; empty if nothing is known to be."""
 
     @property
     def cached_share(self) -> float:
@@ -144,6 +146,10 @@ class RunProgress:
     """Reasons why sessions failed or were left open in this command."""
     read_pressure: Callable[[], EndpointPressure] = EndpointPressure
     """Returns the current limits of the endpoints."""
+    has_prefix_cache: bool = False
+    """True if all models are at servers with a prefix cache of their own."""
+    late: Usage = Usage()
+    """Usage of the turns of this command that should find most of their prompt there."""
     systems: dict[str, str] = field(default_factory=dict[str, str])
     """The model and system that answered each agent last, as reported by the endpoint."""
     changes: list[str] = field(default_factory=list[str])
@@ -177,6 +183,8 @@ class RunProgress:
         """Count one event of any session."""
         match event:
             case Spoke(turn) if turn.usage.prompt or turn.usage.completion:  # else no model made it
+                if self.has_prefix_cache and turn.number >= LATE:
+                    self.late += turn.usage
                 system = f"{turn.model} ({turn.fingerprint})" if turn.fingerprint else turn.model
                 before = self.systems.setdefault(turn.speaker, system)
                 if before != system:
@@ -252,6 +260,7 @@ class RunProgress:
             seconds_to_first=outlook.estimate_first(lengths),
             slow_start=self.slow_start,
             last=self._describe_last(),
+            cache_warning=warn_of_cache(self.late),
         )
 
     def _describe_last(self) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bactrian.amounts import write_percent
 from bactrian.models.budget import Price
 from bactrian.models.open import find_traits
 from bactrian.models.pricing import FREE, make_pricing
@@ -58,6 +59,32 @@ async def read_spending(store: RunStore, sessions: Sequence[str] | None = None) 
     """Return what was paid for some sessions of a run; with its lists, for the whole run if None."""
     pricing = await read_pricing(store)
     return pricing.add_up(await store.list_spent(sessions, each=pricing.by_session))
+
+
+LATE = 6
+"""The turn from which most of a prompt should be in a server's prefix cache."""
+_CACHING = ("vllm:", "sglang:")  # Servers that keep conversations in a prefix cache
+
+
+def has_prefix_cache(models: Iterable[str]) -> bool:
+    """Return True if there are models, and all of them are at servers that have a prefix cache of their own."""
+    models = tuple(models)
+    return bool(models) and all(model.startswith(_CACHING) for model in models)
+
+
+def warn_of_cache(late: Usage) -> str:
+    """Return what is wrong with the prefix cache, from the usage of turns from :data:`LATE` on; empty if nothing is."""
+    if not late.prompt or late.cached_share >= 0.5:
+        return ""
+    if not late.cached:
+        return (
+            "The server reports no cached tokens from the sixth turn on. Start vLLM with --enable-prompt-tokens-details"
+            " and SGLang with --enable-cache-report to see whether conversations find their prefix cache."
+        )
+    return (
+        f"From the sixth turn on, only {write_percent(late.cached_share, 0)} of the prompt tokens came from the prefix"
+        " cache. Send each conversation to one server: `bactrian help howto/cluster.md`."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -349,6 +349,11 @@ class RunStore:
         """Return what was paid for by agent: :meth:`list_spent` without the sessions."""
         return {agent: usage for _, agent, usage in await self.list_spent(each=False)}
 
+    async def count_late(self, first: int) -> Usage:
+        """Return the usage of all turns with a number of at least ``first``."""
+        query = f"SELECT {_ADDED} FROM turns WHERE number >= ?"  # noqa: S608
+        return _read_sums((await self._query(query, first))[0])
+
     async def list_judged(self) -> dict[str, Usage]:
         """Return the usage of the judges of findings, by judge."""
         query = f"SELECT judge, {_ADDED} FROM confirmations GROUP BY judge"  # noqa: S608

@@ -174,6 +174,8 @@ def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Itera
         yield f"And {len(progress.short) - 5:,} more lists."
     for refused in progress.refused[:5]:
         yield f"Could not start {refused}"
+    if now.cache_warning:
+        yield f"Warning: {now.cache_warning}"
     for change in progress.changes[:5]:
         yield f"Warning: the answering model changed during the run: {change}"
     for reason, count in progress.reasons.most_common(5):
@@ -210,6 +212,7 @@ def _fields(now: ProgressSnapshot) -> dict[str, object]:
         "completion_tokens": now.usage.completion,
         "cached_tokens": now.usage.cached,
         "cached_share": round(now.cached_share, 4),
+        "cache_warning": now.cache_warning,
         "usd": now.usd,
         "run_tokens": now.run_usage.total,
         "run_usd": now.run_usd,
