@@ -67,15 +67,21 @@ async def show_conversation(request: Request) -> Response:
     stage = get_explorer(request).stage
     terms, whole = read_search(listing.filter.q), _read_number(request, "whole", 0)
     recipe = await data_set.store.recipe() or {}
-    return render_page(
+    is_raw = is_raw_wanted(request)
+    # In a thread: a text may be made to take long.
+    shown = await asyncio.to_thread(
+        list, show_turns(session, turns, facts.findings, known, facts.prices.get, terms, whole, raw=is_raw)
+    )
+    page = render_page(
         request,
         "conversation.html",
+        raw=is_raw,
         data=data_set.name,
         session=session,
         roles=name_roles(session),
         kind=find_kind(session),
         has_instructor=has_instructor(session),
-        turns=list(show_turns(session, turns, facts.findings, known, facts.prices.get, terms, whole=whole)),
+        turns=shown,
         facts=facts,
         first=first,
         last=first - 1 + len(turns),
@@ -90,6 +96,19 @@ async def show_conversation(request: Request) -> Response:
         related=await find_related(get_explorer(request).library, data_set, session, recipe),
         marks=await data_set.store.marks(session.id),
     )
+    if "text" in request.query_params:
+        page.set_cookie(_name_choice(request), "raw" if is_raw else "read", httponly=True, samesite="strict")
+    return page
+
+
+def is_raw_wanted(request: Request) -> bool:
+    """Return whether the reader wants texts as they were written: the address says so, or the last one that did."""
+    chosen = request.query_params.get("text") or request.cookies.get(_name_choice(request))
+    return chosen == "raw"
+
+
+def _name_choice(request: Request) -> str:
+    return f"bactrian_text_{get_explorer(request).port}"
 
 
 async def find_session(request: Request) -> tuple[DataSet, Session]:
@@ -290,7 +309,7 @@ async def _follow(
                 session = await _read_again(data_set, session_id)
                 new = [turn for turn in session.turns if turn.number > after]
                 findings = await asyncio.to_thread(find_behaviours, session) if new else ()
-                for shown in show_turns(session, new, findings, NOTHING_KNOWN):
+                for shown in show_turns(session, new, findings, NOTHING_KNOWN, raw=is_raw_wanted(request)):
                     after, silent = shown.turn.number, 0.0
                     html = render_text(request, "live_turn.html", shown=shown)
                     yield _write("turn", {"number": after, "html": html}, after)

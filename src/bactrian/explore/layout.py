@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
-from typing import Any, cast
+from functools import cache
+
+from markupsafe import Markup
 
 from bactrian.analyze.behaviours import find_installed, load_definitions
 from bactrian.blocks import Block, MarkedSpan, Piece, make_visible, mark_quotations, split_blocks
+from bactrian.explore.message_html import HIT, render_markdown, tokenize_code
 from bactrian.explore.search_words import Term, find_hits
 from bactrian.models.budget import Price
 from bactrian.records.run import Finding
@@ -26,10 +28,6 @@ from bactrian.records.turn import (
 # Characters of a turn that are shown at first.
 LONGEST = 20_000
 PARTS: Mapping[str, str] = {"user": "AI user", "assistant": "AI assistant"}
-# The label of words of the search. Those of evidence are the numbers of the findings, from 1.
-HIT = 0
-# Characters of a block of code that are coloured.
-_LONGEST_CODE = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +36,19 @@ class FieldBlock:
 
     # ``Instruction``, ``Input`` or ``Solution``; empty outside of fields.
     name: str
+    # As it was written, in paragraphs and blocks of code; empty if it is shown as HTML.
     blocks: tuple[Block[int], ...]
+    # Its Markdown as HTML; None if it is shown as it was written.
+    html: Markup | None = None
 
 
 def arrange_turn(
-    turn: Turn, evidence: Sequence[tuple[int, str]], terms: tuple[Term, ...], *, whole: bool = False
+    turn: Turn,
+    evidence: Sequence[tuple[int, str]],
+    terms: tuple[Term, ...],
+    *,
+    whole: bool = False,
+    raw: bool = True,
 ) -> tuple[FieldBlock, ...]:
     """Return the fields of a turn.
 
@@ -51,6 +57,7 @@ def arrange_turn(
         evidence: Number and quotation of the findings in this turn.
         terms: The search.
         whole: True to show all of a long text.
+        raw: True to show the text as it was written, and not its Markdown as HTML.
     """
     text = turn.text if whole else turn.text[:LONGEST]
     marks = [
@@ -59,13 +66,22 @@ def arrange_turn(
     ]
     return tuple(
         FieldBlock(name, tuple(_colour(split_blocks(text, marks, begin, end))))
+        if raw
+        else FieldBlock(name, (), render_markdown(text[begin:end], tuple(_move(marks, begin, end))))
         for name, begin, end in _find_fields(turn, text)
     )
 
 
+def _move(marks: Sequence[MarkedSpan[int]], begin: int, end: int) -> Iterator[MarkedSpan[int]]:
+    """Yield the marks of a part of the text as marks of that part."""
+    for mark in marks:
+        if mark.begin < end and mark.end > begin:
+            yield MarkedSpan(max(mark.begin - begin, 0), min(mark.end, end) - begin, mark.label)
+
+
 def arrange_text(text: str) -> tuple[FieldBlock, ...]:
-    """Return a text without fields, such as a solution, as paragraphs and blocks of code."""
-    return (FieldBlock("", tuple(_colour(split_blocks(text)))),)
+    """Return a text without fields, such as a solution."""
+    return (FieldBlock("", (), render_markdown(text)),)
 
 
 def _find_fields(turn: Turn, text: str) -> Iterator[tuple[str, int, int]]:
@@ -100,28 +116,10 @@ def _colour(blocks: Iterator[Block[int]]) -> Iterator[Block[int]]:
     """Yield blocks, those of code without a mark with the classes of a highlighter."""
     for block in blocks:
         if block.is_code and len(block.pieces) == 1 and not block.pieces[0].labels:
-            yield replace(block, pieces=tokenize_code(block.pieces[0].text, block.language.lower()))
+            coloured = tokenize_code(block.pieces[0].text, block.language.lower())
+            yield replace(block, pieces=tuple(Piece(text, token=kind) for text, kind in coloured))
         else:
             yield block
-
-
-@lru_cache(maxsize=256)
-def tokenize_code(code: str, language: str) -> tuple[Piece[int], ...]:
-    """Return code as pieces with the classes of a highlighter; as one piece if its language is unknown."""
-    plain: tuple[Piece[int], ...] = (Piece(code),)
-    if not language or len(code) > _LONGEST_CODE:
-        return plain
-    from pygments import lexers
-    from pygments.token import STANDARD_TYPES
-    from pygments.util import ClassNotFound
-
-    try:
-        lexer: Any = cast("Any", lexers).get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
-        return plain
-    return tuple(
-        Piece(text, token=STANDARD_TYPES.get(kind, "")[:1]) for kind, text in lexer.get_tokens(code) if text
-    )
 
 
 # Proposals and the decisions on them, as trees: one for each round of a turn, or one for a whole search.
@@ -242,8 +240,13 @@ def show_turns(
     prices: Callable[[str], Price | None] = lambda _: None,
     terms: tuple[Term, ...] = (),
     whole: int = 0,
+    *,
+    raw: bool = False,
 ) -> Iterator[ShownMessage]:
-    """Yield ``turns`` of a session as they are shown. ``whole`` is the number of a turn to show in full length."""
+    """Yield ``turns`` of a session as they are shown.
+
+    ``whole`` is the number of a turn to show in full length; ``raw`` shows all as they were written.
+    """
     numbered = list(enumerate(findings, 1))
     has_cast = bool(session.provenance.cast)
     places = {name: position for position, name in enumerate(session.provenance.cast)}
@@ -255,7 +258,11 @@ def show_turns(
             "" if has_cast else PARTS.get(turn.speaker, ""),
             side,
             arrange_turn(
-                turn, [(number, finding.quote) for number, finding in here], terms, whole=whole == turn.number
+                turn,
+                [(number, finding.quote) for number, finding in here],
+                terms,
+                whole=whole == turn.number,
+                raw=raw,
             ),
             [(number, finding.behaviour, explain_behaviour(finding.behaviour)) for number, finding in here],
             list(list_rounds(known, turn.number, session.provenance.critic, session.turns)),

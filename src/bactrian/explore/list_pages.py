@@ -266,7 +266,7 @@ async def compare_conversations(request: Request) -> Response:
         data, _, session_id = pick.partition("/")
         data_set, session = await find_named_session(request, data, session_id)
         known = await asyncio.to_thread(data_set.read_known, session)
-        turns = list(show_turns(session, session.turns[:100], known.findings, NOTHING_KNOWN))
+        turns = list(show_turns(session, session.turns[:100], known.findings, NOTHING_KNOWN, raw=True))
         column = {"data": data, "session": session, "roles": name_roles(session), "turns": turns}
         columns.append({**column, "findings": len(known.findings), "facts": known})
     return render_page(request, "side_by_side.html", columns=columns)

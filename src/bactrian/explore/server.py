@@ -169,10 +169,10 @@ def _explain_address(error: OSError, host: str, port: int) -> InputError:
 
 
 def _prepare_conversation() -> None:
-    from bactrian.explore.layout import tokenize_code
+    from bactrian.explore.message_html import render_markdown
 
     _load_pages("conversation")
-    tokenize_code("pass", "python")  # imports the highlighter
+    render_markdown("```python\npass\n```")  # imports the parser and the highlighter
 
 
 async def _stop_playing(explorer: Explorer) -> None:

@@ -15,7 +15,7 @@ from bactrian.errors import MissingExtra
 from bactrian.options import LIMIT, MODEL, OVERWRITE, Option
 from bactrian.records.text import to_printable, write_count
 
-_NEEDED = ("starlette", "uvicorn")
+_NEEDED = ("latex2mathml", "markdown_it", "starlette", "uvicorn")
 
 
 def explore(

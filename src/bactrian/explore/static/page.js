@@ -66,6 +66,7 @@ document.addEventListener("keydown", (event) => {
     "]": () => follow("]") || step(pick("[data-turn]"), 1),
     "u": () => follow("u"),
     "m": () => follow("m"),
+    "r": () => follow("r"),
     "c": () => { const box = document.activeElement.closest("li")?.querySelector("[name=pick]"); box?.click(); return Boolean(box); },
   }[event.key]?.() ?? (/^\d$/.test(event.key) && follow(event.key));
   if (done) event.preventDefault();
