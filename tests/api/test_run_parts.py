@@ -254,3 +254,34 @@ def test_the_command_merges_and_says_what_is_missing(folder: Path) -> None:
     assert "Shards that are not among the parts: 3/3." in done.stderr
     told = json.loads(bactrian("merge", "part-3.db", "-r", "merged.db", "--json", cwd=folder).stdout)
     assert (told["sessions"], told["added"]) == (6, 2)
+
+
+@pytest.mark.system
+def test_commands_read_several_parts_as_one_run(folder: Path) -> None:
+    make_parts()
+    make("whole.db")
+    parts = ("part-1.db", "part-2.db")
+    for run in (parts, ("whole.db",)):
+        done = bactrian("export", *run, "--format", "messages", "--out", f"{len(run)}.jsonl", cwd=folder)
+        assert done.returncode == 0, done.stderr
+    assert (folder / "2.jsonl").read_text().replace('"part"', '"whole"') == (folder / "1.jsonl").read_text()
+    status = json.loads(bactrian("status", *parts, "--json", cwd=folder).stdout)
+    assert (status["parts"], status["jobs"], status["left"], status["state"]) == ([*parts], 6, 0, "complete")
+    assert "2 parts, part-1.db to part-2.db (complete)" in bactrian("status", *parts, cwd=folder).stdout
+    assert len(bactrian("show", *parts, cwd=folder).stdout.splitlines()) == 6
+    assert "Help the  Pilot" in bactrian("show", *parts, "002_001", cwd=folder).stdout
+    wrong = bactrian("show", *parts, "002_001", "no.db", cwd=folder)
+    assert (wrong.returncode, "are no runs" in wrong.stderr) == (2, True)
+    report = json.loads(bactrian("analyze", *parts, "--json", cwd=folder).stdout)
+    assert report["sessions"] == 6
+    compared = json.loads(bactrian("analyze", *parts, "whole.db", "--json", cwd=folder).stdout)
+    assert [run["sessions"] for run in compared["runs"]] == [6, 6]
+
+
+def test_parts_that_contradict_each_other_are_not_exported(folder: Path) -> None:
+    make("one.db")
+    bt.generate("small.toml", run="two.db", model=answer, seed=4)
+    done = bactrian("export", "one.db", "two.db", "--format", "messages", "--out", "x.jsonl", cwd=folder)
+    assert (done.returncode, "another plan than one.db: seed: 3 → 4" in done.stderr) == (2, True)
+    done = bactrian("export", "one.db", "--format", "messages", "--out", "one.db", "--overwrite", cwd=folder)
+    assert done.returncode == 2

@@ -22,7 +22,7 @@ from bactrian.files.atomic import is_same_file
 from bactrian.files.recent_runs import add_recent_run
 from bactrian.recipes.load import find_differences
 from bactrian.runs.plan import SHARD
-from bactrian.store import find_run
+from bactrian.store import find_run, read_making
 from bactrian.store.database import (
     SCHEMA,
     begin_transaction,
@@ -207,8 +207,8 @@ def group_parts(runs: Sequence[Path]) -> list[list[Path]]:
     """Return ``runs`` in groups: the shards of one plan are one, and each other run is one."""
     groups: list[tuple[object, list[Path]]] = []
     for run in runs:
-        with _open_part(run) as part:
-            key = part.content if part.shard else None
+        content = dict(read_making(run)[1] or {})
+        key = content if content.pop(SHARD, None) else None
         known = next((group for content, group in groups if key is not None and content == key), None)
         if known is None:
             groups.append((key, [run]))

@@ -74,6 +74,8 @@ class RunStatus:
     """Limit of the last command, in US dollars."""
     forecast: Forecast | None = None
     """What the jobs that are left take; None if nothing is left, or it cannot be estimated."""
+    parts: tuple[Path, ...] = ()
+    """The files that were read as one run; empty if it is one file."""
     command: str | None = None
     """The command that resumes it, quoted for the shell; None if nothing is left to do, or only the command or call
     that made it resumes it."""
@@ -168,6 +170,7 @@ class RunStatus:
         coming = self.forecast and self.forecast.usd
         return {
             "run": str(self.run),
+            **({"parts": list(map(str, self.parts))} if self.parts else {}),
             "state": self.state,
             "recipe": self.recipe,
             "models": list(self.models),
@@ -223,7 +226,8 @@ class RunStatus:
             >>> run.status().list_facts()[0]
             ('run', 'tea.db (complete)')
         """
-        lines = [("run", f"{self.run} ({self.state})")]
+        runs = f"{len(self.parts):,} parts, {self.parts[0]} to {self.parts[-1]}" if self.parts else self.run
+        lines = [("run", f"{runs} ({self.state})")]
         if self.recipe is not None:
             seed = "" if self.seed is None else f", seed {self.seed}"
             lines.append(("recipe", f"{self.recipe}{seed}"))
@@ -236,9 +240,8 @@ class RunStatus:
             line = f"{code:<{width}} {share.count:>5,} {write_percent(share.rate):>7}{ends}"
             lines.append(("" if number else "endings", line))
         if self.failed:
-            lines.append(
-                ("failures", f"{self.failed:,}; reasons: bactrian failures {shlex.quote(name_run(self.run))}")
-            )
+            name = "PART" if self.parts else shlex.quote(name_run(self.run))
+            lines.append(("failures", f"{self.failed:,}; reasons: bactrian failures {name}"))
         lines.append(("cost", self._write_cost()))
         lines.append(("tokens", write_tokens(self.usage)))
         if self.facts.cache_warning:

@@ -75,6 +75,17 @@ RunArgument = Annotated[
 ]
 
 
+# The argument of commands that read several parts as one run.
+RunsArgument = Annotated[
+    list[Path],
+    Argument(
+        "The run: a file, or a name in `bactrian runs`. Several are the parts of one run.",
+        metavar="RUN...",
+        check=find_run_files,
+    ),
+]
+
+
 class _WholeText(click.ParamType[str]):
     """A text that is not divided at its spaces if it comes from the environment."""
 

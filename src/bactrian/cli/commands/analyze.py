@@ -33,12 +33,13 @@ from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
 from bactrian.api.endpoints import read_terms, use_run_terms
+from bactrian.api.run_parts import group_parts
 from bactrian.api.run_report import add_judgements, choose_pricing, read_report
 from bactrian.api.selection import merge_installed
 from bactrian.cli.flags import Argument, RunArgument, SamplingFlags, find_run_files
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.bar import show_bar
+from bactrian.cli.terminal.bar import open_parts, show_bar
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.errors import InputError
 from bactrian.figures.chart_files import check_figures
@@ -104,7 +105,7 @@ def analyze(
         list[Path] | None,
         Argument(
             metavar="[RUN2]…",
-            help="More runs, to compare with RUN.",
+            help="More runs, to compare with RUN; shards of one recipe are one run.",
             check=find_run_files,
         ),
     ] = None,
@@ -144,10 +145,11 @@ def analyze(
     installed = merge_installed((CODE_FAILS,) if run_code else ())
     judge = _open_judge(run_file, judging) if judging.judge else None
 
-    async def work() -> int:
-        runs = (run_file, *(others or ()))
+    named = (run_file, *(others or ()))
+
+    async def work(runs: Sequence[Path]) -> int:
         prices = None if judging.judge else choose_pricing(judging.price, None)
-        protected = [name for run in runs for name in list_run_files(run)]
+        protected = [name for run in named for name in list_run_files(run)]
         with ExitStack() as stack:
             # Opened before the work, which may be long and expensive; moved to their final paths after it.
             findings_file, page_file = (
@@ -162,7 +164,7 @@ def analyze(
             kept: list[Finding] = []
             # Findings stay in memory only for a judge; there may be more of them than sessions.
             keep = kept.extend if judging.judge else file and partial(_write_findings, file)
-            parts = [(run_file, await _measure(run_file, keep, installed, quiet=quiet))]
+            parts = [(runs[0], await _measure(runs[0], keep, installed, quiet=quiet))]
             parts += [(run, await _measure(run, None, installed, quiet=quiet)) for run in runs[1:]]
             judged = None
             if judge is not None:
@@ -186,14 +188,25 @@ def analyze(
             report.write(console)
         return 0
 
-    stored = "The judge's answers are stored; the same command resumes."
-    run_async(work(), resume=stored if judging.judge else "Nothing was written.")
+    with ExitStack() as stack:
+        # Shards are one run; other runs are compared.
+        groups = group_parts(named) if others else [[run_file]]
+        run_async(
+            work([stack.enter_context(open_parts(group, quiet=quiet)) for group in groups]),
+            resume="The judge's answers are stored; the same command resumes."
+            if judging.judge
+            else "Nothing was written.",
+        )
 
 
 def _check_judge(judging: JudgeFlags, sampling: Mapping[str, Any], others: Sequence[Path] | None) -> None:
     """Check what was asked of a judge, or without one. Raises InputError."""
     if judging.judge is not None and others:
-        raise InputError("A judge works on one run only.", where="--judge", next="Leave the other runs out.")
+        raise InputError(
+            "A judge works on one run only.",
+            where="--judge",
+            next="Leave the other runs out, or merge the parts.",
+        )
     if judging.judge is None and judging.sample is not None:
         raise InputError("A sample is for a judge.", where="--sample", next="Name the judge with --judge.")
     if judging.judge is None and sampling:

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 from bactrian.api.exchange import export_session_data
-from bactrian.cli.flags import RunArgument
+from bactrian.cli.flags import RunsArgument
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.bar import show_bar
+from bactrian.cli.terminal.bar import open_parts, show_bar
 from bactrian.cli.terminal.console import PrintableConsole, open_output, open_progress
 from bactrian.export.formats import list_formats
 from bactrian.export.manifest import format_manifest
+from bactrian.files.atomic import check_replaceable
 from bactrian.options import FORMAT, JSON, ONLY, OUT, OVERWRITE, QUIET, ExportChoices, Option
 from bactrian.records.text import to_line, to_printable, write_count
+from bactrian.store import list_run_files
 
 
 def export(
-    run_file: RunArgument,
+    runs: RunsArgument,
     form: Annotated[
         str,
         FORMAT,
@@ -40,8 +42,9 @@ def export(
     **flags: Unpack[ExportChoices],
 ) -> None:
     """Export a run in a format that other tools read."""
+    check_replaceable(out, [file for run in runs for file in list_run_files(run)])
 
-    async def export_data() -> int:
+    async def export_data(run_file: Path) -> int:
         with show_bar("Exporting", "sessions", quiet=quiet) as tell:
             manifest = await export_session_data(
                 run_file,
@@ -59,7 +62,8 @@ def export(
             _write_summary(manifest, out, open_progress() if json else open_output())
         return 0
 
-    run_async(export_data(), resume="Nothing was written.")
+    with open_parts(runs, quiet=quiet) as whole:
+        run_async(export_data(whole), resume="Nothing was written.")
 
 
 def _write_summary(manifest: Mapping[str, Any], out: Path, console: PrintableConsole) -> None:

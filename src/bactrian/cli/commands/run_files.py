@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -11,16 +12,16 @@ from typing import Annotated
 from rich.table import Table
 
 from bactrian.amounts import write_dollars
-from bactrian.api.status import RunSummary, list_runs, read_status
-from bactrian.cli.flags import Argument, RunArgument, find_run_file
+from bactrian.api.status import WRITTEN, RunSummary, list_runs, read_status
+from bactrian.cli.flags import Argument, RunArgument, RunsArgument, find_run_file
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.bar import show_bar
+from bactrian.cli.terminal.bar import open_parts, show_bar
 from bactrian.cli.terminal.console import LEAST_TABLE, fit_facts, open_output, open_progress, write_labelled
 from bactrian.errors import StoreError
 from bactrian.options import JSON, OUT, QUIET
 from bactrian.records.run import Failure
 from bactrian.records.text import to_json, to_line, to_printable
-from bactrian.store import find_data_folder, name_run, open_store
+from bactrian.store import find_data_folder, is_locked, name_run, open_store
 from bactrian.store.care import recover as recovered
 from bactrian.store.care import verify as verified
 
@@ -96,15 +97,19 @@ def write_age(seconds: float) -> str:
 
 
 def status(
-    run_file: RunArgument,
+    runs: RunsArgument,
     json: Annotated[bool, JSON, "Write one JSON object."] = False,
 ) -> None:
     """Show the progress and the cost of a run, and the command that resumes it."""
-    run_async(_show_status(run_file, json=json), resume="The run is unchanged.")
+    with open_parts(runs, quiet=json) as run:
+        run_async(_show_status(run, runs, json=json), resume="The run is unchanged.")
 
 
-async def _show_status(run: Path, *, json: bool) -> int:
+async def _show_status(run: Path, parts: Sequence[Path], *, json: bool) -> int:
     status = await read_status(run)
+    if len(parts) > 1:
+        state = WRITTEN if any(map(is_locked, parts)) else status.state
+        status = replace(status, run=Path(run.name), parts=tuple(parts), state=state, command=None)
     if json:
         print(to_json(status.describe()))
     else:

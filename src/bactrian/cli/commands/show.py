@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
@@ -27,6 +27,7 @@ from bactrian.api.selection import (
 from bactrian.api.stored_run import mark_session
 from bactrian.cli.flags import Argument, RunArgument
 from bactrian.cli.run_async import run_async
+from bactrian.cli.terminal.bar import open_parts
 from bactrian.cli.terminal.console import LEAST_TABLE, open_output, open_pager, open_progress, show_spinner
 from bactrian.cli.view.conversation_view import ConversationView
 from bactrian.errors import InputError
@@ -35,7 +36,7 @@ from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Mark
 from bactrian.records.session import Session
 from bactrian.records.text import to_json, to_line, to_printable, write_count
-from bactrian.store import RunStore, name_run, open_store
+from bactrian.store import RunStore, find_run, is_run, name_run, open_store
 
 
 class ShowFormat(StrEnum):
@@ -49,9 +50,12 @@ class ShowFormat(StrEnum):
 
 def show(
     run_file: RunArgument,
-    session: Annotated[
-        str | None,
-        Argument(metavar="[ID]", help="A session's id, or the beginning of one. Default: a list of all."),
+    more: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[PART]... [ID]",
+            help="More parts of the run, and a session's id or the beginning of one. Default: a list of all.",
+        ),
     ] = None,
     sample: Annotated[int | None, SAMPLE, "Choose N at random."] = None,
     seed: Annotated[int, SEED, "Seed of --sample."] = 0,
@@ -64,17 +68,36 @@ def show(
     **options: Unpack[SelectOptions],
 ) -> None:
     """Show the conversations of a run: a list of them, or one in full."""
-    run = run_file
+    parts, session = _divide(run_file, more or ())
+    if new_mark is not None and len(parts) > 1:
+        raise InputError(
+            "A mark is stored in one run.", where="--mark", next="Name the part with the session."
+        )
     if new_mark is not None:
         if session is None:
             raise InputError("A mark is given to one session.", where="--mark", next="Name its ID.")
-        run_async(_mark(run, session, new_mark, note), resume="The run is unchanged.")
+        run_async(_mark(run_file, session, new_mark, note), resume="The run is unchanged.")
     whole = full or form is not ShowFormat.text or session is not None
     form = ShowFormat.json if json else form
     out = open_output()
     page = open_pager(out) if pager and out.is_terminal and form is not ShowFormat.json else nullcontext()
-    work = _show(run, session, options, _Writer(out, form, whole=whole, page=page), sample=sample, seed=seed)
-    run_async(work, resume="The run is unchanged.")
+    writer = _Writer(out, form, whole=whole, page=page)
+    with open_parts(parts) as run:
+        work = _show(run, session, options, writer, sample=sample, seed=seed)
+        run_async(work, resume="The run is unchanged.")
+
+
+def _divide(run: Path, more: Sequence[str]) -> tuple[list[Path], str | None]:
+    """Return the parts of the run, and the id of a session: what names no run."""
+    named = {text: find_run(Path(text)) for text in more}
+    ids = [text for text, path in named.items() if not is_run(path)]
+    if len(ids) > 1:
+        raise InputError(
+            f"{ids[0]!r} and {ids[1]!r} are no runs, and one session is shown.",
+            where="ID",
+            next="Name one session, or check the paths of the runs.",
+        )
+    return [run, *(path for path in named.values() if is_run(path))], ids[0] if ids else None
 
 
 async def _mark(run: Path, session: str, mark: str, note: str) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
@@ -65,6 +66,21 @@ def show_bar(title: str, noun: str, *, quiet: bool = False) -> Generator[Tell]:
                 bar.update(task, completed=done, total=total, share=_write_share(done, total))
 
             yield move
+
+
+@contextmanager
+def open_parts(runs: Sequence[Path], *, quiet: bool = False) -> Generator[Path]:
+    """Provide one run to read with all that the parts ``runs`` contain, and show how it is made."""
+    # Few commands read parts, and what merges them takes time to load.
+    if len(runs) == 1:
+        yield runs[0]
+        return
+    from bactrian.api.run_parts import join_parts
+
+    with ExitStack() as stack:
+        with show_bar("Reading the parts", "sessions", quiet=quiet) as tell:
+            whole = stack.enter_context(join_parts(runs, tell))
+        yield whole
 
 
 def ignore_progress(done: int, total: int | None = None) -> None:
