@@ -155,6 +155,19 @@ def test_a_link_to_a_message_behind_the_first_hundred_leads_there(
     assert "placeholder { color" in explored.get("/static/style.css").text
 
 
+def test_the_findings_go_on_in_the_next_part(explored: RunningExplorer, page: Page) -> None:
+    page.goto(explored.link("/c/run/many"))
+    last = page.locator("[data-finding]").last
+    number = int(last.get_attribute("value") or "0")
+    last.focus()
+    page.keyboard.press("n")
+    page.wait_for_url(f"**from=101#finding-{number + 1}")
+    expect(page.locator(f"#finding-{number + 1}")).to_be_focused()
+    page.keyboard.press("p")
+    page.wait_for_url(f"**from=1#finding-{number}")
+    expect(page.locator(f"#finding-{number}")).to_be_focused()
+
+
 def test_the_notice_is_agreed_to_once(explored: RunningExplorer, page: Page) -> None:
     page.goto(explored.link("/c/run/red"))
     expect(page.get_by_role("heading", level=1)).to_have_text("Made to study misuse")

@@ -60,8 +60,8 @@ document.addEventListener("keydown", (event) => {
     "/": () => { document.querySelector("#find").focus(); return true; },
     "j": () => follow("j") || step(list, 1),
     "k": () => follow("k") || step(list, -1),
-    "n": () => step(pick("[data-finding]"), 1),
-    "p": () => step(pick("[data-finding]"), -1),
+    "n": () => stepFinding(1),
+    "p": () => stepFinding(-1),
     "[": () => step(pick("[data-turn]"), -1),
     "]": () => follow("]") || step(pick("[data-turn]"), 1),
     "u": () => follow("u"),
@@ -86,17 +86,26 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// A link to a message in another part of a long conversation.
-const showPart = () => {
-  const number = Number(/^#turn-(\d{1,9})$/.exec(location.hash)?.[1]);
+// A link to a message or a finding in another part of a long conversation. Without this, findings end where a part does.
+const turnsOfFindings = () => (document.querySelector("#turns")?.dataset.findings ?? "").split(" ").filter(Boolean);
+const showPart = (place = location.hash) => {
+  const [, kind, digits] = /^#(turn|finding)-(\d{1,9})$/.exec(place) ?? [];
   const last = Number(document.querySelector("#turns")?.dataset.count);
-  if (!number || !(number <= last) || document.querySelector(location.hash)) return;
+  const number = kind === "finding" ? Number(turnsOfFindings()[Number(digits) - 1]) : Number(digits);
+  if (!number || !(number <= last) || document.querySelector(place)) return false;
   const query = new URLSearchParams(location.search);
   query.set("from", Math.max(number - (number - 1) % 100, 1));
-  location.replace(`?${query}${location.hash}`);
+  location.replace(`?${query}${place}`);
+  return true;
 };
-addEventListener("hashchange", showPart);
-showPart();
+const stepFinding = (by) => {
+  const here = pick("[data-finding]"), at = here.indexOf(document.activeElement);
+  const edge = by > 0 ? here.length - 1 : 0;
+  const number = Number(here[edge]?.value ?? (by > 0 ? 0 : turnsOfFindings().length + 1));
+  return ((at === edge || !here.length) && showPart(`#finding-${number + by}`)) || step(here, by);
+};
+addEventListener("hashchange", () => showPart());
+if (!showPart() && location.hash.startsWith("#finding-")) document.getElementById(location.hash.slice(1))?.focus();
 
 for (const one of pick("data[value]")) one.textContent = Number(one.value).toLocaleString();
 for (const one of pick("time[datetime]")) one.textContent = new Date(one.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
