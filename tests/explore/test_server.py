@@ -258,7 +258,7 @@ def test_two_filters_are_compared_with_the_interval_of_the_difference(explored: 
     text = explored.get("/compare?one=ending%3Drepeat_loop&two=assistant%3DPoet").text
     assert "infinite loop" in text
     # One of one against none of thirty: one conversation is too few for an interval.
-    assert '\N{MINUS SIGN}100.0</td><td class="n soft">–</td>' in text
+    assert '\N{MINUS SIGN}100.0<br><span class="soft">no interval</span>' in text
 
 
 def test_conversations_stand_side_by_side(explored: RunningExplorer) -> None:

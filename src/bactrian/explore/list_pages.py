@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,7 +14,6 @@ from tempfile import SpooledTemporaryFile
 from typing import Any, cast
 
 from starlette.background import BackgroundTask
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -23,8 +21,6 @@ from starlette.routing import Route
 from bactrian.amounts import write_cost, write_tokens
 from bactrian.api.status import WRITTEN, name_state
 from bactrian.errors import InputError
-from bactrian.explore.conversation_pages import find_named_session, name_roles
-from bactrian.explore.layout import show_turns
 from bactrian.explore.library import DataSet, Library
 from bactrian.explore.library_index import IMPORT_DONE
 from bactrian.explore.rendering import (
@@ -35,13 +31,12 @@ from bactrian.explore.rendering import (
     read_listing,
     render_page,
 )
-from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter, Listing, make_share
+from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter, Listing
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.export.format import ExportContext, Sample, dump_line
 from bactrian.export.formats import CHAT_MESSAGES, list_chats
 from bactrian.records.session import UNFINISHED, find_kind
-from bactrian.records.turn import NOTHING_KNOWN, Usage
-from bactrian.stats.intervals import Proportion
+from bactrian.records.turn import Usage
 from bactrian.store import is_locked
 
 _CHOICES = ("ending", "behaviour", "language", "mark")
@@ -204,74 +199,6 @@ async def _name_state(data_set: DataSet, state: Mapping[str, Any], told: Mapping
 _INCOMPLETE = "The index is incomplete; what it contains is shown. Start the explorer again to continue."
 
 
-# Two filters side by side, with differences and their intervals; and conversations side by side.
-
-
-_SECTIONS = (("ending", "Endings"), ("behaviour", "Behaviours"))
-# Conversations side by side.
-_MOST = 4
-
-
-def compare_filters(request: Request) -> Response:
-    """Compare the rates of two filters, such as two runs, with the interval of the difference (Newcombe)."""
-    library = get_explorer(request).library
-    queries = [request.query_params.get(key, "") for key in ("one", "two")]
-    if not any(queries) and len(library.sets) > 1:
-        queries = [f"data={name}" for name in list(library.sets)[:2]]
-    filters = [ListFilter.read(QueryParams(query)) for query in queries]
-    sections: list[tuple[str, list[tuple[str, Proportion, Proportion]]]] = []
-    totals: list[int] = []
-    reading: dict[str, None] = {}
-    if all(queries):
-        both = [library.list_sessions(chosen) for chosen in filters]
-        totals = [listing.count() for listing in both]
-        told = (listing.count_stages().describe(listing.filter, behaviours=True) for listing in both)
-        reading = dict.fromkeys(filter(None, told))
-        # A conversation that was not searched yet does not tell whether it shows a behaviour.
-        searched = [listing.count(searched=True) for listing in both]
-        independent = [listing.are_independent() for listing in both]
-        for name, title in _SECTIONS:
-            first, second = searched if name == "behaviour" else totals
-            before, after = (Counter(dict(listing.count_values(name))) for listing in both)
-            rates = [
-                (
-                    code,
-                    make_share(before[code], first, independent=independent[0]),
-                    make_share(after[code], second, independent=independent[1]),
-                )
-                for code, _ in (before + after).most_common()
-            ]
-            sections += [(title, rates)] if rates else []
-    return render_page(
-        request,
-        "compare.html",
-        queries=queries,
-        filters=filters,
-        names=list(library.sets),
-        totals=totals,
-        reading=" ".join(reading),
-        sections=sections,
-    )
-
-
-async def compare_conversations(request: Request) -> Response:
-    """Show two to four conversations in columns, message by message."""
-    chosen = list(dict.fromkeys(request.query_params.getlist("pick")))[:_MOST]
-    if len(chosen) < 2:
-        raise InputError(
-            "Two conversations are needed.", next="Go back, tick two to four in the list, and compare them."
-        )
-    columns: list[dict[str, Any]] = []
-    for pick in chosen:
-        data, _, session_id = pick.partition("/")
-        data_set, session = await find_named_session(request, data, session_id)
-        known = await asyncio.to_thread(data_set.read_known, session)
-        turns = list(show_turns(session, session.turns[:100], known.findings, NOTHING_KNOWN, raw=True))
-        column = {"data": data, "session": session, "roles": name_roles(session), "turns": turns}
-        columns.append({**column, "findings": len(known.findings), "facts": known})
-    return render_page(request, "side_by_side.html", columns=columns)
-
-
 # Export of a filter: the command that does it, and a download.
 
 
@@ -379,8 +306,6 @@ ROUTES = (
     Route("/status", report_status),
     Route("/help", show_help),
     Route("/agree", accept_notice, methods=["POST"]),
-    Route("/compare", compare_filters),
-    Route("/compare/conversations", compare_conversations),
     Route("/export", show_export),
     Route("/export/messages.jsonl", download_messages),
 )

@@ -40,6 +40,7 @@ from bactrian.explore.security import Guard, is_wildcard, make_access_rules, nam
 # The module of pages by the first part of their addresses; all others are in ``list_pages``.
 _MODULES: Mapping[str, str] = {
     "c": "conversation",
+    "compare": "comparison",
     "map": "map",
     "marks": "conversation",
     "play": "play",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
 
 from bactrian.errors import InputError
@@ -255,6 +255,28 @@ class IndexStages:
         return ""
 
 
+class ListedFacts(NamedTuple):
+    """What a comparison needs of a conversation."""
+
+    row: int
+    id: str
+    assistant: str
+    user: str
+    # The number of the original task.
+    task: int
+    ending: str
+    turns: int
+    tokens: int
+    # US dollars; -1 if not known.
+    cost: float
+    searched: bool
+
+    @property
+    def job(self) -> tuple[str, str, str, int]:
+        """What two conversations on the same job have in common."""
+        return self.id, self.assistant, self.user, self.task
+
+
 # A conversation in a list. Findings are NULL while they have not been looked for, the cost where a price is unknown;
 # ``red`` is true for what was made to study misuse.
 _HEAD = """
@@ -423,6 +445,22 @@ class Listing:
             f"SELECT assistant, user, sum({shown}), sum(seen_turns >= 0) {source} GROUP BY assistant, user"
         )
         return self._query(query, [*behaviours, *values])
+
+    def list_facts(self) -> list[ListedFacts]:
+        """Return the facts of all of them."""
+        source, values = select_rows(self.filter)
+        columns = "facts.row, id, assistant, user, facts.task, ending, turns, tokens, cost, seen_turns >= 0"
+        query = f"SELECT {columns} FROM facts JOIN heads USING (row) WHERE facts.row IN (SELECT facts.row {source})"  # noqa: S608
+        return [ListedFacts(*row) for row in self._query(query, values)]
+
+    def list_shown(self) -> dict[int, frozenset[str]]:
+        """Return the behaviours of those that show some, by row."""
+        source, values = select_rows(self.filter, "facts.seen_turns >= 0")
+        query = (
+            "SELECT row, json_group_array(DISTINCT behaviour) FROM shown"  # noqa: S608
+            f" WHERE row IN (SELECT facts.row {source}) GROUP BY row"
+        )
+        return {row: frozenset(json.loads(codes)) for row, codes in self._query(query, values)}
 
     def list_ids(self) -> list[str]:
         """Return the ids of all of them, in the order of the runs."""
