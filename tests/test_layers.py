@@ -18,7 +18,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("recipes", "models", "sandbox", "store"),
     ("analyze", "batches", "export", "ingest", "roleplay"),
     ("runs",),
-    ("evaluate", "train"),
+    ("evaluate", "shared", "train"),
     ("api",),
     ("explore",),
     ("reproduce",),

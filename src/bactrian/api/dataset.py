@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -30,6 +31,7 @@ from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Recipe
 from bactrian.records.text import write_count
 from bactrian.roleplay.endings import EndingLike, read_endings
+from bactrian.runs.claims import open_alone
 from bactrian.runs.jobs import ModelChoice
 from bactrian.runs.kinds import choose_models as choose_run_models
 from bactrian.runs.kinds import find_job_kind, make_plan
@@ -40,6 +42,7 @@ from bactrian.runs.runner import ListSource, Runner
 from bactrian.runs.scheduler import read_spread
 from bactrian.runs.shard import WHOLE, Shard, read_shard
 from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
+from bactrian.store import find_address, locate_run
 
 if TYPE_CHECKING:
     from bactrian.api.stored_run import Run
@@ -139,6 +142,10 @@ def generate(
             options=options,
         )
     complete_run(order, on_progress)
+    if find_address(order.run):
+        from bactrian.api.shared_run import pull
+
+        pull(order.run, order.run)
     return Run(order.run)
 
 
@@ -281,8 +288,9 @@ def build_run_order(
         raise InputError("A sample has its own number of jobs.", option="sample", next="Leave the limit out.")
     limit = filled["sample"] if limit is None else limit
     run_options = {**options, "limit": limit, "budget": budget}
-    run_options = use_terms_of_runs(plan, Path(run), run_options, reads)
-    return build_order(plan, Path(run), run_options, chosen.objects, sources or {})
+    run_file = locate_run(run)
+    run_options = use_terms_of_runs(plan, run_file, run_options, reads)
+    return build_order(plan, run_file, run_options, chosen.objects, sources or {})
 
 
 def use_terms_of_runs(
@@ -329,7 +337,9 @@ def build_order(
     return RunOrder(
         plan,
         run,
-        replace(access, objects=limit_time(objects, access.timeout), run=str(run.absolute())),
+        replace(
+            access, objects=limit_time(objects, access.timeout), run=str(find_address(run) or run.absolute())
+        ),
         UsageMeter(tokens, budget, prices),
         RunLimits(filled["concurrency"], filled["requests_per_minute"], filled["tokens_per_minute"]),
         options.get("limit"),
@@ -342,8 +352,18 @@ def build_order(
         spread=read_spread(options, plan.seed),
         keep_tasks=filled["keep_tasks"],
         lists_only=filled["lists_only"],
+        opener=_find_opener(run),
         batch=_read_batch(filled, run),
     )
+
+
+def _find_opener(run: Path) -> Callable[[RunOrder], Any]:
+    """Return how the run is opened: alone, or as a worker of a run in PostgreSQL."""
+    if (address := find_address(run)) is None:
+        return open_alone
+    from bactrian.shared.lease import open_worker
+
+    return partial(open_worker, address)
 
 
 def _read_batch(options: Mapping[str, Any], run: Path) -> BatchTerms | None:

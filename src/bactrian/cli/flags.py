@@ -86,6 +86,27 @@ RunsArgument = Annotated[
 ]
 
 
+_LIVE = ("generate", "pull", "push")
+"""The commands that work on a shared run itself; others read a copy, which is made and refreshed before."""
+
+
+class _RunPath(click.Path):
+    """A path, or the address of a shared run."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from bactrian.store.address import is_address
+        from bactrian.store.locations import locate_run
+
+        if not is_address(value):
+            return super().convert(value, param, ctx)
+        file = locate_run(value)
+        if ctx is None or ctx.info_name not in _LIVE:
+            from bactrian.api.shared_run import pull
+
+            pull(value, file)
+        return file
+
+
 class _WholeText(click.ParamType[str]):
     """A text that is not divided at its spaces if it comes from the environment."""
 
@@ -348,7 +369,7 @@ def _choose_type(kind: Any, option: Option | None = None) -> click.ParamType[Any
     if isinstance(kind, EnumType):
         return click.Choice([str(member) for member in kind])
     if kind is Path:
-        return click.Path(path_type=Path)
+        return _RunPath(path_type=Path)
     if kind in (int, float):
         return _Number(kind, option or Option("", ""))
     return _WholeText()

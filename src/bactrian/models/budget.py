@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -56,6 +56,9 @@ class UsageMeter:
     repeated: int = 0  # Number of them that were asked again
     longest_tokens: int = 0  # Of the longest reply
     longest_usd: float = 0.0  # What the most expensive reply cost, without its prompt
+    grant: Callable[[tuple[int, float]], Awaitable[bool]] | None = None
+    """Where processes share the limits: says whether this one may use what its calls in flight hold, tokens and US
+    dollars, besides what it has used."""
     _held_tokens: int = 0
     _held_usd: float = 0.0
     _in_flight: int = 0
@@ -102,6 +105,27 @@ class UsageMeter:
         self._held_tokens += usage.total
         return True
 
+    async def confirm(self) -> None:
+        """Ask for what calls in flight hold, where other processes share the limits.
+
+        Raises:
+            BudgetReached: the processes together have no room for it.
+        """
+        if self.grant is not None and not await self.grant((self._held_tokens, self._held_usd)):
+            raise BudgetReached(
+                "The next call could pass the limit that all workers share.", next=RAISE_LIMIT
+            )
+
+    def release(self, model: str, held: Usage) -> None:
+        """Release what :meth:`hold` reserved."""
+        self._in_flight -= 1
+        self._held_tokens -= held.total
+        if self.max_usd is not None:
+            self._held_usd -= self._price(model).cost(held)
+        # Wakes all that wait; who begins to wait after this waits for the next call.
+        self._ended.set()
+        self._ended.clear()
+
     async def wait(self) -> None:
         """Wait until a call that is in flight has ended."""
         await self._ended.wait()
@@ -109,13 +133,7 @@ class UsageMeter:
     def settle(self, model: str, held: Usage | None, used: Usage | None, *, failed: bool) -> None:
         """Release what :meth:`hold` reserved, if anything, and count what was used; None if unknown."""
         if held is not None:
-            self._in_flight -= 1
-            self._held_tokens -= held.total
-            if self.max_usd is not None:
-                self._held_usd -= self._price(model).cost(held)
-            # Wakes all that wait; who begins to wait after this waits for the next call.
-            self._ended.set()
-            self._ended.clear()
+            self.release(model, held)
         self.unknown += failed
         self.calls += not failed
         if used is None:
@@ -198,6 +216,11 @@ class Budget(Wrapper):
             if self._estimator.knows or not (self._alone and self._asking):
                 most, asked = self._fit(self._estimator.find_most(estimated, request.n), request)
                 if self._meter.hold(self.name, most):
+                    try:
+                        await self._meter.confirm()
+                    except BaseException:
+                        self._meter.release(self.name, most)
+                        raise
                     self._asking = True
                     return most, asked
             await self._meter.wait()

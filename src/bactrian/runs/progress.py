@@ -169,6 +169,18 @@ class RunProgress:
         self._usd_before += before.usd or 0.0
 
     @property
+    def used_here(self) -> tuple[Usage, float]:
+        """Tokens and US dollars since the start of this command."""
+        used, before = self.meter.used, self._used_before
+        usage = Usage(
+            used.prompt - before.prompt,
+            used.completion - before.completion,
+            used.cached - before.cached,
+            used.estimated,
+        )
+        return usage, self.meter.usd - self._usd_before
+
+    @property
     def failed(self) -> int:
         """Number of sessions that failed permanently or could not begin."""
         return self.endings["failed"] + self.not_begun
@@ -211,13 +223,8 @@ class RunProgress:
         while len(self._past) > 1 and self._past[1][0] <= now - _RATES_OVER:
             self._past.popleft()
         then, calls, tokens = (0.0, 0, 0) if whole else self._past[0]
-        meter, before, outlook = self.meter, self._used_before, self.admission.outlook
-        usage = Usage(
-            meter.used.prompt - before.prompt,
-            meter.used.completion - before.completion,
-            meter.used.cached - before.cached,
-            meter.used.estimated,
-        )
+        meter, outlook = self.meter, self.admission.outlook
+        usage, usd = self.used_here
         passed = max(now - then, 1e-9)
         self._past.append((now, meter.calls, usage.total))
         pressure = self.read_pressure()
@@ -236,7 +243,7 @@ class RunProgress:
             failed_calls=meter.unknown,
             repeated_calls=meter.repeated,
             usage=usage,
-            usd=None if meter.unpriced else meter.usd - self._usd_before,
+            usd=None if meter.unpriced else usd,
             run_usage=meter.used,
             run_usd=None if meter.unpriced else meter.usd,
             seconds=now,

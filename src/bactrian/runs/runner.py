@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.run import ItemList
 from bactrian.records.turn import Usage
 from bactrian.runs.admission import Window
+from bactrian.runs.claims import Claims
 from bactrian.runs.progress import RunProgress, ShortList
 from bactrian.runs.scheduler import Job, ListRequest, Scheduler
 from bactrian.store import RunStore
@@ -79,6 +80,8 @@ class Runner:
     window: Window
     halt: Callable[[], None]
     """Cancels calls that have not been sent."""
+    claims: Claims | None = None
+    """What this process may play, if others make the run, too."""
     _stopping: bool = False
     _fault: BactrianError | None = None
     _failures: int = 0
@@ -120,11 +123,13 @@ class Runner:
             return False
         try:
             if isinstance(work, ListRequest):
-                await self._fetch_list(work)
+                async with self.claims.ask_alone(work.id) if self.claims else nullcontext():
+                    await self._fetch_list(work)
             elif await self.progress.admission.admit(turns):
                 await self._play_session(work, turns)
             else:
                 self.progress.admission.left_open += [turns] if turns else []
+                await self.scheduler.release(work, ended=False)
                 return False
         except Halted:
             return False
@@ -136,7 +141,7 @@ class Runner:
         """Play the session of ``job``, which has ``turns`` turns."""
         progress, admission = self.progress, self.progress.admission
         outlook = admission.outlook
-        ended = False
+        ended = refused = False
         async with aclosing(self.player.play(self.complete(job), self.store)) as events:
             try:
                 async for event in events:
@@ -164,8 +169,10 @@ class Runner:
                             pass
             except InputError as error:
                 progress.refuse(job.id, error.what)
+                refused = True
             finally:
                 admission.leave(turns, ended=ended)
+                await self.scheduler.release(job, ended=ended or refused)
 
     async def _leave_open(self, fault: ModelError) -> None:
         """Count a session or list that ``fault`` left open, and stop the run if it concerns every request.
@@ -194,6 +201,9 @@ class Runner:
     async def _fetch_list(self, request: ListRequest) -> None:
         """Fetch a list, store it after each step, and give its items to the scheduler."""
         progress = self.progress
+        if self.claims and (known := await self.scheduler.find_known(request)) is not None:
+            await self.scheduler.supply(request.id, known)
+            return
         stored = await self.store.item_list(request.id)
         if self._stopping:
             return

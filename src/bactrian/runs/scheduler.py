@@ -200,16 +200,16 @@ class JobSequence:
         return next(islice(every.list_missing(DoneJobs(), 0, self.whole), size - 1, None)) + 1
 
     @cached_property
-    def _group(self) -> int:
+    def group(self) -> int:
         """Number of jobs in a group, whose jobs follow each other and are in the same shard."""
         return prod(axis.count for axis in self.axes[count_shared_axes(self.axes) :])
 
     def _is_mine(self, number: int) -> bool:
-        return number // self._group % self.shard.count == self.shard.number - 1
+        return number // self.group % self.shard.count == self.shard.number - 1
 
     def _list_groups(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges of the numbers from ``start`` to ``stop`` that are in the shard."""
-        size, count = self._group, self.shard.count
+        size, count = self.group, self.shard.count
         first = start // size
         for group in range(first + (self.shard.number - 1 - first) % count, -(-stop // size), count):
             yield max(start, group * size), min(stop, (group + 1) * size)
@@ -249,6 +249,17 @@ class JobSequence:
         if not self._equal:
             return missing
         return (number for number in missing if not self._is_equal(self.find_positions(number)))
+
+    @property
+    def last_place(self) -> int:
+        """The place after that of the last job, by which processes divide the jobs among them."""
+        return self.stop if self.spread.depth else self.size
+
+    def list_places(self, start: int, stop: int) -> Iterator[int]:
+        """Yield the numbers of the jobs at these places."""
+        if self.spread.depth:
+            return self.list_missing(DoneJobs(), start, stop)
+        return islice(self._iterate_spread(), start, stop)
 
     def find_positions(self, number: int) -> tuple[int, ...]:
         """Return the 1-based positions of a job on the axes."""
@@ -406,6 +417,9 @@ class Scheduler:
                 self._open.append((iter([start for start, _ in ranges]), 0))
             self._changed.notify_all()
 
+    async def release(self, job: Job, *, ended: bool) -> None:
+        """Note that ``job`` has ended, or was left open."""
+
     async def close(self) -> None:
         """Return no more work, and wake all waiting callers."""
         async with self._changed:
@@ -422,6 +436,10 @@ class Scheduler:
             elif (work := await self._resolve(number)) is not None:
                 return work
         return None
+
+    async def find_known(self, request: ListRequest) -> tuple[str, ...] | None:
+        """Return the items of a requested list if they have been stored since; None otherwise."""
+        return await self._known(request.id, request.enough)
 
     async def _resolve(self, number: int) -> Job | ListRequest | None:
         """Return the job, or the request for a list that it needs; None if it waits, or a short list lacks its item."""

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import resource
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -33,6 +33,7 @@ from bactrian.records.turn import Usage
 from bactrian.roleplay.setup import MAX_MESSAGES
 from bactrian.roleplay.tool_sources import open_tools
 from bactrian.runs.admission import Admission, Window
+from bactrian.runs.claims import ClaimingScheduler, Claims, open_alone
 from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists
 from bactrian.runs.jobs import JobContext, JobIds, JobKind, is_cut_short
 from bactrian.runs.kinds import find_job_kind
@@ -50,7 +51,7 @@ from bactrian.runs.runner import ListSource, Runner
 from bactrian.runs.scheduler import IN_ORDER, DoneJobs, Job, JobSequence, Scheduler, Spread
 from bactrian.runs.shard import WHOLE, list_shared
 from bactrian.runs.spending import has_prefix_cache, read_spending
-from bactrian.store import RunStore, open_store
+from bactrian.store import RunStore
 
 _SLOW_START = "the first reply will show how long a conversation takes on this computer"
 
@@ -84,6 +85,8 @@ class RunOrder:
     """How requests are sent in batches; None to send each by itself."""
     lists_only: bool = False
     """True to make the lists and no jobs."""
+    opener: Callable[[RunOrder], AbstractAsyncContextManager[tuple[RunStore, Claims | None]]] = open_alone
+    """Opens the run, and what this process may play of it if others make it, too."""
 
 
 @asynccontextmanager
@@ -99,7 +102,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
     check_replaceable(order.run, kind.list_inputs())
     async with AsyncExitStack() as stack:
         origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
-        store = await stack.enter_async_context(open_store(order.run))
+        store, claims = await stack.enter_async_context(order.opener(order))
         access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
         wiring = (plan.models, access, order.limits, meter, store.add_call)
         run_models = await stack.enter_async_context(
@@ -127,7 +130,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         tools = await stack.enter_async_context(open_tools(kind.tools()))
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
-        if _is_longer(kind, frozen, content):
+        if longer := _is_longer(kind, frozen, content):
             frozen = await store.extend(content)
         check_same(frozen, content, str(order.run))
         await store.add_command(
@@ -147,21 +150,9 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             read_pressure=run_models.pressure,
             has_prefix_cache=has_prefix_cache(plan.models.values()),
         )
-        progress.count_before(await read_spending(store))
         ids = JobIds(grid, await store.list_imported())
         jobs = _list_jobs(order, grid.axes)
-        if kind.limit is not None:
-            # Sessions that stopped at a smaller limit of messages continue.
-            listed = ids.list_jobs(store)
-            shorter = [session.id async for _, session in listed if is_cut_short(session, kind.limit)]
-            await asyncio.gather(*map(store.reopen, shorter))
-        done, begun = await _find_done(store, ids, progress, jobs, retry_failed=order.retry_failed)
-        scheduler = Scheduler(
-            jobs,
-            done,
-            partial(_find_known, store, progress, grid.axes, order.retry_failed),
-            lists_only=order.lists_only,
-        )
+        scheduler, begun = await _find_work(order, kind, store, claims, ids, jobs, progress, longer=longer)
         progress.total = progress.done if order.lists_only else jobs.size
         price = meter.prices.get(plan.models.get("lister", ""))
         spread = not order.spread.depth
@@ -182,7 +173,37 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             begun=[] if order.lists_only else begun,
             window=run_models.window,
             halt=run_models.stop_signal.stop,
+            claims=claims,
         )
+
+
+async def _find_work(
+    order: RunOrder,
+    kind: JobKind[Any],
+    store: RunStore,
+    claims: Claims | None,
+    ids: JobIds,
+    jobs: JobSequence,
+    progress: RunProgress,
+    *,
+    longer: bool,
+) -> tuple[Scheduler, list[tuple[Job, int]]]:
+    """Return what gives out the jobs that are left, and those that an earlier command left open, with their turns.
+
+    The limit of messages may be ``longer`` than it was.
+    """
+    if kind.limit is not None and (claims is None or longer):
+        # Sessions that stopped at a smaller limit of messages continue.
+        listed = ids.list_jobs(store)
+        shorter = [session.id async for _, session in listed if is_cut_short(session, kind.limit)]
+        await asyncio.gather(*map(store.reopen, shorter))
+    known = partial(_find_known, store, progress, ids.grid.axes, order.retry_failed)
+    if claims is None:
+        progress.count_before(await read_spending(store))
+        done, begun = await _find_done(store, ids, progress, jobs, retry_failed=order.retry_failed)
+        return Scheduler(jobs, done, known, lists_only=order.lists_only), begun
+    await claims.begin(str(order.spread), progress, retry=order.retry_failed or longer)
+    return ClaimingScheduler(jobs, known, claims, ids.name_job, lists_only=order.lists_only), []
 
 
 def _list_jobs(order: RunOrder, axes: Sequence[Axis]) -> JobSequence:

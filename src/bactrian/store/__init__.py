@@ -1,29 +1,43 @@
 """Storage of runs: :class:`RunStore`, :func:`open_store`, and where runs are."""
 
-from bactrian.store.database import is_run
+from bactrian.store.address import RunAddress, SharedRun, find_address, is_address, read_address
+from bactrian.store.database import SCHEMA, is_run, read_schema_text
 from bactrian.store.locations import (
     find_data_folder,
     find_run,
     find_runs,
     list_play_files,
     list_run_files,
+    locate_run,
     name_run,
 )
 from bactrian.store.lock import is_locked
+from bactrian.store.record_tables import Statement
 from bactrian.store.store import Rows, RunStore, open_kept_run, open_store, read_making
+from bactrian.store.write import GroupCommit
 
 __all__ = [
+    "SCHEMA",
+    "GroupCommit",
     "Rows",
+    "RunAddress",
     "RunStore",
+    "SharedRun",
+    "Statement",
+    "find_address",
     "find_data_folder",
     "find_run",
     "find_runs",
+    "is_address",
     "is_locked",
     "is_run",
     "list_play_files",
     "list_run_files",
+    "locate_run",
     "name_run",
     "open_kept_run",
     "open_store",
+    "read_address",
     "read_making",
+    "read_schema_text",
 ]

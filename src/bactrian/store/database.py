@@ -154,7 +154,7 @@ def create_run(path: Path) -> None:
         # The file has its name only when it is complete, and so needs neither log nor rollback.
         with closing(open_for_writing(new, journal="OFF")) as connection:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.executescript(f"BEGIN; {_read_sql()} COMMIT;")
+            connection.executescript(f"BEGIN; {read_schema_text()} COMMIT;")
             connection.execute("INSERT INTO migrations VALUES (1, ?)", (time.time(),))
             migrate(connection)
             # Before it has its name: the change is a transaction, and a killed one would have to be rolled back.
@@ -254,7 +254,7 @@ def refuse_programs(connection: sqlite3.Connection) -> None:
 def find_strange_parts(connection: sqlite3.Connection) -> Iterator[str]:
     """Yield how the tables, columns and indexes of the run differ from those of its schema."""
     with closing(sqlite3.connect(":memory:")) as expected:
-        expected.executescript(_read_sql())
+        expected.executescript(read_schema_text())
         for step in STEPS[: read_schema(connection) - 1]:
             step(expected)
         usual, present = _list_parts(expected), _list_parts(connection)
@@ -273,7 +273,8 @@ def _list_parts(connection: sqlite3.Connection) -> set[str]:
     return {part for (part,) in rows}
 
 
-def _read_sql() -> str:
+def read_schema_text() -> str:
+    """Return the SQL of schema 1."""
     return resources.files("bactrian.store").joinpath("schema.sql").read_text("utf-8")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from platformdirs import user_data_dir
 
 from bactrian.records.text import to_file_name
+from bactrian.store.address import SharedRun, find_address, is_address, read_address
 from bactrian.store.database import is_run
 
 PLAYS = "plays"
@@ -23,8 +26,27 @@ def find_data_folder() -> Path:
     return Path(os.environ.get("BACTRIAN_DATA") or user_data_dir("bactrian"))
 
 
+def locate_run(run: str | Path) -> Path:
+    """Return the file of a run: its path, or for an address that of its copy in the data folder.
+
+    Raises:
+        InputError: the address cannot be used, or contains a password.
+    """
+    if isinstance(run, Path) or not is_address(run):
+        return Path(run) if isinstance(run, str) else run
+    address = read_address(run)
+    parts = urlsplit(address.text)
+    name = to_file_name(f"{parts.hostname or 'local'} {parts.path.strip('/')} {address.run}".strip())
+    key = hashlib.sha256(f"{address.connection} {address.run}".encode()).hexdigest()[:8]
+    file = SharedRun(find_data_folder() / "shared" / f"{name}-{key}.db")
+    file.address = address
+    return file
+
+
 def find_run(name: str | Path) -> Path:
     """Return the run with this path, or else the one in the data folder with this name; the path if neither exists."""
+    if isinstance(name, Path) and find_address(name):
+        return name
     path = Path(name).expanduser()
     if path.exists() or len(path.parts) != 1:
         return path
@@ -39,6 +61,8 @@ def name_files_folder(run: Path, session: str) -> Path:
 
 def name_run(run: Path) -> str:
     """Return the run as a command names it: one in the data folder by its name alone, unless a file here has it."""
+    if address := find_address(run):
+        return str(address)
     kept = run.parent == find_data_folder() and run.suffix == ".db" and not Path(run.stem).exists()
     return run.stem if kept else str(run)
 

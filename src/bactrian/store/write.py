@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,30 +27,39 @@ _COUNT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
+class Write:
+    """A row that waits to be written."""
+
     statement: Statement
     values: tuple[Any, ...]
     done: asyncio.Future[bool]
 
 
-class Writer:
-    """Executes statements on one connection, all waiting ones in one transaction (group commit).
+class GroupCommit(ABC):
+    """Executes statements, all waiting ones in one transaction (group commit).
 
     While one group is written to disk, the next one accumulates. The thread takes it without involving the event loop,
     which may be busy; they synchronize twice per group, not per row.
-
-    Before each group, ``check`` raises StoreError if the run must no longer be written.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, check: Callable[[], None]) -> None:
-        self._connection = connection
-        self._path = path
-        self._check = check
+    def __init__(self, where: str) -> None:
+        self._where = where
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
-        self._waiting: SimpleQueue[_Write | None] = SimpleQueue()
+        self._waiting: SimpleQueue[Write | None] = SimpleQueue()
         self._thread: Thread | None = None
-        self._counted = time.monotonic()
+
+    @abstractmethod
+    def commit(self, rows: Mapping[Statement, Sequence[tuple[Any, ...]]]) -> Mapping[Statement, bool]:
+        """Write the rows of each statement, in this order; return for each whether all its rows were new.
+
+        Raises:
+            StoreError: nothing was written.
+        """
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Close the connection, after the last commit."""
 
     def write(self, statement: Statement, row: tuple[Any, ...]) -> asyncio.Future[bool]:
         """Execute ``statement`` with the values of ``row`` in the next transaction.
@@ -63,11 +73,11 @@ class Writer:
         if os.getpid() != self._process:
             raise StoreError(
                 "The run was opened by another process, before a fork.",
-                where=str(self._path),
+                where=self._where,
                 next="Open it in the process that uses it.",
             )
         done: asyncio.Future[bool] = self._loop.create_future()
-        self._waiting.put(_Write(statement, row, done))
+        self._waiting.put(Write(statement, row, done))
         if self._thread is None:
             self._thread = Thread(target=self._work, name=WRITER_THREAD, daemon=True)
             self._thread.start()
@@ -83,10 +93,7 @@ class Writer:
         if self._thread is not None:
             self._waiting.put(None)
             await asyncio.to_thread(self._thread.join)
-        with suppress(StoreError):  # else another process writes it, and closes it
-            self._check()
-            mark_closed(self._connection)
-        self._connection.close()
+        self.finish()
 
     def _work(self) -> None:
         """Commit group after group until the end of the queue. Runs in the thread."""
@@ -97,27 +104,47 @@ class Writer:
                 while (write := self._waiting.get_nowait()) is not None:
                     group.append(write)
                 going = False
+            rows: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
+            for write in group:
+                rows[write.statement].append(write.values)
+            ordered = {statement: rows[statement] for statement in sorted(rows, key=lambda each: each.rank)}
             try:
-                outcome = self._commit(group)
+                outcome = self.commit(ordered)
             except Exception as fault:  # noqa: BLE001  the waiting callers receive it
                 outcome = fault
             self._loop.call_soon_threadsafe(_tell, group, outcome)
 
-    def _commit(self, group: Sequence[_Write]) -> dict[Statement, bool]:
+
+class Writer(GroupCommit):
+    """Writes to an SQLite file. Before each group, ``check`` raises StoreError if it must no longer be written."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, check: Callable[[], None]) -> None:
+        super().__init__(str(path))
+        self._connection = connection
+        self._path = path
+        self._check = check
+        self._counted = time.monotonic()
+
+    def finish(self) -> None:
+        """Mark the run as closed, and close the connection."""
+        with suppress(StoreError):  # else another process writes it, and closes it
+            self._check()
+            mark_closed(self._connection)
+        self._connection.close()
+
+    def commit(self, rows: Mapping[Statement, Sequence[tuple[Any, ...]]]) -> Mapping[Statement, bool]:
         """Write a group; return for each statement whether all its rows were new."""
         self._check()
-        rows: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
-        for write in group:
-            rows[write.statement].append(write.values)
         connection = self._connection
         new: dict[Statement, bool] = {}
         try:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                for statement in sorted(rows, key=lambda statement: statement.rank):
-                    batches = statement.batches(rows[statement])
-                    written = sum(connection.execute(sql, values).rowcount for sql, values in batches)
-                    new[statement] = written == len(rows[statement])
+                for statement, values in rows.items():
+                    batches = statement.batches(values)
+                    new[statement] = sum(connection.execute(*batch).rowcount for batch in batches) == len(
+                        values
+                    )
                 if time.monotonic() - self._counted > _COUNT_SECONDS:
                     count_rows(connection)
                     self._counted = time.monotonic()
@@ -127,13 +154,16 @@ class Writer:
                 raise
         except (sqlite3.Error, OSError) as error:
             needed = sum(
-                len(str(value).encode(errors="replace")) for write in group for value in write.values
+                len(str(value).encode(errors="replace"))
+                for each in rows.values()
+                for row in each
+                for value in row
             )
             raise explain_error(error, self._path, needed=needed) from error
         return new
 
 
-def _tell(group: Sequence[_Write], outcome: Mapping[Statement, bool] | Exception) -> None:
+def _tell(group: Sequence[Write], outcome: Mapping[Statement, bool] | Exception) -> None:
     for write in group:
         if write.done.cancelled():
             continue

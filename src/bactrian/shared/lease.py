@@ -1,0 +1,429 @@
+"""A worker of a shared run: its lease, the blocks of jobs and the lists that it claims, and what it may spend."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from bactrian.errors import InputError, StoreError
+from bactrian.records.session import IMPORTED
+from bactrian.records.turn import Usage
+from bactrian.runs.claims import Claims, JobBlock
+from bactrian.runs.progress import RunProgress
+from bactrian.runs.spending import Spending
+from bactrian.runs.wiring import RunOrder
+from bactrian.shared.postgres import Server, create_tables, fetch, translate
+from bactrian.store import GroupCommit, RunAddress, RunStore, Statement
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+_MOST_JOBS = 64
+"""Jobs of a block; fewer towards the end, so that no worker is idle while another one has many left."""
+_SHARES = 4
+"""Blocks that each worker would get of what is left."""
+_SLICES = 20
+"""Parts of what is left of a limit, of which each worker gets one at a time."""
+_LONGEST_WAIT = 1.0
+_LIVE = "(SELECT count(*) FROM workers WHERE NOT dead AND NOT gone)"
+_REAP = """
+UPDATE workers SET dead = true WHERE id IN (
+    SELECT id FROM workers, frontier WHERE NOT dead AND NOT gone
+        AND seen < clock_timestamp() - lease * interval '1 second'
+        -- After a crash of the database, everybody gets a lease's time to come back.
+        AND pg_postmaster_start_time() < clock_timestamp() - lease * interval '1 second'
+    FOR UPDATE OF workers SKIP LOCKED
+)
+"""
+# A claim whose answer was lost is this worker's, and is not among those that it knows.
+_TAKE_OVER = """
+UPDATE claims SET worker = %(me)s, state = 'playing' WHERE start = (
+    SELECT start FROM claims JOIN workers ON workers.id = claims.worker
+    WHERE state = 'playing' AND start < %(stop)s
+        AND (dead OR gone OR (worker = %(me)s AND start <> ALL (%(mine)s::bigint[])))
+    ORDER BY start LIMIT 1 FOR UPDATE OF claims SKIP LOCKED
+) RETURNING start, stop, retry
+"""
+_ADVANCE = f"""
+WITH before AS (SELECT next FROM frontier FOR UPDATE), size AS (
+    SELECT next, greatest(1, least(
+        {_MOST_JOBS} / %(unit)s::bigint, (%(stop)s::bigint - next) / ({_SHARES} * {_LIVE}) / %(unit)s::bigint
+    )) * %(unit)s::bigint AS jobs FROM before
+), moved AS (
+    UPDATE frontier SET next = least(%(stop)s::bigint, size.next + size.jobs) FROM size WHERE size.next < %(stop)s
+    RETURNING size.next AS start, frontier.next AS stop
+)
+INSERT INTO claims (start, stop, worker) SELECT start, stop, %(me)s FROM moved RETURNING start, stop
+"""  # noqa: S608
+_OTHERS_PLAY = """
+SELECT EXISTS (SELECT FROM claims WHERE state = 'playing' AND start < %(stop)s AND worker <> %(me)s)
+"""
+_SUMS = "calls, prompt_tokens, completion_tokens, cached_tokens, usd, in_flight, endings"
+_BEAT = """
+UPDATE workers SET seen = clock_timestamp(), calls = %s, prompt_tokens = %s, completion_tokens = %s,
+    cached_tokens = %s, usd = %s, in_flight = %s, endings = %s WHERE id = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """What processes of a run have done and paid for."""
+
+    usage: Usage = Usage()
+    usd: float = 0.0
+    calls: int = 0
+    endings: Counter[str] = field(default_factory=Counter[str])
+    in_flight: int = 0
+
+
+@dataclass(slots=True)
+class SharedProgress:
+    """Adds to the progress of this process what others do."""
+
+    progress: RunProgress
+    _others: WorkDone = field(default_factory=WorkDone)
+
+    def report(self) -> WorkDone:
+        """Return what this process has done."""
+        progress, others = self.progress, self._others
+        usage, usd = progress.used_here
+        endings = Counter(progress.endings)
+        endings.subtract(others.endings)
+        in_flight = sum(progress.admission.outlook.open)
+        return WorkDone(usage, usd, progress.meter.calls, endings, in_flight)
+
+    def learn(self, others: WorkDone) -> None:
+        """Count what others have done since the last time."""
+        before, usage = self._others, others.usage
+        more = Usage(
+            usage.prompt - before.usage.prompt,
+            usage.completion - before.usage.completion,
+            usage.cached - before.usage.cached,
+        )
+        self.progress.count_before(Spending(more, others.usd - before.usd))
+        self.progress.done += sum(others.endings.values()) - sum(before.endings.values())
+        self.progress.endings.update(others.endings)
+        self.progress.endings.subtract(before.endings)
+        self._others = others
+
+
+class SharedClaims:
+    """The claims of one worker; see :class:`~bactrian.runs.claims.Claims`."""
+
+    def __init__(self, server: Server, worker: int, lease: float) -> None:
+        self._server = server
+        self._worker = worker
+        self._lease = lease
+        self._report: Callable[[], WorkDone] = WorkDone
+        self._learn: Callable[[WorkDone], object] = lambda _: None
+        self._mine: set[int] = set()
+        self._granted_usd = 0.0
+        self._granted_tokens = 0
+        self._asking = asyncio.Lock()
+
+    async def begin(self, jobs: str, progress: RunProgress, *, retry: bool) -> None:
+        """Join the run."""
+
+        def begin(connection: psycopg.Connection[Any]) -> bool:
+            ((before, others),) = fetch(connection, f"SELECT jobs, {_LIVE} - 1 FROM frontier FOR UPDATE")  # noqa: S608
+            if before not in ("", jobs):
+                if others:
+                    return False
+                connection.execute("DELETE FROM claims")
+                connection.execute("UPDATE frontier SET next = 0")
+            connection.execute("UPDATE frontier SET jobs = %s", (jobs,))
+            # Each command tries again what an earlier one left open, and takes over what nobody plays.
+            connection.execute(
+                "UPDATE claims SET worker = %s, state = 'playing' WHERE state = 'open'", (self._worker,)
+            )
+            if retry:
+                connection.execute(
+                    "UPDATE claims SET worker = %s, state = 'playing', retry = true WHERE state = 'done'",
+                    (self._worker,),
+                )
+            if not others:
+                # What workers were granted and did not use: what they used is known to the last sign of life.
+                connection.execute(
+                    "UPDATE frontier SET granted_usd = (SELECT coalesce(sum(usd), 0) FROM workers),"
+                    " granted_tokens = (SELECT coalesce(sum(prompt_tokens + completion_tokens), 0) FROM workers)"
+                )
+            return True
+
+        if not await self._transact(begin):
+            raise InputError(
+                "Other workers play the jobs of this run in another order.",
+                where=str(self._server.address),
+                next="Give all workers the same order and sample.",
+            )
+        shared, meter = SharedProgress(progress), progress.meter
+        self._report, self._learn = shared.report, shared.learn
+
+        async def ask(held: tuple[int, float]) -> bool:
+            tokens, usd = held
+            done = shared.report()
+            most = replace(done, usage=done.usage + Usage(tokens), usd=done.usd + usd)
+            return await self.grant(meter.max_usd, meter.max_tokens, most)
+
+        meter.grant = ask if meter.limited else None
+        await self.beat()
+
+    async def claim(self, stop: int, unit: int) -> JobBlock | float | None:
+        """Return the next block, the seconds to wait, or None if nothing is left."""
+
+        def claim(connection: psycopg.Connection[Any]) -> JobBlock | bool:
+            values = {"me": self._worker, "stop": stop, "unit": unit, "mine": list(self._mine)}
+            for sql in (_TAKE_OVER, _ADVANCE):
+                for block in fetch(connection, sql, values):
+                    return JobBlock(*block)
+            connection.execute(_REAP)
+            return fetch(connection, _OTHERS_PLAY, values)[0][0]
+
+        answer = await self._transact(claim)
+        if isinstance(answer, JobBlock):
+            self._mine.add(answer.start)
+            return answer
+        return min(_LONGEST_WAIT, self._lease / 10) if answer else None
+
+    async def finish(self, block: JobBlock, *, whole: bool) -> None:
+        """Note that the jobs of ``block`` have ended; not ``whole`` if some of them were left open."""
+        sql = "UPDATE claims SET state = %s, retry = false WHERE start = %s AND worker = %s"
+        values = ("done" if whole else "open", block.start, self._worker)
+        await self._transact(lambda connection: connection.execute(sql, values))
+        self._mine.discard(block.start)
+
+    async def find_ended(self, ids: Sequence[str], *, retry: bool) -> set[str]:
+        """Return those of the sessions ``ids`` that have ended; with ``retry``, without the failed ones."""
+        sql = "SELECT id FROM sessions WHERE id = ANY (%s) AND ending IS NOT NULL"
+        if retry:
+            sql += " AND ending <> 'failed'"
+        rows = await self._transact(lambda connection: fetch(connection, sql, (list(ids),)))
+        return {session for (session,) in rows}
+
+    @asynccontextmanager
+    async def ask_alone(self, list_id: str) -> AsyncGenerator[None]:
+        """Wait until no other process asks for this list, and keep others from asking meanwhile."""
+
+        def ask(connection: psycopg.Connection[Any]) -> bool:
+            sql = """
+                INSERT INTO list_claims (id, worker) VALUES (%s, %s) ON CONFLICT (id) DO UPDATE
+                SET worker = excluded.worker WHERE list_claims.worker = excluded.worker
+                    OR EXISTS (SELECT FROM workers WHERE workers.id = list_claims.worker AND (dead OR gone))
+                RETURNING id
+            """
+            if fetch(connection, sql, (list_id, self._worker)):
+                return True
+            connection.execute(_REAP)
+            return False
+
+        while not await self._transact(ask):  # noqa: ASYNC110  other processes tell nobody
+            await asyncio.sleep(min(_LONGEST_WAIT, self._lease / 10))
+        try:
+            yield
+        finally:
+            sql = "DELETE FROM list_claims WHERE id = %s AND worker = %s"
+            await self._transact(lambda connection: connection.execute(sql, (list_id, self._worker)))
+
+    async def grant(self, usd: float | None, tokens: int | None, most: WorkDone) -> bool:
+        """Return True if this process may use as much as ``most`` in all, within the limits of the run."""
+        async with self._asking:
+            missing_usd = 0.0 if usd is None else max(0.0, most.usd - self._granted_usd)
+            missing_tokens = 0 if tokens is None else max(0, most.usage.total - self._granted_tokens)
+            if not missing_usd and not missing_tokens:
+                return True
+
+            def grant(connection: psycopg.Connection[Any]) -> tuple[float, int] | None:
+                sql = f"SELECT granted_usd, granted_tokens, {_LIVE} FROM frontier FOR UPDATE"  # noqa: S608
+                ((used_usd, used_tokens, live),) = fetch(connection, sql)
+                left_usd = 0.0 if usd is None else usd - used_usd
+                left_tokens = 0 if tokens is None else tokens - used_tokens
+                if missing_usd > left_usd or missing_tokens > left_tokens:
+                    return None
+                slice_usd = max(missing_usd, left_usd / (_SLICES * live)) if missing_usd else 0.0
+                slice_tokens = max(missing_tokens, left_tokens // (_SLICES * live)) if missing_tokens else 0
+                connection.execute(
+                    "UPDATE frontier SET granted_usd = granted_usd + %s, granted_tokens = granted_tokens + %s",
+                    (slice_usd, slice_tokens),
+                )
+                return slice_usd, slice_tokens
+
+            answer = await self._transact(grant)
+            if answer is None:
+                return False
+            self._granted_usd += answer[0]
+            self._granted_tokens += answer[1]
+            return True
+
+    async def beat(self) -> None:
+        """Give a sign of life with what this worker has done, and learn what the others have done."""
+        done = self._report()
+
+        def beat(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+            self._write_done(connection, done)
+            connection.execute(_REAP)
+            return fetch(connection, f"SELECT {_SUMS} FROM workers WHERE id <> %s", (self._worker,))  # noqa: S608
+
+        began = time.monotonic()
+        self._learn(add_up(await self._transact(beat)))
+        if (took := time.monotonic() - began) > self._lease / 2:
+            self._server.say(f"A sign of life took {took:.0f} s, and the lease is {self._lease:.0f} s.")
+
+    def _write_done(self, connection: psycopg.Connection[Any], done: WorkDone) -> None:
+        used, endings = done.usage, json.dumps(+done.endings)
+        counts = (done.calls, used.prompt, used.completion, used.cached, done.usd, done.in_flight, endings)
+        connection.execute(_BEAT, (*counts, self._worker))
+
+    async def leave(self) -> None:
+        """Leave the run, so that others play at once what is left, and give back what was granted and not used."""
+        done = self._report()
+        usd = max(0.0, self._granted_usd - done.usd)
+        tokens = max(0, self._granted_tokens - done.usage.total)
+
+        def leave(connection: psycopg.Connection[Any]) -> None:
+            self._write_done(connection, done)
+            connection.execute("UPDATE workers SET gone = true WHERE id = %s", (self._worker,))
+            if usd or tokens:
+                connection.execute(
+                    "UPDATE frontier SET granted_usd = granted_usd - %s, granted_tokens = granted_tokens - %s",
+                    (usd, tokens),
+                )
+
+        await self._transact(leave)
+
+    async def _transact(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
+        return await asyncio.to_thread(partial(self._server.transact, work, worker=self._worker))
+
+
+def add_up(rows: Sequence[Sequence[Any]]) -> WorkDone:
+    """Return the sum of what workers have done, each a row of its columns in the order of ``_SUMS``."""
+    endings: Counter[str] = Counter()
+    for row in rows:
+        endings.update(json.loads(row[6]))
+    calls, prompt, completion, cached, usd, in_flight = (
+        sum(row[place] for row in rows) for place in range(6)
+    )
+    return WorkDone(Usage(prompt, completion, cached), usd, calls, endings, in_flight)
+
+
+@asynccontextmanager
+async def open_worker(address: RunAddress, order: RunOrder) -> AsyncGenerator[tuple[RunStore, Claims | None]]:
+    """Join the run at ``address`` as a worker; create it if missing.
+
+    Raises:
+        InputError: the database cannot be used, or the run is of another version of the program.
+        MissingExtra: psycopg is not installed.
+    """
+    notice = order.access.notice
+    server, writing = Server(address, notice), Server(address, notice)
+    await asyncio.to_thread(server.open)
+    await asyncio.to_thread(create_tables, server, address.lease)
+    await asyncio.to_thread(writing.open)
+    name = f"{socket.gethostname()}:{os.getpid()}"
+    sql = "INSERT INTO workers (name) VALUES (%s) RETURNING id, (SELECT lease FROM frontier)"
+    ((worker, lease),) = await asyncio.to_thread(
+        server.transact, lambda connection: fetch(connection, sql, (name,))
+    )
+    claims = SharedClaims(server, worker, lease)
+    writer = SharedWriter(writing, worker)
+    keeping = asyncio.create_task(_keep(claims, (server, writing), lease))
+    try:
+        yield SharedStore(order.run, server, writer), claims
+    finally:
+        for each in (server, writing):
+            each.give_up(min(lease, 10.0))
+        await writer.close()
+        with suppress(StoreError):
+            await claims.leave()
+        keeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await keeping
+        server.close()
+
+
+async def _keep(claims: SharedClaims, servers: Sequence[Server], lease: float) -> None:
+    """Give signs of life until cancelled, and make a connection again that has no answer for a third of the lease."""
+    beating = asyncio.create_task(_beat(claims, lease / 3))
+    try:
+        while True:
+            await asyncio.sleep(lease / 15)
+            for server in servers:
+                server.cut(lease / 3)
+    finally:
+        beating.cancel()
+
+
+async def _beat(claims: SharedClaims, seconds: float) -> None:
+    with suppress(StoreError):  # The next event of a session cannot be stored then, which ends the work.
+        while True:
+            await asyncio.sleep(seconds)
+            await claims.beat()
+
+
+class SharedWriter(GroupCommit):
+    """Writes what one worker makes; a group is one round trip, and is sent again if the connection breaks."""
+
+    def __init__(self, server: Server, worker: int) -> None:
+        super().__init__(str(server.address))
+        self._server = server
+        self._worker = worker
+
+    def commit(self, rows: Mapping[Statement, Sequence[tuple[Any, ...]]]) -> Mapping[Statement, bool]:
+        """Write a group; return for each statement whether all its rows were new.
+
+        Raises:
+            LeaseLost: others have taken over the jobs of this worker; nothing was written.
+        """
+
+        def write(connection: psycopg.Connection[Any]) -> dict[Statement, psycopg.Cursor[Any]]:
+            cursors: dict[Statement, psycopg.Cursor[Any]] = {}
+            for statement, values in rows.items():
+                cursors[statement] = cursor = connection.cursor()
+                cursor.executemany(translate(f"{statement.head}{statement.row}{statement.tail}"), values)
+            return cursors
+
+        cursors = self._server.transact(write, worker=self._worker)
+        return {statement: cursors[statement].rowcount == len(values) for statement, values in rows.items()}
+
+    def finish(self) -> None:
+        """Close the connection."""
+        self._server.close()
+
+
+class _Reading:
+    """Looks to the methods of a store like a connection to SQLite."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
+        return self._connection.execute(translate(sql), values)
+
+
+class SharedStore(RunStore):
+    """A shared run, with the methods that a worker needs; what counts and lists whole runs reads a pulled copy."""
+
+    def __init__(self, copy: Path, reading: Server, writer: SharedWriter) -> None:
+        self.path = copy
+        self._server = reading
+        self._writer = writer
+
+    async def list_imported(self) -> frozenset[str]:
+        """Return the ids of the sessions that were imported and not made in this run."""
+        query = "SELECT id FROM sessions WHERE provenance::json ->> 'prompts' LIKE ?"
+        return frozenset(session for (session,) in await self._query(query, f"{IMPORTED}%"))
+
+    async def _read(self, function: Callable[..., T], *values: Any) -> T:
+        def work(connection: psycopg.Connection[Any]) -> T:
+            return function(cast("Any", _Reading(connection)), *values)
+
+        return await asyncio.to_thread(self._server.transact, work)

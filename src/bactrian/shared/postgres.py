@@ -1,0 +1,301 @@
+"""The database of a shared run: its connections, its schema, and the errors that it raises."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import cache
+from importlib import resources
+from logging import NullHandler, getLogger
+from os import dup
+from threading import Lock
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar, cast
+
+from bactrian.errors import BactrianError, InputError, StoreError, import_optional
+from bactrian.store import SCHEMA, read_schema_text
+from bactrian.store.address import KEEP_ELSEWHERE, RunAddress
+
+if TYPE_CHECKING:
+    import psycopg
+
+VERSION = 100 + SCHEMA
+"""Of the tables of a shared run; a worker of another version is refused."""
+LEASE = 60.0
+"""Seconds without a sign of life after which others take over the jobs of a worker."""
+_CONNECT_SECONDS = 5
+_IDLE, _IDLE_COPYING = "5s", "10min"
+"""A transaction that waits so long for its next statement is ended by the server: it may hold what others wait for."""
+_LOST = "BT001"
+_FULL = "53100"
+_RETRY_SECONDS = (0.1, 2.0)
+_PATIENCE = 1800.0
+"""Seconds without a database after which a worker gives up; what it has in memory is lost then."""
+T = TypeVar("T")
+Work = Callable[["psycopg.Connection[Any]"], T]
+
+
+class LeaseLost(StoreError):
+    """Others have taken over the jobs of this process, which was not heard of for too long."""
+
+    exit_code = 5
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            "This process was not heard of for longer than its lease, so others play its jobs.",
+            where=where,
+            next="Nothing is lost. The same command joins the run again.",
+        )
+
+
+class Server:
+    """One connection to the database of a run, which threads use in turn. It is opened again after a break.
+
+    Nothing is kept in the session of the server, so that pgbouncer may give each transaction another one.
+    """
+
+    def __init__(
+        self, address: RunAddress, notice: Callable[[str], object] | None = None, *, snapshot: bool = False
+    ) -> None:
+        self.address = address
+        self._psycopg = import_optional("psycopg", "postgres", "A run in PostgreSQL")
+        # It warns of broken connections, which are made again.
+        getLogger("psycopg").addHandler(NullHandler())
+        self._notice = notice
+        self._snapshot = snapshot
+        self._turn = Lock()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._patience = 0.0
+        self.busy_since: float | None = None
+        """When the transaction began that is under way; None between transactions."""
+
+    def open(self) -> None:
+        """Connect once. After this, a broken connection is made again, and a database that is away is waited for.
+
+        Raises:
+            InputError: the database cannot be reached, or refuses the user.
+            MissingExtra: psycopg is not installed.
+        """
+        try:
+            self._connect()
+        except self._psycopg.Error as error:
+            raise self._explain(error) from error
+        self._patience = _PATIENCE
+
+    def say(self, text: str) -> None:
+        """Tell a person what happens."""
+        if self._notice is not None:
+            self._notice(text)
+
+    def give_up(self, seconds: float) -> None:
+        """Wait only so much longer for a database that is away: the process is to end."""
+        self._patience = seconds
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._turn:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def cut(self, seconds: float) -> None:
+        """Break the connection if its transaction has lasted longer than ``seconds``: the way to it may be a hole."""
+        since, connection = self.busy_since, self._connection
+        if since is not None and connection is not None and time.monotonic() - since > seconds:
+            with (
+                suppress(OSError, self._psycopg.Error),
+                socket.socket(fileno=dup(connection.fileno())) as line,
+            ):
+                line.shutdown(socket.SHUT_RDWR)
+
+    def transact(self, work: Work[T], *, worker: int | None = None, pipelined: bool = True) -> T:
+        """Do ``work`` in one transaction, and again if the connection breaks: so it has to be repeatable.
+
+        It is one round trip if ``work`` reads no result. With ``worker``, nothing is done once that one is dead.
+
+        Raises:
+            LeaseLost: ``worker`` is dead.
+            StoreError: the database refuses it, or has been away for too long.
+        """
+        with self._turn:
+            began, wait, told = time.monotonic(), _RETRY_SECONDS[0], ""
+            while True:
+                try:
+                    result = self._try(work, worker, pipelined)
+                    if told:
+                        self.say("The database takes data again.")
+                    return result
+                except self._psycopg.Error as error:
+                    if error.sqlstate == _LOST:
+                        raise LeaseLost(str(self.address)) from error
+                    broken = self._connection is None or self._connection.broken
+                    self._drop()
+                    passing = isinstance(error, self._psycopg.OperationalError) or broken
+                    if not passing or time.monotonic() - began > self._patience:
+                        raise self._explain(error) from error
+                    problem = _describe(error)
+                    if problem != told and time.monotonic() - began > 1:
+                        self.say(f"The database does not take data, and is asked again: {problem}.")
+                        told = problem
+                time.sleep(wait)
+                wait = min(2 * wait, _RETRY_SECONDS[1])
+
+    def _try(self, work: Work[T], worker: int | None, pipelined: bool) -> T:
+        self.busy_since = time.monotonic()
+        try:
+            connection = self._connection or self._connect()
+            with connection.pipeline() if pipelined else nullcontext():
+                connection.execute(
+                    "SELECT set_config('search_path', %s, true),"
+                    " set_config('idle_in_transaction_session_timeout', %s, true)",
+                    (self.address.schema, _IDLE_COPYING if self._snapshot or not pipelined else _IDLE),
+                )
+                if worker is not None:
+                    connection.execute("SELECT fence(%s)", (worker,))
+                result = work(connection)
+                connection.execute("COMMIT")
+            return result
+        except BaseException:
+            if self._connection is not None and not self._connection.closed:
+                with suppress(self._psycopg.Error):
+                    self._connection.rollback()
+            raise
+        finally:
+            self.busy_since = None
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        # Statements that the server keeps by a name would be missing in the next session that pgbouncer gives.
+        self._connection = self._psycopg.connect(
+            self.address.connection,
+            prepare_threshold=None,
+            connect_timeout=_CONNECT_SECONDS,
+            application_name="bactrian",
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+        )
+        connection = cast("psycopg.Connection[Any]", self._connection)
+        if self._snapshot:
+            connection.isolation_level = self._psycopg.IsolationLevel.REPEATABLE_READ
+        return connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            with suppress(self._psycopg.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _explain(self, error: psycopg.Error) -> BactrianError:
+        where, problem = str(self.address), _describe(error)
+        kept = "Data written before is safe."
+        if error.sqlstate == _FULL:
+            return StoreError(
+                "The disk of the database is full.",
+                where=where,
+                next=f"{kept} Free some space there, and run the same command.",
+            )
+        if not self._patience:
+            advice = (
+                "Check that the server runs, and the address. docs/howto/cluster.md shows how to start one."
+            )
+            if "password" in problem:
+                advice = KEEP_ELSEWHERE
+            return InputError(f"The database cannot be used: {problem}.", where=where, next=advice)
+        return StoreError(
+            f"The database cannot be used: {problem}.",
+            where=where,
+            next=f"{kept} Run the same command again.",
+        )
+
+
+def _describe(error: Exception) -> str:
+    """Return the first line of what the server or libpq said, which never contains a password."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).rstrip(".")
+
+
+# The tables of a run, in the dialect of PostgreSQL.
+
+_SEAL = re.compile(r", seal = iif\(.*?, seal\) WHERE ")
+_TYPES = {
+    '"row" INTEGER NOT NULL PRIMARY KEY,': '"row" BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,',
+    "INTEGER": "BIGINT",
+    "FLOAT": "DOUBLE PRECISION",
+    "BLOB": "BYTEA",
+}
+
+
+@cache
+def translate(sql: str) -> LiteralString:
+    """Translate a statement of the store: its placeholders, and without the seals, which copies get when pulled."""
+    sql = _SEAL.sub(" WHERE ", sql.replace("%", "%%"))
+    return cast("LiteralString", re.sub(r"\?\d*", "%s", sql).replace("x''", "''::bytea"))
+
+
+def write_schema() -> str:
+    """Return the SQL that creates the tables of a shared run."""
+    sql = read_schema_text()
+    for name, type_ in _TYPES.items():
+        sql = sql.replace(name, type_)
+    sql = sql.replace("\n);\n\n--", "\n);\n--")
+    sealed = re.sub(r"(CREATE TABLE \w+ \(\n)", r"\1    seal BIGINT,\n", sql)
+    return sealed + resources.files("bactrian.shared").joinpath("shared.sql").read_text("utf-8")
+
+
+def create_tables(server: Server, lease: float | None) -> None:
+    """Create the tables of the run unless they exist.
+
+    Raises:
+        InputError: the run is of another version of the program, or the user may not create tables.
+    """
+    schema = server.address.schema
+
+    def create(connection: psycopg.Connection[Any]) -> tuple[int, float] | None:
+        exists = has_tables(connection)
+        if not exists:
+            # Two that create it at once: the second one waits for the first.
+            connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (schema,))
+            exists = has_tables(connection)
+        if not exists:
+            connection.execute(cast("LiteralString", f"CREATE SCHEMA IF NOT EXISTS {schema}"))
+            for statement in split_statements(write_schema()):
+                connection.execute(cast("LiteralString", statement))
+            connection.execute(
+                "INSERT INTO frontier VALUES (1, %s, %s, '', 0, 0, 0)", (VERSION, lease or LEASE)
+            )
+        elif lease is not None:
+            connection.execute("UPDATE frontier SET lease = %s WHERE lease <> %s", (lease, lease))
+        return connection.execute("SELECT version, lease FROM frontier").fetchone()
+
+    row = server.transact(create)
+    if row is None or row[0] != VERSION:
+        raise InputError(
+            f"Another version of bactrian made this run: its tables are version {row and row[0]}, and this one's "
+            f"{VERSION}.",
+            where=str(server.address),
+            next="Use the same version on all computers.",
+        )
+
+
+def has_tables(connection: psycopg.Connection[Any]) -> bool:
+    """Return True if the run is there."""
+    # Not to_regclass, which may remember that there was none.
+    query = (
+        "SELECT FROM pg_tables WHERE schemaname = current_setting('search_path') AND tablename = 'frontier'"
+    )
+    return bool(fetch(connection, query))
+
+
+def split_statements(sql: str) -> Iterator[str]:
+    """Yield the statements of a script; a body between ``$$`` is part of its statement."""
+    plain = re.sub(r"--[^\n]*", "", sql)
+    yield from (part for part in re.findall(r"(?:\$\$.*?\$\$|[^;$])+", plain, re.DOTALL) if part.strip())
+
+
+def fetch(
+    connection: psycopg.Connection[Any], sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
+) -> list[tuple[Any, ...]]:
+    """Return all rows of a query."""
+    return connection.execute(cast("LiteralString", sql), values).fetchall()
