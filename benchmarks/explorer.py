@@ -259,7 +259,7 @@ def _measure_map(server: int, login: Mapping[str, str], run: Path) -> Iterator[t
     assert form is not None
     begun, cpu, memory = time.perf_counter(), 0.0, 0.0
     client.post("/map", f"csrf={form[1]}&data={name}&what=task")
-    while b'id="map"' not in _unpack(client.get(f"/map?data={name}&what=task")[1]):
+    while b"<canvas" not in _unpack(client.get(f"/map?data={name}&what=task")[1]):
         for child in list_children(server):
             with suppress(OSError):  # It has ended.
                 if b"map_drawing" in Path(f"/proc/{child}/cmdline").read_bytes():
@@ -296,14 +296,14 @@ def _measure_map(server: int, login: Mapping[str, str], run: Path) -> Iterator[t
 
 
 _FRAMES = """async () => {
-  const canvas = document.querySelector("#map"), times = [], ask = window.requestAnimationFrame.bind(window);
+  const canvas = document.querySelector("canvas"), times = [], ask = window.requestAnimationFrame.bind(window);
   window.requestAnimationFrame = (draw) => ask((now) => {
     const begun = performance.now(); draw(now); times.push(performance.now() - begun);
   });
   const box = canvas.getBoundingClientRect(), clientX = box.left + box.width / 2, clientY = box.top + box.height / 2;
   for (let frame = 0; frame < 120; frame += 1) {
     const deltaY = frame % 40 < 20 ? -40 : 40;
-    canvas.dispatchEvent(new WheelEvent("wheel", { deltaY, clientX, clientY, cancelable: true }));
+    canvas.dispatchEvent(new WheelEvent("wheel", { deltaY, clientX, clientY, ctrlKey: true, cancelable: true }));
     await new Promise((done) => ask(() => ask(done)));
   }
   return times;
