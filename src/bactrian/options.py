@@ -72,6 +72,7 @@ class Option(GroupedMetadata):
 BEHAVIOUR = Option("--behaviour")
 COUNT = Option("--count", min=1, max=1000)
 CPU = Option("--cpu", "Seconds of CPU time.", min=0.1, default=10.0)
+EXTRACTOR = Option("--extractor")
 FORECAST = Option("--forecast", "Estimate the cost, without any request.")
 FORMAT = Option("--format")
 JSON = Option("--json", "Write JSON.")
@@ -255,7 +256,7 @@ BaseUrl = Annotated[
     str | None,
     Option(
         "--base-url",
-        "Endpoint of openai:NAME. Repeated, for several servers of the same model.",
+        "Endpoint of openai:NAME. Can be repeated, for several servers of the same model.",
         shown="OPENAI_BASE_URL",
         joint=",",
     ),

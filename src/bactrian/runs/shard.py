@@ -67,13 +67,13 @@ def _find_place(count: int | None, variables: Mapping[str, str]) -> tuple[int, i
             raise InputError(
                 "The tasks of this SLURM array are not numbered in a row, so they are no shards.",
                 option="shard",
-                next="Begin a whole array, such as --array=1-8, or write --shard K/N.",
+                next="Begin a whole array, such as 1-8, or give shard=K/N.",
             )
         if count not in (None, tasks):
             raise InputError(
                 f"The SLURM array has {tasks:,} tasks and not {count:,}.",
                 option="shard",
-                next="Begin the whole array, or write --shard K/N with the number of each task.",
+                next="Begin the whole array, or give shard=K/N with the number of each task.",
             )
         return place + 1, tasks
     if "JOB_COMPLETION_INDEX" in variables:

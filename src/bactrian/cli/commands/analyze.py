@@ -91,7 +91,7 @@ class JudgeFlags:
         "Ask the judge about at most this many turns with a finding and as many without, for each of the"
         " paper's four behaviours, and correct their rates by its answers.",
     ] = None
-    base_url: Annotated[BaseUrl, "Address of the judge's endpoint."] = None
+    base_url: Annotated[BaseUrl, "Address of the judge's endpoint. Can be repeated."] = None
     concurrency: Annotated[Concurrency, "Concurrent questions to the judge."] = 16
     budget: Annotated[Budget, "Maximum cost of the judge, in US dollars."] = None
     max_tokens: Annotated[MaxTokens, "Maximum number of tokens for the judge."] = None

@@ -64,6 +64,7 @@ from bactrian.models.open import ModelOptions, open_model
 from bactrian.models.retry import Retry
 from bactrian.options import (
     COUNT,
+    EXTRACTOR,
     FORECAST,
     JSON,
     JUDGE,
@@ -192,10 +193,8 @@ def agents(
     ] = None,
     extractor: Annotated[
         str | None,
-        Option(
-            "--extractor",
-            "Model that extracts all solutions. Default: that of --model, or for each the model that wrote it.",
-        ),
+        EXTRACTOR,
+        "Model that extracts all solutions. Default: that of --model, or for each the model that wrote it.",
     ] = None,
     paper: Annotated[
         bool,

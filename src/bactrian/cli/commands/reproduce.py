@@ -18,7 +18,7 @@ from bactrian.cli.flags import Argument
 from bactrian.cli.terminal.console import open_output, say
 from bactrian.cli.view.training_progress import TrainingView
 from bactrian.errors import InputError, MissingExtra, SandboxError
-from bactrian.options import FORECAST, JSON, JUDGE, MODEL, RUN, RUN_CODE, Option, SpendingOptions
+from bactrian.options import EXTRACTOR, FORECAST, JSON, JUDGE, MODEL, RUN, RUN_CODE, Option, SpendingOptions
 from bactrian.records.text import to_json
 from bactrian.reproduce.items import PaperItem, load_paper_items
 from bactrian.reproduce.reproduction import REPORT, Needs, ReproductionOrder, Workshop, read_state
@@ -40,9 +40,7 @@ def reproduce(
     ] = None,
     model: Annotated[str | None, MODEL, "Model of the agents and of single answers. Default: local."] = None,
     judge: Annotated[str | None, JUDGE, "Model that judges. Default: that of --model."] = None,
-    extractor: Annotated[
-        str | None, Option("--extractor", "Model that extracts solutions. Default: the judge.")
-    ] = None,
+    extractor: Annotated[str | None, EXTRACTOR, "Model that extracts solutions. Default: the judge."] = None,
     scale: Annotated[
         float,
         Option("--scale", "Size: 1 is the item's own, 0.04 makes a twenty-fifth of it.", above=0, max=1000),
