@@ -23,7 +23,14 @@ RETURNED = {"Run": (RunStatus, SessionList, Forecast), "Session": (Usage,)}
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-@pytest.mark.parametrize("name", [name for name in bt.__all__ if name != "__version__"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.system if name == "Report" else ())  # it draws charts
+        for name in bt.__all__
+        if name != "__version__"
+    ],
+)
 def test_the_examples_of_a_public_name_and_its_methods_are_true(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,7 +88,7 @@ def _explaining() -> Generator[None]:
         raise kind(
             f"{error.strerror or error}.",
             where=str(error.filename or "the system"),
-            next="Check the path and the rights, and run the same command; --debug shows more.",
+            next="Check the path and the rights, and run the same command; --verbose shows more.",
         ) from error
 
 
