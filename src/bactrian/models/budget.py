@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from bactrian.amounts import write_dollars
-from bactrian.errors import BudgetReached, InputError, ModelError
+from bactrian.errors import BatchesOut, BudgetReached, InputError, ModelError
 from bactrian.models.limits import TokenEstimator, estimate_request
 from bactrian.models.model import Model, Reply, Request, Wrapper
 from bactrian.records.turn import Usage
@@ -202,6 +202,9 @@ class Budget(Wrapper):
             return reply
         except ModelError as error:
             used = Usage(*error.spent, estimated=True) if any(error.spent) else None
+            raise
+        except BatchesOut:
+            failed = False
             raise
         finally:
             if held is not None:

@@ -112,7 +112,7 @@ class Paper(Part):
             return self.items
         if name not in names:
             raise InputError(
-                f"The paper has no {name!r} that can be made.{suggest_name(name, names)}",
+                f"The paper has no {name!r}.{suggest_name(name, names)}",
                 where="ITEM",
                 next="`bactrian reproduce` lists its tables and figures.",
             )

@@ -25,10 +25,11 @@ from bactrian.files.atomic import write_atomically
 from bactrian.models.open import find_traits
 from bactrian.options import GenerateOptions, SpendingOptions
 from bactrian.protocol.pack import load_engine_prompts
-from bactrian.records.text import to_json
+from bactrian.records.text import to_json, write_count
 from bactrian.reproduce.items import PaperItem, load_paper_items
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.wiring import RunOrder
+from bactrian.stats.intervals import FEW
 from bactrian.store import read_making
 from bactrian.train.training import OnEvent
 
@@ -186,7 +187,11 @@ def explain_meaning(item: PaperItem, order: ReproductionOrder, parts: Sequence[I
     if item.is_judged and order.judge == order.model:
         yield "The judge is the model that it judges: it may prefer its own words."
     if min(counts) < _FEW:
-        yield f"Some numbers are from {min(counts)} observations: compare the intervals, not the values."
+        few = write_count(min(counts), "observation")
+        if min(counts) < FEW:
+            yield f"Some numbers are from {few}, too few for an interval: a larger --scale gives more."
+        else:
+            yield f"Some numbers are from {few}: compare the intervals, not the values."
 
 
 def write_item(item: PaperItem, order: ReproductionOrder, parts: Sequence[ItemPart], manifest: Json) -> Json:

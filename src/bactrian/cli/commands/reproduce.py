@@ -6,7 +6,6 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Unpack, cast
 
@@ -73,11 +72,16 @@ def reproduce(
     evaluation.end(_make(items, order, evaluation, as_json=as_json))
 
 
-async def _forecast(item: PaperItem, order: ReproductionOrder, flags: ReproduceFlags) -> Needs:
+async def _forecast(
+    item: PaperItem, order: ReproductionOrder, flags: ReproduceFlags
+) -> tuple[Needs, str | None]:
+    """Return what an item needs, and why it cannot be made on this computer."""
     needs = Needs()
-    with suppress(SandboxError, MissingExtra):  # Making it says so.
+    try:
         await make_item(item, Workshop(order, RunSeries(flags, forecast=needs.add), flags))
-    return needs
+    except (SandboxError, MissingExtra) as error:
+        return needs, str(error)
+    return needs, None
 
 
 async def _list(
@@ -87,20 +91,23 @@ async def _list(
     rows: list[tuple[str, ...]] = []
     together = Needs()
     for item in items:
-        needs = await _forecast(item, order, flags)
+        needs, problem = await _forecast(item, order, flags)
         together.merge(needs)
-        state = read_state(order.folder, item)
+        state = "cannot be made here" if problem else read_state(order.folder, item)
         if as_json:
             row = {"item": item.name, "title": item.title, "besides": item.needs, "state": state}
+            row["problem"] = problem or ""
             print(to_json({**row, **needs.sum_up()}))
         else:
             rows.append((item.name, item.title, *_write_needs(needs.sum_up()), item.needs, state))
     if not as_json:
         out = open_output()
-        rows.append(("all", "each run once", *_write_needs(together.sum_up()), "", ""))
+        if len(items) > 1:
+            rows.append(("all", "each run once", *_write_needs(together.sum_up()), "", ""))
         write_table(out, ("", "", "calls", "tokens", "US dollars", "time", "besides", "made"), rows)
         out.say(f"What is left at scale {order.scale:g}, by {', '.join(order.models)}.")
-        out.say("To make one: bactrian reproduce table1 --model MODEL --scale 0.04 --run FOLDER")
+        name = items[0].name if len(items) == 1 else "table1"
+        out.say(f"To make one: bactrian reproduce {name} --model MODEL --scale 0.04 --run FOLDER")
     return 0
 
 
@@ -122,9 +129,10 @@ async def _make(
     """Forecast and make items one after another."""
     together = Needs()
     for item in items:
-        together.merge(await _forecast(item, order, cast("ReproduceFlags", evaluation.flags)))
+        together.merge((await _forecast(item, order, cast("ReproduceFlags", evaluation.flags)))[0])
     calls, tokens, dollars, time = _write_needs(together.sum_up())
-    say(f"Forecast: {calls} calls, {tokens} tokens, {dollars}, {time}. --budget sets a limit.")
+    if calls != NOTHING:
+        say(f"Forecast: {calls} calls, {tokens} tokens, {dollars}, {time}. --budget sets a limit.")
     spending = cast("SpendingOptions", evaluation.flags)
     series = RunSeries(spending, evaluation.run)
     view = TrainingView(quiet=as_json)
