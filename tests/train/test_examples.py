@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bactrian.errors import InputError
+from bactrian.models.local.chat_text import encode_protected, protect_controls
 from bactrian.train.training_data import ChatMessage
 from bactrian.train.training_examples import (
     IGNORED,
@@ -15,8 +16,6 @@ from bactrian.train.training_examples import (
     Cutter,
     Example,
     cut_conversation,
-    encode_protected,
-    protect_controls,
 )
 
 CONTROLS = ("<s>", "</s>")

@@ -17,6 +17,7 @@ from bactrian.train.training import TrainOrder, train_recipe
 from bactrian.train.training_folder import list_stage_folders
 from bactrian.train.training_process import EXTRA, find_launcher
 from bactrian.train.training_recipe import list_templates, load_train_recipe, read_template
+from tests.helpers.tiny_models import make_t5
 
 for name in EXTRA:
     pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
@@ -215,25 +216,6 @@ def test_a_reply_of_llama_begins_with_one_space_and_its_prompt_with_the_start_to
     assert made.ids == tokenizer.encode(told)
     learned = [token for token, label in zip(made.ids, made.labels, strict=True) if label != IGNORED]
     assert "".join(tokenizer.convert_ids_to_tokens(learned)) == "▁A▁camel.</s>▁It▁is.</s>"
-
-
-def make_t5(folder: Path) -> Path:
-    """A sequence-to-sequence model of a few thousand weights, with a token for each byte."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    raw = Tokenizer(models.BPE({word: n for n, word in enumerate(["<pad>", "</s>", *alphabet])}, []))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    raw.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="</s>", pad_token="<pad>")
-    shape: dict[str, Any] = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 1, "d_kv": 16}
-    shape |= {"decoder_start_token_id": 0, "dropout_rate": 0.0}
-    config = T5Config(vocab_size=len(tokenizer), **shape)
-    T5ForConditionalGeneration(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 async def test_a_sequence_to_sequence_model_learns_replies_from_what_was_said(tmp_path: Path) -> None:

@@ -215,17 +215,12 @@ def _list_models(trained: TrainedModels) -> tuple[StageModel, ...]:
     stages: list[StageModel] = []
     for number, name in enumerate(names):
         stage = by_name.get(name)
-        if stage is not None and stage.gguf is None:
-            raise InputError(
-                f"The stage {name!r} has no GGUF: the program runs no sequence-to-sequence models.",
-                where=str(stage.folder),
-                next="Serve its folder `model` at an endpoint, and give the stages as PROVIDER:NAME@ADDRESS.",
-            )
-        if stage is None or stage.gguf is None or not stage.gguf.is_file():
+        weights = None if stage is None else stage.gguf or stage.model
+        if weights is None or not weights.exists():
             raise InputError(
                 f"The stage {name!r} of the training is not finished, or its model was removed.",
                 where=str(trained.folder / f"{number:02}-{name}"),
                 next="`bactrian train` with the same recipe and folder resumes; or give the models one by one.",
             )
-        stages.append(StageModel(name, f"local:{stage.gguf}"))
+        stages.append(StageModel(name, f"{'hf' if weights.is_dir() else 'local'}:{weights}"))
     return tuple(stages)

@@ -124,6 +124,7 @@ MODEL_NAMES = {
     "local": "the built-in model, SmolLM2-135M-Instruct, in this process",
     "local:PATH": "a GGUF file of your own, in this process",
     "local:OWNER/REPO[:FILE]": "a GGUF file from the Hugging Face hub, in this process",
+    "hf:FOLDER": "a folder of transformers weights, in this process (extra `train`)",
     "PROVIDER:NAME": "a model of a provider; `bactrian models` lists them",
     "PROVIDER:NAME@ADDRESS": "the same at another address, such as vllm:NAME@http://host:8000/v1",
     "PROVIDER:NAME@ADDRESS,ADDRESS": "the same at several servers; a conversation stays at one of them",
@@ -132,6 +133,7 @@ MODEL_NAMES = {
 }
 _KINDS = {
     "local": LOCAL_WEIGHTS,
+    "hf": Traits("none", in_process=True, priced=False),
     "scripted": Traits(priced=False),
     "recorded": Traits(priced=False),
     "human": Traits(priced=False),
@@ -180,6 +182,12 @@ def open_model(name: str, access: ModelOptions) -> Model:
     match kind:
         case "local" if rest or name == kind:
             return _open_local(rest, access)
+        case "hf" if rest:
+            from bactrian.models.local.transformers_model import TransformersModel, check_folder
+
+            folder = Path(rest).expanduser()
+            check_folder(folder)
+            return TransformersModel(folder, name=name)
         case "scripted" if rest:
             from bactrian.models.scripted import read_script
 
@@ -227,8 +235,9 @@ async def load_local(model: Model) -> None:
         model = model.inner
     if get_traits(model).in_process:
         from bactrian.models.local.local_model import LocalModel
+        from bactrian.models.local.transformers_model import TransformersModel
 
-        if isinstance(model, LocalModel):
+        if isinstance(model, LocalModel | TransformersModel):
             await model.load()
 
 
@@ -273,7 +282,7 @@ def _suggest_model(kind: str, rest: str, providers: Mapping[str, Provider]) -> s
     if fits and not rest:
         return f" Did you mean '{fits[0]}:{kind}'?"
     alone = [name for name, traits in _KINDS.items() if not rest and traits is LOCAL_WEIGHTS]
-    known = {*alone, *providers, *list_plugins(PLUGINS), *(("scripted", "recorded") if rest else ())}
+    known = {*alone, *providers, *list_plugins(PLUGINS), *(("scripted", "recorded", "hf") if rest else ())}
     # A bare name is rather that of a model than of a provider, so only a slip of the pen counts.
     near = get_close_matches(kind, known, n=1, cutoff=0.6 if rest else 0.8)
     if not near:

@@ -22,7 +22,7 @@ from bactrian.models.model import Traits
 from bactrian.models.wire import VARIABLE, Dialect
 
 FILE = "providers.toml"
-_OTHER_KINDS = ("local", "scripted", "recorded", "human", "python")
+_OTHER_KINDS = ("local", "hf", "scripted", "recorded", "human", "python")
 _KIND = FileKind("providers file", InputError, "`bactrian help models.md`", "providers")
 _NAME = re.compile(
     r"(?P<provider>[\w-]+):(?P<model>.+?)(?:@(?P<address>(?:[\w+.-]+:)?//.*|[^@]*@.*))?", re.DOTALL

@@ -7,21 +7,17 @@ earlier messages in another way than they were sent is noticed. The stop token i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bactrian.errors import InputError
+from bactrian.models.local.chat_text import Encode, protect_controls
 from bactrian.train.training_data import ChatMessage
 
 # Renders messages with a chat template; True adds the beginning of a reply.
 Render = Callable[[Sequence[ChatMessage], bool], str]
-# Returns the tokens of a safe text (see `protect_controls`); adds no token at its ends.
-Encode = Callable[[str], list[int]]
 IGNORED = -100  # Label of a token that is not learned
-# Instead of a control token's name inside a message, as `play` writes it.
-STAND_IN = re.compile("\ufdd0([0-9]+)\ufdd1")
 
 
 class TemplatePiece(NamedTuple):
@@ -185,22 +181,6 @@ class Cutter:
 def is_empty(message: ChatMessage) -> bool:
     """Return True if a message has no word: a model that learned it would learn to say nothing."""
     return not message["content"].strip()
-
-
-def protect_controls(text: str, controls: Sequence[str]) -> str:
-    """Replace names of control tokens in ``text`` by stand-ins, so that a message cannot end itself."""
-    text = text.replace("\ufdd0", "\ufffd")
-    for number, name in sorted(enumerate(controls), key=lambda item: -len(item[1])):
-        text = text.replace(name, f"\ufdd0{number}\ufdd1")
-    return text
-
-
-def encode_protected(text: str, controls: Sequence[str], encode: Encode, spell: Encode) -> list[int]:
-    """Return the tokens of a safe text: ``encode`` parses control tokens, and ``spell`` writes their names out."""
-    tokens: list[int] = []
-    for number, piece in enumerate(STAND_IN.split(text)):
-        tokens += spell(controls[int(piece)]) if number % 2 else encode(piece) if piece else []
-    return tokens
 
 
 def _find_end(reply: str, content: str, stops: Sequence[str]) -> int:

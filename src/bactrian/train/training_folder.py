@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -99,15 +98,6 @@ def find_play_option(manifest: Mapping[str, Any]) -> str:
     """Return the option of ``play`` for the model of a stage: a model of the user's side alone simulates users."""
     sides = {source["side"] for stage in manifest["data"] for source in stage["sources"]}
     return "--user-model" if sides == {"user"} else "--model"
-
-
-def hash_weights(folder: Path) -> str:
-    """Return one SHA-256 over all files of weights in a folder of transformers."""
-    digest = hashlib.sha256()
-    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
 
 
 def weigh_model(folder: Path) -> int:

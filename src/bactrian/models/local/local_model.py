@@ -304,13 +304,15 @@ async def _make_computed_text(
 
 
 def identify_weights(model: str) -> str | None:
-    """Return the hash of the GGUF file of ``local:PATH``; None for any other model.
+    """Return the hash of the weights of ``local:PATH`` or ``hf:FOLDER``; None for any other model.
 
     Raises:
         InputError: the file cannot be read.
     """
     kind, _, name = model.partition(":")
     path = Path(name).expanduser()
+    if kind == "hf" and path.is_dir():
+        return f"sha256:{hash_weights(path)}"
     if kind != "local" or not path.is_file():
         return None
     try:
@@ -320,3 +322,12 @@ def identify_weights(model: str) -> str | None:
         raise InputError(
             f"The weights cannot be read: {error.strerror}.", where=name, next="Check the file's permissions."
         ) from error
+
+
+def hash_weights(folder: Path) -> str:
+    """Return one SHA-256 over all files of weights in a folder of transformers."""
+    digest = hashlib.sha256()
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

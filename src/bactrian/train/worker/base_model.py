@@ -26,8 +26,9 @@ from transformers import (
 
 from bactrian.errors import InputError, Refused
 from bactrian.models.hub_access import import_hub
+from bactrian.models.local.local_model import hash_weights
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
-from bactrian.train.training_folder import StageFolder, hash_weights, weigh_model
+from bactrian.train.training_folder import StageFolder, weigh_model
 from bactrian.train.training_recipe import BUILT_IN_BASE, NEW, Base, NewModel, TrainRecipe, read_template
 from bactrian.train.worker.gguf_file import can_write, read_metadata, write_gguf
 

@@ -22,6 +22,8 @@ from datasets.arrow_writer import ArrowWriter
 from transformers import AutoTokenizer, GenerationConfig
 
 from bactrian.errors import InputError
+from bactrian.models.local.chat_text import encode_protected, write_source
+from bactrian.models.local.local_model import hash_weights
 from bactrian.train.training_data import ChatMessage, read_prepared
 from bactrian.train.training_examples import (
     IGNORED,
@@ -29,12 +31,10 @@ from bactrian.train.training_examples import (
     Cutter,
     Example,
     cut_conversation,
-    encode_protected,
     is_empty,
 )
 from bactrian.train.training_folder import (
     StageFolder,
-    hash_weights,
     list_stage_folders,
     read_plan,
     weigh_model,
@@ -174,9 +174,6 @@ def _find_stops(tokenizer: Any, model: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tokenizer.convert_ids_to_tokens(token) for token in ids))
 
 
-_NAMES = {"user": "User: ", "assistant": "Assistant: ", "system": ""}
-
-
 @dataclass(frozen=True, slots=True)
 class Seq2SeqCutter:
     """A tokenizer of a sequence-to-sequence model such as FlanT5 (paper, Table 6); each reply is an example of its own.
@@ -203,12 +200,6 @@ class Seq2SeqCutter:
         counts.conversations += 1
         counts.split += len(examples) > 1
         return examples
-
-
-def write_source(messages: Sequence[ChatMessage]) -> str:
-    """Return the text that the encoder reads before a reply."""
-    parts = [f"{_NAMES[message['role']]}{message['content']}" for message in messages]
-    return "\n\n".join([*parts, "Assistant:"])
 
 
 # The tokens of all stages.

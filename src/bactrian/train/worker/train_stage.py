@@ -19,11 +19,11 @@ from datasets import concatenate_datasets
 from transformers import TrainerCallback, set_seed
 
 from bactrian.errors import BactrianError, InputError
+from bactrian.models.local.local_model import hash_weights
 from bactrian.train.training_examples import IGNORED
 from bactrian.train.training_folder import (
     COMPLETE,
     StageFolder,
-    hash_weights,
     list_stage_folders,
     name_gguf,
     read_plan,
