@@ -39,7 +39,7 @@ def check_folder(folder: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _LoadedModel:
     """A loaded model and its tokenizer."""
 
     torch: Any
@@ -86,7 +86,7 @@ class TransformersModel:
         self.name = name or f"hf:{folder}"
         self.traits = TRAITS
         self._folder = folder
-        self._ready: _Ready | None = None
+        self._ready: _LoadedModel | None = None
         self._busy = asyncio.Lock()
 
     async def reply(self, request: Request) -> Reply:
@@ -109,7 +109,7 @@ class TransformersModel:
         """Unload the model."""
         self._ready = None
 
-    async def _load(self) -> _Ready:
+    async def _load(self) -> _LoadedModel:
         if self._ready is None:
             self._ready = await asyncio.to_thread(_load, self._folder)
         return self._ready
@@ -142,7 +142,11 @@ class TransformersModel:
         )
 
     def _generate(
-        self, ready: _Ready, request: Request, pass_on: Callable[[str], None], cancelled: threading.Event
+        self,
+        ready: _LoadedModel,
+        request: Request,
+        pass_on: Callable[[str], None],
+        cancelled: threading.Event,
     ) -> tuple[int, list[tuple[str, bool]], int]:
         """Return the number of tokens of the prompt, the texts and whether each ended by itself, and their tokens."""
         try:
@@ -178,7 +182,7 @@ class TransformersModel:
 
     def _run(
         self,
-        ready: _Ready,
+        ready: _LoadedModel,
         prompt: list[int],
         room: int,
         sampling: Sampling,
@@ -192,7 +196,7 @@ class TransformersModel:
             def __call__(self, ids: Any, _scores: Any, **_more: Any) -> Any:
                 return torch.full((ids.shape[0],), cancelled.is_set(), device=ids.device, dtype=torch.bool)
 
-        class Spoken(transformers.TextStreamer):  # pyright: ignore[reportUntypedBaseClass]
+        class ReplyStreamer(transformers.TextStreamer):  # pyright: ignore[reportUntypedBaseClass]
             def on_finalized_text(self, text: str, **_more: Any) -> None:
                 if text and pass_on is not None:
                     pass_on(text)
@@ -207,7 +211,7 @@ class TransformersModel:
         if sampling.stop:
             settings |= {"stop_strings": list(sampling.stop), "tokenizer": ready.tokenizer}
         if pass_on is not None and not sampling.stop:  # A stop word would be shown before it is noticed.
-            settings["streamer"] = Spoken(
+            settings["streamer"] = ReplyStreamer(
                 ready.tokenizer, skip_prompt=not ready.encoder_decoder, skip_special_tokens=True
             )
         ids = torch.tensor([prompt], device=ready.model.device)
@@ -235,7 +239,7 @@ def _make_choice(text: str, ended: bool) -> ReplyChoice:
     return ReplyChoice(clean, "stop" if ended else "length", lossy=clean != said, thought=clean_text(thought))
 
 
-def _load(folder: Path) -> _Ready:
+def _load(folder: Path) -> _LoadedModel:
     """Load a model.
 
     Raises:
@@ -279,4 +283,4 @@ def _load(folder: Path) -> _Ready:
     if model.generation_config.pad_token_id is None:
         model.generation_config.pad_token_id = tokenizer.pad_token_id or tokenizer.eos_token_id
     window = min(WINDOW, stated) if isinstance(stated, int) else WINDOW
-    return _Ready(torch, transformers, model, tokenizer, encoder_decoder, window, controls)
+    return _LoadedModel(torch, transformers, model, tokenizer, encoder_decoder, window, controls)
