@@ -20,25 +20,9 @@ from bactrian.errors import InputError
 from bactrian.store.care import verify
 from bactrian.store.record_tables import SEALED
 from tests.helpers.command import bactrian
+from tests.helpers.generation import RECIPE as GENERATED
 
-RECIPE = """
-name = "small"
-[[axes]]
-name = "role"
-count = 3
-given = ["Chef", "Pilot", "Nurse"]
-[[axes]]
-name = "task"
-count = 2
-per = ["role"]
-ask = "List {{ count }} tasks for {{ role }}."
-[role_play]
-assistant = "{{ role }}"
-user = "Student"
-idea = "{{ task }}"
-specify = false
-max_messages = 4
-"""
+RECIPE = GENERATED.replace("count = 4", "count = 2")
 # Columns that tell when something was made, and how long that took.
 TIMES = {"created", "seconds", "tool_seconds", "seal", "applied", "first_token"}
 

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from bactrian.errors import BudgetReached, Denied, InputError
+from bactrian.api.status import read_status
+from bactrian.errors import BatchesOut, BudgetReached, Denied, InputError
+from bactrian.models.budget import Budget, Price, UsageMeter
+from bactrian.models.model import Reply, Request
+from bactrian.models.scripted import Scripted
+from bactrian.records.text import Text
+from bactrian.records.turn import Message, Sampling, Usage
 from tests.helpers.batch_server import BatchServer
 from tests.helpers.batched import KEYS, MODELS, play, play_killed, read_texts
 
@@ -153,6 +159,25 @@ async def test_a_run_whose_batches_are_out_is_not_asked_live(tmp_path: Path) -> 
         assert await play_killed(tmp_path, server, "openai", batch_wait=0.0) == 3
         with pytest.raises(InputError, match="Batches of this run are out"):
             await play(tmp_path, server.url, "openai", batch=False)
+    status = await read_status(tmp_path / "run.db")
+    assert status.requests_out > 0
+    assert status.describe()["seconds_left"] is None
+    assert "out, not counted above" in str(status)
+
+
+async def test_requests_that_are_out_are_neither_calls_nor_failures() -> None:
+    async def wait(_: Request) -> Reply:
+        raise BatchesOut("1 batch is out.")
+
+    meter = UsageMeter(max_usd=1.0, prices={"scripted": Price(1, 1)})
+    model = Scripted([])
+    model.reply = wait  # type: ignore[method-assign]
+    with pytest.raises(BatchesOut):
+        await Budget(model, meter).reply(
+            Request(messages=(Message("user", Text("Tea?")),), sampling=Sampling(max_tokens=9))
+        )
+    assert (meter.calls, meter.unknown) == (0, 0)
+    assert meter.hold("scripted", Usage(0, 999_999))
 
 
 async def test_a_model_without_a_batch_interface_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from bactrian.errors import BactrianError
 from bactrian.runs.runner import Runner
 from bactrian.store import open_store
 from tests.helpers.batch_server import BatchServer
+from tests.helpers.generation import RECIPE as GENERATED
 
 OTHER = {"vllm": "vllm:any@{}/v1"}  # without a batch interface
 MODELS = {
@@ -26,31 +27,16 @@ MODELS = {
 }
 KEYS = {f"{name.upper()}_API_KEY": "a-key-of-this-test" for name in MODELS}
 PACE = 0.002
-RECIPE = """
-name = "small"
-[[axes]]
-name = "role"
-count = 2
-given = ["Chef", "Pilot"]
-[[axes]]
-name = "task"
-count = 3
-per = ["role"]
-ask = "List {{ count }} tasks for {{ role }}."
-[role_play]
-assistant = "{{ role }}"
-user = "Student"
-idea = "{{ task }}"
-specify = false
-max_messages = 4
-"""
+RECIPE = GENERATED.replace(
+    'count = 3\ngiven = ["Chef", "Pilot", "Nurse"]', 'count = 2\ngiven = ["Chef", "Pilot"]'
+)
 
 
 async def play(
     folder: Path, url: str, dialect: str, *, batch: bool = True, tasks: int = 3, size: int = 4, **options: Any
 ) -> float:
     """Carry out the small recipe of ``folder``, and return what it cost. Raises what stops it."""
-    (folder / "small.toml").write_text(RECIPE.replace("count = 3", f"count = {tasks}"))
+    (folder / "small.toml").write_text(RECIPE.replace("count = 4", f"count = {tasks}"))
     model = (MODELS | OTHER)[dialect].format(url)
     terms = {"batch": batch, "seed": 7, "max_wait": 600.0} | options
     order = build_run_order(

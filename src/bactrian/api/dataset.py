@@ -17,7 +17,7 @@ from bactrian.api.arguments import check_base_url, check_unattended, describe_ru
 from bactrian.api.bridge import run_sync, shorten_traceback
 from bactrian.api.endpoints import find_addresses, read_terms, use_run_terms
 from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
-from bactrian.batches.ledger import find_folder, is_out
+from bactrian.batches.ledger import count_out, find_folder
 from bactrian.batches.trains import BATCH_PRICE, BatchTerms
 from bactrian.errors import BactrianWarning, BatchesOut, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
@@ -370,7 +370,7 @@ def _read_batch(options: Mapping[str, Any], run: Path) -> BatchTerms | None:
     """Return how the run uses batches; None if it does not. Raises InputError if it would leave some that are out."""
     if options["batch"]:
         return BatchTerms(options["batch_wait"], options["batch_live_after"])
-    if is_out(run):
+    if count_out(run):
         raise InputError(
             "Batches of this run are out, and were or will be paid for.",
             option="batch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from bactrian.api.resumption import (
     read_stored_run,
     write_resume_command,
 )
+from bactrian.batches.ledger import count_out
 from bactrian.errors import BactrianError
 from bactrian.files.recent_runs import list_recent_runs
 from bactrian.records.text import show, to_printable, write_count
@@ -72,6 +74,8 @@ class RunStatus:
     """Jobs that were asked for; None if the run was not made from a recipe."""
     budget: float | None = None
     """Limit of the last command, in US dollars."""
+    requests_out: int = 0
+    """Requests in batches whose replies are not collected yet."""
     forecast: Forecast | None = None
     """What the jobs that are left take; None if nothing is left, or it cannot be estimated."""
     parts: tuple[Path, ...] = ()
@@ -167,7 +171,7 @@ class RunStatus:
             >>> run.status().describe()["endings"]["task_done"]["count"]
             1
         """
-        coming = self.forecast and self.forecast.usd
+        coming, seconds = self.forecast and self.forecast.usd, self._find_seconds_left()
         return {
             "run": str(self.run),
             **({"parts": list(map(str, self.parts))} if self.parts else {}),
@@ -193,7 +197,8 @@ class RunStatus:
             "unpriced": list(self.facts.spending.unpriced),
             "judged": {"tokens": self.facts.judged.usage.total, "usd": self.facts.judged.usd},
             "budget": self.budget,
-            "seconds_left": self.forecast and round(self.forecast.seconds.value, 1),
+            "requests_out": self.requests_out,
+            "seconds_left": None if seconds is None else round(seconds, 1),
             "usd_left": coming and {"value": coming.value, "low": coming.low, "high": coming.high},
             "command": self.command,
         }
@@ -246,8 +251,11 @@ class RunStatus:
         lines.append(("tokens", write_tokens(self.usage)))
         if self.facts.cache_warning:
             lines.append(("cache", self.facts.cache_warning))
-        if self.forecast is not None:
-            lines.append(("time", f"about {write_about_duration(self.forecast.seconds.value)} left"))
+        if self.requests_out:
+            out = write_count(self.requests_out, "request")
+            lines.append(("batches", f"{out} out, not counted above; the command below collects the replies"))
+        if (seconds := self._find_seconds_left()) is not None:
+            lines.append(("time", f"about {write_about_duration(seconds)} left"))
         if (judged := self.facts.judged).usage.total:
             cost, tokens = write_dollars(judged.usd), write_tokens(judged.usage)
             lines.append(("judge", f"{cost} beside the cost above; tokens: {tokens}"))
@@ -256,6 +264,10 @@ class RunStatus:
         elif self.left and self.state != WRITTEN:
             lines.append(("resume", "Repeat the command, or the call in Python, that made it."))
         return lines
+
+    def _find_seconds_left(self) -> float | None:
+        """Return the seconds left; None if nothing is left, or if batches are out, whose time nobody knows."""
+        return None if self.forecast is None or self.requests_out else self.forecast.seconds.value
 
     def _count_sessions(self) -> str:
         if self.jobs is None:
@@ -311,6 +323,7 @@ async def read_status(run: Path) -> RunStatus:
             seed=stored.plan.seed,
             jobs=coming.jobs,
             budget=share_limit(budget, stored.plan.shard),
+            requests_out=await asyncio.to_thread(count_out, run),
             forecast=coming if coming.sessions else None,
             command=write_resume_command(run, stored) if coming.sessions else None,
         )

@@ -95,23 +95,15 @@ def find_folder(run: Path) -> Path:
     return run.with_name(f"{run.name}.batches")
 
 
-def is_out(run: Path) -> bool:
-    """Return True if batches of the run are out, or replies have come that no conversation has."""
+def count_out(run: Path) -> int:
+    """Return the number of requests in batches of the run that are out, or whose replies no conversation has yet."""
     path = find_folder(run) / "ledger.db"
     if not path.exists():
-        return False
+        return 0
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        return bool(connection.execute("SELECT 1 FROM batches WHERE state <> 'ended' LIMIT 1").fetchone())
-
-
-def read_waits(run: Path) -> list[float]:
-    """Return how long each batch of a run that has ended was out, in seconds."""
-    path = find_folder(run) / "ledger.db"
-    if not path.exists():
-        return []
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        rows = connection.execute("SELECT ended - sent FROM batches WHERE ended > sent").fetchall()
-    return [seconds for (seconds,) in rows]
+        return connection.execute(
+            "SELECT coalesce(sum(requests), 0) FROM batches WHERE state <> 'ended'"
+        ).fetchone()[0]
 
 
 class Ledger:

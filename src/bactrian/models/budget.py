@@ -195,7 +195,7 @@ class Budget(Wrapper):
         if self._meter.limited:
             held, request = await self._hold(estimated, request)
         used: Usage | None = None
-        failed = True
+        failed = asked = True
         try:
             reply = await self._model.reply(request)
             used, failed = reply.usage, False
@@ -204,14 +204,17 @@ class Budget(Wrapper):
             used = Usage(*error.spent, estimated=True) if any(error.spent) else None
             raise
         except BatchesOut:
-            failed = False
+            asked = False
             raise
         finally:
             if held is not None:
                 self._asking = False
                 if used is not None:
                     self._estimator.learn(estimated, used)
-            self._meter.settle(self.name, held, used, failed=failed)
+            if asked:
+                self._meter.settle(self.name, held, used, failed=failed)
+            elif held is not None:
+                self._meter.release(self.name, held)
 
     async def _hold(self, estimated: Usage, request: Request) -> tuple[Usage, Request]:
         while True:
