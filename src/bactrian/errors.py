@@ -221,6 +221,19 @@ class BudgetReached(BactrianError):
     exit_code = 3
 
 
+class LeaseLost(StoreError):
+    """Others have taken over the jobs of this process, which was not heard of for too long."""
+
+    exit_code = 5
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            "This process was not heard of for longer than its lease, so others play its jobs.",
+            where=where,
+            next="Nothing is lost. The same command joins the run again.",
+        )
+
+
 class BatchesOut(BactrianError):
     """Requests are out in batches, whose replies the same command collects later."""
 

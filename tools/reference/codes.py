@@ -20,12 +20,16 @@ _CODES = {
         "The message names the fix. Nothing was changed.",
     ),
     3: (
-        "The budget is reached.",
-        "Everything is stored. The same command with a larger `--budget` continues.",
+        "The budget is reached, or requests are out in batches.",
+        "Everything is stored. The same command continues: with a larger `--budget`, or later, when batches have ended.",
     ),
     4: (
         "It ended, but some parts failed or are missing.",
         "`bactrian failures RUN` names them; `--retry-failed` retries them.",
+    ),
+    5: (
+        "Other processes have taken over the jobs of this one, which was not heard of for longer than its lease.",
+        "Everything is stored. The same command joins the shared run again.",
     ),
     130: ("Ctrl-C.", "Everything is stored. The same command resumes."),
     141: ("The reader of the output left, as in `bactrian show RUN \\| head`.", ""),

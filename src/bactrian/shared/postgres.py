@@ -14,7 +14,7 @@ from os import dup
 from threading import Lock
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar, cast
 
-from bactrian.errors import BactrianError, InputError, StoreError, import_optional
+from bactrian.errors import BactrianError, InputError, LeaseLost, StoreError, import_optional
 from bactrian.store import SCHEMA, read_schema_text
 from bactrian.store.address import KEEP_ELSEWHERE, RunAddress
 
@@ -35,19 +35,6 @@ _PATIENCE = 1800.0
 """Seconds without a database after which a worker gives up; what it has in memory is lost then."""
 T = TypeVar("T")
 Work = Callable[["psycopg.Connection[Any]"], T]
-
-
-class LeaseLost(StoreError):
-    """Others have taken over the jobs of this process, which was not heard of for too long."""
-
-    exit_code = 5
-
-    def __init__(self, where: str) -> None:
-        super().__init__(
-            "This process was not heard of for longer than its lease, so others play its jobs.",
-            where=where,
-            next="Nothing is lost. The same command joins the run again.",
-        )
 
 
 class Server:
