@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bactrian.analyze.behaviours import LIKELY
+from bactrian.analyze.learned import PAPER
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import build_report
 from bactrian.api.code_evaluation import SampleOrder, choose_problems, measure_code
@@ -44,8 +45,6 @@ from bactrian.train.training_process import check_libraries
 from bactrian.train.training_recipe import load_train_recipe
 
 Json = dict[str, Any]
-# The failures of cooperation of the paper's section 4.1.
-FAILURES = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
 _LONGEST = 600  # Characters of a turn that a report shows
 # Makes a step of the item of this name. A forecast runs nothing and returns no part.
 StepFunction = Callable[[ItemStep, str, Workshop], Awaitable[Sequence[ItemPart]]]
@@ -186,7 +185,7 @@ async def _show_behaviours(step: ItemStep, _name: str, workshop: Workshop) -> Se
     parts: list[ItemPart] = []
     async for title, report, findings in _measure_runs(step, workshop):
         part = ItemPart(title)
-        for code in FAILURES:
+        for code in PAPER:
             part.measures.append(
                 _read_share(code.replace("_", " "), report["behaviours"][code], report["sessions"])
             )

@@ -51,6 +51,8 @@ def reproduce(
 ) -> None:
     """Make a table or figure of the paper, or list all with what they need."""
     items = load_paper_items().find("all" if item is None else item)
+    if folder.exists() and not folder.is_dir():
+        raise InputError("This is a file.", where=f"--run {folder}", next="Name a folder, which may be new.")
     asked = model or (_SHOWN_FOR if item is None else "local")
     seed = flags.get("seed")
     judging = judge or asked
