@@ -297,6 +297,13 @@ SessionIds = Annotated[
         default=True,
     ),
 ]
+AskTelemetry = Annotated[
+    bool | None,
+    Option(
+        "--telemetry/--no-telemetry",
+        "Report calls to OpenTelemetry, without their content. Default: yes if OTEL_EXPORTER_OTLP_ENDPOINT is set.",
+    ),
+]
 Timeout = Annotated[
     float, Option("--timeout", "Longest wait for a reply, in seconds.", above=0, default=600.0)
 ]
@@ -328,6 +335,7 @@ class EndpointOptions(TypedDict, total=False):
     max_wait: MaxWait
     session_ids: SessionIds
     price: TokenPrice
+    telemetry: AskTelemetry
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -435,6 +443,16 @@ class GenerateOptions(EndpointOptions, SamplingOptions, total=False):
     ]
     tokens_per_minute: Annotated[
         float | None, Option("--tokens-per-minute", "Maximum number of tokens per minute.", above=0)
+    ]
+    trace_share: Annotated[
+        float,
+        Option(
+            "--trace-share",
+            "With telemetry: share of the conversations of which each call is a span.",
+            min=0,
+            max=1,
+            default=0.01,
+        ),
     ]
     batch: Annotated[
         bool,

@@ -24,6 +24,7 @@ from bactrian.files.toml import suggest_name
 from bactrian.models.budget import UsageMeter
 from bactrian.models.model import Model
 from bactrian.models.pricing import choose_prices
+from bactrian.models.telemetry import TelemetryTerms
 from bactrian.options import GenerateArguments, GenerateOptions, check_options, fill_defaults
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.job_table import apply_job_table, build_job_table, read_job_table
@@ -338,7 +339,10 @@ def build_order(
         plan,
         run,
         replace(
-            access, objects=limit_time(objects, access.timeout), run=str(find_address(run) or run.absolute())
+            access,
+            objects=limit_time(objects, access.timeout),
+            run=str(find_address(run) or run.absolute()),
+            telemetry=TelemetryTerms(filled["telemetry"], filled["trace_share"], plan.recipe.name),
         ),
         UsageMeter(tokens, budget, prices),
         RunLimits(filled["concurrency"], filled["requests_per_minute"], filled["tokens_per_minute"]),

@@ -19,6 +19,7 @@ from bactrian.models.model import Model, Reply, ReplyChoice, Request, Traits, ge
 from bactrian.models.open import ModelOptions, open_model
 from bactrian.models.pricing import choose_prices
 from bactrian.models.scripted import Scripted
+from bactrian.models.telemetry import TelemetryTerms
 from bactrian.models.text_tools import add_tools_as_text
 from bactrian.options import EndpointOptions, fill_defaults
 from bactrian.protocol.thoughts import split_thought
@@ -230,6 +231,7 @@ def build_model_options(options: Mapping[str, Any]) -> ModelOptions:
         timeout=filled["timeout"],
         max_wait=filled["max_wait"],
         session_ids=filled["session_ids"],
+        telemetry=TelemetryTerms(filled["telemetry"]),
         notice=_warn,
         report=_warn,
         recorded=Recorded,

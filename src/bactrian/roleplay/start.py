@@ -17,6 +17,7 @@ from bactrian.models.budget import Budget
 from bactrian.models.model import Model
 from bactrian.models.open import ModelOptions, load_local, open_model
 from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
+from bactrian.models.telemetry import open_telemetry, trace_calls
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.run import Call, Command
 from bactrian.records.session import HUMAN, Ending, Session
@@ -141,19 +142,20 @@ async def open_models(
         InputError: a name stands for no model, or its file cannot be used.
     """
     models: dict[str, Model] = {}
-    try:
-        for name in dict.fromkeys(names.values()):
-            model = models[name] = open_model(name, access)
-            if name == HUMAN:
-                continue
-            model = Recorder(model, sink) if sink else model
-            model = Budget(model, access.meter) if access.meter else model
-            policy = RetryPolicy().with_max_wait(access.max_wait)
-            models[name] = Retry(RefusalCheck(model), policy, notice=access.notice)
-        yield {agent: models[name] for agent, name in names.items()}
-    finally:
-        for model in models.values():
-            await model.close()
+    async with open_telemetry(access.telemetry, access.run, access.report) as telemetry:
+        try:
+            for name in dict.fromkeys(names.values()):
+                model = models[name] = open_model(name, access)
+                if name == HUMAN:
+                    continue
+                model = trace_calls(Recorder(model, sink) if sink else model, telemetry)
+                model = Budget(model, access.meter) if access.meter else model
+                policy = RetryPolicy().with_max_wait(access.max_wait)
+                models[name] = Retry(RefusalCheck(model), policy, notice=access.notice)
+            yield {agent: models[name] for agent, name in names.items()}
+        finally:
+            for model in models.values():
+                await model.close()
 
 
 def begin_command(command: Mapping[str, Any], options: ModelOptions, session: str) -> Command:

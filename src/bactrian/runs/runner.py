@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
+from bactrian.models.telemetry import Telemetry
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.run import ItemList
 from bactrian.records.turn import Usage
@@ -82,6 +83,8 @@ class Runner:
     """Cancels calls that have not been sent."""
     claims: Claims | None = None
     """What this process may play, if others make the run, too."""
+    telemetry: Telemetry | None = None
+    """Where the ends of sessions are reported."""
     _stopping: bool = False
     _fault: BactrianError | None = None
     _failures: int = 0
@@ -141,8 +144,8 @@ class Runner:
         """Play the session of ``job``, which has ``turns`` turns."""
         progress, admission = self.progress, self.progress.admission
         outlook = admission.outlook
-        ended = refused = False
-        async with aclosing(self.player.play(self.complete(job), self.store)) as events:
+        code, refused, complete = "", False, self.complete(job)
+        async with aclosing(self.player.play(complete, self.store)) as events:
             try:
                 async for event in events:
                     progress.take(event)
@@ -163,7 +166,7 @@ class Runner:
                         case Ended(_, ModelError(endpoint_wide=True) as fault):
                             await self._leave_open(fault)
                         case Ended(ending):
-                            ended = True
+                            code = ending.code
                             progress.last = job, turns, ending
                         case _:
                             pass
@@ -171,8 +174,10 @@ class Runner:
                 progress.refuse(job.id, error.what)
                 refused = True
             finally:
-                admission.leave(turns, ended=ended)
-                await self.scheduler.release(job, ended=ended or refused)
+                admission.leave(turns, ended=bool(code))
+                await self.scheduler.release(job, ended=bool(code) or refused)
+                if self.telemetry is not None:
+                    self.telemetry.end_session(complete.id, turns, code)
 
     async def _leave_open(self, fault: ModelError) -> None:
         """Count a session or list that ``fault`` left open, and stop the run if it concerns every request.

@@ -26,6 +26,7 @@ from bactrian.models.pricing import FREE
 from bactrian.models.replicas import Replicas
 from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
 from bactrian.models.seeds import RunSeeds
+from bactrian.models.telemetry import Telemetry, open_telemetry, trace_calls
 from bactrian.recipes.load import read_recipe_content
 from bactrian.recipes.schema import LIST_FILE, Axis
 from bactrian.records.run import Call, Command
@@ -104,7 +105,10 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
         store, claims = await stack.enter_async_context(order.opener(order))
         access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
-        wiring = (plan.models, access, order.limits, meter, store.add_call)
+        telemetry = await stack.enter_async_context(
+            open_telemetry(access.telemetry, access.run, access.report)
+        )
+        wiring = (plan.models, access, order.limits, meter, store.add_call, telemetry)
         run_models = await stack.enter_async_context(
             open_run_models(*wiring)
             if order.batch is None
@@ -174,6 +178,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             window=run_models.window,
             halt=run_models.stop_signal.stop,
             claims=claims,
+            telemetry=telemetry,
         )
 
 
@@ -380,11 +385,13 @@ async def open_run_models(
     limits: RunLimits,
     meter: UsageMeter,
     sink: Callable[[Call], Awaitable[None]],
+    telemetry: Telemetry | None = None,
 ) -> AsyncGenerator[RunModels]:
     """Open the model that ``names`` gives for each agent; agents that share a name share a model, and models
     that share an endpoint its limits.
 
-    From the outside in: retries, concurrency limit, check of refusals, rate limit, budget, record of failed calls.
+    From the outside in: retries, concurrency limit, check of refusals, rate limit, budget, telemetry if there is one,
+    record of failed calls.
 
     Raises:
         InputError: a name is not that of a model, or its file cannot be used.
@@ -421,7 +428,7 @@ async def open_run_models(
         # Address and key, whose limits all models share whatever their names.
         endpoint = model.endpoint if isinstance(model, RemoteModel) else model.name
         # A call that was answered is a turn already, with model, tokens and time.
-        inner: Model = Budget(Recorder(model, sink, failures_only=True), meter)
+        inner: Model = Budget(trace_calls(Recorder(model, sink, failures_only=True), telemetry), meter)
         if has_rate:
             rates[endpoint] = inner = (
                 rates[endpoint].share(inner)
@@ -475,6 +482,7 @@ async def open_batched_models(
     limits: RunLimits,
     meter: UsageMeter,
     sink: Callable[[Call], Awaitable[None]],
+    telemetry: Telemetry | None,
     terms: BatchTerms,
     run: Path,
 ) -> AsyncGenerator[RunModels]:
@@ -495,7 +503,8 @@ async def open_batched_models(
         for name in dict.fromkeys(names.values()):
             opened.append(open_model(name, access))
             batches.add(opened[-1])
-            budget = Budget(Recorder(opened[-1], sink, failures_only=True), meter, alone=False)
+            recorder = Recorder(opened[-1], sink, failures_only=True)
+            budget = Budget(trace_calls(recorder, telemetry), meter, alone=False)
             models[name] = Retry(budget, policy, notice=access.notice, sleep=stop_signal.sleep)
         batches.collect()
         yield RunModels(

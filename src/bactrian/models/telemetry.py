@@ -1,0 +1,371 @@
+"""Telemetry: metrics of each call and spans of whole sessions, for the user's OpenTelemetry SDK.
+
+Nothing is reported unless the user asks for it, and never what an agent was told or said: no attribute comes from a
+message. The names are those of OpenTelemetry's conventions for generative AI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from bactrian._version import __version__
+from bactrian.errors import InputError, import_optional
+from bactrian.models.model import Model, RemoteModel, Reply, Request, Wrapper
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, TracerProvider
+    from opentelemetry.util.types import AttributeValue
+
+_ENDPOINTS = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+)
+_INSTALL = "pip install 'bactrian[otel]' opentelemetry-sdk opentelemetry-exporter-otlp"
+_OTLP = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+# At most so long a command waits for a collector at its end.
+_FLUSH_SECONDS = 5.0
+# Kinds of models whose names are paths.
+_IN_FILES = ("local", "hf", "scripted", "recorded")
+# Where the conventions give a provider another name than we do.
+PROVIDERS = {
+    "azure": "azure.ai.openai",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "xai": "x_ai",
+}
+# The bounds that the conventions recommend for the two histograms.
+_SECONDS = [0.01 * 2**step for step in range(14)]
+_COUNTS = [float(4**step) for step in range(14)]
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryTerms:
+    """Whether calls are reported, and how."""
+
+    asked: bool | None = None
+    """None: if one of OpenTelemetry's variables asks for it."""
+    share: float = 1.0
+    """Share of the sessions of which each call is reported as a span; metrics are of all calls."""
+    workflow: str = "play"
+    """The name of the recipe."""
+
+    def is_asked(self) -> bool:
+        """Return True if the user wants telemetry."""
+        if self.asked is not None:
+            return self.asked
+        off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        return not off and any(os.environ.get(name) for name in _ENDPOINTS)
+
+
+@asynccontextmanager
+async def open_telemetry(
+    terms: TelemetryTerms, run: str, report: Callable[[str], None] | None
+) -> AsyncGenerator[Telemetry | None]:
+    """Yield what calls are reported to, and flush it at the end; None if nobody asked for it.
+
+    ``report`` receives a message where a variable asks for it in vain.
+
+    Raises:
+        MissingExtra: the option asks for it, and the API of OpenTelemetry is not installed.
+        InputError: the option asks for it, and its SDK or an exporter is missing.
+    """
+    telemetry = None
+    if terms.is_asked():
+        try:
+            telemetry = Telemetry(*_find_providers(report), terms, run.rpartition("/")[2])
+        except InputError as error:
+            if terms.asked:
+                raise
+            if report is not None:
+                report(f"{error.what} So there is no telemetry. {error.next}")
+    try:
+        yield telemetry
+    finally:
+        if telemetry is not None and not await telemetry.flush() and report is not None:
+            report(
+                f"OpenTelemetry: the last metrics and spans were not taken within {_FLUSH_SECONDS:.0f} seconds."
+            )
+
+
+def trace_calls(model: Model, telemetry: Telemetry | None) -> Model:
+    """Return ``model`` as it is, or with its calls reported to ``telemetry``."""
+    return model if telemetry is None else Traced(model, telemetry)
+
+
+class Telemetry:
+    """Reports metrics of all calls, and spans of the sessions that a hash of their ids chooses."""
+
+    def __init__(
+        self, tracers: TracerProvider, meters: MeterProvider, terms: TelemetryTerms, run: str = ""
+    ) -> None:
+        self._providers = tracers, meters
+        self._tracer = tracers.get_tracer("bactrian", __version__)
+        meter = meters.get_meter("bactrian", __version__)
+        self.seconds = meter.create_histogram(
+            "gen_ai.client.operation.duration",
+            "s",
+            "Time of a call",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self.tokens = meter.create_histogram(
+            "gen_ai.client.token.usage",
+            "{token}",
+            "Tokens of a call",
+            explicit_bucket_boundaries_advisory=_COUNTS,
+        )
+        self._terms = terms
+        self._run = run
+        self._sessions: dict[str, Span] = {}
+
+    def begin_call(self, request: Request, attributes: Mapping[str, AttributeValue]) -> Span | None:
+        """Return the span of a call, in that of its session; None if the session is not chosen."""
+        if request.session not in self._sessions and not self._choose(request):
+            return None
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        session = self._sessions.get(request.session) or self._begin_session(request.session)
+        sampling = request.sampling
+        given: dict[str, AttributeValue | None] = {
+            "gen_ai.request.temperature": sampling.temperature,
+            "gen_ai.request.top_p": sampling.top_p,
+            "gen_ai.request.max_tokens": sampling.max_tokens,
+            "gen_ai.request.seed": sampling.seed,
+            "gen_ai.request.choice.count": request.n if request.n > 1 else None,
+        }
+        return self._tracer.start_span(
+            f"chat {attributes['gen_ai.request.model']}",
+            set_span_in_context(session),
+            SpanKind.CLIENT,
+            {
+                **attributes,
+                "gen_ai.conversation.id": request.session,
+                "gen_ai.agent.name": request.agent,
+                "gen_ai.request.stream": request.on_text is not None,
+                **{name: value for name, value in given.items() if value is not None},
+            },
+        )
+
+    def end_session(self, session: str, turns: int, ending: str) -> None:
+        """End the span of a session, if it has one. The code of its ``ending`` is empty if it is left open."""
+        if (span := self._sessions.pop(session, None)) is not None:
+            span.set_attribute("bactrian.turns", turns)
+            if ending:
+                span.set_attribute("bactrian.ending", ending)
+            span.end()
+
+    async def flush(self) -> bool:
+        """End the spans of sessions that were left open, and send what is not sent yet.
+
+        Returns False if that takes longer than a command may wait for it.
+        """
+        for span in self._sessions.values():
+            span.end()
+        self._sessions.clear()
+        flushes = [
+            getattr(each, "force_flush", None) for each in self._providers
+        ]  # The API has nothing to flush.
+        sending = [asyncio.create_task(asyncio.to_thread(flush)) for flush in flushes if flush is not None]
+        return not sending or not (await asyncio.wait(sending, timeout=_FLUSH_SECONDS))[1]
+
+    def _choose(self, request: Request) -> bool:
+        """Return True for a session of which each call is reported. Lists are no sessions: their ids name items."""
+        if request.agent == "lister":
+            return False
+        digest = blake2b(request.session.encode(errors="surrogatepass"), digest_size=8).digest()
+        return int.from_bytes(digest) < self._terms.share * 2**64
+
+    def _begin_session(self, session: str) -> Span:
+        attributes = {
+            "gen_ai.operation.name": "invoke_workflow",
+            "gen_ai.workflow.name": self._terms.workflow,
+            "gen_ai.conversation.id": session,
+        }
+        if self._run:
+            attributes["bactrian.run"] = self._run
+        span = self._tracer.start_span(f"invoke_workflow {self._terms.workflow}", attributes=attributes)
+        self._sessions[session] = span
+        return span
+
+
+class Traced(Wrapper):
+    """Reports each call of ``model``, failed ones too, to ``telemetry``."""
+
+    def __init__(self, model: Model, telemetry: Telemetry) -> None:
+        super().__init__(model)
+        self._telemetry = telemetry
+        self._attributes = describe_model(model)
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``; raises the errors of the wrapped model."""
+        span = self._telemetry.begin_call(request, self._attributes)
+        begun = time.perf_counter()
+        try:
+            reply = await self._model.reply(request)
+        except BaseException as error:
+            self._fail(span, begun, type(error).__name__)  # its text could quote the reply
+            raise
+        seconds, usage = time.perf_counter() - begun, reply.usage
+        attributes = {**self._attributes, "gen_ai.response.model": reply.model}
+        self._telemetry.seconds.record(seconds, attributes)
+        for kind, count in (("input", usage.prompt), ("output", usage.completion)):
+            self._telemetry.tokens.record(count, {**attributes, "gen_ai.token.type": kind})
+        if span is not None:
+            span.set_attributes(
+                {
+                    "gen_ai.response.model": reply.model,
+                    "gen_ai.response.finish_reasons": [choice.finish for choice in reply.choices],
+                    "gen_ai.usage.input_tokens": usage.prompt,
+                    "gen_ai.usage.output_tokens": usage.completion,
+                    "gen_ai.usage.cache_read.input_tokens": usage.cached,
+                }
+            )
+            if reply.first_token is not None:
+                span.set_attribute("gen_ai.response.time_to_first_chunk", reply.first_token)
+            span.end()
+        return reply
+
+    def _fail(self, span: Span | None, begun: float, error: str) -> None:
+        outcome = {"error.type": error}
+        self._telemetry.seconds.record(time.perf_counter() - begun, {**self._attributes, **outcome})
+        if span is not None:
+            from opentelemetry.trace import StatusCode
+
+            span.set_attributes(outcome)
+            span.set_status(StatusCode.ERROR)
+            span.end()
+
+
+def describe_model(model: Model) -> dict[str, AttributeValue]:
+    """Return the attributes that all calls of a model have: provider, model, and the server's host and port."""
+    while isinstance(model, Wrapper):
+        model = model.inner
+    kind, _, name = model.name.partition(":")
+    name = name.partition("@")[0]
+    if kind in _IN_FILES:
+        name = name.rpartition("/")[2]
+    attributes: dict[str, AttributeValue] = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": PROVIDERS.get(kind, kind),
+        "gen_ai.request.model": name or kind,
+    }
+    if isinstance(model, RemoteModel):
+        server = urlsplit(model.endpoint[0])
+        attributes["server.address"] = server.hostname or ""
+        if server.port is not None:
+            attributes["server.port"] = server.port
+    return attributes
+
+
+# The SDK, which the user installs and configures.
+
+
+def _find_providers(report: Callable[[str], None] | None) -> tuple[TracerProvider, MeterProvider]:
+    """Return what the program was started with (``opentelemetry-instrument``, or Python), or set it up.
+
+    Raises:
+        MissingExtra: the API is not installed.
+        InputError: the SDK or an exporter is not installed, or a variable cannot be used.
+    """
+    trace = import_optional("opentelemetry.trace", "otel", "Telemetry")
+    metrics = import_optional("opentelemetry.metrics", "otel", "Telemetry")
+    if not any(
+        hasattr(each, "force_flush") for each in (trace.get_tracer_provider(), metrics.get_meter_provider())
+    ):
+        tracers, meters = set_up_sdk()
+        if report is not None:
+            logger = logging.getLogger("opentelemetry")
+            logger.addHandler(_FirstFault(report))
+            logger.propagate = False
+        trace.set_tracer_provider(tracers)
+        metrics.set_meter_provider(meters)
+    return trace.get_tracer_provider(), metrics.get_meter_provider()
+
+
+def set_up_sdk() -> tuple[TracerProvider, MeterProvider]:
+    """Return providers of the SDK as its variables describe them."""
+    try:
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise InputError(
+            "Telemetry needs an SDK of OpenTelemetry, and none is installed.", next=f"Install one: {_INSTALL}"
+        ) from error
+    attributes: dict[str, AttributeValue] = {"service.instance.id": f"{socket.gethostname()}-{os.getpid()}"}
+    if not os.environ.get("OTEL_SERVICE_NAME") and "service.name=" not in os.environ.get(
+        "OTEL_RESOURCE_ATTRIBUTES", ""
+    ):
+        attributes["service.name"] = "bactrian"
+    try:
+        resource = Resource.create(attributes)
+        # Runs flush what they report; a second attempt at the exit would double the wait for a collector that is away.
+        tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+        for exporter in _load_exporters("traces"):
+            tracers.add_span_processor(BatchSpanProcessor(exporter()))
+        made = [exporter() for exporter in _load_exporters("metrics")]
+        readers = [
+            each if isinstance(each, MetricReader) else PeriodicExportingMetricReader(each) for each in made
+        ]
+        return tracers, MeterProvider(readers, resource=resource, shutdown_on_exit=False)
+    except (ImportError, TypeError, ValueError) as error:
+        raise InputError(
+            f"OpenTelemetry cannot be set up: {error}",
+            next="Check the variables whose names begin with OTEL_.",
+        ) from error
+
+
+class _FirstFault(logging.Handler):
+    """Reports the first fault of the exporters: a collector that is away would be one every few seconds."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Report ``record``."""
+        self._report(
+            f"OpenTelemetry: {record.getMessage()} The conversations go on; later faults are not shown."
+        )
+        self.setLevel(logging.CRITICAL + 1)
+
+
+def _load_exporters(signal: str) -> Iterator[Callable[[], Any]]:
+    """Yield the exporters of a signal, ``traces`` or ``metrics``.
+
+    Raises:
+        InputError: one is not installed.
+    """
+    variable = f"OTEL_{signal.upper()}_EXPORTER"
+    group = entry_points(group=f"opentelemetry_{signal}_exporter")
+    for name in map(str.strip, (os.environ.get(variable) or "otlp").split(",")):
+        if name == "none":
+            continue
+        protocols = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        protocol = next(filter(None, map(os.environ.get, protocols)), "")
+        # Without a protocol, it is the one that OpenTelemetry's own launcher uses, if it is installed.
+        names = [_OTLP.get(protocol, protocol)] if protocol else list(_OTLP.values())
+        found = next(
+            (at for each in (names if name == "otlp" else [name]) for at in group.select(name=each)), None
+        )
+        if found is None:
+            raise InputError(
+                f"OpenTelemetry's exporter {name!r} is not installed.",
+                where=variable,
+                next=f"Install it ({_INSTALL}), or name another one.",
+            )
+        yield found.load()
