@@ -26,6 +26,7 @@ from bactrian.analyze.learned import has_instructor
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.explore.layout import PARTS, show_turns
 from bactrian.explore.library import DataSet, list_kept_files
+from bactrian.explore.rail import build_rail
 from bactrian.explore.related import find_related, read_hearing
 from bactrian.explore.rendering import (
     check_agreed,
@@ -57,10 +58,12 @@ async def show_conversation(request: Request) -> Response:
     """Show a conversation, a hundred messages at a time."""
     data_set, session = await find_session(request)
     listing = read_listing(request)
-    first = min(max(_read_number(request, "from", 1), 1), max(len(session.turns), 1))
-    turns = session.turns[first - 1 : first - 1 + WINDOW]
     known = await data_set.store.deliberation(session.id) if session.provenance.critic else NOTHING_KNOWN
     facts = await asyncio.to_thread(data_set.read_known, session)
+    rail = await asyncio.to_thread(build_rail, session, facts.findings, listing.filter)
+    found = rail.found - (rail.found - 1) % WINDOW if rail.found else 1
+    first = min(max(_read_number(request, "from", found), 1), max(len(session.turns), 1))
+    turns = session.turns[first - 1 : first - 1 + WINDOW]
     before, after = None, None
     if facts.row is not None and data_set.number in listing.names:
         before, after = await asyncio.to_thread(listing.find_neighbours, facts.row)
@@ -82,6 +85,7 @@ async def show_conversation(request: Request) -> Response:
         kind=find_kind(session),
         has_instructor=has_instructor(session),
         turns=shown,
+        rail=rail,
         facts=facts,
         first=first,
         last=first - 1 + len(turns),
@@ -309,9 +313,11 @@ async def _follow(
                 session = await _read_again(data_set, session_id)
                 new = [turn for turn in session.turns if turn.number > after]
                 findings = await asyncio.to_thread(find_behaviours, session) if new else ()
+                ticks = build_rail(session, findings, ListFilter()).ticks if new else ()
                 for shown in show_turns(session, new, findings, NOTHING_KNOWN, raw=is_raw_wanted(request)):
                     after, silent = shown.turn.number, 0.0
-                    html = render_text(request, "live_turn.html", shown=shown)
+                    one = next(tick for tick in ticks if tick.last >= after)
+                    html = render_text(request, "live_turn.html", shown=shown, one=one)
                     yield _write("turn", {"number": after, "html": html}, after)
                 # A play that failed is not over as soon as its ending is stored.
                 if not playing and (session.ending is not None or stage is not None):

@@ -248,15 +248,12 @@ def show_turns(
     ``whole`` is the number of a turn to show in full length; ``raw`` shows all as they were written.
     """
     numbered = list(enumerate(findings, 1))
-    has_cast = bool(session.provenance.cast)
-    places = {name: position for position, name in enumerate(session.provenance.cast)}
     for turn in turns:
         here = [(number, finding) for number, finding in numbered if finding.turn == turn.number]
-        side = turn.speaker if not has_cast else ("user", "assistant")[places.get(turn.speaker, 0) % 2]
         yield ShownMessage(
             turn,
-            "" if has_cast else PARTS.get(turn.speaker, ""),
-            side,
+            "" if session.provenance.cast else PARTS.get(turn.speaker, ""),
+            find_side(session, turn),
             arrange_turn(
                 turn,
                 [(number, finding.quote) for number, finding in here],
@@ -269,6 +266,14 @@ def show_turns(
             find_cost(session, turn, prices),
             len(turn.text) > LONGEST and whole != turn.number,
         )
+
+
+def find_side(session: Session, turn: Turn) -> str:
+    """Return the class of a speaker's colour."""
+    cast = list(session.provenance.cast)
+    if not cast:
+        return turn.speaker
+    return ("user", "assistant")[cast.index(turn.speaker) % 2 if turn.speaker in cast else 0]
 
 
 @cache

@@ -225,8 +225,8 @@ def _mark(text: str, env: MutableMapping[str, Any]) -> Iterator[str]:
                     f'<sup><a href="#finding-{number}" aria-label="Finding {number}">{number}</a></sup>'
                     for number in fresh
                 )
-                kind = ' class="finding"' if any(labels) else ""
-                shown = f"<mark{kind}>{numbers}{shown}</mark>"
+                kinds = " ".join((*(["finding"] if any(labels) else []), *(["hit"] if HIT in labels else [])))
+                shown = f'<mark class="{kinds}">{numbers}{shown}</mark>'
             fresh = ()
             yield shown
 

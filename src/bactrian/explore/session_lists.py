@@ -119,6 +119,11 @@ class ListFilter:
         return f"?{urlencode(values, doseq=True)}" if values else ""
 
     @property
+    def place(self) -> str:
+        """Where a conversation's page shows what was looked for, as the last part of an address; empty if anywhere."""
+        return "#found" if self.q or self.behaviour else ""
+
+    @property
     def values(self) -> dict[str, Any]:
         """What is not empty, by name."""
         return {

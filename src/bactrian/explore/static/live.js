@@ -12,7 +12,10 @@ source.addEventListener("turn", (event) => {
   const { number, html } = JSON.parse(event.data);
   if (number <= last()) return;
   const follow = isAtEnd();
-  turns.insertAdjacentHTML("beforeend", html);
+  const made = document.createElement("template");
+  made.innerHTML = html;
+  document.querySelector("#rail").append(made.content.querySelector("a[aria-label]"));
+  turns.append(made.content);
   speaking.textContent = "";
   status.textContent = `Message ${number}`;
   if (follow) live.scrollIntoView({ block: "end" });

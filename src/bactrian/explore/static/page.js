@@ -6,7 +6,11 @@ let prefix = "";
 const go = (address) => { if (address) location.href = address; };
 const follow = (key) => {
   const target = document.querySelector(`[data-key="${CSS.escape(key)}"]`);
-  if (target?.href) go(target.href); else target?.focus();
+  if (target?.href) go(target.href);
+  else if (target) {
+    target.closest("details")?.setAttribute("open", "");
+    target.focus();
+  }
   return Boolean(target);
 };
 
@@ -60,8 +64,8 @@ document.addEventListener("keydown", (event) => {
     "/": () => { document.querySelector("#find").focus(); return true; },
     "j": () => follow("j") || step(list, 1),
     "k": () => follow("k") || step(list, -1),
-    "n": () => stepFinding(1),
-    "p": () => stepFinding(-1),
+    "n": () => stepStop(1),
+    "p": () => stepStop(-1),
     "[": () => step(pick("[data-turn]"), -1),
     "]": () => follow("]") || step(pick("[data-turn]"), 1),
     "u": () => follow("u"),
@@ -86,26 +90,77 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// A link to a message or a finding in another part of a long conversation. Without this, findings end where a part does.
-const turnsOfFindings = () => (document.querySelector("#turns")?.dataset.findings ?? "").split(" ").filter(Boolean);
-const showPart = (place = location.hash) => {
-  const [, kind, digits] = /^#(turn|finding)-(\d{1,9})$/.exec(place) ?? [];
-  const last = Number(document.querySelector("#turns")?.dataset.count);
-  const number = kind === "finding" ? Number(turnsOfFindings()[Number(digits) - 1]) : Number(digits);
-  if (!number || !(number <= last) || document.querySelector(place)) return false;
+// The page of a conversation shows a part of a long one. A link to what is in another part loads that part.
+const turns = document.querySelector("#turns");
+const words = (text) => (text ?? "").split(" ").filter(Boolean);
+const stops = words(turns?.dataset.stops);
+const turnOf = (id) => {
+  const [, kind, digits] = /^(turn|finding)-(\d{1,9})$/.exec(id) ?? [];
+  return kind === "finding" ? Number(words(turns?.dataset.findings)[Number(digits) - 1] ?? 0) : Number(digits ?? 0);
+};
+const showPart = (id) => {
+  const number = turnOf(id);
+  if (!(number > 0 && number <= Number(turns?.dataset.count)) || document.getElementById(id)) return false;
   const query = new URLSearchParams(location.search);
-  query.set("from", Math.max(number - (number - 1) % 100, 1));
-  location.replace(`?${query}${place}`);
+  query.set("from", number - (number - 1) % 100);
+  location.replace(`?${query}#${id}`);
   return true;
 };
-const stepFinding = (by) => {
-  const here = pick("[data-finding]"), at = here.indexOf(document.activeElement);
-  const edge = by > 0 ? here.length - 1 : 0;
-  const number = Number(here[edge]?.value ?? (by > 0 ? 0 : turnsOfFindings().length + 1));
-  return ((at === edge || !here.length) && showPart(`#finding-${number + by}`)) || step(here, by);
+const land = (id) => {
+  const place = document.getElementById(id);
+  if (!place) return showPart(id);
+  place.focus({ preventScroll: true });
+  const mark = place.matches(".turn") && place.querySelector("mark.hit");
+  (mark || place).scrollIntoView({ block: mark || !place.matches(".turn") ? "center" : "start", behavior: "instant" });
+  return true;
 };
-addEventListener("hashchange", () => showPart());
-if (!showPart() && location.hash.startsWith("#finding-")) document.getElementById(location.hash.slice(1))?.focus();
+// From one finding, or one message with words of the search, to the next; at first, from the message on the screen.
+const stepStop = (by) => {
+  const at = stops.indexOf(document.activeElement?.closest("[data-finding], .turn")?.id);
+  if (at >= 0) return land(stops[Math.min(Math.max(at + by, 0), stops.length - 1)]);
+  const here = Number(pick(".turn").find((one) => one.getBoundingClientRect().bottom > 90)?.dataset.turn ?? 0);
+  const next = by > 0 ? stops.find((id) => turnOf(id) >= here) : stops.findLast((id) => turnOf(id) < here);
+  return Boolean(next) && land(next);
+};
+const showPlace = () => {
+  const id = location.hash.slice(1);
+  if (id === "found" && stops.length) land(stops[0]);
+  else if (!showPart(id) && id.startsWith("finding-")) document.getElementById(id)?.focus();
+};
+addEventListener("hashchange", showPlace);
+// Before that, the browser goes to the place of the address itself, and takes the focus away.
+if (location.hash === "#found") addEventListener("load", showPlace);
+else showPlace();
+
+// The rail is one stop of the Tab key. Arrows go along it; the message on the screen is marked.
+const rail = document.querySelector("#rail");
+if (rail) {
+  const ticks = () => [...rail.children];
+  const choose = (tick) => {
+    for (const one of ticks()) one.tabIndex = one === tick ? 0 : -1;
+  };
+  rail.addEventListener("keydown", (event) => {
+    const by = { ArrowUp: -1, ArrowLeft: -1, ArrowDown: 1, ArrowRight: 1, Home: -Infinity, End: Infinity, PageUp: -10, PageDown: 10 }[event.key];
+    if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    const all = ticks(), next = all[Math.min(Math.max(all.indexOf(document.activeElement) + by, 0), all.length - 1)];
+    choose(next);
+    next.focus();
+  });
+  const shown = new Set();
+  const watcher = new IntersectionObserver((changes) => {
+    for (const { target, isIntersecting } of changes) shown[isIntersecting ? "add" : "delete"](Number(target.dataset.turn));
+    const first = Math.min(...shown), last = Math.max(...shown);
+    const all = ticks(), numbers = all.map((tick) => turnOf(tick.hash.slice(1)));
+    all.forEach((tick, at) => {
+      const isShown = numbers[at] <= last && (numbers[at + 1] ?? Infinity) > first;
+      if (isShown) tick.setAttribute("aria-current", "true"); else tick.removeAttribute("aria-current");
+    });
+    if (!rail.contains(document.activeElement)) choose(all.find((tick) => tick.hasAttribute("aria-current")) ?? all[0]);
+  });
+  for (const one of pick(".turn")) watcher.observe(one);
+  new MutationObserver(() => { for (const one of pick(".turn")) watcher.observe(one); }).observe(turns, { childList: true });
+}
 
 for (const one of pick("data[value]")) one.textContent = Number(one.value).toLocaleString();
 for (const one of pick("time[datetime]")) one.textContent = new Date(one.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
