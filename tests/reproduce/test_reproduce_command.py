@@ -127,6 +127,10 @@ async def test_a_kill_at_any_step_loses_no_reply_and_the_same_command_goes_on(tm
 async def test_one_budget_holds_for_all_runs_of_an_item_and_a_larger_one_goes_on(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         code, _, err = await run(tmp_path, *order_table(endpoint, "--budget", "0.012"))
+        assert (code, len(endpoint.requests), (tmp_path / "paper").exists()) == (2, 0, False)
+        assert "pays for about" in err
+        assert "--yes" in err
+        code, _, err = await run(tmp_path, *order_table(endpoint, "--budget", "0.012", "--yes"))
         assert (code, (tmp_path / "paper/table1/report.json").exists()) == (3, False), err
         code, _, err = await run(tmp_path, *order_table(endpoint, "--budget", "1"))
         assert code == 0, err
@@ -147,8 +151,11 @@ async def test_the_list_names_each_item_with_its_needs_and_says_what_is_made(tmp
         assert (await run(tmp_path, *order_item(endpoint, "table9", "--forecast")))[0] == 0
     rows = [json.loads(line) for line in before[1].splitlines()]
     assert [row["item"] for row in rows] == [item.name for item in load_paper_items().items]
-    assert rows[0]["calls"] > 1000
-    assert rows[0]["usd"] > 0
+    forecast = rows[0]["forecast"]
+    assert forecast["calls"]["value"] > 1000
+    assert forecast["usd"]["high"] > forecast["usd"]["value"] > 0
+    assert max(map(len, after[1].splitlines())) <= 100
+    assert "(at most " in after[1]
     assert rows[0]["state"] == ""
     assert "made at scale 0.04 by openai:any" in after[1]
 
@@ -162,9 +169,43 @@ def cut_solutions(request: Received) -> Plan:
 async def test_a_table_without_a_verdict_says_so_and_the_others_are_made(tmp_path: Path) -> None:
     async with Endpoint([cut_solutions]) as endpoint:
         code, out, err = await run(tmp_path, *order_table(endpoint))
-    assert code == 0, err
+        listed = await run(tmp_path, "reproduce", "--run", "paper")
+    assert code == 4, err
     assert "No verdict was given yet." in out
     assert [part["measures"] for part in read_report(tmp_path)["parts"]] == [[], []]
+    assert "made in part at scale 0.04" in listed[1]
+
+
+def judge_in_prose(request: Received) -> Plan:
+    said = judge_by_length(request)
+    judged = "[Start of the answer by Assistant 1]" in str(request.json["messages"])
+    return "Both are fine, I think." if judged else said
+
+
+async def test_a_judge_whose_verdicts_cannot_be_read_makes_a_table_that_says_so_and_fails(
+    tmp_path: Path,
+) -> None:
+    async with Endpoint([judge_in_prose]) as endpoint:
+        code, out, err = await run(tmp_path, *order_table(endpoint))
+    assert code == 4, err
+    assert out.count("No verdict of openai:judge could be read: 8 replies without two scores.") == 2
+    assert [part["measures"] for part in read_report(tmp_path)["parts"]] == [[], []]
+    assert "No verdict of openai:judge could be read" in (tmp_path / "paper/table1/report.html").read_text(
+        "utf-8"
+    )
+
+
+async def test_a_folder_with_files_of_something_else_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper/thesis.tex").write_text("Mine.", "utf-8")
+    async with Endpoint([judge_by_length]) as endpoint:
+        for command in (order_table(endpoint), order_table(endpoint, "--forecast"), ("reproduce", "table5")):
+            code, _, err = await run(tmp_path, *command)
+            assert code == 2
+            assert "no reproduction of the paper made them" in err
+            assert "Name another folder" in err
+        assert endpoint.requests == []
+    assert [path.name for path in (tmp_path / "paper").iterdir()] == ["thesis.tex"]
 
 
 async def test_an_item_that_the_paper_lacks_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
@@ -175,7 +216,8 @@ async def test_an_item_that_the_paper_lacks_is_refused_with_the_nearest_name(tmp
 
 def order_item(endpoint: Endpoint, item: str, *options: str) -> tuple[str, ...]:
     models = ("--model", "openai:any", "--base-url", endpoint.url)
-    return ("reproduce", item, "--scale", "0.01", "--run", "paper", "--price", "1/2", *models, *options)
+    scale = () if "--scale" in options else ("--scale", "0.01")
+    return ("reproduce", item, *scale, "--run", "paper", "--price", "1/2", *models, *options)
 
 
 def test_the_paper_has_nine_tables_and_twenty_figures() -> None:
@@ -253,6 +295,23 @@ async def test_v2_and_the_planner_have_the_tasks_of_v1(tmp_path: Path) -> None:
     assert all(of[2] for of in planned.values())
     titles = [part["title"] for part in read_report(tmp_path, "figure10")["parts"]]
     assert titles == ["Prompt V1", "Prompt V2", "Prompt V1 and planner"]
+
+
+@pytest.mark.system
+async def test_prompts_are_compared_on_their_common_tasks_and_a_map_says_what_it_does(tmp_path: Path) -> None:
+    async with Endpoint([answer_anyone]) as endpoint:
+        code, _, err = await run(tmp_path, *order_item(endpoint, "figure11"))
+        assert code == 0, err
+        assert "AI Society: instructions: 20 texts; topics are being looked for" in err
+        fewer = ("--scale", "0.003")
+        code, out, err = await run(tmp_path, *order_item(endpoint, "figure9", *fewer))
+    assert code == 0, err
+    counted = [
+        measure["n"] for part in read_report(tmp_path, "figure9")["parts"] for measure in part["measures"]
+    ]
+    assert set(counted) == {3}
+    assert "prints no numbers" in out
+    assert "paper   " not in out
 
 
 @pytest.mark.slow

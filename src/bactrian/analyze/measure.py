@@ -129,6 +129,7 @@ async def measure(
     on_progress: Callable[[int, int | None], None] | None = None,
     custom: Sequence[OwnBehaviour] | None = None,
     *,
+    only: frozenset[str] | None = None,
     processes: int | None = None,
 ) -> Aggregate:
     """Read every session of ``store`` once, whether the run is finished or not.
@@ -138,6 +139,7 @@ async def measure(
         on_findings: Called with the findings in the order of the sessions; they are not kept.
         on_progress: Called with the number of sessions read, and with their number in the run.
         custom: User-defined behaviours; those of installed packages if None.
+        only: Ids of the sessions that count; None for all.
         processes: Number of processes, to which ``custom`` is sent; 1 for this process only. None for one per core if
             the run is so large that they save time.
 
@@ -155,7 +157,7 @@ async def measure(
             on_progress(0, size)
         # Each process opens its own snapshot; these are equal only if no process writes.
         alone = processes == 1 or await run.is_open()
-        read = partial(_read, run if alone else store.source, custom, keep_findings=keep_findings)
+        read = partial(_read, run if alone else store.source, custom, only, keep_findings=keep_findings)
         async for part in map_parts(read, slices, 1 if alone else processes):
             if on_findings is not None:
                 on_findings(part.findings)
@@ -172,11 +174,17 @@ async def measure(
 
 
 def _read(
-    source: RunStore | Path, custom: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool
+    source: RunStore | Path,
+    custom: Sequence[OwnBehaviour],
+    only: frozenset[str] | None,
+    rows: Rows,
+    *,
+    keep_findings: bool,
 ) -> Aggregate:
     async def read() -> Aggregate:
         opened = nullcontext(source) if isinstance(source, RunStore) else open_store(source, read_only=True)
         async with opened as store:
-            return await aggregate_slice(store.sessions(rows), custom, keep_findings=keep_findings)
+            counted = (each async for each in store.sessions(rows) if only is None or each.id in only)
+            return await aggregate_slice(counted, custom, keep_findings=keep_findings)
 
     return asyncio.run(read())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -74,9 +75,10 @@ async def make_map(
             where=", ".join(map(str, runs)),
             next="Name a run with conversations.",
         )
-    return texts, arrange_texts(
-        [text.text for text in texts], lambda step: report(f"{len(texts):,} texts; {step}")
+    made = await asyncio.to_thread(
+        arrange_texts, [text.text for text in texts], lambda step: report(f"{len(texts):,} texts; {step}")
     )
+    return texts, made
 
 
 def list_topics(made: TextMap) -> list[LegendEntry]:

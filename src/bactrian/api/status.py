@@ -287,9 +287,8 @@ class RunStatus:
             return text
         if coming.usd is None:
             return f"{text} so far; to come: unknown"
-        value, *ends = map(write_dollars, coming.usd)
-        between = " to ".join(ends) if coming.measured else f"at most {ends[-1]}"
-        return f"{text} so far; to come: {value} ({between})"
+        ends = coming.write_ends(coming.usd, write_dollars)
+        return f"{text} so far; to come: {write_dollars(coming.usd.value)} ({ends})"
 
 
 async def read_status(run: Path) -> RunStatus:

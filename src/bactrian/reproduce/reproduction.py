@@ -6,9 +6,10 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from bactrian import __version__
 from bactrian.api.run_report import list_settings
 from bactrian.api.solution_comparison import RunSeries
-from bactrian.errors import BactrianError, MissingExtra
+from bactrian.errors import BactrianError, InputError, MissingExtra
 from bactrian.evaluate.comparison import write_page
 from bactrian.evaluate.question_sets import list_conversations
 from bactrian.figures.chart import Chart, Point, Series
@@ -34,7 +35,9 @@ from bactrian.store import read_making
 from bactrian.train.training import OnEvent
 
 Json = dict[str, Any]
+PAPER = "arXiv:2303.17760"
 REPORT, MANIFEST = "report.json", "manifest.json"
+_MARK = "reproduction.json"  # Says that a folder is of this command
 _FEW = 30  # Observations below which an interval is too wide to tell most differences
 
 
@@ -63,6 +66,7 @@ class ItemPart:
         default_factory=list[tuple[str, str]]
     )  # Prompts and turns, with titles
     picture: str = ""  # A map, as SVG
+    failure: str = ""  # Why nothing could be measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,42 @@ class ReproductionOrder:
         return max(1, ceil(round(size * self.scale, 6)))
 
 
+def check_folder(folder: Path) -> None:
+    """Check that a folder is new, empty or that of a reproduction; hidden files do not count.
+
+    Raises:
+        InputError: it is none of these, or cannot be read.
+    """
+    try:
+        foreign = folder.is_dir() and not (folder / _MARK).exists()
+        if foreign and any(not path.name.startswith(".") for path in folder.iterdir()):
+            raise InputError(
+                "This folder has files, and no reproduction of the paper made them.",
+                where=str(folder),
+                next="Name another folder, which may be new.",
+            )
+        if folder.exists() and not folder.is_dir():
+            raise InputError("This is a file.", where=str(folder), next="Name a folder, which may be new.")
+    except OSError as error:
+        raise _explain(folder, error) from error
+
+
+def begin_folder(folder: Path) -> None:
+    """Make the folder of a reproduction, and mark it as such. Raises InputError if it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / _MARK).exists():
+            with write_atomically(folder / _MARK, overwrite=True) as stage:
+                (stage / _MARK).write_text(to_json({"paper": PAPER, "bactrian": __version__}), "utf-8")
+    except OSError as error:
+        raise _explain(folder, error) from error
+
+
+def _explain(folder: Path, error: OSError) -> InputError:
+    what = f"This folder cannot be used: {error.strerror or error}."
+    return InputError(what, where=str(folder), next="Name another folder, which may be new.")
+
+
 class Workshop:
     """What the steps of an item share: the runs of the folder, the limits on all of them, and the files used."""
 
@@ -97,6 +137,7 @@ class Workshop:
         series: RunSeries,
         spending: SpendingOptions,
         on_training: OnEvent | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Begin; a ``series`` with a forecast runs nothing.
 
@@ -105,7 +146,9 @@ class Workshop:
             series: The limits on all runs.
             spending: How models are asked.
             on_training: Receives the events of trainings.
+            tell: Receives what is being done where no model is asked.
         """
+        self.tell = tell
         self.on_training = on_training
         self.order = order
         self.spending = spending
@@ -158,7 +201,7 @@ def build_manifest(item: PaperItem, order: ReproductionOrder, used: Mapping[Path
     """Return all that a reader needs to repeat an item."""
     return {
         "item": item.name,
-        "paper": "arXiv:2303.17760",
+        "paper": PAPER,
         "command": command,
         "scale": order.scale,
         "seed": order.seed,
@@ -252,7 +295,7 @@ def build_chart(item: PaperItem, parts: Sequence[ItemPart]) -> Chart | None:
         series += [Series(who, of) for who, of in ((name, here), (f"{part.title}: paper", printed)) if of]
     if not series:
         return None
-    caption = f"{item.label} of arXiv:2303.17760. Lines are 95 % intervals."
+    caption = f"{item.label} of {PAPER}. Lines are 95 % intervals."
     return Chart(item.name, item.title, "share", "", series, caption, "rates", labels, shares=True)
 
 
@@ -260,9 +303,15 @@ def read_state(folder: Path, item: PaperItem) -> str:
     """Return what of an item is in a folder: ``made at scale …``, ``begun`` or nothing."""
     try:
         report = json.loads((folder / item.name / REPORT).read_text("utf-8"))
-        return f"made at scale {report['scale']:g} by {report['models'][0]}"
+        failed = " in part" if has_failed(report) else ""
+        return f"made{failed} at scale {report['scale']:g} by {report['models'][0]}"
     except (OSError, ValueError, KeyError):
         return "begun" if (folder / item.name).exists() else ""
+
+
+def has_failed(report: Json) -> bool:
+    """Return True if a part of a report could not be measured."""
+    return any(part["failure"] for part in report["parts"])
 
 
 # The forecast.
@@ -286,14 +335,7 @@ class Needs:
             if run not in self.runs or self.runs[run].calls.value < forecast.calls.value:
                 self.runs[run] = forecast
 
-    def sum_up(self) -> Json:
-        """Return calls, tokens, US dollars and seconds of all runs; dollars are None if a price is not known."""
-        all_runs = self.runs.values()
-        dollars = [forecast.usd for forecast in all_runs]
-        return {
-            "calls": sum(forecast.calls.value for forecast in all_runs),
-            "prompt_tokens": sum(forecast.prompt.value for forecast in all_runs),
-            "completion_tokens": sum(forecast.completion.value for forecast in all_runs),
-            "usd": None if None in dollars else sum(usd.value for usd in dollars if usd),
-            "seconds": sum(forecast.seconds.value for forecast in all_runs),
-        }
+    def add_up(self) -> Forecast | None:
+        """Return the forecast of all runs together; None if no model is asked."""
+        asking = [forecast for forecast in self.runs.values() if forecast.calls.value]
+        return reduce(Forecast.plus, asking) if asking else None

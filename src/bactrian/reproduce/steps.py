@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,14 +15,12 @@ from bactrian.analyze.report import build_report
 from bactrian.api.code_evaluation import SampleOrder, choose_problems, measure_code
 from bactrian.api.facts import describe_usage
 from bactrian.api.knowledge import compare_stages, find_stages
-from bactrian.api.map_texts import MAP_TEXTS, read_map_texts
+from bactrian.api.map_texts import MAP_TEXTS, draw_topics, make_map
 from bactrian.api.solution_comparison import compare_role_plays, guess_comparison, run_comparison
 from bactrian.evaluate.comparison import OUTCOMES, NoVerdict
 from bactrian.evaluate.question_sets import EXAMPLES, SETS, load_questions
 from bactrian.evaluate.stages import StageModel
 from bactrian.evaluate.votes import read_tally
-from bactrian.figures.map_picture import COLOURS, LegendEntry, draw_map_picture
-from bactrian.figures.text_map import arrange_texts
 from bactrian.models.open import ModelOptions, find_traits
 from bactrian.options import ScoreOptions
 from bactrian.protocol.pack import load_engine_prompts, load_pack
@@ -89,7 +86,7 @@ async def _compare(step: ItemStep, name: str, workshop: Workshop) -> Sequence[It
     try:
         compared = await compare_role_plays(run, [order.judge], series, order.model, order.extractor, ways)
     except NoVerdict as error:
-        return [ItemPart(spec.title, notes=[f"{error.what} {error.next}"])]
+        return [ItemPart(spec.title, failure=f"{error.what} {error.next}")]
     finally:
         for path in sorted(folder.glob("*.db")):
             workshop.used[path] = f"{spec.title}: {path.stem}"
@@ -109,8 +106,18 @@ def _describe_pair(pair: Json, titles: Mapping[str, str], data: str) -> ItemPart
     paper = next(iter(pair["paper"]), None)
     judge = f"; paper: {paper['judge']}" if paper else ""
     n = sum(pair["counts"][outcome] for outcome in OUTCOMES)
+    if not n:
+        return ItemPart(
+            f"{data}, judge {pair['judge']}", failure=_explain_unread(pair["judge"], pair["replies"])
+        )
     measures = _list_outcomes(pair["shares"], n, paper, f"{second} wins", f"{first} wins")
     return ItemPart(f"{data}, judge {pair['judge']}{judge}", measures, [pair["verdict"]])
+
+
+def _explain_unread(judge: str, replies: int) -> str:
+    return (
+        f"No verdict of {judge} could be read: {replies:,} replies without two scores. Name another --judge."
+    )
 
 
 def _describe_votes(tally: Json, data: str) -> ItemPart:
@@ -134,16 +141,29 @@ def _list_outcomes(shares: Json, n: int, paper: Json | None, loss: str, win: str
 
 
 async def _measure_runs(step: ItemStep, workshop: Workshop) -> AsyncIterator[tuple[str, Json, list[Finding]]]:
-    """Play the runs of a step, and yield for each its title, its report and its findings; a forecast yields nothing."""
-    for name in step.runs:
-        path = await workshop.converse(name, step.sessions)
-        if workshop.series.forecast is not None:
-            continue
+    """Play the runs of a step, and yield for each its title, its report and its findings; a forecast yields nothing.
+
+    Of runs on the same tasks, the tasks count that all of them have.
+    """
+    specs = load_paper_items().runs
+    paths = {name: await workshop.converse(name, step.sessions) for name in step.runs}
+    if workshop.series.forecast is not None:
+        return
+    only: frozenset[str] | None = None
+    if any(specs[name].origin for name in step.runs):
+        begun: list[frozenset[str]] = []
+        for path in paths.values():
+            async with open_store(path, read_only=True) as store:
+                begun.append(frozenset([session.id async for session in store.progress()]))
+        only = begun[0].intersection(*begun[1:])
+    for name, path in paths.items():
+        title = step.titles.get(name, specs[name].title)
+        workshop.tell(f"{title}: conversations are being measured")
         findings: list[Finding] = []
         async with open_store(path, read_only=True) as store:
-            part = await measure(store, findings.extend)
+            part = await measure(store, findings.extend, only=only)
             report = build_report(name, part, await describe_usage(store))
-        yield step.titles.get(name, load_paper_items().runs[name].title), report, findings
+        yield title, report, findings
 
 
 async def _count_endings(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[ItemPart]:
@@ -228,17 +248,10 @@ async def _draw_map(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[
     path = await workshop.converse(step.run, step.sessions)
     if workshop.series.forecast is not None:
         return ()
-    async with open_store(path, read_only=True) as store:
-        texts = [text.text async for text in read_map_texts(store, step.texts)]
-    made = await asyncio.to_thread(arrange_texts, texts)
-    sizes = Counter(made.topics)
     title = f"{load_paper_items().runs[step.run].title}: {MAP_TEXTS[step.texts].lower()}"
-    last = len(COLOURS) - 1
-    groups = [min(topic, last) for topic in made.topics]
-    shown = sorted(sizes)[:last]
-    legend = [LegendEntry(made.names[topic], sizes[topic], topic) for topic in shown]
-    points = ((*place, group) for place, group in zip(made.places, groups, strict=True))
-    picture = draw_map_picture(points, made.labels, made.names, legend, title)
+    texts, made = await make_map([path], step.texts, lambda what: workshop.tell(f"{title}: {what}"))
+    sizes = Counter(made.topics)
+    picture = draw_topics(made, title)
     measures = [
         Measure(made.names[topic], sizes[topic] / len(texts), n=len(texts)) for topic in sorted(sizes)
     ]
@@ -293,9 +306,11 @@ async def _judge_stages(step: ItemStep, name: str, workshop: Workshop) -> Sequen
         stages = find_stages([str(trained)], ModelOptions())
     series.options = {**series.options, "judge_cut": True}  # as for every model on this computer
     try:
-        compared = await compare_stages(stages, SETS, [order.judge], series, out=out.absolute(), limit=limit)
+        compared = await compare_stages(
+            stages, SETS, [order.judge], series, out=out.absolute(), limit=limit, tell=workshop.tell
+        )
     except NoVerdict as error:
-        return [ItemPart("Stages", notes=[f"{error.what} {error.next}"])]
+        return [ItemPart("Stages", failure=f"{error.what} {error.next}")]
     for path in sorted(out.glob("*/*.db")):
         workshop.used[path] = f"{path.parent.name}: {path.stem}"
     parts: list[ItemPart] = []
@@ -303,12 +318,15 @@ async def _judge_stages(step: ItemStep, name: str, workshop: Workshop) -> Sequen
         n = sum(row[key] for key in ("draw", "first_wins", "second_wins"))
         of = row["second_rate"]
         part = ItemPart(f"{row['questions']}: {row['first']} and {row['second']}")
+        if not n:
+            part.failure = _explain_unread(row["judge"], 2 * row["unreadable"])
         if row["paper"]:
             part.notes.append(
                 "The paper's base is LLaMA-7B: {draw}/{first_wins}/{second_wins}.".format(**row["paper"])
             )
         part.notes.append("Here (draw/first/second): {draw}/{first_wins}/{second_wins}.".format(**row))
-        part.measures.append(Measure("second's win rate", of["value"], of["low"], of["high"], n))
+        if n:
+            part.measures.append(Measure("second's win rate", of["value"], of["low"], of["high"], n))
         parts.append(part)
     return parts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, sqrt
 from statistics import fmean, stdev
@@ -59,6 +59,27 @@ class Forecast:
     If not, the low end is the typical value. The high end is the cost of sessions that all go to their limit.
     """
 
+    def write_ends(self, of: Estimate, write: Callable[[float], str]) -> str:
+        """Return the range of an estimate in words: both ends, or the most where nothing was measured."""
+        return f"{write(of.low)} to {write(of.high)}" if self.measured else f"at most {write(of.high)}"
+
+    def plus(self, other: Forecast) -> Forecast:
+        """Return the remaining cost of two runs, one after the other. It has no basis: each has its own."""
+        return Forecast(
+            sessions=self.sessions + other.sessions,
+            calls=self.calls.plus(*other.calls),
+            prompt=self.prompt.plus(*other.prompt),
+            completion=self.completion.plus(*other.completion),
+            cached=self.cached.plus(*other.cached),
+            usd=self.usd and other.usd and self.usd.plus(*other.usd),
+            usd_cached=self.usd_cached and other.usd_cached and self.usd_cached.plus(*other.usd_cached),
+            seconds=self.seconds.plus(*other.seconds),
+            basis="",
+            jobs=self.jobs + other.jobs,
+            equal_roles=self.equal_roles + other.equal_roles,
+            measured=self.measured and other.measured,
+        )
+
 
 def choose_pilot(order: RunOrder, jobs: int) -> RunOrder:
     """Return the order of some of the run's ``jobs``, which tell what the others will cost.
@@ -113,12 +134,12 @@ async def forecast_run(order: RunOrder) -> Forecast:
     speakers = [plan.models[agent] for agent in cost.speakers]
     all_calls = whole.calls.plus(calls, calls, 2 * calls)
     at_once = max(1, min(order.limits.choose_window(speakers), left))
+    pace = (seconds or _SECONDS_PER_CALL) * all_calls.value / max(1.0, whole.calls.value)
+    time = states.estimate_seconds(cost, left * cost.sessions, at_once, pace)
     if seconds is None:
-        time = all_calls.times(_SECONDS_PER_CALL / at_once).times(1, 1, 4)
-        about = f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess; at most four times that."
+        time = time.times(1, 1, 2)
+        about = f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess, {at_once:,} at once; at most four times that."
     else:
-        pace = seconds * all_calls.value / max(1.0, whole.calls.value)
-        time = states.estimate_seconds(cost, left * cost.sessions, at_once, pace)
         about = f"{seconds:.2g} s a call, {at_once:,} at once, without waits for the endpoint; at most twice that."
     prompt, completion = (
         part.plus(tokens, tokens / 2, tokens * 2)

@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Unpack, cast
+
+import click
 
 from bactrian.amounts import NOTHING, write_about_duration, write_dollars, write_ends, write_percent
 from bactrian.analyze.report_tables import write_table
 from bactrian.api.solution_comparison import RunSeries
 from bactrian.cli.commands.evaluate import Evaluation
 from bactrian.cli.flags import Argument
-from bactrian.cli.terminal.console import open_output, say
+from bactrian.cli.run_async import SOME_FAILED
+from bactrian.cli.terminal.console import open_output, say, wrap_words
+from bactrian.cli.view.progress_view import describe_forecast
 from bactrian.cli.view.training_progress import TrainingView
 from bactrian.errors import InputError, MissingExtra, SandboxError
-from bactrian.options import EXTRACTOR, FORECAST, JSON, JUDGE, MODEL, RUN, RUN_CODE, Option, SpendingOptions
-from bactrian.records.text import to_json
+from bactrian.options import (
+    EXTRACTOR,
+    FORECAST,
+    JSON,
+    JUDGE,
+    MODEL,
+    RUN,
+    RUN_CODE,
+    YES,
+    Option,
+    SpendingOptions,
+)
+from bactrian.records.text import join_facts, to_json
 from bactrian.reproduce.items import PaperItem, load_paper_items
-from bactrian.reproduce.reproduction import REPORT, Needs, ReproductionOrder, Workshop, read_state
+from bactrian.reproduce.reproduction import (
+    REPORT,
+    Needs,
+    ReproductionOrder,
+    Workshop,
+    begin_folder,
+    check_folder,
+    has_failed,
+    read_state,
+)
 from bactrian.reproduce.steps import make_item
+from bactrian.runs.forecast import Forecast
 
 _SHOWN_FOR = "openai:gpt-4o-mini"  # The list shows its prices, unless a model is named.
+_WIDTH = 100  # Columns of the list where no terminal says how many there are
 
 
 class ReproduceFlags(SpendingOptions, total=False):
@@ -47,12 +72,12 @@ def reproduce(
     folder: Annotated[Path, RUN, "Folder of runs and reports; the same command resumes it."] = Path("paper"),
     pdf: Annotated[bool, Option("--pdf", "Also write each report as PDF (with Chromium).")] = False,
     run_code: Annotated[bool, RUN_CODE] = False,
+    yes: Annotated[bool, YES, "Begin although the limit is below the forecast."] = False,
     **flags: Unpack[ReproduceFlags],
 ) -> None:
     """Make a table or figure of the paper, or list all with what they need."""
     items = load_paper_items().find("all" if item is None else item)
-    if folder.exists() and not folder.is_dir():
-        raise InputError("This is a file.", where=f"--run {folder}", next="Name a folder, which may be new.")
+    check_folder(folder)
     asked = model or (_SHOWN_FOR if item is None else "local")
     seed = flags.get("seed")
     judging = judge or asked
@@ -71,7 +96,7 @@ def reproduce(
     as_json = flags.get("as_json", False)
     if item is None or flags.get("forecast"):
         evaluation.end(_list(items, order, flags, as_json=as_json), "Nothing was spent.")
-    evaluation.end(_make(items, order, evaluation, as_json=as_json))
+    evaluation.end(_make(items, order, evaluation, yes=yes, as_json=as_json))
 
 
 async def _forecast(
@@ -90,58 +115,99 @@ async def _list(
     items: Sequence[PaperItem], order: ReproductionOrder, flags: ReproduceFlags, *, as_json: bool
 ) -> int:
     """Show what items need, and whether they are made."""
-    rows: list[tuple[str, ...]] = []
-    together = Needs()
+    out, together = open_output(), Needs()
+    width = min(out.width, _WIDTH) if out.is_terminal else _WIDTH
+
+    def show(name: str, title: str, facts: Iterator[str]) -> None:
+        for number, line in enumerate(wrap_words(title, width - 10)):
+            out.print(f"{'' if number else name:<10}{line}", style="bold")
+        for line in join_facts(facts, width - 10):
+            out.print(f"{'':<10}{line}")
+
     for item in items:
         needs, problem = await _forecast(item, order, flags)
         together.merge(needs)
         state = "cannot be made here" if problem else read_state(order.folder, item)
+        forecast = needs.add_up()
         if as_json:
             row = {"item": item.name, "title": item.title, "besides": item.needs, "state": state}
             row["problem"] = problem or ""
-            print(to_json({**row, **needs.sum_up()}))
+            print(to_json({**row, "forecast": forecast and describe_forecast(forecast)}))
         else:
-            rows.append((item.name, item.title, *_write_needs(needs.sum_up()), item.needs, state))
+            besides = f"needs {item.needs}" if item.needs else ""
+            show(item.name, item.title, filter(None, (*_write_needs(forecast), besides, state)))
     if not as_json:
-        out = open_output()
         if len(items) > 1:
-            rows.append(("all", "each run once", *_write_needs(together.sum_up()), "", ""))
-        write_table(out, ("", "", "calls", "tokens", "US dollars", "time", "besides", "made"), rows)
+            show("all", "Each run made once", _write_needs(together.add_up()))
         out.say(f"What is left at scale {order.scale:g}, by {', '.join(order.models)}.")
+        out.say("Conversations are typical ones; at most, all go to their limit, with texts twice as long.")
         name = items[0].name if len(items) == 1 else "table1"
         out.say(f"To make one: bactrian reproduce {name} --model MODEL --scale 0.04 --run FOLDER")
     return 0
 
 
-def _write_needs(needs: dict[str, Any]) -> tuple[str, ...]:
-    if not needs["calls"]:
-        return (NOTHING,) * 4
-    tokens = needs["prompt_tokens"] + needs["completion_tokens"]
-    return (
-        f"{needs['calls']:,.0f}",
-        f"{tokens:,.0f}",
-        write_dollars(needs["usd"]),
-        write_about_duration(needs["seconds"]),
-    )
+def _write_needs(forecast: Forecast | None) -> Iterator[str]:
+    """Yield what is needed, as in the forecast of ``generate``: what is typical, and the range."""
+    if forecast is None:
+        yield "no model is asked"
+        return
+    tokens = forecast.prompt.plus(*forecast.completion)
+    number = "{:,.0f}".format
+    yield f"{number(forecast.calls.value)} calls ({forecast.write_ends(forecast.calls, number)})"
+    yield f"{number(tokens.value)} tokens ({forecast.write_ends(tokens, number)})"
+    if forecast.usd is None:
+        yield "dollars unknown (give --price)"
+    else:
+        yield f"{write_dollars(forecast.usd.value)} ({forecast.write_ends(forecast.usd, write_dollars)})"
+    time, most = map(write_about_duration, (forecast.seconds.value, forecast.seconds.high))
+    yield f"{time} (at most {most})"
+
+
+def _check_limits(forecast: Forecast, spending: SpendingOptions, *, yes: bool) -> None:
+    """Ask whether to begin what the limits will probably not pay for; without a terminal, ``yes`` answers.
+
+    Raises:
+        InputError: the answer is no, or there is none.
+    """
+    budget, tokens = spending.get("budget"), spending.get("max_tokens")
+    needed = forecast.prompt.value + forecast.completion.value
+    if budget is not None and forecast.usd is not None and budget < forecast.usd.value:
+        where, share = "--budget", budget / forecast.usd.value
+    elif tokens is not None and tokens < needed:
+        where, share = "--max-tokens", tokens / needed
+    else:
+        return
+    what = f"This limit pays for about {write_percent(share, 0)} of what is left."
+    if yes:
+        say(what)
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        next = "Raise it, make --scale smaller, or begin with --yes; a larger limit goes on later."
+        raise InputError(what, where=where, next=next)
+    if not click.confirm(f"{what} Begin?", err=True):
+        raise InputError("Nothing was begun.", where=where, next="Raise it, or make --scale smaller.")
 
 
 async def _make(
-    items: Sequence[PaperItem], order: ReproductionOrder, evaluation: Evaluation, *, as_json: bool
+    items: Sequence[PaperItem], order: ReproductionOrder, evaluation: Evaluation, *, yes: bool, as_json: bool
 ) -> int:
     """Forecast and make items one after another."""
     together = Needs()
     for item in items:
         together.merge((await _forecast(item, order, cast("ReproduceFlags", evaluation.flags)))[0])
-    calls, tokens, dollars, time = _write_needs(together.sum_up())
-    if calls != NOTHING:
-        say(f"Forecast: {calls} calls, {tokens} tokens, {dollars}, {time}. --budget sets a limit.")
     spending = cast("SpendingOptions", evaluation.flags)
+    if (forecast := together.add_up()) is not None:
+        say(f"Forecast: {', '.join(_write_needs(forecast))}.")
+        _check_limits(forecast, spending, yes=yes)
+    begin_folder(order.folder)
     series = RunSeries(spending, evaluation.run)
     view = TrainingView(quiet=as_json)
     command = shlex.join(["bactrian", *sys.argv[1:]])
+    code = 0
     for item in items:
+        workshop = Workshop(order, series, spending, view.show_event, (lambda _: None) if as_json else say)
         try:
-            report = await make_item(item, Workshop(order, series, spending, view.show_event), command)
+            report = await make_item(item, workshop, command)
         except (SandboxError, MissingExtra, InputError) as error:
             if len(items) == 1:
                 raise
@@ -149,11 +215,12 @@ async def _make(
             continue
         assert report is not None
         if as_json:
-            print(json.dumps(report, ensure_ascii=False))
+            print(to_json(report))
         else:
             _show(report)
+        code = SOME_FAILED if has_failed(report) else code
         say(f"Report: {(order.folder / item.name / REPORT).with_suffix('.html')}")
-    return series.code
+    return max(series.code, code)
 
 
 def _show(report: dict[str, Any]) -> None:
@@ -162,9 +229,14 @@ def _show(report: dict[str, Any]) -> None:
     out.say(f"{report['label']}: {report['title']}", style="bold")
     for part in report["parts"]:
         out.say(part["title"])
+        if part["failure"]:
+            out.say(part["failure"])
         if part["measures"]:
             rows = [_list_cells(measure) for measure in part["measures"]]
-            write_table(out, ("", "paper", "here", "95 % interval", "n"), rows)
+            heads = ("", "paper", "here", "95 % interval", "n")
+            if not any(measure["paper"] is not None for measure in part["measures"]):
+                heads, rows = (heads[0], *heads[2:]), [(row[0], *row[2:]) for row in rows]
+            write_table(out, heads, rows)
         for title, text in part["texts"]:
             out.say(title, style="bold")
             out.say(text)

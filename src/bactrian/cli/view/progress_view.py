@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -279,7 +279,7 @@ async def forecast_order(order: RunOrder, *, json: bool, title: str = "") -> int
 def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
     """Print the estimated cost of a run, below ``title`` if there are several."""
     if json:
-        _write({"event": "forecast", **_forecast_fields(forecast)})
+        _write({"event": "forecast", **describe_forecast(forecast)})
         return
     out = open_output()
     say = print
@@ -291,9 +291,6 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
             f"{forecast.equal_roles:,} jobs with equal roles are not among them; --equal-roles adds them."
         )
 
-    def write_ends(of: Estimate, write: Callable[[float], str]) -> str:
-        return f"{write(of.low)} to {write(of.high)}" if forecast.measured else f"at most {write(of.high)}"
-
     rows = [
         ("calls", forecast.calls),
         ("prompt tokens", forecast.prompt),
@@ -301,10 +298,10 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
         ("completion tokens", forecast.completion),
     ]
     for name, estimate in rows:
-        say(f"{name:<22}{estimate.value:>18,.0f}   ({write_ends(estimate, lambda end: f'{end:,.0f}')})")
+        say(f"{name:<22}{estimate.value:>18,.0f}   ({forecast.write_ends(estimate, '{:,.0f}'.format)})")
     for name, money in (("US dollars", forecast.usd), ("  with prefix cache", forecast.usd_cached)):
         if money is not None:
-            say(f"{name:<22}{write_dollars(money.value):>18}   ({write_ends(money, write_dollars)})")
+            say(f"{name:<22}{write_dollars(money.value):>18}   ({forecast.write_ends(money, write_dollars)})")
     if forecast.usd is None:
         say(f"{'US dollars':<22}{'unknown':>18}   (give --price)")
     time = forecast.seconds
@@ -314,7 +311,8 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
         say("")
 
 
-def _forecast_fields(forecast: Forecast) -> dict[str, object]:
+def describe_forecast(forecast: Forecast) -> dict[str, object]:
+    """Return a forecast as JSON."""
     estimates = {
         "calls": forecast.calls,
         "prompt_tokens": forecast.prompt,
