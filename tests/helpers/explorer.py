@@ -69,6 +69,14 @@ class RunningExplorer:
             with error:
                 return Answer(error.code, error.read().decode(), dict(error.headers))
 
+    def list(self, query: str) -> str:
+        """The page of a list, when it has the counts of its filter."""
+        for _ in range(300):
+            if "The counts are being read" not in (text := self.get(f"/conversations{query}").text):
+                return text
+            time.sleep(0.1)
+        pytest.fail("The counts were not read.")
+
     def status(self) -> list[dict[str, Any]]:
         """The numbers of all data sets."""
         return json.loads(self.get("/status").text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from bactrian.analyze.aggregate import SessionSummary
 from bactrian.analyze.learned import OF_INSTRUCTIONS, PAPER
@@ -46,7 +46,18 @@ def label_clusters(roles: Sequence[Hashable], tasks: Sequence[Hashable]) -> tupl
 _OF_TWO = ("role_flip", "infinite_loop", "early_done", "self_answer")  # need an AI user and an AI assistant
 
 
-def can_show(session: SessionSummary, code: str) -> bool:
+class Showing(Protocol):
+    """What decides which behaviours a session can show."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def needs_code(self) -> bool: ...
+    @property
+    def has_instructor(self) -> bool: ...
+
+
+def can_show(session: Showing, code: str) -> bool:
     """Return False if a session cannot show a behaviour, so that its absence says nothing."""
     if code == "no_code":
         return session.needs_code

@@ -35,6 +35,7 @@ from bactrian.evaluate.problems import (
 from bactrian.options import ScoreOptions, check_options, fill_defaults
 from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import choose_tier
+from bactrian.store.locations import name_verdicts
 
 # Called with the number of solutions, gives a context with the function that receives each verdict.
 WatchJudging = Callable[[int], AbstractContextManager[Callable[[Verdict], object]]]
@@ -192,7 +193,7 @@ async def measure_code(
         BactrianError: no sandbox starts, or a verdict cannot be written. The verdicts so far are kept.
     """
     path = source if isinstance(source, Path) else source.run
-    verdicts = Path(options.get("verdicts") or path.with_name(f"{path.name}.verdicts.jsonl"))
+    verdicts = Path(options.get("verdicts") or name_verdicts(path))
     if isinstance(source, Path):
         samples, code = _read_file(source, options), 0
     else:

@@ -217,14 +217,8 @@ class VerdictFile:
                 self._take(line)
 
     def _take(self, line: bytes) -> None:
-        try:
-            row = parse_json(line)
-            verdict = Verdict(row["kind"], row["detail"], row["calls"], row["cpu"], row.get("tier", ""))
-            key, solution = row["key"], row["id"]
-        except (ValueError, KeyError, TypeError):
-            # The last line of a process that was killed while it wrote; its verdict is made again.
-            return
-        if verdict.kind in KINDS:
+        if read := _read_line(line):
+            solution, key, verdict = read
             self._known[key] = verdict
             self._written.add((solution, key))
 
@@ -274,6 +268,25 @@ class VerdictFile:
                     else:  # A kill cut it; as the first line, it would not be known as a verdict's.
                         file.truncate(start)
             file.write(body)
+
+
+def _read_line(line: bytes) -> tuple[str, str, Verdict] | None:
+    """Return the solution, the key of what was judged, and the verdict; None for a line that a kill cut short."""
+    try:
+        row = parse_json(line)
+        verdict = Verdict(row["kind"], row["detail"], row["calls"], row["cpu"], row.get("tier", ""))
+        key, solution = row["key"], row["id"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return (solution, key, verdict) if verdict.kind in KINDS else None
+
+
+def read_verdicts(path: Path) -> dict[str, str]:
+    """Return the kind of the last verdict on each solution, by the id of its session; none if the file is missing."""
+    if not path.is_file():
+        return {}
+    with path.open("rb") as file:
+        return {read[0]: read[2].kind for line in file if (read := _read_line(line))}
 
 
 def _is_json(line: bytes) -> bool:

@@ -12,7 +12,8 @@ CREATE TABLE IF NOT EXISTS facts (
     row INTEGER PRIMARY KEY, assistant TEXT NOT NULL, user TEXT NOT NULL, task INTEGER NOT NULL, language TEXT,
     kind TEXT NOT NULL, ending TEXT NOT NULL, turns INTEGER NOT NULL, tokens INTEGER NOT NULL DEFAULT 0,
     cost REAL NOT NULL DEFAULT -1, findings INTEGER NOT NULL DEFAULT -1, mark TEXT, final INTEGER NOT NULL,
-    text_turns INTEGER NOT NULL DEFAULT -1, seen_turns INTEGER NOT NULL DEFAULT -1
+    text_turns INTEGER NOT NULL DEFAULT -1, seen_turns INTEGER NOT NULL DEFAULT -1,
+    needs_code INTEGER NOT NULL DEFAULT 0, has_instructor INTEGER NOT NULL DEFAULT 1
 );
 CREATE TABLE IF NOT EXISTS heads (
     row INTEGER PRIMARY KEY, id TEXT NOT NULL, task TEXT NOT NULL, created REAL NOT NULL
@@ -22,6 +23,10 @@ CREATE TABLE IF NOT EXISTS shown (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS evidence (row INTEGER PRIMARY KEY, packed BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS marks (mark TEXT, row INTEGER, note TEXT, PRIMARY KEY (mark, row)) WITHOUT ROWID;
+-- What a session may have several of: models, verdicts on its code, and items of its recipe's axes (`axis: item`).
+CREATE TABLE IF NOT EXISTS traits (
+    facet TEXT, value TEXT, row INTEGER, PRIMARY KEY (facet, value, row)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS points (
     what TEXT, row INTEGER, turn INTEGER NOT NULL, x INTEGER NOT NULL, y INTEGER NOT NULL, topic INTEGER NOT NULL,
     PRIMARY KEY (what, row, turn)
@@ -29,12 +34,15 @@ CREATE TABLE IF NOT EXISTS points (
 CREATE INDEX IF NOT EXISTS heads_id ON heads (id);
 CREATE INDEX IF NOT EXISTS shown_row ON shown (row);
 CREATE INDEX IF NOT EXISTS marks_row ON marks (row);
+CREATE INDEX IF NOT EXISTS traits_row ON traits (row);
 CREATE INDEX IF NOT EXISTS facts_ending ON facts (ending);
 CREATE INDEX IF NOT EXISTS facts_roles ON facts (assistant, user, ending);
+CREATE INDEX IF NOT EXISTS facts_assistant ON facts (assistant);
 CREATE INDEX IF NOT EXISTS facts_user ON facts (user);
 CREATE INDEX IF NOT EXISTS facts_task ON facts (task);
 CREATE INDEX IF NOT EXISTS facts_language ON facts (language);
 CREATE INDEX IF NOT EXISTS facts_turns ON facts (turns);
+CREATE INDEX IF NOT EXISTS facts_tokens ON facts (tokens);
 CREATE INDEX IF NOT EXISTS facts_findings ON facts (findings);
 CREATE INDEX IF NOT EXISTS facts_cost ON facts (cost);
 CREATE INDEX IF NOT EXISTS facts_open ON facts (row) WHERE final = 0;

@@ -12,7 +12,7 @@ import json
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,16 +40,17 @@ from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
 from bactrian.models.budget import Price
 from bactrian.records.run import Outline, Spent, SpokenText
-from bactrian.records.session import UNFINISHED
+from bactrian.records.session import DUPLICATE, UNFINISHED
 from bactrian.runs.spending import RunPricing, Spending, read_pricing
 from bactrian.store import RunStore, open_store
+from bactrian.store.locations import name_verdicts
 
 _FACTS = 1000
 # Sessions of a slice, by stage.
 _TEXTS = 100
 _EVERY_ROW = 1 << 62
-# Characters of a task in a list.
-_LONGEST_TASK = 300
+# Characters of a task in a list, and of an item by which one may filter: longer ones are texts.
+_LONGEST_TASK, _LONGEST_ITEM = 300, 60
 # Seconds between two looks at the run.
 _EVERY = 1.0
 # The status of a run that is being written is read again after so many times of what that took.
@@ -92,7 +93,27 @@ class IndexBuilder:
         ids = {*(session for (session,) in self.index.execute(query)), *touched}
         self._write(await self.store.outlines(ids=sorted(ids)) if ids else [])
         await self._copy_marks()
+        self._copy_verdicts()
         write_meta(self.index, self.run, {"last_turn": last})
+
+    def _copy_verdicts(self) -> None:
+        """Make the verdicts of the index those of the file beside the run, if its code was judged."""
+        path = name_verdicts(self.store.path)
+        signature = read_signature(path)
+        if read_meta(self.index).get("verdicts", "") == signature:
+            return
+        # Imported here: few runs have such a file.
+        from bactrian.evaluate.code_judge import read_verdicts
+
+        with self.index:
+            self.index.execute(
+                "DELETE FROM main.traits WHERE facet = 'verdict' AND row >> 32 = ?", (self.run,)
+            )
+            self.index.executemany(
+                "INSERT OR IGNORE INTO main.traits SELECT 'verdict', ?, row FROM heads WHERE id = ?",
+                [(kind, session) for session, kind in read_verdicts(path).items()],
+            )
+        write_meta(self.index, self.run, {"verdicts": signature})
 
     async def _copy_marks(self) -> None:
         """Make the marks of the index those of the run."""
@@ -115,8 +136,10 @@ class IndexBuilder:
         outlines = await self.store.outlines(last - (self.run << 32), _FACTS)
         self._write(outlines)
         if outlines:
-            # A mark of a session that was not here yet could not be copied before.
+            # What is of a session that was not here yet could not be copied before.
             await self._copy_marks()
+            write_meta(self.index, self.run, {"verdicts": None})
+            self._copy_verdicts()
         return bool(outlines)
 
     def _write(self, outlines: Iterable[Outline]) -> None:
@@ -126,8 +149,9 @@ class IndexBuilder:
                 row = (self.run << 32) + outline.row
                 self.index.execute("INSERT OR IGNORE INTO tasks (text) VALUES (?)", (outline.original_task,))
                 self.index.execute(
-                    "INSERT INTO main.facts (assistant, user, task, language, kind, ending, turns, mark, final, row)"
-                    " VALUES (?, ?, (SELECT no FROM tasks WHERE text = ?), ?, ?, ?, ?, ?, ?, ?)"
+                    "INSERT INTO main.facts"
+                    " (assistant, user, task, language, kind, ending, turns, mark, final, needs_code, row)"
+                    " VALUES (?, ?, (SELECT no FROM tasks WHERE text = ?), ?, ?, ?, ?, ?, ?, ?, ?)"
                     " ON CONFLICT (row) DO UPDATE SET ending = excluded.ending,"
                     " turns = excluded.turns, final = excluded.final,"
                     " seen_turns = iif(ending = excluded.ending, seen_turns, -1)",
@@ -139,8 +163,13 @@ class IndexBuilder:
                             outline.language,
                             outline.kind,
                         ),
-                        *(outline.ending or UNFINISHED, outline.turns, outline.mark, outline.final, row),
+                        *(outline.ending or UNFINISHED, outline.turns, outline.mark, outline.final),
+                        *(outline.needs_code, row),
                     ),
+                )
+                self.index.executemany(
+                    "INSERT OR IGNORE INTO main.traits VALUES (?, ?, ?)",
+                    [(facet, value, row) for facet, value in list_traits(outline)],
                 )
                 task = (outline.specified_task or outline.original_task)[:_LONGEST_TASK]
                 self.index.execute(
@@ -225,14 +254,24 @@ class IndexBuilder:
                     "INSERT OR REPLACE INTO main.evidence VALUES (?, ?)", (row, session.evidence)
                 )
                 self.index.execute(
-                    "UPDATE main.facts SET seen_turns = ?, findings = ? WHERE row = ?",
-                    (turns, len(session.shown), row),
+                    "UPDATE main.facts SET seen_turns = ?, findings = ?, has_instructor = ? WHERE row = ?",
+                    (turns, len(session.shown), session.has_instructor, row),
                 )
 
     def forget_behaviours(self) -> None:
         """Mark all conversations as not searched: the detectors have changed."""
         with self.index:
             self.index.execute("UPDATE main.facts SET seen_turns = -1 WHERE row >> 32 = ?", (self.run,))
+
+
+def list_traits(outline: Outline) -> Iterator[tuple[str, str]]:
+    """Yield models, and items of axes that neither roles nor the task say already."""
+    for model in outline.models.values():
+        yield "model", model
+    said = (outline.assistant, outline.user, outline.original_task, outline.language)
+    for axis, item in outline.values.items():
+        if axis != DUPLICATE and item not in said and len(item) <= _LONGEST_ITEM:
+            yield "axis", f"{axis}: {item}"
 
 
 async def follow_run(

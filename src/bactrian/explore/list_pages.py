@@ -8,8 +8,7 @@ import shlex
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import Any, cast
 
@@ -27,6 +26,7 @@ from bactrian.explore.rendering import (
     get_explorer,
     has_agreed,
     name_agreement,
+    read_facets,
     read_form,
     read_listing,
     render_page,
@@ -39,14 +39,20 @@ from bactrian.records.session import UNFINISHED, find_kind
 from bactrian.records.turn import Usage
 from bactrian.store import is_locked
 
-_CHOICES = ("ending", "behaviour", "language", "mark")
+# Seconds that a list waits for the counts of its filter.
+_PATIENCE = 0.1
 
 
 def show_list(request: Request) -> Response:
     """Show a page of the conversations that fit the filter."""
     listing = read_listing(request)
     list_filter = listing.filter
+    if not all(
+        value for _, value in request.query_params.multi_items()
+    ):  # As a form sends what was left empty.
+        return RedirectResponse(f"/conversations{list_filter.write(after=list_filter.after)}", 303)
     stages = listing.count_stages()
+    counted = None if get_explorer(request).static else read_facets(request, _PATIENCE)
     return render_page(
         request,
         "conversations.html",
@@ -55,11 +61,7 @@ def show_list(request: Request) -> Response:
         most=MOST_COUNTED,
         size=PAGE,
         sets=list(get_explorer(request).library.sets),
-        choices=[
-            (name, values, getattr(list_filter, name))
-            for name in _CHOICES
-            if (values := _list_values(listing, name))
-        ],
+        facets=None if counted is None else list(counted.list_facets(list_filter)),
         active=list(_list_active(list_filter)),
         total=stages.read,
         reading=stages.describe(list_filter),
@@ -72,9 +74,8 @@ def list_values(request: Request) -> Response:
     name = request.query_params.get("field", "")
     if name not in ("assistant", "user", "mark"):
         raise InputError("There are no suggestions for this field.", where="field")
-    everything = get_explorer(request).library.list_sessions(ListFilter())
-    values = _list_values(everything, name)
-    return JSONResponse([value for value, _ in values])
+    facets = read_facets(request)
+    return JSONResponse([value for value, _ in facets.count(name, facets.everything)] if facets else [])
 
 
 def list_as_json(request: Request) -> Response:
@@ -86,35 +87,18 @@ def list_as_json(request: Request) -> Response:
     return JSONResponse({"count": page.count, "next": page.after or None, "sessions": page.sessions})
 
 
-def _list_values(listing: Listing, name: str) -> list[tuple[str, int]]:
-    """Return the values of a field over all conversations. Kept until the index changes."""
-    return _list_values_of(listing.index, _read_version(listing.index), tuple(listing.names.items()), name)
-
-
-@lru_cache(maxsize=64)
-def _list_values_of(
-    index: Path, _: tuple[int, int], names: tuple[tuple[int, str], ...], name: str
-) -> list[tuple[str, int]]:
-    return Listing(index, dict(names), ListFilter()).count_values(name)
-
-
-def _read_version(path: Path) -> tuple[int, int]:
-    """Return something that differs when the index was written, at most every other second."""
-    stats = [file.stat() for file in (path, path.with_name(path.name + "-wal")) if file.exists()]
-    return sum(file.st_size for file in stats), max((int(file.st_mtime) // 2 for file in stats), default=0)
-
-
 def _list_active(list_filter: ListFilter) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and the query without it, for each part of the filter."""
     for field, value in list_filter.values.items():
-        if field in ("sort", "after"):
+        if field in ("need", "sort", "view", "after"):
             continue
-        if field == "ids":
-            yield field, f"{len(value)} conversations", list_filter.write(ids=())
+        if field in ("ids", "pick"):
+            yield field, f"{len(value)} conversations", list_filter.write(**{field: ()})
         elif isinstance(value, tuple):
             for code in cast("tuple[str, ...]", value):
                 rest = tuple(other for other in getattr(list_filter, field) if other != code)
-                shown = code if field == "data" else code.replace("_", " ")
+                shown = code.replace("_", " ") if field in ("ending", "behaviour") else code
+                shown = f"without {shown[1:]}" if field == "behaviour" and code.startswith("-") else shown
                 yield field, shown, list_filter.write(**{field: rest})
         elif field == "mark" and value.startswith("-"):
             yield "without", value[1:], list_filter.write(mark="")
@@ -218,7 +202,7 @@ def show_export(request: Request) -> Response:
 def _is_sayable(list_filter: ListFilter) -> bool:
     """Return True if the words of ``export`` can say the whole filter."""
     unsaid = list_filter.conditions.keys() - {"assistant", "user", "ending", "behaviour", "mark", "ids"}
-    if UNFINISHED in list_filter.ending:
+    if UNFINISHED in list_filter.ending or list_filter.need:
         return False
     # In its words for roles and ids, these characters stand for others.
     names = (list_filter.assistant, list_filter.user, *list_filter.ids)
@@ -249,7 +233,8 @@ def _list_words(list_filter: ListFilter, marks: Collection[str]) -> Iterator[str
     for code in list_filter.ending:
         yield from ("--only", f"ending={code}")
     for code in list_filter.behaviour:
-        yield from ("--only", f"finding={code}")
+        lacks = code.startswith("-")
+        yield from ("--drop" if lacks else "--only", f"finding={code.removeprefix('-')}")
     if list_filter.assistant or list_filter.user:
         yield from ("--pair", f"{list_filter.assistant or '*'} x {list_filter.user or '*'}")
     if not list_filter.mark.startswith("-"):

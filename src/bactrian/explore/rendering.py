@@ -32,6 +32,7 @@ from bactrian.amounts import (
 )
 from bactrian.blocks import make_visible
 from bactrian.errors import InputError
+from bactrian.explore.facets import FacetCache, FacetIndex
 from bactrian.explore.library import DataSet, Library, add_data_set
 from bactrian.explore.security import VisitLimit
 from bactrian.explore.session_lists import ListFilter, Listing
@@ -61,6 +62,8 @@ class Explorer:
     static: str = ""
     # Names and addresses of the maps in a static copy.
     maps: tuple[tuple[str, str], ...] = ()
+    # The values by which lists can be narrowed.
+    facets: FacetCache = field(default_factory=FacetCache)
     # The conversation that is being played, or was played last.
     stage: LiveStage | None = None
     # Held while a vote is stored.
@@ -93,6 +96,16 @@ def read_listing(request: Request) -> Listing:
     """Return the conversations that the address of a page names. Raises InputError."""
     list_filter = ListFilter.read(request.query_params)
     return get_explorer(request).library.list_sessions(list_filter)
+
+
+def read_facets(request: Request, patience: float | None = None) -> FacetIndex | None:
+    """Return which conversations have which values; None if it is not known after ``patience`` seconds.
+
+    Raises:
+        TooSlow: a query takes too long.
+    """
+    explorer = get_explorer(request)
+    return explorer.facets.read(explorer.library, patience)
 
 
 def render_page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:

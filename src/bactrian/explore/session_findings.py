@@ -13,6 +13,7 @@ from typing import Any
 
 from bactrian._version import __version__
 from bactrian.analyze.behaviours import OwnBehaviour, find_behaviours, find_installed
+from bactrian.analyze.learned import has_instructor
 from bactrian.errors import BactrianError
 from bactrian.explore.library_index import read_prices
 from bactrian.models.budget import Price
@@ -30,6 +31,8 @@ class SearchedSession:
     shown: tuple[tuple[str, int], ...]
     # The findings and what they were found in, packed; empty for a conversation that cannot be read.
     evidence: bytes
+    # As in a report: False if nobody's part is to instruct.
+    has_instructor: bool = True
 
 
 def search_sessions(source: Path, ids: Sequence[str]) -> list[SearchedSession]:
@@ -54,7 +57,9 @@ async def _search_session(
     except BactrianError:
         return SearchedSession(session_id, (), b"")  # A damaged session is shown as such when it is opened.
     shown = dict.fromkeys((finding.behaviour, finding.turn) for finding in findings)
-    return SearchedSession(session_id, tuple(shown), pack_evidence(session, findings))
+    return SearchedSession(
+        session_id, tuple(shown), pack_evidence(session, findings), has_instructor(session)
+    )
 
 
 def pack_evidence(session: Session, findings: Sequence[Finding]) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -17,7 +17,7 @@ from bactrian.explore.search_words import read_search, write_match
 from bactrian.stats.intervals import Proportion, are_independent
 
 # Conditions with several values.
-REPEATED = frozenset(("data", "ending", "behaviour", "ids"))
+REPEATED = frozenset(("data", "ending", "behaviour", "model", "verdict", "axis", "ids", "pick"))
 NUMBERS = frozenset(("least", "most", "cost"))
 # Conversations on a page.
 PAGE = 50
@@ -38,13 +38,23 @@ _SORT_COLUMNS: Mapping[str, tuple[str, bool]] = {
     "newest": ("", True),
     "longest": ("turns", True),
     "findings": ("findings", True),
+    "tokens": ("tokens", True),
     "cost": ("cost", True),
+    "assistant": ("assistant", False),
+    "ending": ("ending", False),
 }
+# Before such a word, its other direction.
+_BACK = "-"
+# Columns that are sorted as texts.
+_WORDS = frozenset(("assistant", "ending"))
+# How a list is shown, and what stands in an address without being a condition.
+VIEWS = ("", "table")
+_NO_CONDITIONS = frozenset(("q", "data", "need", "sort", "view", "after"))
 
 # The name of a data set, and the id of a conversation.
 Address = tuple[str, str]
 # Where a conversation stands in a list: its value in the column of the order, and its row in the index.
-Position = tuple[float, int]
+Position = tuple[float | str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +72,16 @@ class ListFilter:
     language: str = ""
     # Codes, of which one must hold.
     ending: tuple[str, ...] = ()
-    # Codes, which must all have been found.
+    # Codes, which must all have been found; after a minus sign, one that must not.
     behaviour: tuple[str, ...] = ()
+    # ``any`` if one of the behaviours is enough.
+    need: str = ""
+    # Names of models, of which one must have spoken.
+    model: tuple[str, ...] = ()
+    # Kinds of verdicts on its code, of which one must hold.
+    verdict: tuple[str, ...] = ()
+    # Items of a recipe's axes, ``axis: item``; of each axis, one must hold.
+    axis: tuple[str, ...] = ()
     # A mark that it has; after a minus sign, one that it does not have.
     mark: str = ""
     # Messages, at least.
@@ -73,11 +91,15 @@ class ListFilter:
     cost: float | None = None
     # Sessions by id.
     ids: tuple[str, ...] = ()
+    # Sessions of one data set each: ``data/id``.
+    pick: tuple[str, ...] = ()
     # A topic of a map: ``task:3``.
     topic: str = ""
     # A polygon on a map: ``task:x,y;x,y;x,y``.
     area: str = ""
     sort: str = ""
+    # How they are shown.
+    view: str = ""
     # Where the page begins: the position of the last conversation of the page before.
     after: str = ""
 
@@ -103,11 +125,18 @@ class ListFilter:
                 raise InputError(
                     "This is not a polygon.", where="area", next="Draw it on the map again."
                 ) from error
-        orders = (*_SORT_COLUMNS, "best")
-        if made.sort not in orders:
-            raise InputError(
-                f"{made.sort[:20]!r} is not an order.", where="sort", next=f"Orders: {', '.join(orders)}."
-            )
+        orders = [*_SORT_COLUMNS, *(f"{_BACK}{name}" for name in _SORT_COLUMNS if name), "best"]
+        for name, what, known in (
+            ("sort", "an order", orders),
+            ("view", "a view", VIEWS),
+            ("need", "a rule for behaviours", ("", "any")),
+        ):
+            if (value := getattr(made, name)) not in known:
+                raise InputError(
+                    f"{value[:20]!r} is not {what}.",
+                    where=name,
+                    next=f"Known: {', '.join(filter(None, known))}.",
+                )
         return made
 
     def write(self, **changes: Any) -> str:
@@ -121,7 +150,7 @@ class ListFilter:
     @property
     def place(self) -> str:
         """Where a conversation's page shows what was looked for, as the last part of an address; empty if anywhere."""
-        return "#found" if self.q or self.behaviour else ""
+        return "#found" if self.q or not all(code.startswith(_BACK) for code in self.behaviour) else ""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -135,9 +164,7 @@ class ListFilter:
     @property
     def conditions(self) -> dict[str, Any]:
         """The restricting parts by name, without the search, the data sets and the order."""
-        return {
-            name: value for name, value in self.values.items() if name not in ("q", "data", "sort", "after")
-        }
+        return {name: value for name, value in self.values.items() if name not in _NO_CONDITIONS}
 
     @property
     def is_empty(self) -> bool:
@@ -158,13 +185,21 @@ class ListFilter:
             yield "facts.task = (SELECT no FROM tasks WHERE text = ?)", [self.task]
         if self.ending:
             yield f"facts.ending IN ({_mark(self.ending)})", self.ending
-        for code in self.behaviour:
-            yield "facts.row IN (SELECT row FROM shown WHERE behaviour = ?)", [code]
+        yield from self._require_values()
         if self.mark:
             name = self.mark.removeprefix("-")
             yield _MARKED if name == self.mark else f"NOT {_MARKED}", [name, name]
+        if self.pick:
+            yield "facts.row IN (SELECT row FROM picked)", []
         if self.ids:
             yield f"facts.row IN (SELECT row FROM heads WHERE id IN ({_mark(self.ids)}))", self.ids  # noqa: S608
+        yield from self._require_places()
+        limits = (("turns >=", self.least), ("turns <=", self.most), ("cost >=", self.cost))
+        for column, limit in limits:
+            if limit is not None:
+                yield f"facts.{column} ?", [limit]
+
+    def _require_places(self) -> Iterator[tuple[str, Sequence[Any]]]:
         if self.topic:
             what, _, number = self.topic.partition(":")
             values = [what, read_count(number, -1)]
@@ -176,10 +211,26 @@ class ListFilter:
             inside = "x BETWEEN ? AND ? AND y BETWEEN ? AND ? AND inside(x, y, ?)"
             values = [what, min(xs), max(xs), min(ys), max(ys), corners]
             yield f"facts.row IN (SELECT row FROM points WHERE what = ? AND {inside})", values  # noqa: S608
-        limits = (("turns >=", self.least), ("turns <=", self.most), ("cost >=", self.cost))
-        for column, limit in limits:
-            if limit is not None:
-                yield f"facts.{column} ?", [limit]
+
+    def _require_values(self) -> Iterator[tuple[str, Sequence[Any]]]:
+        wanted = [code for code in self.behaviour if not code.startswith(_BACK)]
+        for codes in [wanted] if wanted and self.need else [[code] for code in wanted]:
+            yield f"facts.row IN (SELECT row FROM shown WHERE behaviour IN ({_mark(codes)}))", codes  # noqa: S608
+        if missing := [code.removeprefix(_BACK) for code in self.behaviour if code.startswith(_BACK)]:
+            yield "facts.seen_turns >= 0", []
+            yield f"facts.row NOT IN (SELECT row FROM shown WHERE behaviour IN ({_mark(missing)}))", missing  # noqa: S608
+        for facet, items in (("model", self.model), ("verdict", self.verdict), *group_axes(self.axis)):
+            if items:
+                inside = f"SELECT row FROM traits WHERE facet = ? AND value IN ({_mark(items)})"  # noqa: S608
+                yield f"facts.row IN ({inside})", [facet, *items]
+
+
+def group_axes(items: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return the items of each axis."""
+    groups: dict[str, list[str]] = {}
+    for item in items:
+        groups.setdefault(item.partition(": ")[0], []).append(item)
+    return [("axis", group) for group in groups.values()]
 
 
 def _mark(values: Sequence[str]) -> str:
@@ -314,7 +365,7 @@ class Listing:
                 positions = self._rank(index)[skip : skip + PAGE + 1]
                 after = str(skip + PAGE)
             else:
-                positions = self._find_next(index, sort, _read_position(list_filter.after), PAGE + 1)
+                positions = self._find_next(index, sort, _read_position(list_filter.after, sort), PAGE + 1)
                 after = "~".join(map(str, positions[:PAGE][-1])) if positions else ""
             sessions = [self._read_head(index, row) for _, row in positions[:PAGE]]
         return ListPage(sessions, after if len(positions) > PAGE else "", count, sort)
@@ -333,7 +384,7 @@ class Listing:
                 at = ranked.index(row) if row in ranked else 0
                 near = [ranked[at - 1], ranked[at + 1]] if at else [None, None]
             else:
-                query = f"SELECT {_SORT_COLUMNS[sort][0] or 0} FROM facts WHERE row = ?"  # noqa: S608
+                query = f"SELECT {_read_order(sort)[0] or 0} FROM facts WHERE row = ?"  # noqa: S608
                 start = (*index.execute(query, (row,)).fetchone(), row)
                 for back in (True, False):
                     positions = self._find_next(index, sort, start, 1, back=back)
@@ -353,8 +404,18 @@ class Listing:
         lists = {name: json.loads(head[name]) for name in ("behaviours", "marks")}
         return {**head, **lists, "data": self.names[head["data"]], "red": bool(head["red"])}
 
-    def _open(self, seconds: float = 5.0) -> AbstractContextManager[sqlite3.Connection]:
-        return read_index(self.index, self.names, seconds=seconds)
+    @contextmanager
+    def _open(self, seconds: float = 5.0) -> Generator[sqlite3.Connection]:
+        with read_index(self.index, self.names, seconds=seconds) as index:
+            if self.filter.pick:
+                numbers = {name: number for number, name in self.names.items()}
+                picks = [pick.partition("/") for pick in self.filter.pick]
+                index.execute("CREATE TEMP TABLE picked (row INTEGER PRIMARY KEY)")
+                index.executemany(
+                    "INSERT OR IGNORE INTO picked SELECT row FROM heads WHERE id = ? AND row >> 32 = ?",
+                    [(session, numbers.get(data, 0)) for data, _, session in picks],
+                )
+            yield index
 
     def _count_up(self, index: sqlite3.Connection) -> int:
         """Count them, at most :data:`MOST_COUNTED` + 1; all of them without a filter."""
@@ -381,7 +442,7 @@ class Listing:
         back: bool = False,
     ) -> list[Position]:
         """Return the positions after ``start`` in a list, or ``back`` before it, the nearest first."""
-        column, descending = _SORT_COLUMNS[sort]
+        column, descending = _read_order(sort)
         falls = descending != back
         row = "facts.row" if self.filter.match is None else "words.rowid"
         keys = [column, row] if column else [row]
@@ -467,6 +528,11 @@ class Listing:
         )
         return {row: frozenset(json.loads(codes)) for row, codes in self._query(query, values)}
 
+    def list_rows(self) -> list[int]:
+        """Return the rows of all of them in the index."""
+        source, values = select_rows(self.filter)
+        return [row for (row,) in self._query(f"SELECT facts.row {source}", values)]
+
     def list_ids(self) -> list[str]:
         """Return the ids of all of them, in the order of the runs."""
         source, values = select_rows(self.filter)
@@ -474,9 +540,15 @@ class Listing:
         return [session for (session,) in self._query(query, values, 30.0)]
 
 
-def _read_position(text: str) -> Position | None:
+def _read_order(sort: str) -> tuple[str, bool]:
+    """Return the column of an order, and True if it falls."""
+    column, descending = _SORT_COLUMNS[sort.removeprefix(_BACK)]
+    return column, descending != sort.startswith(_BACK)
+
+
+def _read_position(text: str, sort: str) -> Position | None:
     try:
-        value, row = text.split("~")
-        return float(value), read_count(row, 0)
+        value, row = text.rsplit("~", 1)
+        return value if _read_order(sort)[0] in _WORDS else float(value), read_count(row, 0)
     except ValueError:
         return None

@@ -144,6 +144,8 @@ class Outline:
     turns: int  # Number of stored turns.
     created: float  # Seconds since 1970 when the session began.
     mark: str | None  # `red-team` for a session made to study misuse.
+    values: Mapping[str, str]  # The items of the recipe's axes that it uses, by the axis's name.
+    needs_code: bool  # True if a solution must contain code.
 
     @property
     def final(self) -> bool:

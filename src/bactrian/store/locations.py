@@ -59,6 +59,11 @@ def name_files_folder(run: Path, session: str) -> Path:
     return run.with_name(f"{run.name}.files") / to_file_name(session)
 
 
+def name_verdicts(run: Path) -> Path:
+    """Return the file of the verdicts on the code of a run, unless another one was named."""
+    return run.with_name(f"{run.name}.verdicts.jsonl")
+
+
 def name_run(run: Path) -> str:
     """Return the run as a command names it: one in the data folder by its name alone, unless a file here has it."""
     if address := find_address(run):

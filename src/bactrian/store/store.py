@@ -249,7 +249,7 @@ class RunStore:
         only = "" if ids is None else "AND id IN (SELECT value FROM json_each(?))"
         query = f"""
             SELECT "row", id, assistant_role, user_role, original_task, specified_task, provenance, ending,
-                (SELECT count(*) FROM turns WHERE session = id), created, mark
+                (SELECT count(*) FROM turns WHERE session = id), created, mark, axis_values
             FROM sessions WHERE "row" > ? {only} ORDER BY "row" LIMIT ?
         """  # noqa: S608
         values = (after, limit) if ids is None else (after, write_json(ids), -1)
@@ -511,7 +511,7 @@ class RunStore:
         return await asyncio.to_thread(work)
 
 
-_OUTLINE = (int, *(str,) * 4, (str, NoneType), str, (str, NoneType), int, (int, float), (str, NoneType))
+_OUTLINE = (int, *(str,) * 4, (str, NoneType), str, (str, NoneType), int, (int, float), (str, NoneType), str)
 
 
 def _list_outlines(connection: Connection, query: str, values: Sequence[Any]) -> list[Outline]:
@@ -523,6 +523,8 @@ def _list_outlines(connection: Connection, query: str, values: Sequence[Any]) ->
         origin: Mapping[str, Any] = from_json(row[6])
         models: Mapping[str, str] = dict(origin.get("models") or {})
         row[6:7] = origin.get("language"), models, infer_kind(models, has_cast=bool(origin.get("cast")))
+        row[-1] = dict[str, str](from_json(row[-1]))
+        row.append(bool(origin.get("needs_code")))
         outlines.append(Outline(*row))
     return outlines
 

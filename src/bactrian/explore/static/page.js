@@ -58,7 +58,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "?") { event.preventDefault(); showKeys(); return; }
   if (off()) return;
   if (prefix === "g") { prefix = ""; if (follow(`g ${event.key}`)) event.preventDefault(); return; }
-  const list = pick("#list h2 a");
+  const list = pick("#list :is(h2, th) a");
   const done = {
     "g": () => { prefix = "g"; setTimeout(() => { prefix = ""; }, 1500); return true; },
     "/": () => { document.querySelector("#find").focus(); return true; },
@@ -71,7 +71,7 @@ document.addEventListener("keydown", (event) => {
     "u": () => follow("u"),
     "m": () => follow("m"),
     "r": () => follow("r"),
-    "c": () => { const box = document.activeElement.closest("li")?.querySelector("[name=pick]"); box?.click(); return Boolean(box); },
+    "c": () => { const box = document.activeElement.closest("li, tr")?.querySelector("[name=pick]"); box?.click(); return Boolean(box); },
   }[event.key]?.() ?? (/^\d$/.test(event.key) && follow(event.key));
   if (done) event.preventDefault();
 });

@@ -1,0 +1,318 @@
+"""Facets: the values by which a list can be narrowed, each with the number of conversations that it leads to.
+
+A value is one number, in which bit n says whether the n-th conversation has it. So a count follows any filter in some
+microseconds. The numbers are read once, and again when the index has changed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bactrian.explore.library import Library
+from bactrian.explore.library_index import read_index
+from bactrian.explore.session_lists import ListFilter, Listing, group_axes
+
+# The parts of a filter that have counts, with their titles; an axis has a title of its own.
+TITLES: Mapping[str, str] = {
+    "data": "Data",
+    "ending": "Ending",
+    "behaviour": "Behaviour",
+    "verdict": "Verdict on the code",
+    "mark": "Mark",
+    "model": "Model",
+    "language": "Language",
+    "axis": "Axis",
+    "assistant": "AI assistant",
+    "user": "AI user",
+}
+# Values whose absence can be asked for.
+_DENIABLE = frozenset(("behaviour", "mark"))
+_BY_FACTS = ("ending", "language", "assistant", "user")
+# Values that are counted, and that are shown, of a facet; the most frequent ones.
+_MOST_COUNTED, _MOST_SHOWN = 200, 24
+# Counts are read again at the earliest after so many times of what that took: an index that is built always changes.
+_RARELY = 20
+RED = "red-team"
+
+
+class Scope(NamedTuple):
+    """What decides which behaviours a conversation can show at all."""
+
+    kind: str
+    needs_code: bool
+    has_instructor: bool
+
+
+class FacetChoice(NamedTuple):
+    """A value, and where a click on it leads."""
+
+    value: str
+    # Conversations that have it.
+    number: int
+    query: str
+    # True if the filter has it; the click then takes it out.
+    chosen: bool
+    # The list of those without it; None where that cannot be asked for.
+    without: str | None
+    # True if the filter asks for those; that click then takes it out.
+    denied: bool
+
+
+class Facet(NamedTuple):
+    """A part of the filter with its values, the most frequent first."""
+
+    name: str
+    title: str
+    choices: Sequence[FacetChoice]
+
+    @property
+    def is_used(self) -> bool:
+        """True if the filter has one of the values."""
+        return any(choice.chosen or choice.denied for choice in self.choices)
+
+
+@dataclass(frozen=True, slots=True)
+class FacetIndex:
+    """Which conversations of the data sets have which values."""
+
+    path: Path
+    # Names of the data sets by the number of the run in the index.
+    names: Mapping[int, str]
+    # Of the conversations in the index, in the order of the bits.
+    rows: Sequence[int]
+    # By facet and value.
+    values: Mapping[str, Mapping[str, int]]
+    # Facets with more values than are counted.
+    cut: frozenset[str]
+    # Those that were searched for behaviours.
+    searched: int
+    scopes: Mapping[Scope, int]
+
+    @property
+    def everything(self) -> int:
+        """All conversations."""
+        return (1 << len(self.rows)) - 1
+
+    def select(self, list_filter: ListFilter) -> int:
+        """Return the conversations that fit. Raises TooSlow if a search takes too long."""
+        bits, said = self.everything, {"need": "", "sort": "", "view": "", "after": ""}
+        for name in TITLES:
+            given = getattr(list_filter, name)
+            words = (given,) if isinstance(given, str) else given
+            plain = [word.removeprefix("-") if name in _DENIABLE else word for word in words]
+            # Of a facet with too many values, the rare ones are not known here.
+            if given and (name not in self.cut or all(word in self.values[name] for word in plain)):
+                said[name] = type(given)()
+                bits &= self._select_values(name, words, either=bool(list_filter.need))
+        rest = replace(list_filter, **said)
+        if not rest.is_empty or rest.data:
+            bits &= self._collect(Listing(self.path, self.names, rest).list_rows())
+        return bits
+
+    def _select_values(self, name: str, words: Sequence[str], *, either: bool) -> int:
+        """Return the conversations that have what a filter asks of one facet; of behaviours ``either``, or all."""
+        if name == "axis":
+            return reduce(int.__and__, (self._unite(name, items) for _, items in group_axes(words)))
+        if name not in _DENIABLE:
+            return self._unite(name, words)
+        wanted = [word for word in words if not word.startswith("-")]
+        groups = [wanted] if wanted and either else [[word] for word in wanted]
+        bits = reduce(int.__and__, (self._unite(name, some) for some in groups), self.everything)
+        missing = self._unite(name, (word[1:] for word in words if word.startswith("-")))
+        if name == "behaviour" and len(wanted) < len(words):
+            bits &= self.searched
+        return bits & ~missing
+
+    def _unite(self, name: str, values: Iterable[str]) -> int:
+        return reduce(int.__or__, (self.values[name].get(value, 0) for value in values), 0)
+
+    def _collect(self, rows: Iterable[int]) -> int:
+        """Return the conversations in these rows; one that came after the counts were read is not among them."""
+        places = ((bisect_left(self.rows, row), row) for row in rows)
+        return _set_bits(
+            (place for place, row in places if place < len(self.rows) and self.rows[place] == row),
+            len(self.rows),
+        )
+
+    def select_able(self, code: str) -> int:
+        """Return the conversations that can show a behaviour, as a report counts them."""
+        # Imported here: the first page does not need it.
+        from bactrian.analyze.estimates import can_show
+
+        return reduce(int.__or__, (bits for scope, bits in self.scopes.items() if can_show(scope, code)), 0)
+
+    def count(self, name: str, among: int) -> list[tuple[str, int]]:
+        """Count the values of a facet among some conversations, the most frequent first."""
+        counts = ((value, (bits & among).bit_count()) for value, bits in self.values[name].items())
+        return sorted(
+            ((value, count) for value, count in counts if count), key=lambda pair: (-pair[1], pair[0])
+        )
+
+    def list_facets(self, list_filter: ListFilter) -> Iterator[Facet]:
+        """Yield the facets that can narrow or widen a list. A number is that of the conversations behind the click."""
+        whole = self.select(list_filter)
+        for name in TITLES:
+            if name == "axis":
+                for axis in sorted({item.partition(": ")[0] for item in self.values["axis"]}):
+                    yield from self._make_facet(list_filter, whole, "axis", axis)
+            else:
+                yield from self._make_facet(list_filter, whole, name, TITLES[name])
+
+    def _make_facet(self, list_filter: ListFilter, whole: int, name: str, title: str) -> Iterator[Facet]:
+        begin = f"{title}: " if name == "axis" else ""
+        given: Any = getattr(list_filter, name)
+        words: tuple[str, ...] = (given,) * bool(given) if isinstance(given, str) else given
+        chosen = [word for word in words if word.startswith(begin)]
+        among = whole
+        if chosen and (name != "behaviour" or list_filter.need):
+            # A click on another value replaces or widens it: so what is chosen here does not count.
+            others = "" if isinstance(given, str) else tuple(word for word in words if word not in chosen)
+            among = self.select(replace(list_filter, **{name: others}))
+        if len(self.values[name]) < 2 and name not in _DENIABLE and not chosen:
+            return
+        counts = dict(self.count(name, among))
+        asked = [word.removeprefix("-") if name in _DENIABLE else word for word in chosen]
+        shown = dict.fromkeys((*asked, *(value for value in counts if value.startswith(begin))))
+        choices = [
+            self._make_choice(list_filter, name, value, counts.get(value, 0), value in chosen)
+            for value in list(shown)[:_MOST_SHOWN]
+        ]
+        if choices:
+            yield Facet(name, title, choices)
+
+    def _make_choice(
+        self, list_filter: ListFilter, name: str, value: str, count: int, chosen: bool
+    ) -> FacetChoice:
+        given: Any = getattr(list_filter, name)
+        denied = f"-{value}" in ((given,) if isinstance(given, str) else given)
+
+        def lead(new: str) -> str:
+            if isinstance(given, str):
+                return list_filter.write(**{name: new})
+            rest = tuple(other for other in given if other.removeprefix("-") != value)
+            return list_filter.write(**{name: (*rest, new) if new else rest})
+
+        return FacetChoice(
+            value,
+            count,
+            lead("" if chosen else value),
+            chosen,
+            None if name not in _DENIABLE else lead("" if denied else f"-{value}"),
+            denied,
+        )
+
+
+def _set_bits(places: Iterable[int], size: int) -> int:
+    octets = bytearray(size // 8 + 1)
+    for place in places:
+        octets[place >> 3] |= 1 << (place & 7)
+    return int.from_bytes(octets, "little")
+
+
+def read_facets(path: Path, names: Mapping[int, str]) -> FacetIndex:
+    """Read the values of all conversations of some data sets. Raises TooSlow if that takes too long."""
+    found: dict[str, defaultdict[str, list[int]]] = {name: defaultdict(list) for name in TITLES}
+    scopes = defaultdict[Scope, list[int]](list)
+    searched: list[int] = []
+    rows = array("q")
+    with read_index(path, names) as index:
+        query = f"SELECT row, mark, kind, needs_code, has_instructor, seen_turns, {', '.join(_BY_FACTS)} FROM facts"  # noqa: S608
+        lists = [found[name] for name in _BY_FACTS]
+        for place, (row, mark, kind, needs_code, instructs, seen, *facts) in enumerate(
+            index.execute(f"{query} ORDER BY row")
+        ):
+            rows.append(row)
+            found["data"][names[row >> 32]].append(place)
+            scopes[Scope(kind, bool(needs_code), bool(instructs))].append(place)
+            for values, value in zip(lists, facts, strict=True):
+                if value is not None:
+                    values[value].append(place)
+            if seen >= 0:
+                searched.append(place)
+            if mark is not None:
+                found["mark"][RED].append(place)
+        places = {row: place for place, row in enumerate(rows)}
+        for name, value, row in _list_other_values(index):
+            if (place := places.get(row)) is not None:
+                found[name][value].append(place)
+    size = len(rows)
+    known = _set_bits(searched, size)
+    values = {
+        name: {
+            value: _set_bits(some, size) & (known if name == "behaviour" else -1)
+            for value, some in sorted(of.items(), key=lambda pair: -len(pair[1]))[:_MOST_COUNTED]
+        }
+        for name, of in found.items()
+    }
+    cut = frozenset(name for name, of in found.items() if len(of) > _MOST_COUNTED)
+    return FacetIndex(
+        path,
+        names,
+        rows,
+        values,
+        cut,
+        known,
+        {scope: _set_bits(some, size) for scope, some in scopes.items()},
+    )
+
+
+def _list_other_values(index: sqlite3.Connection) -> Iterator[tuple[str, str, int]]:
+    # What an earlier state of a conversation showed does not count while it is searched again.
+    yield from index.execute("SELECT DISTINCT 'behaviour', behaviour, row FROM shown")
+    yield from index.execute("SELECT 'mark', mark, row FROM marks")
+    yield from index.execute("SELECT facet, value, row FROM traits")
+
+
+@dataclass(slots=True)
+class FacetCache:
+    """The facets of a library, which are read again when its index has changed."""
+
+    _facets: FacetIndex | None = None
+    _version: tuple[Any, ...] = ()
+    # When they may be read again.
+    _from: float = 0.0
+    _work: Future[None] | None = None
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, library: Library, patience: float | None = None) -> FacetIndex | None:
+        """Return the facets of all data sets; those of before, or None, if that takes longer than ``patience`` seconds.
+
+        Raises:
+            TooSlow: a query takes too long.
+        """
+        names = {data_set.number: name for name, data_set in library.sets.items()}
+        with self._lock:
+            version = (names, *_read_version(library.index))
+            is_due = version != self._version and time.monotonic() >= self._from
+            if self._work is None and (is_due or self._version[:1] != (names,)):
+                self._work = self._thread.submit(self._read, library.index, names, version)
+            work = self._work
+        if work is not None and work in wait([work], patience).done:
+            with self._lock:
+                self._work = None if self._work is work else self._work
+            work.result()
+        return self._facets if self._facets is not None and self._facets.names == names else None
+
+    def _read(self, index: Path, names: Mapping[int, str], version: tuple[Any, ...]) -> None:
+        began = time.monotonic()
+        self._facets, self._version = read_facets(index, names), version
+        now = time.monotonic()
+        self._from = now + _RARELY * (now - began)
+
+
+def _read_version(path: Path) -> tuple[int, ...]:
+    """Return something that differs when the index was written."""
+    status = [file.stat() for file in (path, path.with_name(path.name + "-wal")) if file.exists()]
+    return tuple(part for stat in status for part in (stat.st_size, stat.st_mtime_ns))
