@@ -48,6 +48,40 @@ SEARCHES = (
     "/conversations?q=market&ending=task_done&sort=longest",
 )
 REPEATS = 40
+RICH = r"""# Part NUMBER
+
+It costs $5 and $10, and $a_{NUMBER}^2 + b^2 = c^2$ is **not** `known(NUMBER)` yet ([source](https://example.org/NUMBER)).
+
+| part | amount |
+|---|--:|
+| flour NUMBER | 200 g |
+| sugar | 100 g |
+
+1. Do this first.
+2. Then do that:
+   - one thing
+   - another thing
+
+```python
+class Part:
+    '''Adds NUMBER.'''
+
+    def add(self, numbers: list[int]) -> int:
+        total = NUMBER
+        for number in numbers:
+            total += number * 2  # twice
+        if total > 100:
+            raise ValueError(f"too large: {total}")
+        return total
+```
+
+\[
+\frac{-b \pm \sqrt{b^2 - 4ac}}{2a} = \sum_{i=0}^{NUMBER} x_i
+\]
+
+The quick brown fox jumps over the lazy dog NUMBER times, while the other one watches and says "fine".
+"""
+"""A message with everything that is laid out."""
 
 
 class Client:
@@ -144,6 +178,11 @@ def main() -> None:
 
 def measure_explorer(run: Path) -> Iterator[tuple[str, str, str]]:
     """Yield name, goal and value of the figures."""
+    yield (
+        "fourteen messages with tables, code and formulas, CPU: fastest, median",
+        "20 ms",
+        measure_messages(),
+    )
     for file in run.parent.glob(f"{run.name}.explore*"):
         file.unlink()
     begun = time.perf_counter()
@@ -173,6 +212,21 @@ def measure_explorer(run: Path) -> Iterator[tuple[str, str, str]]:
             )
         finally:
             server.terminate()
+
+
+def measure_messages() -> str:
+    """Lay out fourteen new messages again and again, and return the CPU time that it took."""
+    from bactrian.explore.message_html import render_markdown
+
+    times: list[float] = []
+    for number in range(REPEATS):
+        texts = [RICH.replace("NUMBER", f"{number * 14 + part}") for part in range(14)]
+        begun = time.process_time()
+        for text in texts:
+            render_markdown(text)
+        times.append((time.process_time() - begun) * 1000)
+    times.sort()
+    return f"{times[0]:.1f}, {times[REPEATS // 2]:.1f} ms"
 
 
 def _measure_building(server: int, login: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from playwright.sync_api import Page, expect
 
 from bactrian.blocks import MarkedSpan
-from bactrian.explore.message_html import render_markdown
+from bactrian.explore.message_html import render_markdown, tokenize_code
 from tests.helpers.explorer import RunningExplorer
 from tests.helpers.texts import CHARACTERS
 
@@ -88,6 +89,29 @@ def test_a_hostile_text_stays_text(text: str) -> None:
     assert all(name in ATTRIBUTES or read.maths for name, _ in read.given)
     assert not any(name.startswith("on") or name == "style" for name, _ in read.given)
     assert all(value.startswith("http") for name, value in read.given if name == "href")
+
+
+@pytest.mark.parametrize(
+    ("code", "coloured"),
+    [
+        ("def f(x):\n    return x + 1  # add", "k:def k:return o:+ m:1 c:# add"),
+        (
+            '"""Doc\n\'s""" != rb\'a\\\'b\' if "# no" else "open\nx',
+            's:"""Doc\n\'s""" o:!= s:rb\'a\\\'b\' k:if s:"# no" k:else s:"open',
+        ),
+        ("classes = define(x2, 0x1f, 'a'", "o:= m:0x1f s:'a'"),
+    ],
+)
+def test_python_is_coloured_without_losing_a_character(code: str, coloured: str) -> None:
+    pieces = tokenize_code(code, "python")
+    assert "".join(text for text, _ in pieces) == code
+    assert " ".join(f"{kind}:{text}" for text, kind in pieces if kind) == coloured
+
+
+def test_code_of_other_languages_is_coloured_in_few_pieces() -> None:
+    pieces = tokenize_code("int main(void) { return 0; } // end", "c")
+    assert [text for text, kind in pieces if kind == "c"] == ["// end"]
+    assert all(before[1] != after[1] for before, after in pairwise(pieces))
 
 
 def test_a_link_says_where_it_leads() -> None:
