@@ -1,9 +1,12 @@
-"""The examples for SLURM and Kubernetes: their scripts are valid, and their commands are commands of this program."""
+"""The examples for SLURM, Kubernetes and Ray: scripts are valid, and their commands are those of this program."""
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import re
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 
@@ -11,10 +14,14 @@ import click
 import pytest
 
 from bactrian.cli.help_form import load_verb
+from tests.helpers.command import start_python
+from tests.helpers.endpoint import Endpoint, Plan, Received
+from tests.helpers.generation import RECIPE, generate, said
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SCRIPT = EXAMPLES / "slurm" / "shards.sbatch"
 MANIFEST = EXAMPLES / "kubernetes" / "shards.yaml"
+RAY = EXAMPLES / "ray_workers.py"
 
 
 def list_commands(path: Path) -> list[list[str]]:
@@ -22,6 +29,15 @@ def list_commands(path: Path) -> list[list[str]]:
     text = re.sub(r"\n {14}(?=--)", " ", path.read_text("utf-8"))
     found = re.findall(r"bactrian ((?:generate|merge) .*?)\s*(?:&|$)", text, re.MULTILINE)
     return [shlex.split(command.replace("part-*.db", "part-1.db part-2.db")) for command in found]
+
+
+def parse(verb: str, words: list[str]) -> dict[str, object]:
+    """The values that the words of a command give to its options."""
+    command = load_verb(verb)
+    parser = command.make_parser(click.Context(command))
+    values, rest, _ = parser.parse_args(args=words)
+    assert not rest
+    return dict(values)
 
 
 @pytest.mark.parametrize("path", [SCRIPT, MANIFEST], ids=lambda path: path.parent.name)
@@ -32,11 +48,7 @@ def test_the_commands_of_the_examples_parse(
     commands = list_commands(path)
     assert [verb for verb, *_ in commands] == ["merge", "generate"]
     for verb, *words in commands:
-        command = load_verb(verb)
-        parser = command.make_parser(click.Context(command))
-        values, rest, _ = parser.parse_args(args=list(words))
-        assert not rest
-        assert values["run_file"]
+        assert parse(verb, words)["run_file"]
 
 
 def test_the_slurm_script_is_valid_and_ends_a_shard_before_its_time() -> None:
@@ -51,3 +63,49 @@ def test_the_kubernetes_job_has_as_many_pods_as_shards() -> None:
     counts = re.search(r"completions: (\d+)", text), re.search(r"--shard auto/(\d+)", text)
     assert counts[0] and counts[1]
     assert counts[0][1] == counts[1][1]
+
+
+def test_the_command_of_the_example_for_ray_parses() -> None:
+    shown = ast.get_docstring(ast.parse(RAY.read_text("utf-8"))) or ""
+    command = re.search(
+        r"^ +python examples/ray_workers.py (\d+) (.*)$", shown.replace("\\\n", " "), re.MULTILINE
+    )
+    assert command
+    assert str(parse("generate", shlex.split(command[2]))["run_file"]).startswith("postgresql://")
+
+
+@pytest.mark.system
+async def test_a_worker_of_ray_that_is_killed_takes_its_process_along(tmp_path: Path) -> None:
+    """Otherwise it would go on beside the one that Ray starts in its place. Here, it would hold the lock of the run."""
+
+    async def slow(request: Received) -> Plan:
+        await asyncio.sleep(0.2)
+        return said(request)
+
+    (tmp_path / "small.toml").write_text(RECIPE)
+    program = f"import sys; sys.path.insert(0, {str(EXAMPLES)!r}); import ray_workers; "
+    program += "ray_workers.Worker().generate(sys.argv[1:])"
+    async with Endpoint([slow]) as endpoint:
+        run = (
+            "small.toml",
+            "--run",
+            "run.db",
+            "--model",
+            "openai:any",
+            "--base-url",
+            endpoint.url,
+            "--quiet",
+        )
+        actor = start_python(program, *run, cwd=tmp_path)
+        while len(endpoint.requests) < 5:
+            await asyncio.sleep(0.05)
+        actor.send_signal(signal.SIGKILL)
+        actor.finish()
+        for _ in range(100):  # What is in flight is finished and stored first.
+            code, _, said_to_user = await generate(tmp_path, endpoint)
+            if code == 0:
+                break
+            assert "is being written by another process" in said_to_user
+            await asyncio.sleep(0.1)
+        assert code == 0
+        assert len(endpoint.requests) == 3 + 12 * 4
