@@ -190,11 +190,8 @@ async def test_a_conversation_shows_the_findings_of_the_index(tmp_path: Path) ->
     async with open_store(run, read_only=True) as store:
         with build(store) as builder:
             await fill(builder)
-            known = SearchedSession("flip", (("flake_reply", 2),), b"")
-            flake = replace(
-                known, evidence=pack_evidence(FLIPPED, [Finding("flip", 2, "flake_reply", 1.0, "you plan")])
-            )
-            builder.add_behaviours([flake], builder.list_unsearched(1))
+            flake = pack_evidence(FLIPPED, [Finding("flip", 2, "flake_reply", 1.0, "you plan")])
+            builder.add_behaviours([SearchedSession("flip", flake)], builder.list_unsearched(1))
             findings = read_known(builder.index, FLIPPED).findings
     assert [(finding.turn, finding.behaviour, finding.quote) for finding in findings] == [
         (2, "flake_reply", "you plan")

@@ -10,9 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from bactrian.amounts import write_ends as spell_ends
+from bactrian.amounts import write_percent
 from bactrian.analyze.aggregate import SessionSummary
 from bactrian.analyze.learned import OF_INSTRUCTIONS, PAPER
-from bactrian.stats.clusters import ClusterEstimate, ClusterTotals, sum_by_label
+from bactrian.stats.clusters import ClusterEstimate, ClusterTotals, estimate_ratio, sum_by_label
 from bactrian.stats.intervals import Proportion, are_independent
 
 COOPERATION = "cooperation_failed"  # the code for any of the four
@@ -180,6 +182,26 @@ class SessionSample:
 def write_share(count: int, of: ClusterEstimate, name: str = "count") -> Json:
     """Return a share as JSON."""
     return {name: count, "rate": of.value or 0.0, **write_ends(of)}
+
+
+def write_precision(readings: Iterable[tuple[int, int]]) -> Json:
+    """Return the share of right findings among those that readers looked at, as JSON.
+
+    Args:
+        readings: How many of its findings are right and how many were read, of each conversation. Findings of one
+            conversation are alike, so that the conversations are the independent observations.
+    """
+    pairs = list(readings)
+    return write_share(sum(right for right, _ in pairs), estimate_ratio(pairs, "share"), "confirmed")
+
+
+def describe_reading(read: Json) -> str:
+    """Return in words how many findings of a behaviour were ``read``, and how many of these are right."""
+    if not read["found"]:
+        return "no finding was read"
+    of = read["precision"]
+    ends = "" if of["low"] is None else f", {write_percent(of['rate'])} ({spell_ends(of['low'], of['high'])})"
+    return f"{of['confirmed']:,} of {read['found']:,} findings read are right{ends}"
 
 
 def write_ends(of: ClusterEstimate) -> Json:

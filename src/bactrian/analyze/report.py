@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from bactrian.amounts import write_percent
-from bactrian.analyze.aggregate import Aggregate, Diversity, SessionSummary, measure_diversity
+from bactrian.analyze.aggregate import Aggregate, Diversity, SessionSummary, ShownTurn, measure_diversity
 from bactrian.analyze.estimates import (
     COOPERATION,
     VALUES,
@@ -20,6 +20,7 @@ from bactrian.analyze.estimates import (
     explain_scope,
     label_clusters,
     write_ends,
+    write_precision,
     write_proportion,
     write_share,
 )
@@ -30,7 +31,7 @@ from bactrian.errors import MissingExtra
 from bactrian.records.run import Behaviour
 from bactrian.records.session import UNFINISHED
 from bactrian.stats.clusters import ClusterEstimate, estimate_difference, estimate_ratio
-from bactrian.stats.intervals import PairedProportions, Proportion
+from bactrian.stats.intervals import PairedProportions
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 _ROUNDS = 25  # Rounds that are reported separately
@@ -144,18 +145,28 @@ def _behaviours(part: Aggregate, sample: SessionSample) -> Json:
 
 def _measure_readings(part: Aggregate, behaviour: Behaviour) -> Json:
     """Return how many findings a judge or a person has read, and how many of those that count are right."""
-    answers: dict[bool, list[bool]] = {True: [], False: []}  # by whether they are candidates
-    for session in part.facts if part.answers else ():
-        for is_candidate, turns in ((False, session.found), (True, session.possible)):
-            keys = ((session.id, shown.turn, behaviour) for shown in turns if shown.behaviour == behaviour)
-            answers[is_candidate] += [part.answers[key] for key in keys if key in part.answers]
-    found, possible = answers[False], answers[True]
+    found, possible = (
+        [_count_answers(part, behaviour, session, turns) for session, turns in sides]
+        for sides in (
+            [(session.id, session.found) for session in part.facts if part.answers],
+            [(session.id, session.possible) for session in part.facts if part.answers],
+        )
+    )
     return {
-        "found": len(found),
-        "possible": len(possible),
-        "confirmed_possible": sum(possible),
-        "precision": write_proportion(Proportion(sum(found), len(found)), "confirmed"),
+        "found": sum(read for _, read in found),
+        "possible": sum(read for _, read in possible),
+        "confirmed_possible": sum(right for right, _ in possible),
+        "precision": write_precision(found),
     }
+
+
+def _count_answers(
+    part: Aggregate, behaviour: Behaviour, session: str, turns: Iterable[ShownTurn]
+) -> tuple[int, int]:
+    """Return how many of these findings of a session are right, and how many were read."""
+    keys = ((session, shown.turn, behaviour) for shown in turns if shown.behaviour == behaviour)
+    answers = [part.answers[key] for key in keys if key in part.answers]
+    return sum(answers), len(answers)
 
 
 def _first_turn(facts: Sequence[SessionSummary], behaviour: Behaviour) -> Json:

@@ -14,13 +14,12 @@ from bactrian.amounts import (
     NOTHING,
     write_cost,
     write_dollars,
-    write_ends,
     write_percent,
     write_percents,
     write_points,
     write_tokens,
 )
-from bactrian.analyze.estimates import COOPERATION
+from bactrian.analyze.estimates import COOPERATION, describe_reading
 from bactrian.analyze.excerpts import (
     ALL_CONVERSATIONS,
     AnnotatedSession,
@@ -80,13 +79,8 @@ def write_number_ends(of: Mapping[str, Any], form: str) -> str:
 
 def write_reading(of: Mapping[str, Any]) -> str:
     """Return what readers say of the findings of a behaviour, and how many candidates there are."""
-    read, right = of["read"], of["read"]["precision"]
-    ends = write_ends(right["low"], right["high"])
-    parts = [
-        f"{right['confirmed']:,} of {read['found']:,} findings read are right ({ends})"
-        if read["found"]
-        else "no finding was read"
-    ]
+    read = of["read"]
+    parts = [describe_reading(read)]
     if of["possible"]:
         parts.append(
             f"{of['possible']:,} possible, {read['confirmed_possible']:,} of {read['possible']:,} read confirmed"

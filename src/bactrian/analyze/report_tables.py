@@ -159,8 +159,9 @@ def _write_behaviours(console: Console, report: Json) -> None:
         yield f"{of['per_session']['mean']:.2f}"
         yield "–" if of["first_turn"]["mean"] is None else f"{of['first_turn']['mean']:.1f}"
         yield f"{of['possible']:,}" if of["possible"] else "–"
-        read = of["read"]
-        yield f"{read['precision']['confirmed']:,} of {read['found']:,}" if read["found"] else "not read"
+        read, right = of["read"], of["read"]["precision"]
+        ends = "" if right["low"] is None else f" ({write_ends(right['low'], right['high'])} %)"
+        yield f"{right['confirmed']:,} of {read['found']:,}{ends}" if read["found"] else "not read"
 
     heads = ("behaviour", "sessions", "share (95 %)")
     more = (

@@ -224,11 +224,14 @@ async def compare_conversations(request: Request) -> Response:
     for pick in chosen:
         data, _, session_id = pick.partition("/")
         data_set, session = await find_named_session(request, data, session_id)
-        known = await asyncio.to_thread(data_set.read_known, session)
-        turns = list(show_turns(session, session.turns[:100], known.findings, NOTHING_KNOWN, raw=True))
+        known = await data_set.read_known(session)
+        first, answers = session.turns[:100], known.confirmations
+        turns = list(
+            show_turns(session, first, known.findings, NOTHING_KNOWN, raw=True, confirmations=answers)
+        )
         column = {"data": data, "session": session, "roles": name_roles(session)}
         messages.append(turns)
-        columns.append({**column, "findings": len(known.findings), "facts": known})
+        columns.append({**column, "facts": known})
     same = len({column["session"].task.original for column in columns}) == 1
     rows: list[tuple[ShownMessage | None, ...]] = list(zip_longest(*messages))
     words = same and request.query_params.get("as") != "text"

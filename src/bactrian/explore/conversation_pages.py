@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from bactrian.analyze.behaviours import find_behaviours
 from bactrian.analyze.learned import has_instructor
+from bactrian.detect.detector import POSSIBLE
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.explore.layout import PARTS, show_turns
 from bactrian.explore.library import DataSet, list_kept_files
@@ -40,10 +41,10 @@ from bactrian.explore.search_words import read_search
 from bactrian.explore.session_lists import ListFilter, read_count
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.records.events import Ended, Spoke, Started, write_event
-from bactrian.records.run import Mark
-from bactrian.records.session import Session, find_kind
+from bactrian.records.run import Confirmation, Mark
+from bactrian.records.session import HUMAN, Session, find_kind
 from bactrian.records.text import clean_text, to_markdown
-from bactrian.records.turn import NOTHING_KNOWN
+from bactrian.records.turn import NOTHING_KNOWN, Usage
 from bactrian.store import open_store
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ async def show_conversation(request: Request) -> Response:
     data_set, session = await find_session(request)
     listing = read_listing(request)
     known = await data_set.store.deliberation(session.id) if session.provenance.critic else NOTHING_KNOWN
-    facts = await asyncio.to_thread(data_set.read_known, session)
-    rail = await asyncio.to_thread(build_rail, session, facts.findings, listing.filter)
+    facts = await data_set.read_known(session)
+    rail = await asyncio.to_thread(build_rail, session, facts.findings, listing.filter, facts.answers)
     found = rail.found - (rail.found - 1) % WINDOW if rail.found else 1
     first = min(max(_read_number(request, "from", found), 1), max(len(session.turns), 1))
     turns = session.turns[first - 1 : first - 1 + WINDOW]
@@ -73,7 +74,18 @@ async def show_conversation(request: Request) -> Response:
     is_raw = is_raw_wanted(request)
     # In a thread: a text may be made to take long.
     shown = await asyncio.to_thread(
-        list, show_turns(session, turns, facts.findings, known, facts.prices.get, terms, whole, raw=is_raw)
+        list,
+        show_turns(
+            session,
+            turns,
+            facts.findings,
+            known,
+            facts.prices.get,
+            terms,
+            whole,
+            raw=is_raw,
+            confirmations=facts.confirmations,
+        ),
     )
     page = render_page(
         request,
@@ -256,6 +268,33 @@ def _read_name(text: str) -> str:
     return name
 
 
+# What a person says of findings, kept in the run as a judge's answers are; only with ``--edit``.
+
+
+_ANSWERS = {"right": True, "wrong": False, "unsaid": None}
+
+
+async def save_answer(request: Request) -> Response:
+    """Store whether a finding is right, or that nobody says so any more."""
+    form = await read_form(request)
+    data_set, session = await find_session(request)
+    answer, number, behaviour = (*form.get("answer", "").split(" "), "", "")[:3]
+    known = await data_set.read_known(session)
+    place = (session.id, read_count(number, 0), behaviour)
+    found = next((number for number, one in enumerate(known.findings, 1) if one.key == place), None)
+    if answer not in _ANSWERS or found is None:
+        raise InputError(
+            "The conversation has no such finding any more.", next="Go back, reload the page and look again."
+        )
+    said = Confirmation(*place, HUMAN, _ANSWERS[answer], answer, Usage(), 0.0, HUMAN)
+    async with data_set.writing, open_store(data_set.run) as store:
+        await store.add_confirmation(said)
+    back = ListFilter.read(request.query_params).write()
+    first = read_count(form.get("from", ""), 1)
+    part = f"{'&' if back else '?'}from={first}" if first > 1 else ""
+    return RedirectResponse(f"{request.url.path.removesuffix('/findings')}{back}{part}#finding-{found}", 303)
+
+
 # Server-sent events of a conversation that is being written, by a page or by another process.
 
 
@@ -312,7 +351,7 @@ async def _follow(
                 seen = last
                 session = await _read_again(data_set, session_id)
                 new = [turn for turn in session.turns if turn.number > after]
-                findings = await asyncio.to_thread(find_behaviours, session) if new else ()
+                findings = await asyncio.to_thread(find_behaviours, session, least=POSSIBLE) if new else ()
                 ticks = build_rail(session, findings, ListFilter()).ticks if new else ()
                 for shown in show_turns(session, new, findings, NOTHING_KNOWN, raw=is_raw_wanted(request)):
                     after, silent = shown.turn.number, 0.0
@@ -375,6 +414,7 @@ ROUTES = (
     Route("/c/{data}/{id}/markdown", write_markdown),
     Route("/c/{data}/{id}/json", write_json),
     Route("/c/{data}/{id}/marks", save_mark, methods=["POST"]),
+    Route("/c/{data}/{id}/findings", save_answer, methods=["POST"]),
     Route("/c/{data}/{id}/files/{name}", send_file),
     Route("/c/{data}/{id}/events", stream_conversation),
     Route("/marks", mark_all, methods=["POST"]),

@@ -18,10 +18,17 @@ CREATE TABLE IF NOT EXISTS facts (
 CREATE TABLE IF NOT EXISTS heads (
     row INTEGER PRIMARY KEY, id TEXT NOT NULL, task TEXT NOT NULL, created REAL NOT NULL
 );
+-- What counts: what detectors found and readers did not reject, and candidates that readers confirmed.
 CREATE TABLE IF NOT EXISTS shown (
     behaviour TEXT, row INTEGER, turn INTEGER, PRIMARY KEY (behaviour, row, turn)
 ) WITHOUT ROWID;
+-- What detectors found, candidates among it.
 CREATE TABLE IF NOT EXISTS evidence (row INTEGER PRIMARY KEY, packed BLOB NOT NULL);
+-- What readers say of turns. found: 1 if detectors found it, 0 for a candidate, NULL if it is neither.
+CREATE TABLE IF NOT EXISTS answers (
+    row INTEGER, turn INTEGER, behaviour TEXT, holds INTEGER NOT NULL, found INTEGER,
+    PRIMARY KEY (row, turn, behaviour)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS marks (mark TEXT, row INTEGER, note TEXT, PRIMARY KEY (mark, row)) WITHOUT ROWID;
 -- What a session may have several of: models, verdicts on its code, and items of its recipe's axes (`axis: item`).
 CREATE TABLE IF NOT EXISTS traits (

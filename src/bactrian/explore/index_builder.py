@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from bactrian.analyze.measure import map_parts
 from bactrian.api.status import read_status
+from bactrian.detect.detector import LIKELY
 from bactrian.errors import BactrianError
 from bactrian.explore.library_index import (
     IMPORT_DONE,
@@ -35,11 +36,17 @@ from bactrian.explore.library_index import (
     write_prices,
 )
 from bactrian.explore.search_words import prepare_text
-from bactrian.explore.session_findings import SearchedSession, describe_detectors, search_sessions
+from bactrian.explore.session_findings import (
+    SearchedSession,
+    describe_detectors,
+    is_counted,
+    search_sessions,
+    unpack_evidence,
+)
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
 from bactrian.models.budget import Price
-from bactrian.records.run import Outline, Spent, SpokenText
+from bactrian.records.run import Outline, Spent, SpokenText, merge_answers
 from bactrian.records.session import DUPLICATE, UNFINISHED
 from bactrian.runs.spending import RunPricing, Spending, read_pricing
 from bactrian.store import RunStore, open_store
@@ -92,7 +99,7 @@ class IndexBuilder:
         query = "SELECT id FROM heads JOIN facts USING (row) WHERE final = 0"
         ids = {*(session for (session,) in self.index.execute(query)), *touched}
         self._write(await self.store.outlines(ids=sorted(ids)) if ids else [])
-        await self._copy_marks()
+        await self._copy_said()
         self._copy_verdicts()
         write_meta(self.index, self.run, {"last_turn": last})
 
@@ -115,6 +122,11 @@ class IndexBuilder:
             )
         write_meta(self.index, self.run, {"verdicts": signature})
 
+    async def _copy_said(self) -> None:
+        """Make the marks and the answers of readers in the index those of the run."""
+        await self._copy_marks()
+        await self._copy_answers()
+
     async def _copy_marks(self) -> None:
         """Make the marks of the index those of the run."""
         marks = {(mark.mark, mark.session): mark.note for mark in await self.store.marks()}
@@ -129,6 +141,47 @@ class IndexBuilder:
                 [(mark, note, session) for (mark, session), note in marks.items()],
             )
 
+    async def _copy_answers(self) -> None:
+        said = {(*key, holds) for key, holds in merge_answers(await self.store.confirmations()).items()}
+        query = "SELECT id, turn, behaviour, holds FROM answers JOIN heads USING (row)"
+        have = {(*key, bool(holds)) for *key, holds in self.index.execute(query)}
+        if have == said:
+            return
+        row = "(SELECT row FROM heads WHERE id = ?)"
+        with self.index:
+            self.index.executemany(
+                f"DELETE FROM main.answers WHERE row = {row} AND turn = ? AND behaviour = ? AND holds = ?",  # noqa: S608
+                have - said,
+            )
+            self.index.executemany(
+                "INSERT INTO main.answers SELECT row, ?2, ?3, ?4, NULL FROM heads WHERE id = ?1", said - have
+            )
+            for session in {session for session, *_ in have ^ said}:
+                found = self.index.execute("SELECT row FROM heads WHERE id = ?", (session,)).fetchone()
+                if found is not None:
+                    self._settle(found[0])
+
+    def _settle(self, row: int) -> None:
+        """Store what a conversation shows, by what detectors found and what readers say of it."""
+        stored = self.index.execute("SELECT packed FROM evidence WHERE row = ?", (row,)).fetchone()
+        query = "SELECT turn, behaviour, holds FROM answers WHERE row = ?"
+        answers = {("", turn, code): bool(holds) for turn, code, holds in self.index.execute(query, (row,))}
+        _, findings = unpack_evidence("", stored[0] if stored else b"")
+        counted = {(found.behaviour, row, found.turn) for found in findings if is_counted(found, answers)}
+        self.index.execute("DELETE FROM main.shown WHERE row = ?", (row,))
+        self.index.executemany("INSERT INTO main.shown VALUES (?, ?, ?)", counted)
+        self.index.execute(
+            "UPDATE main.facts SET findings = ? WHERE row = ? AND seen_turns >= 0", (len(counted), row)
+        )
+        self.index.executemany(
+            "UPDATE main.answers SET found = ? WHERE row = ? AND turn = ? AND behaviour = ?",
+            [
+                (found.confidence >= LIKELY, row, found.turn, found.behaviour)
+                for found in findings
+                if found.key in answers
+            ],
+        )
+
     async def _add_facts(self) -> bool:
         # The table itself, not the view: so SQLite looks at its end, and does not read it.
         query = f"SELECT max(row) FROM main.heads WHERE row {WITHIN}"  # noqa: S608
@@ -137,7 +190,7 @@ class IndexBuilder:
         self._write(outlines)
         if outlines:
             # What is of a session that was not here yet could not be copied before.
-            await self._copy_marks()
+            await self._copy_said()
             write_meta(self.index, self.run, {"verdicts": None})
             self._copy_verdicts()
         return bool(outlines)
@@ -245,18 +298,14 @@ class IndexBuilder:
         with self.index:
             for session in searched:
                 row, turns = unsearched[session.id]
-                self.index.execute("DELETE FROM main.shown WHERE row = ?", (row,))
-                self.index.executemany(
-                    "INSERT INTO main.shown VALUES (?, ?, ?)",
-                    [(behaviour, row, turn) for behaviour, turn in session.shown],
-                )
                 self.index.execute(
                     "INSERT OR REPLACE INTO main.evidence VALUES (?, ?)", (row, session.evidence)
                 )
                 self.index.execute(
-                    "UPDATE main.facts SET seen_turns = ?, findings = ?, has_instructor = ? WHERE row = ?",
-                    (turns, len(session.shown), session.has_instructor, row),
+                    "UPDATE main.facts SET seen_turns = ?, has_instructor = ? WHERE row = ?",
+                    (turns, session.has_instructor, row),
                 )
+                self._settle(row)
 
     def forget_behaviours(self) -> None:
         """Mark all conversations as not searched: the detectors have changed."""

@@ -10,11 +10,13 @@ from markupsafe import Markup
 
 from bactrian.analyze.behaviours import find_installed, load_definitions
 from bactrian.blocks import Block, MarkedSpan, Piece, make_visible, mark_quotations, split_blocks
+from bactrian.detect.detector import LIKELY
 from bactrian.explore.message_html import HIT, render_markdown, tokenize_code
 from bactrian.explore.search_words import Term, find_hits
+from bactrian.explore.session_findings import is_counted
 from bactrian.models.budget import Price
-from bactrian.records.run import Finding
-from bactrian.records.session import Session
+from bactrian.records.run import Confirmation, Finding, merge_answers
+from bactrian.records.session import HUMAN, Session
 from bactrian.records.turn import (
     CriticSettings,
     Decision,
@@ -216,6 +218,42 @@ def _mark_spoken(branches: Sequence[Branch], turns: Sequence[Turn]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownFinding:
+    """A finding below its message, and what readers say of it."""
+
+    # Its place among all findings of the conversation, from 1.
+    number: int
+    turn: int
+    behaviour: str
+    # Why it was found.
+    why: str
+    # Whether it counts.
+    counts: bool
+    # False for a candidate.
+    is_found: bool
+    # What a person says of it; None if nobody said anything.
+    holds: bool | None
+    # What judges say of it, by their names.
+    judged: Mapping[str, bool]
+
+
+def show_finding(number: int, finding: Finding, confirmations: Sequence[Confirmation]) -> ShownFinding:
+    """Return a finding as it is shown, with what the ``confirmations`` of its conversation say of it."""
+    about = [answer for answer in confirmations if answer.key == finding.key]
+    said = {answer.judge: answer.holds for answer in about if answer.holds is not None}
+    return ShownFinding(
+        number,
+        finding.turn,
+        finding.behaviour,
+        explain_behaviour(finding.behaviour),
+        is_counted(finding, merge_answers(about)),
+        finding.confidence >= LIKELY,
+        said.pop(HUMAN, None),
+        said,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ShownMessage:
     """A turn with everything that is shown of it."""
 
@@ -225,8 +263,7 @@ class ShownMessage:
     # The class of its colour.
     side: str
     fields: tuple[FieldBlock, ...]
-    # Number, behaviour and reason.
-    findings: list[tuple[int, str, str]]
+    findings: list[ShownFinding]
     rounds: list[ChoiceRound]
     cost: float | None
     cut: bool
@@ -242,8 +279,9 @@ def show_turns(
     whole: int = 0,
     *,
     raw: bool = False,
+    confirmations: Sequence[Confirmation] = (),
 ) -> Iterator[ShownMessage]:
-    """Yield ``turns`` of a session as they are shown.
+    """Yield ``turns`` of a session as they are shown, with what ``confirmations`` say of their ``findings``.
 
     ``whole`` is the number of a turn to show in full length; ``raw`` shows all as they were written.
     """
@@ -261,7 +299,7 @@ def show_turns(
                 whole=whole == turn.number,
                 raw=raw,
             ),
-            [(number, finding.behaviour, explain_behaviour(finding.behaviour)) for number, finding in here],
+            [show_finding(number, finding, confirmations) for number, finding in here],
             list(list_rounds(known, turn.number, session.provenance.critic, session.turns)),
             find_cost(session, turn, prices),
             len(turn.text) > LONGEST and whole != turn.number,

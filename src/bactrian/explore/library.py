@@ -69,10 +69,15 @@ class DataSet:
         """Return the ids of the sessions of this run that fit."""
         return Listing(self.index, {self.number: self.name}, list_filter).list_ids()
 
-    def read_known(self, session: Session) -> KnownSession:
-        """Return what the index knows about a session of this run."""
-        with self.read_index() as index:
-            return read_known(index, session)
+    async def read_known(self, session: Session) -> KnownSession:
+        """Return what the index knows about a session of this run, and what readers say of its findings."""
+        answers = await self.store.confirmations(session=session.id)
+
+        def read() -> KnownSession:
+            with self.read_index() as index:
+                return read_known(index, session, answers)
+
+        return await asyncio.to_thread(read)
 
     def read_state(self) -> dict[str, Any]:
         """Return the numbers of sessions by stage of the index, and the state of the import."""

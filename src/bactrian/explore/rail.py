@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bactrian.explore.layout import find_side
 from bactrian.explore.search_words import find_hits, read_search
+from bactrian.explore.session_findings import is_counted
 from bactrian.explore.session_lists import ListFilter
-from bactrian.records.run import Finding
+from bactrian.records.run import Finding, FindingKey
 from bactrian.records.session import Session
 from bactrian.records.turn import Turn
 
@@ -47,10 +48,16 @@ class Rail:
     found: int
 
 
-def build_rail(session: Session, findings: Sequence[Finding], filter_: ListFilter) -> Rail:
+def build_rail(
+    session: Session,
+    findings: Sequence[Finding],
+    filter_: ListFilter,
+    answers: Mapping[FindingKey, bool] | None = None,
+) -> Rail:
     """Return the rail of a conversation for a reader who comes from a list with this filter.
 
-    A filter that names behaviours or words leads to these; any other, to all findings.
+    A filter that names behaviours or words leads to these; any other, to all findings. Ticks show those that count, by
+    the ``answers`` of readers.
     """
     terms = read_search(filter_.q)
     hits = {turn.number for turn in session.turns if any(find_hits(turn.text, terms))}
@@ -63,7 +70,7 @@ def build_rail(session: Session, findings: Sequence[Finding], filter_: ListFilte
     stops = sorted([*wanted, *((number, f"turn-{number}") for number in hits)], key=lambda stop: stop[0])
     is_led = bool(stops) and bool(codes or hits)
     return Rail(
-        tuple(_list_ticks(session, findings, hits)),
+        tuple(_list_ticks(session, [found for found in findings if is_counted(found, answers or {})], hits)),
         tuple(id_ for _, id_ in stops),
         stops[0][0] if is_led else 0,
     )

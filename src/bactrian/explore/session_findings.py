@@ -14,10 +14,11 @@ from typing import Any
 from bactrian._version import __version__
 from bactrian.analyze.behaviours import OwnBehaviour, find_behaviours, find_installed
 from bactrian.analyze.learned import has_instructor
+from bactrian.detect.detector import LIKELY, POSSIBLE
 from bactrian.errors import BactrianError
 from bactrian.explore.library_index import read_prices
 from bactrian.models.budget import Price
-from bactrian.records.run import Finding
+from bactrian.records.run import Confirmation, Finding, FindingKey, merge_answers
 from bactrian.records.session import UNFINISHED, Session
 from bactrian.store import RunStore, open_store
 
@@ -27,8 +28,6 @@ class SearchedSession:
     """A conversation that was searched for behaviours."""
 
     id: str
-    # Each behaviour with the number of the turn.
-    shown: tuple[tuple[str, int], ...]
     # The findings and what they were found in, packed; empty for a conversation that cannot be read.
     evidence: bytes
     # As in a report: False if nobody's part is to instruct.
@@ -52,20 +51,30 @@ async def _search_session(
     try:
         session = await store.session(session_id)
         if session is None:
-            return SearchedSession(session_id, (), b"")
-        findings = find_behaviours(session, custom=installed)
+            return SearchedSession(session_id, b"")
+        findings = find_behaviours(session, least=POSSIBLE, custom=installed)
     except BactrianError:
-        return SearchedSession(session_id, (), b"")  # A damaged session is shown as such when it is opened.
-    shown = dict.fromkeys((finding.behaviour, finding.turn) for finding in findings)
-    return SearchedSession(
-        session_id, tuple(shown), pack_evidence(session, findings), has_instructor(session)
-    )
+        return SearchedSession(session_id, b"")  # A damaged session is shown as such when it is opened.
+    return SearchedSession(session_id, pack_evidence(session, findings), has_instructor(session))
 
 
 def pack_evidence(session: Session, findings: Sequence[Finding]) -> bytes:
     """Return findings, and the state of the session that they were found in, as the index keeps them."""
-    described = [(finding.turn, finding.behaviour, finding.quote) for finding in findings]
+    described = [(finding.turn, finding.behaviour, finding.confidence, finding.quote) for finding in findings]
     return zlib.compress(json.dumps([*_describe_state(session), described]).encode(), 1)
+
+
+def unpack_evidence(session: str, packed: bytes) -> tuple[list[str | int], tuple[Finding, ...]]:
+    """Return the state and the findings of a session as they were packed; neither if they cannot be read.
+
+    The reasons of findings are not kept.
+    """
+    try:
+        content: list[Any] = json.loads(zlib.decompress(packed))
+    except (zlib.error, ValueError):
+        return [], ()
+    *state, described = content
+    return state, tuple(Finding(session, *stored) for stored in described)
 
 
 def _describe_state(session: Session) -> list[str | int]:
@@ -74,21 +83,10 @@ def _describe_state(session: Session) -> list[str | int]:
 
 
 def read_evidence(index: sqlite3.Connection, row: int, session: Session) -> tuple[Finding, ...] | None:
-    """Return the findings of ``session``; None if the index does not know them, or knows those of an earlier state.
-
-    Their confidence and reasons are not kept.
-    """
+    """Return the findings of ``session``; None if the index does not know them, or knows those of an earlier state."""
     stored = index.execute("SELECT packed FROM evidence WHERE row = ?", (row,)).fetchone()
-    if stored is None or not stored[0]:
-        return None
-    try:
-        content: list[Any] = json.loads(zlib.decompress(stored[0]))
-    except (zlib.error, ValueError):
-        return None
-    *state, described = content
-    if state != _describe_state(session):
-        return None
-    return tuple(Finding(session.id, turn, behaviour, 1.0, quote) for turn, behaviour, quote in described)
+    state, findings = unpack_evidence(session.id, stored[0] if stored else b"")
+    return findings if state == _describe_state(session) else None
 
 
 def describe_detectors() -> str:
@@ -98,9 +96,12 @@ def describe_detectors() -> str:
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """What the index knows about a conversation."""
+    """What is known about a conversation beside its texts."""
 
+    # What detectors found, with the candidates, and also what readers rejected.
     findings: tuple[Finding, ...]
+    # What readers say of findings.
+    confirmations: tuple[Confirmation, ...]
     # Its row in the index; None if it is not there yet.
     row: int | None
     created: float
@@ -110,8 +111,26 @@ class KnownSession:
     # By name of the model.
     prices: Mapping[str, Price]
 
+    @property
+    def answers(self) -> Mapping[FindingKey, bool]:
+        """What readers say of findings, if they say anything."""
+        return merge_answers(self.confirmations)
 
-def read_known(index: sqlite3.Connection, session: Session) -> KnownSession:
+    @property
+    def counted(self) -> int:
+        """Findings that count: those that nobody rejected, and the candidates that a reader confirmed."""
+        answers = self.answers
+        return sum(is_counted(finding, answers) for finding in self.findings)
+
+
+def is_counted(finding: Finding, answers: Mapping[FindingKey, bool]) -> bool:
+    """Return whether a finding counts: as readers say, and as its detector says where they say nothing."""
+    return answers.get(finding.key, finding.confidence >= LIKELY)
+
+
+def read_known(
+    index: sqlite3.Connection, session: Session, confirmations: Sequence[Confirmation] = ()
+) -> KnownSession:
     """Return what the index, opened for one run, knows about ``session``.
 
     Its behaviours are detected now if the index does not know them, as for a conversation that is being written.
@@ -120,5 +139,5 @@ def read_known(index: sqlite3.Connection, session: Session) -> KnownSession:
     row, created, tokens, cost = index.execute(query, (session.id,)).fetchone() or (None, 0.0, 0, -1.0)
     findings = None if row is None else read_evidence(index, row, session)
     prices = read_prices(index)
-    found = find_behaviours(session) if findings is None else findings
-    return KnownSession(found, row, created, tokens, cost, prices)
+    found = find_behaviours(session, least=POSSIBLE) if findings is None else findings
+    return KnownSession(found, tuple(confirmations), row, created, tokens, cost, prices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -477,6 +478,18 @@ class Listing:
             source, values = select_rows(self.filter, f"facts.{column} IS NOT NULL")
             query = f"SELECT facts.{column}, count(*) {source} GROUP BY facts.{column}"
         return self._query(f"{query} ORDER BY 2 DESC, 1 LIMIT {limit}", values)
+
+    def count_readings(self) -> dict[str, list[tuple[int, int]]]:
+        """Return, by behaviour, how many findings of a conversation are right and how many were read, for each."""
+        source, values = select_rows(self.filter)
+        query = (
+            "SELECT behaviour, sum(holds), count(*) FROM answers"  # noqa: S608
+            f" WHERE found AND row IN (SELECT facts.row {source}) GROUP BY behaviour, row"
+        )
+        readings = defaultdict[str, list[tuple[int, int]]](list)
+        for behaviour, right, read in self._query(query, values):
+            readings[behaviour].append((right, read))
+        return readings
 
     def count(self, *, searched: bool = False) -> int:
         """Count all of them, however many; only those that were searched for behaviours if asked."""

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from bactrian.analyze.estimates import COOPERATION
+from bactrian.analyze.estimates import COOPERATION, describe_reading, write_precision
 from bactrian.analyze.learned import PAPER
 from bactrian.explore.rendering import get_explorer, read_listing, render_page, send_csv
 from bactrian.explore.session_lists import ListFilter, Listing, make_share
@@ -75,6 +75,9 @@ def show_statistics(request: Request) -> Response:
         total=total,
         reading=listing.count_stages().describe(listing.filter, behaviours=True),
         sections=sections,
+        readings={
+            code.replace("_", " "): describe_reading(of) for code, of in _list_readings(listing).items()
+        },
         independent=independent,
         by=by,
         measures=[COOPERATION, *sorted(code for code, _ in everything.count_values("behaviour"))],
@@ -86,7 +89,15 @@ def report_statistics(request: Request) -> Response:
     """Return the counts of a filter as JSON."""
     listing = read_listing(request)
     counts = {name: dict(listing.count_values(name)) for name, _ in _SECTIONS}
-    return JSONResponse({"conversations": listing.count(), **counts})
+    return JSONResponse({"conversations": listing.count(), **counts, "read": _list_readings(listing)})
+
+
+def _list_readings(listing: Listing) -> dict[str, dict[str, Any]]:
+    """Return, by behaviour, how many findings were read and how many of these are right."""
+    return {
+        code: {"found": sum(read for _, read in readings), "precision": write_precision(readings)}
+        for code, readings in listing.count_readings().items()
+    }
 
 
 def _list_bars(listing: Listing, name: str, total: int, independent: bool) -> Iterator[StatisticsBar]:

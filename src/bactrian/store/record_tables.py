@@ -377,7 +377,7 @@ TOOL_CALLS = map_record(
     later=RESULT.names,
     wanted={"id": "call", "name": "name", "arguments": "arguments"},
 )
-CONFIRMATIONS = map_record("confirmations", Confirmation)
+CONFIRMATIONS = map_record("confirmations", Confirmation, key=("session", "turn", "behaviour", "judge"))
 COMMANDS = map_record("commands", Command, json=("options",))
 MARKS = map_record("marks", Mark, key=("session", "mark"))
 VOTES = map_record("votes", Vote, key=("session", "pair", "voter", "repeated"))

@@ -444,12 +444,16 @@ class RunStore:
     # What people and judges say of sessions
 
     async def add_confirmation(self, confirmation: Confirmation) -> None:
-        """Store a judge's answer about a finding."""
+        """Store a reader's answer about a finding, or replace the one that the same reader gave before."""
         await self._write(CONFIRMATIONS.insert, CONFIRMATIONS.write(confirmation))
 
-    async def confirmations(self, judge: str | None = None) -> list[Confirmation]:
-        """Return all answers of the judge with this name, or of all readers, in the order of time."""
-        return await self._list(CONFIRMATIONS, 'WHERE ?1 IS NULL OR judge = ?1 ORDER BY "row"', judge)
+    async def confirmations(self, judge: str | None = None, session: str | None = None) -> list[Confirmation]:
+        """Return the answers of all readers, or of one judge or about one session, in the order of time."""
+        wanted = {"session": session, "judge": judge}
+        given = {column: value for column, value in wanted.items() if value is not None}
+        rest = " AND ".join(f"{column} = ?" for column in given)
+        where = f"WHERE {rest}" if given else ""
+        return await self._list(CONFIRMATIONS, f'{where} ORDER BY "row"', *given.values())
 
     async def add_mark(self, mark: Mark) -> None:
         """Store a mark of a session that is stored, or replace the note of the same mark."""

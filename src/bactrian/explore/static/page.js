@@ -23,6 +23,12 @@ const step = (all, by) => {
   next.scrollIntoView({ block: "center" });
   return true;
 };
+// The focused finding is right or wrong: presses its button.
+const answerFinding = (key) => {
+  const button = document.activeElement.closest("[data-finding]")?.querySelector(`[data-answer="${key}"]`);
+  button?.click();
+  return Boolean(button);
+};
 const pick = (selector) => [...document.querySelectorAll(selector)];
 
 const showKeys = async () => {
@@ -66,6 +72,8 @@ document.addEventListener("keydown", (event) => {
     "k": () => follow("k") || step(list, -1),
     "n": () => stepStop(1),
     "p": () => stepStop(-1),
+    "y": () => answerFinding("y"),
+    "x": () => answerFinding("x"),
     "[": () => step(pick("[data-turn]"), -1),
     "]": () => follow("]") || step(pick("[data-turn]"), 1),
     "u": () => follow("u"),
