@@ -5,44 +5,54 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from random import Random
 from urllib.parse import urlsplit
 
 import psycopg
 
 from bactrian.shared.copies import pull_run
 from bactrian.store import read_address
+from tests.helpers.command import Command
 from tests.helpers.endpoint import Endpoint, Received
 from tests.helpers.generation import asks, generate, said, stored
 
 SESSIONS, TURNS, LISTS = 12, 4, 3
 """What the small recipe makes."""
+_LONGEST_WAIT = 120
+"""Seconds after which a test fails that would wait for ever."""
 CALLS = LISTS + SESSIONS * TURNS
 
 
 class NumberedReplies:
     """The replies of :func:`said` after about ``delay`` seconds, each with a number of its own: no two are alike."""
 
-    def __init__(self, delay: float) -> None:
+    def __init__(self, delay: float, *, length: int = 0) -> None:
         self.delay = delay
         self.requests: list[Received] = []
+        self._more = Random(1).randbytes(length // 2).hex()
+
+    def plain(self, request: Received) -> str:
+        """The reply without its number."""
+        text = said(request)
+        return text if asks(request) == "lister" else text.replace("art ", f"art {self._more}", 1)
 
     async def __call__(self, request: Received) -> str:
         number = len(self.requests)
         self.requests.append(request)
         # Not in the order of asking: of two that play the same conversation, each is the first at times.
         await asyncio.sleep(self.delay * (0.5 + number * 7 % 10 / 10))
-        text = said(request)
-        return text if asks(request) == "lister" else re.sub("Part|part", rf"\g<0> [{number}]", text, count=1)
+        text = self.plain(request)
+        return text if asks(request) == "lister" else text.replace("art ", f"art [{number}] ", 1)
 
 
 def remove_numbers(text: str) -> str:
-    return re.sub(r" \[\d+\]", "", text)
+    return re.sub(r"\[\d+\] ", "", text)
 
 
 async def check_whole(folder: Path, address: str, replies: NumberedReplies) -> None:
     """Pull the run and check it: no turn is missing, each answers the turns before it, and it equals an SQLite run."""
     pull_run(read_address(address), folder / "pulled.db")
-    async with Endpoint([said]) as endpoint:
+    async with Endpoint([replies.plain]) as endpoint:
         assert (await generate(folder, endpoint))[0] == 0
     pulled = await stored(folder, "pulled.db")
     for session in pulled:
@@ -63,6 +73,12 @@ async def check_whole(folder: Path, address: str, replies: NumberedReplies) -> N
     assert one == other
 
 
+async def finish(*workers: Command) -> tuple[list[int], list[str]]:
+    """Wait for the end of workers; give their exit codes and what they said to a person."""
+    said = await asyncio.gather(*(worker.communicate() for worker in workers))
+    return [worker.wait() for worker in workers], [text.decode() for _, text in said]
+
+
 def ask(address: str, query: str) -> list[tuple[object, ...]]:
     """The rows that the tables of a shared run give for a query."""
     where = read_address(address)
@@ -72,13 +88,15 @@ def ask(address: str, query: str) -> list[tuple[object, ...]]:
 
 async def wait_for(address: str, query: str) -> None:
     """Wait until a query gives a row."""
-    while not await asyncio.to_thread(ask, address, query):
-        await asyncio.sleep(0.1)
+    async with asyncio.timeout(_LONGEST_WAIT):
+        while not await asyncio.to_thread(ask, address, query):
+            await asyncio.sleep(0.1)
 
 
 async def wait_for_calls(replies: NumberedReplies, number: int) -> None:
-    while len(replies.requests) < number:
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(_LONGEST_WAIT):
+        while len(replies.requests) < number:
+            await asyncio.sleep(0.02)
 
 
 def through(address: str, port: int) -> str:

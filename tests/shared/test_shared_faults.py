@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.command import Command, bactrian, clean_environment
+from tests.helpers.disks import mounted
 from tests.helpers.endpoint import Endpoint
-from tests.helpers.generation import start
+from tests.helpers.generation import generate, said, start
 from tests.helpers.postgres import PostgresServer
 from tests.helpers.proxy import Proxy
 from tests.helpers.shared_runs import (
@@ -20,12 +23,14 @@ from tests.helpers.shared_runs import (
     NumberedReplies,
     ask,
     check_whole,
+    finish,
     through,
     wait_for,
     wait_for_calls,
 )
 
 pytestmark = pytest.mark.slow
+LEASE = 6
 AT_ONCE = 3
 """Conversations of each worker, and so the most that is paid for twice when it is lost."""
 TAKEN_OVER = """
@@ -33,21 +38,23 @@ SELECT FROM workers WHERE dead AND NOT EXISTS (SELECT FROM claims WHERE worker =
 """
 
 
+def work(folder: Path, endpoint: Endpoint, address: str) -> Command:
+    return start(folder, endpoint, "--run", address, "--concurrency", str(AT_ONCE))
+
+
 async def test_a_worker_that_slept_longer_than_its_lease_writes_nothing_more(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
-    address, replies = server.address(database, lease=2), NumberedReplies(0.2)
+    address, replies = server.address(database, lease=LEASE), NumberedReplies(0.2)
     async with Endpoint([replies]) as endpoint:
-        first, second = (
-            start(folder, endpoint, "--run", address, "--concurrency", str(AT_ONCE)) for _ in range(2)
-        )
+        first, second = (work(folder, endpoint, address) for _ in range(2))
         await wait_for_calls(replies, 12)
         first.send_signal(signal.SIGSTOP)
         await wait_for(address, TAKEN_OVER)
         first.send_signal(signal.SIGCONT)
-        (_, said), (_, other) = await asyncio.gather(first.communicate(), second.communicate())
-    assert (first.wait(), second.wait()) == (5, 0), (said, other)
-    assert "others play its jobs" in said.decode()
+        codes, said = await finish(first, second)
+    assert codes == [5, 0], said
+    assert "others play its jobs" in said[0]
     assert len(replies.requests) <= CALLS + AT_ONCE
     await check_whole(folder, address, replies)
 
@@ -56,20 +63,20 @@ async def test_a_worker_that_slept_longer_than_its_lease_writes_nothing_more(
 async def test_a_worker_without_a_way_to_the_database_stops_before_it_pays_for_more(
     server: PostgresServer, database: str, folder: Path, fault: str
 ) -> None:
-    address, replies = server.address(database, lease=2), NumberedReplies(0.2)
+    address, replies = server.address(database, lease=LEASE), NumberedReplies(0.2)
     async with Endpoint([replies]) as endpoint, Proxy(server.port) as proxy:
-        far = start(folder, endpoint, "--run", through(address, proxy.port), "--concurrency", str(AT_ONCE))
+        far = work(folder, endpoint, through(address, proxy.port))
         await wait_for_calls(replies, 8)
         getattr(proxy, fault)()
         await asyncio.sleep(1)
         before = len(replies.requests)
         await asyncio.sleep(1)
         assert len(replies.requests) == before
-        near = start(folder, endpoint, "--run", address, "--concurrency", str(AT_ONCE))
+        near = work(folder, endpoint, address)
         await wait_for(address, TAKEN_OVER)
         proxy.mend()
-        (_, said), (_, other) = await asyncio.gather(far.communicate(), near.communicate())
-    assert (far.wait(), near.wait()) == (5, 0), (said, other)
+        codes, said = await finish(far, near)
+    assert codes == [5, 0], said
     assert len(replies.requests) <= CALLS + AT_ONCE
     await check_whole(folder, address, replies)
 
@@ -77,17 +84,131 @@ async def test_a_worker_without_a_way_to_the_database_stops_before_it_pays_for_m
 async def test_a_commit_whose_answer_is_lost_is_repeated_and_nothing_is_paid_for_twice(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
-    address, replies = server.address(database, lease=4), NumberedReplies(0.1)
+    address, replies = server.address(database, lease=LEASE), NumberedReplies(0.1)
     async with Endpoint([replies]) as endpoint, Proxy(server.port) as proxy:
-        far = start(folder, endpoint, "--run", through(address, proxy.port), "--concurrency", str(AT_ONCE))
+        far = work(folder, endpoint, through(address, proxy.port))
         await wait_for_calls(replies, 4)
         for _ in range(5):
             proxy.cut_at_answer(b"COMMIT\0", times=2)
             while proxy.cuts_left and far.returncode is None:
                 await asyncio.sleep(0.02)
-        _, said = await far.communicate()
-    assert far.wait() == 0, said
+        codes, said = await finish(far)
+    assert codes == [0], said
     assert proxy.cuts_left == 0
     assert len(replies.requests) == CALLS
     await check_whole(folder, address, replies)
     assert ask(address, "SELECT count(*) FROM workers WHERE dead") == [(0,)]
+
+
+async def test_all_workers_are_killed_and_another_one_finishes(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address, replies = server.address(database, lease=LEASE), NumberedReplies(0.2)
+    async with Endpoint([replies]) as endpoint:
+        workers = [work(folder, endpoint, address) for _ in range(2)]
+        await wait_for_calls(replies, 14)
+        for worker in workers:
+            worker.kill()
+        await finish(*workers)
+        codes, said = await finish(work(folder, endpoint, address))
+    assert codes == [0], said
+    assert len(replies.requests) <= CALLS + 2 * AT_ONCE
+    await check_whole(folder, address, replies)
+
+
+async def test_a_crash_of_the_database_costs_no_worker_its_lease_and_no_call(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address, replies = server.address(database, lease=LEASE), NumberedReplies(0.2)
+    async with Endpoint([replies]) as endpoint:
+        workers = [work(folder, endpoint, address) for _ in range(2)]
+        await wait_for_calls(replies, 14)
+        await asyncio.to_thread(server.stop, "immediate")
+        await asyncio.sleep(LEASE + 2)
+        await asyncio.to_thread(server.start)
+        codes, said = await finish(*workers)
+    assert codes == [0, 0], said
+    assert all(each.count("The database takes data again.") == 1 for each in said), said
+    assert len(replies.requests) == CALLS
+    await check_whole(folder, address, replies)
+
+
+async def test_a_full_disk_of_the_database_is_told_and_waited_for(
+    server: PostgresServer, folder: Path
+) -> None:
+    replies = NumberedReplies(0.1, length=6000)
+    with mounted(server.folder / "small", "size=16m") as small, server.has_tablespace(small) as database:
+        address = server.address(database, lease=LEASE)
+        async with Endpoint([replies]) as endpoint:
+            workers = [work(folder, endpoint, address) for _ in range(2)]
+            await wait_for_calls(replies, 14)
+            with suppress(OSError), (small / "ballast").open("wb", buffering=0) as ballast:
+                while ballast.write(bytes(4096)):
+                    pass
+            while not any("No space left" in worker.peek() for worker in workers):
+                await asyncio.sleep(0.1)
+            assert len(replies.requests) < CALLS
+            (small / "ballast").unlink()
+            codes, said = await finish(*workers)
+        assert codes == [0, 0], said
+        assert len(replies.requests) == CALLS
+        await check_whole(folder, address, replies)
+
+
+async def test_clocks_of_workers_that_are_days_apart_change_nothing(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address, replies = server.address(database, lease=LEASE), NumberedReplies(0.2)
+    wrong = (
+        "import sys, time\n"
+        "clock, days = time.time, float(sys.argv.pop(1))\n"
+        "time.time = lambda: clock() + days * 86_400\n"
+        "from bactrian.cli.main import main\n"
+        "main()\n"
+    )
+    async with Endpoint([replies]) as endpoint:
+        options = ("generate", "small.toml", "--run", address, "--concurrency", str(AT_ONCE))
+        where = ("--model", "openai:any", "--base-url", endpoint.url)
+        workers = [
+            Command(["-c", wrong, days, *options, *where], folder, clean_environment())
+            for days in ("-2", "2")
+        ]
+        codes, said = await finish(*workers)
+    assert codes == [0, 0], said
+    assert len(replies.requests) == CALLS
+    await check_whole(folder, address, replies)
+
+
+@pytest.mark.parametrize("step", [-1, 1])
+async def test_a_worker_of_another_version_is_refused_and_changes_nothing(
+    server: PostgresServer, database: str, folder: Path, step: int
+) -> None:
+    address = server.address(database)
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint, "--run", address, "--limit", "2"))[0] == 0
+        ask(address, f"UPDATE frontier SET version = version + {step} RETURNING version")
+        before = len(endpoint.requests)
+        code, _, told = await generate(folder, endpoint, "--run", address)
+    assert (code, len(endpoint.requests)) == (2, before)
+    assert "Another version of bactrian made this run" in told
+    assert "Use the same version on all computers." in told
+    for verb in ("status", "pull"):
+        done = bactrian(verb, address, *(["run.db"] if verb == "pull" else []), cwd=folder)
+        assert (done.returncode, "Another version of bactrian" in done.stderr) == (2, True), done.stderr
+    assert not (folder / "run.db").exists()
+
+
+async def test_workers_behind_pgbouncer_in_transaction_mode_share_a_run(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    replies = NumberedReplies(0.2)
+    with server.run_bouncer() as port:
+        address = server.address(database, port=port, lease=LEASE)
+        async with Endpoint([replies]) as endpoint:
+            workers = [work(folder, endpoint, address) for _ in range(3)]
+            await wait_for_calls(replies, 14)
+            workers[0].kill()
+            codes, told = await finish(*workers)
+        assert codes[1:] == [0, 0], told
+        assert len(replies.requests) <= CALLS + AT_ONCE
+        await check_whole(folder, address, replies)

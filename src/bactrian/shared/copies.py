@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, cast
 
 from bactrian.errors import InputError
-from bactrian.shared.postgres import Server, create_tables, fetch, has_tables
+from bactrian.shared.postgres import Server, create_tables, fetch, find_tables
 from bactrian.store import RunAddress, is_run
 from bactrian.store.database import begin_transaction, check_file, connect, explain_errors, mark_closed
 from bactrian.store.filesystem import follow_link
@@ -48,12 +48,7 @@ def pull_run(
     server.open()
     with ExitStack() as stack:
         stack.callback(server.close)
-        if not server.transact(has_tables):
-            raise InputError(
-                "There is no such run in the database.",
-                where=str(address),
-                next="`bactrian generate RECIPE --run ADDRESS` begins one.",
-            )
+        server.transact(lambda connection: find_tables(connection, address))
         path.parent.mkdir(parents=True, exist_ok=True)
         local = stack.enter_context(_open_to_copy(path))
 

@@ -22,7 +22,7 @@ from bactrian.runs.claims import Claims, JobBlock
 from bactrian.runs.progress import RunProgress
 from bactrian.runs.spending import Spending
 from bactrian.runs.wiring import RunOrder
-from bactrian.shared.postgres import Server, create_tables, fetch, translate
+from bactrian.shared.postgres import PATIENCE, Outage, Server, create_tables, fetch, translate
 from bactrian.store import GroupCommit, RunAddress, RunStore, Statement
 
 if TYPE_CHECKING:
@@ -37,12 +37,16 @@ _SLICES = 20
 """Parts of what is left of a limit, of which each worker gets one at a time."""
 _LONGEST_WAIT = 1.0
 _LIVE = "(SELECT count(*) FROM workers WHERE NOT dead AND NOT gone)"
+# While the database is away, nobody can be heard. So only a worker reaps that was itself heard of for a whole lease
+# without a gap; or where the other one has given up by now.
 _REAP = """
 UPDATE workers SET dead = true WHERE id IN (
-    SELECT id FROM workers, frontier WHERE NOT dead AND NOT gone
-        AND seen < clock_timestamp() - lease * interval '1 second'
-        -- After a crash of the database, everybody gets a lease's time to come back.
-        AND pg_postmaster_start_time() < clock_timestamp() - lease * interval '1 second'
+    SELECT workers.id FROM workers, frontier, workers AS me WHERE me.id = %(me)s
+        AND NOT workers.dead AND NOT workers.gone
+        AND workers.seen < clock_timestamp() - lease * interval '1 second'
+        AND ((me.since < clock_timestamp() - lease * interval '1 second'
+                AND me.seen > clock_timestamp() - lease / 2 * interval '1 second')
+            OR workers.seen < clock_timestamp() - (lease + %(patience)s) * interval '1 second')
     FOR UPDATE OF workers SKIP LOCKED
 )
 """
@@ -71,8 +75,10 @@ SELECT EXISTS (SELECT FROM claims WHERE state = 'playing' AND start < %(stop)s A
 """
 _SUMS = "calls, prompt_tokens, completion_tokens, cached_tokens, usd, in_flight, endings"
 _BEAT = """
-UPDATE workers SET seen = clock_timestamp(), calls = %s, prompt_tokens = %s, completion_tokens = %s,
-    cached_tokens = %s, usd = %s, in_flight = %s, endings = %s WHERE id = %s
+UPDATE workers SET seen = clock_timestamp(),
+    since = CASE WHEN seen > clock_timestamp() - lease / 2 * interval '1 second' THEN since ELSE clock_timestamp() END,
+    calls = %s, prompt_tokens = %s, completion_tokens = %s, cached_tokens = %s, usd = %s, in_flight = %s, endings = %s
+    FROM frontier WHERE id = %s
 """
 
 
@@ -182,17 +188,25 @@ class SharedClaims:
         """Return the next block, the seconds to wait, or None if nothing is left."""
 
         def claim(connection: psycopg.Connection[Any]) -> JobBlock | bool:
-            values = {"me": self._worker, "stop": stop, "unit": unit, "mine": list(self._mine)}
+            values = {
+                "me": self._worker,
+                "stop": stop,
+                "unit": unit,
+                "mine": list(self._mine),
+                "patience": PATIENCE,
+            }
             for sql in (_TAKE_OVER, _ADVANCE):
                 for block in fetch(connection, sql, values):
                     return JobBlock(*block)
-            connection.execute(_REAP)
+            connection.execute(_REAP, values)
             return fetch(connection, _OTHERS_PLAY, values)[0][0]
 
         answer = await self._transact(claim)
         if isinstance(answer, JobBlock):
             self._mine.add(answer.start)
             return answer
+        if not answer:
+            await self.beat()  # learns what the others did last
         return min(_LONGEST_WAIT, self._lease / 10) if answer else None
 
     async def finish(self, block: JobBlock, *, whole: bool) -> None:
@@ -223,7 +237,7 @@ class SharedClaims:
             """
             if fetch(connection, sql, (list_id, self._worker)):
                 return True
-            connection.execute(_REAP)
+            connection.execute(_REAP, {"me": self._worker, "patience": PATIENCE})
             return False
 
         while not await self._transact(ask):  # noqa: ASYNC110  other processes tell nobody
@@ -270,13 +284,15 @@ class SharedClaims:
 
         def beat(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
             self._write_done(connection, done)
-            connection.execute(_REAP)
+            connection.execute(_REAP, {"me": self._worker, "patience": PATIENCE})
             return fetch(connection, f"SELECT {_SUMS} FROM workers WHERE id <> %s", (self._worker,))  # noqa: S608
 
         began = time.monotonic()
         self._learn(add_up(await self._transact(beat)))
         if (took := time.monotonic() - began) > self._lease / 2:
-            self._server.say(f"A sign of life took {took:.0f} s, and the lease is {self._lease:.0f} s.")
+            self._server.outage.say(
+                f"A sign of life took {took:.0f} s, and the lease is {self._lease:.0f} s."
+            )
 
     def _write_done(self, connection: psycopg.Connection[Any], done: WorkDone) -> None:
         used, endings = done.usage, json.dumps(+done.endings)
@@ -323,8 +339,8 @@ async def open_worker(address: RunAddress, order: RunOrder) -> AsyncGenerator[tu
         InputError: the database cannot be used, or the run is of another version of the program.
         MissingExtra: psycopg is not installed.
     """
-    notice = order.access.notice
-    server, writing = Server(address, notice), Server(address, notice)
+    outage = Outage(order.access.report)
+    server, writing = Server(address, outage), Server(address, outage)
     await asyncio.to_thread(server.open)
     await asyncio.to_thread(create_tables, server, address.lease)
     await asyncio.to_thread(writing.open)

@@ -21,7 +21,7 @@ from bactrian.store.address import KEEP_ELSEWHERE, RunAddress
 if TYPE_CHECKING:
     import psycopg
 
-VERSION = 100 + SCHEMA
+VERSION = 200 + SCHEMA
 """Of the tables of a shared run; a worker of another version is refused."""
 LEASE = 60.0
 """Seconds without a sign of life after which others take over the jobs of a worker."""
@@ -30,11 +30,32 @@ _IDLE, _IDLE_COPYING = "5s", "10min"
 """A transaction that waits so long for its next statement is ended by the server: it may hold what others wait for."""
 _LOST = "BT001"
 _FULL = "53100"
-_RETRY_SECONDS = (0.1, 2.0)
-_PATIENCE = 1800.0
+_RETRY_SECONDS = (0.1, 1.0)
+PATIENCE = 1800.0
 """Seconds without a database after which a worker gives up; what it has in memory is lost then."""
 T = TypeVar("T")
 Work = Callable[["psycopg.Connection[Any]"], T]
+
+
+class Outage:
+    """Tells a person once that the database is away, whichever connection finds it out, and once that it is back."""
+
+    def __init__(self, say: Callable[[str], object] | None = None) -> None:
+        self.say: Callable[[str], object] = say or (lambda _: None)
+        self._failing: set[object] = set()
+
+    def begin(self, connection: object, problem: str) -> None:
+        """Note that ``connection`` fails."""
+        if not self._failing:
+            self.say(f"The database does not take data, and is asked again: {problem}.")
+        self._failing.add(connection)
+
+    def end(self, connection: object) -> None:
+        """Note that ``connection`` works."""
+        if connection in self._failing:
+            self._failing.discard(connection)
+            if not self._failing:
+                self.say("The database takes data again.")
 
 
 class Server:
@@ -43,14 +64,12 @@ class Server:
     Nothing is kept in the session of the server, so that pgbouncer may give each transaction another one.
     """
 
-    def __init__(
-        self, address: RunAddress, notice: Callable[[str], object] | None = None, *, snapshot: bool = False
-    ) -> None:
+    def __init__(self, address: RunAddress, outage: Outage | None = None, *, snapshot: bool = False) -> None:
         self.address = address
         self._psycopg = import_optional("psycopg", "postgres", "A run in PostgreSQL")
         # It warns of broken connections, which are made again.
         getLogger("psycopg").addHandler(NullHandler())
-        self._notice = notice
+        self.outage = outage or Outage()
         self._snapshot = snapshot
         self._turn = Lock()
         self._connection: psycopg.Connection[Any] | None = None
@@ -69,12 +88,7 @@ class Server:
             self._connect()
         except self._psycopg.Error as error:
             raise self._explain(error) from error
-        self._patience = _PATIENCE
-
-    def say(self, text: str) -> None:
-        """Tell a person what happens."""
-        if self._notice is not None:
-            self._notice(text)
+        self._patience = PATIENCE
 
     def give_up(self, seconds: float) -> None:
         """Wait only so much longer for a database that is away: the process is to end."""
@@ -107,12 +121,11 @@ class Server:
             StoreError: the database refuses it, or has been away for too long.
         """
         with self._turn:
-            began, wait, told = time.monotonic(), _RETRY_SECONDS[0], ""
+            began, wait = time.monotonic(), _RETRY_SECONDS[0]
             while True:
                 try:
                     result = self._try(work, worker, pipelined)
-                    if told:
-                        self.say("The database takes data again.")
+                    self.outage.end(self)
                     return result
                 except self._psycopg.Error as error:
                     if error.sqlstate == _LOST:
@@ -122,10 +135,8 @@ class Server:
                     passing = isinstance(error, self._psycopg.OperationalError) or broken
                     if not passing or time.monotonic() - began > self._patience:
                         raise self._explain(error) from error
-                    problem = _describe(error)
-                    if problem != told and time.monotonic() - began > 1:
-                        self.say(f"The database does not take data, and is asked again: {problem}.")
-                        told = problem
+                    if time.monotonic() - began > 1:
+                        self.outage.begin(self, _describe(error))
                 time.sleep(wait)
                 wait = min(2 * wait, _RETRY_SECONDS[1])
 
@@ -239,7 +250,7 @@ def create_tables(server: Server, lease: float | None) -> None:
     """
     schema = server.address.schema
 
-    def create(connection: psycopg.Connection[Any]) -> tuple[int, float] | None:
+    def create(connection: psycopg.Connection[Any]) -> None:
         exists = has_tables(connection)
         if not exists:
             # Two that create it at once: the second one waits for the first.
@@ -252,16 +263,24 @@ def create_tables(server: Server, lease: float | None) -> None:
             connection.execute(
                 "INSERT INTO frontier VALUES (1, %s, %s, '', 0, 0, 0)", (VERSION, lease or LEASE)
             )
-        elif lease is not None:
+            return
+        check_version(server.address, fetch(connection, "SELECT version FROM frontier")[0][0])
+        if lease is not None:
             connection.execute("UPDATE frontier SET lease = %s WHERE lease <> %s", (lease, lease))
-        return connection.execute("SELECT version, lease FROM frontier").fetchone()
 
-    row = server.transact(create)
-    if row is None or row[0] != VERSION:
+    server.transact(create)
+
+
+def check_version(address: RunAddress, version: int) -> None:
+    """Refuse tables of another version.
+
+    Raises:
+        InputError: they are.
+    """
+    if version != VERSION:
         raise InputError(
-            f"Another version of bactrian made this run: its tables are version {row and row[0]}, and this one's "
-            f"{VERSION}.",
-            where=str(server.address),
+            f"Another version of bactrian made this run: its tables are version {version}, and this one's {VERSION}.",
+            where=str(address),
             next="Use the same version on all computers.",
         )
 
@@ -273,6 +292,21 @@ def has_tables(connection: psycopg.Connection[Any]) -> bool:
         "SELECT FROM pg_tables WHERE schemaname = current_setting('search_path') AND tablename = 'frontier'"
     )
     return bool(fetch(connection, query))
+
+
+def find_tables(connection: psycopg.Connection[Any], address: RunAddress) -> None:
+    """Check that the run is there, for commands that read it.
+
+    Raises:
+        InputError: it is not there, or another version of the program made it.
+    """
+    if not has_tables(connection):
+        raise InputError(
+            "There is no such run in the database.",
+            where=str(address),
+            next="`bactrian generate RECIPE --run ADDRESS` begins one.",
+        )
+    check_version(address, fetch(connection, "SELECT version FROM frontier")[0][0])
 
 
 def split_statements(sql: str) -> Iterator[str]:

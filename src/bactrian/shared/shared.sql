@@ -15,6 +15,7 @@ CREATE TABLE workers (
     name TEXT NOT NULL,
     joined TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
     seen TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    since TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), -- from then on it was heard of without a gap
     dead BOOLEAN NOT NULL DEFAULT false, -- others took over its jobs
     gone BOOLEAN NOT NULL DEFAULT false, -- it left its jobs to others
     in_flight BIGINT NOT NULL DEFAULT 0,
