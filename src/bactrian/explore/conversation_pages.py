@@ -25,6 +25,7 @@ from bactrian.analyze.behaviours import find_behaviours
 from bactrian.analyze.learned import has_instructor
 from bactrian.detect.detector import POSSIBLE
 from bactrian.errors import BactrianError, InputError, StoreError
+from bactrian.explore.drawings import draw_hearing, list_heard
 from bactrian.explore.layout import PARTS, show_turns
 from bactrian.explore.library import DataSet, list_kept_files
 from bactrian.explore.rail import build_rail
@@ -71,6 +72,7 @@ async def show_conversation(request: Request) -> Response:
     stage = get_explorer(request).stage
     terms, whole = read_search(listing.filter.q), _read_number(request, "whole", 0)
     recipe = await data_set.store.recipe() or {}
+    deaf = await read_hearing(data_set.store, session, recipe)
     is_raw = is_raw_wanted(request)
     # In a thread: a text may be made to take long.
     shown = await asyncio.to_thread(
@@ -107,7 +109,9 @@ async def show_conversation(request: Request) -> Response:
         filter=listing.filter,
         # Also after it was stopped; None if no page began it.
         stage=stage if stage and (stage.data, stage.session) == (data_set.name, session.id) else None,
-        hearing=await read_hearing(data_set.store, session, recipe),
+        heard={} if deaf is None else list_heard(session, deaf),
+        hearing=None if deaf is None else draw_hearing(session, deaf),
+        seconds=sum(turn.seconds for turn in session.turns),
         files=await asyncio.to_thread(list_kept_files, data_set.run, session.id),
         related=await find_related(get_explorer(request).library, data_set, session, recipe),
         marks=await data_set.store.marks(session.id),

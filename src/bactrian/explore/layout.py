@@ -311,7 +311,12 @@ def find_side(session: Session, turn: Turn) -> str:
     cast = list(session.provenance.cast)
     if not cast:
         return turn.speaker
-    return ("user", "assistant")[cast.index(turn.speaker) % 2 if turn.speaker in cast else 0]
+    return name_hue(cast.index(turn.speaker) if turn.speaker in cast else 0)
+
+
+def name_hue(place: int) -> str:
+    """Return the classes of the colour of an agent at this place of a cast, from 0. After twelve, hues repeat."""
+    return f"agent a{place % 12}"
 
 
 @cache

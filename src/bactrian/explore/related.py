@@ -73,30 +73,24 @@ def _list_languages(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 async def read_hearing(
     store: RunStore, session: Session, recipe: Mapping[str, Any]
-) -> dict[str, tuple[str, ...]]:
-    """Return, by speaker, the agents of a group chat that do not hear it.
+) -> dict[str, tuple[str, ...]] | None:
+    """Return, by agent of a group chat, the agents that do not hear it.
 
-    It is empty if everyone hears everyone, and where the society is not known: an earlier version did not store a file.
+    None if it is no group chat, or its society is not known: an earlier version did not store that of a file.
     """
     cast = session.provenance.cast
-    if not cast:
-        return {}
-    society = await _find_society(store, session, recipe)
-    deaf: dict[str, tuple[str, ...]] = {}
+    society = await _find_society(store, session, recipe) if cast else None
     if society is None:
-        return deaf
-    for speaker in cast:
-        others = [
-            cast[agent.name].name
-            for agent in society.agents
-            if agent.name in cast
-            and agent.name != speaker
-            and agent.hears is not None
-            and speaker not in agent.hears
-        ]
-        if others:
-            deaf[speaker] = tuple(others)
-    return deaf
+        return None
+    hears = {agent.name: agent.hears for agent in society.agents if agent.name in cast}
+    return {
+        speaker: tuple(
+            name
+            for name, heard in hears.items()
+            if name != speaker and heard is not None and speaker not in heard
+        )
+        for speaker in cast
+    }
 
 
 async def _find_society(store: RunStore, session: Session, recipe: Mapping[str, Any]) -> Society | None:

@@ -24,6 +24,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from bactrian.amounts import (
     write_dollars,
+    write_duration,
     write_ends,
     write_percent,
     write_percents,
@@ -32,6 +33,7 @@ from bactrian.amounts import (
 )
 from bactrian.blocks import make_visible
 from bactrian.errors import InputError
+from bactrian.explore.drawings import draw_search
 from bactrian.explore.facets import FacetCache, FacetIndex
 from bactrian.explore.library import DataSet, Library, add_data_set
 from bactrian.explore.security import VisitLimit
@@ -193,6 +195,8 @@ def get_templates() -> Environment:
     filters: dict[str, Callable[..., str]] = {
         "number": "{:,}".format,
         "money": write_dollars,
+        "drawn": draw_search,
+        "duration": write_duration,
         "ends": write_ends,
         "percent": write_percent,
         "percents": write_percents,

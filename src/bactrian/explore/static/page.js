@@ -167,6 +167,12 @@ if (rail) {
     if (!rail.contains(document.activeElement)) choose(all.find((tick) => tick.hasAttribute("aria-current")) ?? all[0]);
   });
   for (const one of pick(".turn")) watcher.observe(one);
+  const button = document.querySelector("[data-replay]");
+  button?.addEventListener("click", async () => {
+    const { replay } = await import(button.dataset.replay);
+    button.disabled = true;
+    replay(turns, () => { button.disabled = false; });
+  });
   new MutationObserver(() => { for (const one of pick(".turn")) watcher.observe(one); }).observe(turns, { childList: true });
 }
 
