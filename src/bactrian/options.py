@@ -96,7 +96,9 @@ SET = Option("--set")
 TEMPERATURE = Option("--temperature", "Sampling temperature of all agents.")
 TIER = Option("--tier")
 TOOLS = Option(
-    "--tools", "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME. Can be repeated."
+    "--tools",
+    "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME; `image` lets an embodied one draw. "
+    "Can be repeated.",
 )
 YES = Option("--yes", "Let embodied agents run code without asking first.", default=False)
 

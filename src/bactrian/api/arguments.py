@@ -12,6 +12,7 @@ from bactrian.models.http import hide_credentials, split_addresses, write_addres
 from bactrian.options import PlayOptions, fill_defaults
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.start import Functions
+from bactrian.roleplay.tool_sources import BY_RULES
 from bactrian.roleplay.tools import Runnable
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 OWN = "own"  # The key that is true if the command used Python objects, which no file can store
 # Entry points of other packages: a function, or a list of functions, by name.
 TOOLS_GROUP = "bactrian.tools"
+IMAGE = "image"  # The tool that draws: `image`, or `image:MODEL` for a model with an images endpoint
 
 # A Python function, `"FILE.py"` or `"FILE.py:NAME,NAME"`, `"mcp:COMMAND"`, or the name of an entry point.
 ToolLike = str | Callable[..., object] | Runnable
@@ -53,16 +55,25 @@ def read_tools(
         named = [tool for tool in tools if isinstance(tool, str)]
         commands = [name.removeprefix("mcp:") for name in named if name.startswith("mcp:")]
         files[agent] = [name for name in named if not name.startswith("mcp:")]
+        painters = [name for name in named if name.partition(":")[0] == IMAGE]
+        if len(painters) > 1:
+            raise InputError("Only one tool draws.", option="tools", next=f"Name {IMAGE} once.")
         servers[agent] = len(commands)
         specs[agent] = ToolsSpec(
-            python=tuple(name for name in files[agent] if ".py" in name),
+            python=tuple(name for name in files[agent] if ".py" in name and name not in painters),
+            image=(painters[0].partition(":")[2] or BY_RULES) if painters else None,
             mcp=tuple(commands),
             rounds=limits["tool_rounds"],
             seconds=limits["tool_timeout"],
         )
         functions[agent] = (
             *(tool for tool in tools if not isinstance(tool, str)),
-            *(tool for name in files[agent] if ".py" not in name for tool in _load_installed(name)),
+            *(
+                tool
+                for name in files[agent]
+                if ".py" not in name and name not in painters
+                for tool in _load_installed(name)
+            ),
         )
     stored: dict[str, Any] = {
         "tools": {agent: names for agent, names in files.items() if names},

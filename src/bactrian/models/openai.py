@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
@@ -39,6 +40,7 @@ from bactrian.models.replies import (
     apply_response_format,
     build_reply,
     read_models,
+    read_picture,
     read_reply,
     read_stream,
 )
@@ -95,6 +97,7 @@ _STREAM_ROOM = 16
 # fails.
 _SLACK = 1.02
 _LARGEST_LIST = 1 << 20
+_LARGEST_PICTURE = 16 << 20
 # Seconds to wait for the end of a stream whose reply is complete, so that its connection can be reused.
 _LAST_BYTES = 1.0
 
@@ -296,6 +299,27 @@ class OpenAIModel:
         if self._report is not None:
             self._report(f"{self.name}: {self._url.origin} does not accept {name!r}; {instead}.")
         return True
+
+    async def draw(self, description: str) -> bytes:
+        """Return the picture that the endpoint draws, as the bytes of a file. Raises the errors of :meth:`reply`.
+
+        The wire format is that of OpenAI's ``/images/generations``. Some models refuse ``response_format`` and always
+        send the picture; others send an address of it without that.
+        """
+        asked = {"model": self._model, "prompt": description, "n": 1, "response_format": "b64_json"}
+        try:
+            pool = self._pool or self._open_pool()
+            while True:
+                body = json.dumps(asked).encode()
+                response = await pool.post("/images/generations", [body], len(body), most=_LARGEST_PICTURE)
+                if response.status < 300:
+                    return read_picture(response.take_body())
+                fault = await self._make_fault(response)
+                refused = isinstance(fault, Refused) and find_refused_parameter(fault, ("response_format",))
+                if not refused or asked.pop("response_format", None) is None:
+                    raise await self._suggest_names(fault, pool)
+        except (TransportFault, ModelError) as fault:
+            raise self._convert_fault(fault) from fault.__cause__
 
     @property
     def endpoint(self) -> tuple[str, str]:

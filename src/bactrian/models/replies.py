@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -225,6 +226,23 @@ def read_models(body: bytes) -> tuple[str, ...]:
         raise BadReply("The endpoint's list of models is invalid.", sample=body)
     names = [entry.get("id") for entry in entries if is_object(entry)]
     return tuple(name for name in names if isinstance(name, str))
+
+
+def read_picture(body: bytes) -> bytes:
+    """Parse the reply to ``POST /images/generations``, and return its picture. Raises BadReply if it has none."""
+    value, _ = _decode(body)
+    entries = value.get("data") if is_object(value) else None
+    first = entries[0] if is_array(entries) and entries else None
+    encoded = first.get("b64_json") if is_object(first) else None
+    try:
+        content = base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else b""
+    except ValueError:
+        content = b""
+    if not content:
+        raise BadReply(
+            "The endpoint sent no picture.", next="Name a model that answers with `b64_json`.", sample=body
+        )
+    return content
 
 
 def explain_misfit(error: ValueError) -> str:

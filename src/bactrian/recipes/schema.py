@@ -251,6 +251,14 @@ class ToolsSpec(Part):
         _ONE_OR_SEVERAL,
         Field(exclude=True, description="Command lines of MCP servers, run in this folder."),
     ] = ()
+    image: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            exclude=True,
+            description="An embodied agent can draw: `svg` for pictures by rules, or a model with an images endpoint.",
+        ),
+    ] = None
     rounds: Annotated[
         int, Field(gt=0, le=100, strict=True, description="Replies of a turn that may call tools.")
     ] = 8

@@ -81,7 +81,11 @@ class EmbodiedOrder(PlayOrder):
                 await store.add_turn(session.id, thoughts)
         role, body = session.assistant, tools[_AGENT]
         system = render_prompt(
-            "embodied_system", role=role.name, description=role.description, hands=body.describe()
+            "embodied_system",
+            role=role.name,
+            description=role.description,
+            task=session.task.text,
+            hands=body.describe(),
         )
         agents = {
             _AGENT: Agent(

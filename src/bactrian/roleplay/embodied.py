@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from bactrian.errors import BactrianError, SandboxError
 from bactrian.models.model import Reply
@@ -28,6 +28,7 @@ from bactrian.protocol.pack import render_prompt
 from bactrian.records.session import Session
 from bactrian.records.text import Text, clean_text, to_file_name
 from bactrian.records.turn import Invocation, Message, Tool, Toolkit, Use, group_rounds
+from bactrian.roleplay.picture_tool import FileTool
 from bactrian.roleplay.tool_sources import run_in_thread
 from bactrian.roleplay.tools import BadArguments, Runnable, Toolbox, ToolFailed
 from bactrian.sandbox.outcome import Artefact, Limits
@@ -37,6 +38,7 @@ from bactrian.store.locations import name_files_folder
 # The sandboxed Python process in which an embodied agent acts, as a tool.
 
 
+_Answer = TypeVar("_Answer")
 _CPU = 3600.0  # Seconds of CPU time of all blocks of a session; a block has its own limit.
 _CALLS = 200  # Actions of one block.
 _SHOWN = 200  # Characters of an action's arguments and result in the record.
@@ -93,6 +95,9 @@ class Workbench:
             limits = Limits(cpu=_CPU, wall=self._seconds)
             actions = {action.tool.name: self._make_action(action, loop) for action in self._actions}
             self._session = SandboxSession(limits, actions, files=self._files.read())
+            savers = [action.tool.name for action in self._actions if isinstance(action, FileTool)]
+            if savers:
+                self._session.run(_SAVER + "".join(f"{name} = _save({name})\n" for name in savers))
         session = self._session
         lost, self.lost, self._acted = self.lost, False, []
         self._blocks += 1
@@ -121,13 +126,31 @@ class Workbench:
             asked = json.dumps({**named, **keywords})
             result = "failed"
             try:
-                answer = asyncio.wait_for(tool.run(asked), self._seconds)
-                result = asyncio.run_coroutine_threadsafe(answer, loop).result()
+                if isinstance(tool, FileTool):
+                    made = await_in(loop, tool.make_file(asked))
+                    result = f"{made.name}, {made.about}"
+                    return made.name, made.content
+                result = await_in(loop, tool.run(asked))
+                return _read_result(result)
             finally:
                 self._acted.append(f"{tool.tool.name} {_shorten(asked)}: {_shorten(result)}")
-            return _read_result(result)
+
+        def await_in(loop: asyncio.AbstractEventLoop, answer: Coroutine[Any, Any, _Answer]) -> _Answer:
+            return asyncio.run_coroutine_threadsafe(asyncio.wait_for(answer, self._seconds), loop).result()
 
         return act
+
+
+# Runs in the sandbox: what makes a file gives its name and content, which are written there.
+_SAVER = """
+def _save(make):
+    def save(*arguments, **keywords):
+        name, content = make(*arguments, **keywords)
+        with open(name, "wb") as file:
+            file.write(content)
+        return name
+    return save
+"""
 
 
 def describe_actions(tools: Sequence[Tool]) -> str:

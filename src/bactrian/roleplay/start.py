@@ -98,7 +98,7 @@ async def play_one(
             open_models(draft.provenance.models, order.options, sink=sink)
         )
         tools: Mapping[str, Toolbox] = await stack.enter_async_context(
-            open_tools(order.tools, order.functions)
+            open_tools(order.tools, order.functions, embodied=("assistant",) if order.embodied else ())
         )
         body = None
         if order.embodied:

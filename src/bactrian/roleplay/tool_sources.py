@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, chdir, nullcontext
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, replace
@@ -70,7 +70,12 @@ class FunctionTool:
         self.tool = Tool(function.__name__, _description(function), schema)
 
     async def run(self, arguments: str) -> str:
-        """Call the function. Return a text unchanged, and any other result as JSON.
+        """Return the result of :meth:`call`, with its errors: a text unchanged, and any other as JSON."""
+        value = await self.call(arguments)
+        return value if isinstance(value, str) else to_json(value, fallback=str).decode()
+
+    async def call(self, arguments: str) -> object:
+        """Call the function, and return its result.
 
         Raises:
             BadArguments: the arguments are not a JSON object, or do not fit the signature.
@@ -93,9 +98,9 @@ class FunctionTool:
                         value = await self._function(**values)
                 else:
                     value = await run_in_thread(lambda: self._function(**values))
+                return value
         except SystemExit as error:  # Uncaught, it would end the program.
             raise ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
-        return value if isinstance(value, str) else to_json(value, fallback=str).decode()
 
 
 def load_functions(named: str) -> list[FunctionTool]:
@@ -301,22 +306,34 @@ def _separate_folder() -> bool:
 
 
 DEFAULT_LIMITS = Toolkit(())  # Default limits on an agent's tools.
+BY_RULES = "svg"  # The value of `image` that draws without a model
 
 
 @asynccontextmanager
 async def open_tools(
     wanted: Mapping[str, ToolsSpec],
     added: Mapping[str, Sequence[Callable[..., object] | Runnable]] = MappingProxyType({}),
+    *,
+    embodied: Collection[str] = (),
 ) -> AsyncGenerator[dict[str, Toolbox]]:
     """Load the tools of each agent and start their servers. Agents share what they have in common.
 
-    ``added`` are further functions by agent.
+    ``added`` are further functions by agent, and ``embodied`` the agents that have a folder for files.
 
     Raises:
-        InputError: a file, a function in it or a server cannot be used, or two tools of an agent have the same name.
+        InputError: a file, a function in it or a server cannot be used, two tools of an agent have the same name, or an
+            agent that is not embodied is to draw.
         MissingExtra: the optional part ``mcp`` is not installed.
     """
+    for agent in wanted.keys() - set(embodied):
+        if wanted[agent].image is not None:
+            raise InputError(
+                "A picture is a file, and only an embodied agent has a folder for files.",
+                option="tools.image",
+                next="Let the assistant act: embodied=ROLE, or `embodied = true` in a recipe.",
+            )
     functions: dict[str, Sequence[Runnable]] = {}
+    painters: dict[str, Runnable] = {}
     servers: dict[str, Sequence[Runnable]] = {}
     async with AsyncExitStack() as stack:
         if any(spec.python for spec in wanted.values()):
@@ -328,11 +345,16 @@ async def open_tools(
             for command in spec.mcp:
                 if command not in servers:
                     servers[command] = await stack.enter_async_context(open_server(command))
+            if spec.image is not None and spec.image not in painters:
+                from bactrian.roleplay.picture_tool import open_picture_tool
+
+                painters[spec.image] = await stack.enter_async_context(open_picture_tool(spec.image))
         yield {
             agent: build_toolbox(
                 [
                     *(tool for file in spec.python for tool in functions[file]),
                     *(tool for command in spec.mcp for tool in servers[command]),
+                    *([painters[spec.image]] if spec.image is not None else []),
                     *added.get(agent, ()),
                 ],
                 Toolkit((), spec.rounds, spec.seconds, spec.characters),

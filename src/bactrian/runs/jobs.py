@@ -346,6 +346,11 @@ class JobKind(ABC, Generic[SpecT]):
         """Return the tools by agent."""
         return {}
 
+    @property
+    def embodied(self) -> Sequence[str]:
+        """The agents that act in a folder of their own."""
+        return ()
+
     def list_style(self) -> ListStyle:
         """Return the style of the questions for lists."""
         return ListStyle()

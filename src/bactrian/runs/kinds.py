@@ -85,6 +85,11 @@ class RolePlayJobs(JobKind[RolePlay]):
         tools = self.plan.recipe.tools
         return {} if tools is None else {tools.agent: tools}
 
+    @property
+    def embodied(self) -> tuple[str, ...]:
+        """The assistant, if it acts."""
+        return ("assistant",) if self.job.embodied else ()
+
     def list_style(self) -> ListStyle:
         """Return the preamble of the conversations, and enforce the list format if they enforce theirs."""
         return ListStyle(self.job.preamble, enforced=self.job.protocol == "enforced")

@@ -131,7 +131,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         grid = await kind.read_grid()
         sources = {axis.name: _find_source(axis, lister, order) for axis in plan.recipe.axes}
         sources |= {name: SharedList(name) for name in list_shared(grid.axes) if plan.shard != WHOLE}
-        tools = await stack.enter_async_context(open_tools(kind.tools()))
+        tools = await stack.enter_async_context(open_tools(kind.tools(), embodied=kind.embodied))
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
         if longer := _is_longer(kind, frozen, content):
