@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bactrian.api.stored_run import open_run
 from bactrian.records.run import Behaviour, Confirmation, merge_answers
 from bactrian.records.turn import Usage
 from bactrian.store import open_store
+from bactrian.train.training_data import ReadCounts, read_source
+from bactrian.train.training_recipe import DataSource
 from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session
 
@@ -63,3 +67,33 @@ async def test_rejected_findings_do_not_count_and_confirmed_candidates_do(tmp_pa
         assert bactrian("export", "dial.db", *words, cwd=tmp_path).returncode == 0
         lines = (tmp_path / f"{code}.jsonl").read_text("utf-8").splitlines()
         assert {json.loads(line)["session"] for line in lines} == left
+
+
+async def test_findings_in_files_tables_and_on_screen_are_those_that_count(tmp_path: Path) -> None:
+    run = tmp_path / "dial.db"
+    await make_run(run, [session(name, texts=[ASK, ECHO], code="max_messages") for name in ("1", "2")])
+    async with open_store(run) as store:
+        await store.add_confirmation(answer("1", 2, "repeats_instruction", holds=False))
+    assert bactrian("analyze", "dial.db", "--findings", "found.jsonl", cwd=tmp_path).returncode == 0
+    lines = map(json.loads, (tmp_path / "found.jsonl").read_text("utf-8").splitlines())
+    said = {
+        line["session"]: line["confirmed"] for line in lines if line["behaviour"] == "repeats_instruction"
+    }
+    assert said == {"1": False, "2": None}
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(lambda: open_run(run).findings()).result()
+    assert found.filter(found["behaviour"] == "repeats_instruction")["session"].to_list() == ["2"]
+    assert "repeats" not in bactrian("show", "dial.db", "1", cwd=tmp_path).stdout
+    assert "repeats" in bactrian("show", "dial.db", "2", cwd=tmp_path).stdout
+
+
+async def test_training_leaves_out_what_people_confirmed_and_uses_what_they_rejected(tmp_path: Path) -> None:
+    run = tmp_path / "dial.db"
+    await make_run(run, [session(name, texts=[ASK, ECHO], code="max_messages") for name in ("1", "2")])
+    async with open_store(run) as store:
+        await store.add_confirmation(answer("1", 2, "repeats_instruction", holds=False))
+    counts = ReadCounts()
+    source = DataSource(path=str(run), drop=("repeats_instruction",))
+    used = [conversation.id async for conversation in read_source(source, counts)]
+    assert used == ["dial:1"]
+    assert counts.left_out == {"repeats_instruction": 1}

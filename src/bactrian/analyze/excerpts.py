@@ -85,7 +85,11 @@ async def read_annotated(
 ) -> tuple[AnnotatedSession, ...]:
     """Return the sessions with these ids in their order, with their findings; those not found are left out."""
     sessions = [session for name in ids if (session := await store.session(name)) is not None]
-    return tuple(AnnotatedSession(session, find_behaviours(session, custom=custom)) for session in sessions)
+    answers = await store.answers()
+    return tuple(
+        AnnotatedSession(session, find_behaviours(session, custom=custom, answers=answers))
+        for session in sessions
+    )
 
 
 def _measure_trouble(session: SessionSummary) -> float:

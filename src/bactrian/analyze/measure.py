@@ -20,7 +20,7 @@ from typing import TypeVar
 from bactrian.analyze.aggregate import Aggregate, aggregate_slice
 from bactrian.analyze.behaviours import OwnBehaviour, find_installed
 from bactrian.errors import BactrianError, InputError
-from bactrian.records.run import Finding, merge_answers
+from bactrian.records.run import Finding
 from bactrian.store import Rows, RunStore, open_store
 
 S = TypeVar("S")
@@ -165,7 +165,7 @@ async def measure(
             whole.merge(part)
             if on_progress is not None:
                 on_progress(len(whole.facts), size)
-        whole.settle(merge_answers(await run.confirmations()))
+        whole.settle(await run.answers())
     if not whole.facts:
         raise InputError(
             "The run has no session.", where=str(store.path), next="Generate or import some first."

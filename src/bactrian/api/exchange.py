@@ -23,7 +23,7 @@ from bactrian.files.plugins import list_plugins
 from bactrian.models.hub_access import explain_hub_errors, get_endpoint, get_token, import_hub
 from bactrian.options import ExportChoices, fill_defaults
 from bactrian.protocol.pack import load_pack
-from bactrian.records.run import BEHAVIOURS, FindingKey, merge_answers
+from bactrian.records.run import BEHAVIOURS, FindingKey
 from bactrian.records.session import ENDING_CODES, Session
 from bactrian.roleplay.endings import GROUP as ENDINGS_GROUP
 from bactrian.store import open_store
@@ -55,7 +55,7 @@ async def export_session_data(
     custom = merge_installed((*behaviours, *asked))
     filled = fill_defaults(more, ExportChoices)
     async with open_store(run, read_only=True) as store:
-        answers = merge_answers(await store.confirmations())
+        answers = await store.answers()
     filters = read_filters(
         only,
         drop,

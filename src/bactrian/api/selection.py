@@ -24,7 +24,7 @@ from bactrian.errors import InputError
 from bactrian.files.toml import suggest_name
 from bactrian.options import SelectOptions, Words
 from bactrian.records.events import Ended, Spoke, Started, write_event
-from bactrian.records.run import BEHAVIOURS, Finding, FindingKey, Mark, merge_answers
+from bactrian.records.run import BEHAVIOURS, Finding, FindingKey, Mark
 from bactrian.records.session import ENDING_CODES, UNFINISHED, Session
 from bactrian.records.text import to_json, to_line, to_markdown, to_printable
 from bactrian.store import RunStore
@@ -116,7 +116,7 @@ async def read_selection(store: RunStore, options: SelectOptions) -> Selection:
         words["behaviour"],
         custom,
         pattern,
-        merge_answers(await store.confirmations()),
+        await store.answers(),
     )
 
 

@@ -299,11 +299,12 @@ class Run:
             >>> run.findings().columns
             ['run', 'session', 'turn', 'behaviour', 'confidence', 'quote', 'mark']
         """
-        custom = merge_installed(behaviours)
+        custom, answers = merge_installed(behaviours), self._read(RunStore.answers)
         return self._frame(
             tables.FINDINGS,
             lambda session, name: (
-                tables.make_finding_row(session, hit, name) for hit in find_behaviours(session, custom=custom)
+                tables.make_finding_row(session, hit, name)
+                for hit in find_behaviours(session, custom=custom, answers=answers)
             ),
         )
 

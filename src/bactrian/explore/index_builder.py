@@ -46,7 +46,7 @@ from bactrian.explore.session_findings import (
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
 from bactrian.models.budget import Price
-from bactrian.records.run import Outline, Spent, SpokenText, merge_answers
+from bactrian.records.run import Outline, Spent, SpokenText
 from bactrian.records.session import DUPLICATE, UNFINISHED
 from bactrian.runs.spending import RunPricing, Spending, read_pricing
 from bactrian.store import RunStore, open_store
@@ -142,7 +142,7 @@ class IndexBuilder:
             )
 
     async def _copy_answers(self) -> None:
-        said = {(*key, holds) for key, holds in merge_answers(await self.store.confirmations()).items()}
+        said = {(*key, holds) for key, holds in (await self.store.answers()).items()}
         query = "SELECT id, turn, behaviour, holds FROM answers JOIN heads USING (row)"
         have = {(*key, bool(holds)) for *key, holds in self.index.execute(query)}
         if have == said:

@@ -21,6 +21,7 @@ from bactrian.records.run import (
     Command,
     Confirmation,
     Failure,
+    FindingKey,
     ItemList,
     Mark,
     Outline,
@@ -28,6 +29,7 @@ from bactrian.records.run import (
     Spent,
     SpokenText,
     Vote,
+    merge_answers,
 )
 from bactrian.records.session import IMPORTED, Ending, Session, infer_kind
 from bactrian.records.turn import Decision, Deliberation, Proposal, ToolCall, ToolResult, Turn, Usage
@@ -454,6 +456,10 @@ class RunStore:
         rest = " AND ".join(f"{column} = ?" for column in given)
         where = f"WHERE {rest}" if given else ""
         return await self._list(CONFIRMATIONS, f'{where} ORDER BY "row"', *given.values())
+
+    async def answers(self) -> dict[FindingKey, bool]:
+        """Return what readers say of findings: see :func:`merge_answers`."""
+        return merge_answers(await self.confirmations())
 
     async def add_mark(self, mark: Mark) -> None:
         """Store a mark of a session that is stored, or replace the note of the same mark."""

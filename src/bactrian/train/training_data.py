@@ -32,7 +32,7 @@ from bactrian.export.session_filters import (
 from bactrian.files.atomic import is_sqlite_file
 from bactrian.files.json_text import read_lines
 from bactrian.files.toml import suggest_name
-from bactrian.records.run import BEHAVIOURS
+from bactrian.records.run import BEHAVIOURS, FindingKey
 from bactrian.records.session import ENDING_CODES, Session, find_kind
 from bactrian.records.text import clean_text
 from bactrian.store import open_store
@@ -206,8 +206,8 @@ def _is_database(path: Path) -> bool:
 
 
 async def _read_run(path: Path, source: DataSource, counts: ReadCounts) -> AsyncIterator[Conversation]:
-    fits = SessionFilter(make_filters(source))
     async with open_store(path, read_only=True) as opened, opened.snapshot() as run:
+        fits = SessionFilter(make_filters(source, await run.answers()))
         context = ExportContext(path.stem, SystemPrompts(await run.recipe()), source.side)
         async for session in run.sessions():
             if (kind := find_kind(session)) not in CHAT_MESSAGES.kinds:
@@ -227,8 +227,12 @@ async def _read_run(path: Path, source: DataSource, counts: ReadCounts) -> Async
                 counts.left_out[f"no turn of the {source.side}"] += 1
 
 
-def make_filters(source: DataSource) -> Filters:
-    """Return the filters of a run. Raises InputError for an unknown code."""
+def make_filters(source: DataSource, answers: Mapping[FindingKey, bool]) -> Filters:
+    """Return the filters of a run, in which findings count by the ``answers`` of readers.
+
+    Raises:
+        InputError: a code is unknown.
+    """
     known = (*ENDING_CODES, *BEHAVIOURS)
     for code in (*source.only, *source.drop):
         allowed = ENDING_CODES if code in source.only else known
@@ -241,15 +245,15 @@ def make_filters(source: DataSource) -> Filters:
             )
     return Filters(
         endings=frozenset(source.only),
-        reject={code: _make_test(code) for code in source.drop},
+        reject={code: _make_test(code, answers) for code in source.drop},
         min_rounds=source.min_rounds,
     )
 
 
-def _make_test(code: str) -> Callable[[Session], bool]:
+def _make_test(code: str, answers: Mapping[FindingKey, bool]) -> Callable[[Session], bool]:
     if code in ENDING_CODES:
         return lambda session: session.ending is not None and session.ending.code == code
-    return lambda session: any(finding.behaviour == code for finding in find_behaviours(session))
+    return lambda session: bool(find_behaviours(session, [code], custom=(), answers=answers))
 
 
 def _is_in_share(name: str, share: float, counts: ReadCounts) -> bool:

@@ -69,7 +69,7 @@ from bactrian.options import (
     TokenPrice,
 )
 from bactrian.recipes.parameters import read_parameters
-from bactrian.records.run import Confirmation, Finding, FindingKey, merge_answers
+from bactrian.records.run import Confirmation, Finding, FindingKey
 from bactrian.records.text import to_printable, write_count
 from bactrian.records.turn import Usage
 from bactrian.sandbox.programs import choose_tier
@@ -163,16 +163,17 @@ def analyze(
             file = stack.enter_context(findings_file.open("w", encoding="utf-8")) if findings_file else None
             kept: list[Finding] = []
             # Findings stay in memory only for a judge; there may be more of them than sessions.
-            keep = kept.extend if judging.judge else file and partial(_write_findings, file)
+            said = await _read_answers(runs[0])
+            keep = kept.extend if judging.judge else file and partial(_write_findings, file, said)
             parts = [(runs[0], await _measure(runs[0], keep, installed, quiet=quiet))]
             parts += [(run, await _measure(run, None, installed, quiet=quiet)) for run in runs[1:]]
             judged = None
             if judge is not None:
-                judged, answers = await _judge(run_file, kept, parts[0][1], judging, judge, parameters)
-                async with open_store(run_file, read_only=True) as store:
-                    parts[0][1].settle(merge_answers(await store.confirmations()))
+                judged = await _judge(run_file, kept, parts[0][1], judging, judge, parameters)
+                said = await _read_answers(run_file)
+                parts[0][1].settle(said)
                 if file is not None:
-                    _write_findings(file, kept, answers)
+                    _write_findings(file, said, kept)
             report = await read_report(parts, prices, installed, conversations=page is not None)
             if judged is not None:
                 report = add_judgements(report, judged)
@@ -240,15 +241,19 @@ async def _measure(
             return await measure(store, keep, tell, installed)
 
 
-def _write_findings(
-    file: TextIO, findings: Sequence[Finding], answers: Mapping[FindingKey, Confirmation] | None = None
-) -> None:
-    """Write findings as JSON lines, with the judge's answers if there is a judge."""
+async def _read_answers(run_file: Path) -> dict[FindingKey, bool]:
+    async with open_store(run_file, read_only=True) as store:
+        return await store.answers()
+
+
+def _write_findings(file: TextIO, said: Mapping[FindingKey, bool], findings: Sequence[Finding]) -> None:
+    """Write findings as JSON lines, with what readers ``said`` of them."""
     for finding in findings:
-        line = {**asdict(finding), "possible": finding.confidence < LIKELY}
-        if answers is not None:
-            answer = answers.get((finding.session, finding.turn, finding.behaviour))
-            line["confirmed"] = answer and answer.holds
+        line = {
+            **asdict(finding),
+            "possible": finding.confidence < LIKELY,
+            "confirmed": said.get(finding.key),
+        }
         file.write(jsonlib.dumps(line, ensure_ascii=False) + "\n")
 
 
@@ -259,8 +264,8 @@ async def _judge(
     flags: JudgeFlags,
     access: tuple[ModelOptions, Price | None],
     parameters: SamplingSpec,
-) -> tuple[dict[str, Any], dict[FindingKey, Confirmation]]:
-    """Ask the judge about findings that it has not answered before. Return its decisions, and all its answers.
+) -> dict[str, Any]:
+    """Ask the judge about findings that it has not answered before. Return its decisions.
 
     Raises:
         BudgetReached: the next answer could exceed the limit. All answers so far are stored.
@@ -317,4 +322,4 @@ async def _judge(
     judged = list_judged(title, findings, answers, len(facts))
     if sample is not None:
         judged["corrected"] = correct_rates(sample, answers)
-    return judged, answers
+    return judged

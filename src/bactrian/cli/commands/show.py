@@ -33,7 +33,7 @@ from bactrian.cli.view.conversation_view import ConversationView
 from bactrian.errors import InputError
 from bactrian.options import FORMAT, JSON, MARK, SAMPLE, SEED, Option, SelectOptions
 from bactrian.records.events import Ended, Spoke, Started
-from bactrian.records.run import Mark
+from bactrian.records.run import Finding, FindingKey, Mark
 from bactrian.records.session import Session
 from bactrian.records.text import to_json, to_line, to_printable, write_count
 from bactrian.store import RunStore, find_run, is_run, name_run, open_store
@@ -116,7 +116,7 @@ async def _show(
     seed: int,
 ) -> int:
     async with open_store(run, read_only=True) as opened, opened.snapshot() as store:
-        writer.marks = _group(await store.marks())
+        writer.marks, writer.answers = _group(await store.marks()), await store.answers()
         if session is not None:
             stored = await find_session(store, session)
             selection = await read_selection(store, options)
@@ -167,16 +167,20 @@ class _Writer:
         self.form = form
         self.whole = whole
         self.marks: Mapping[str, list[Mark]] = {}
+        self.answers: Mapping[FindingKey, bool] = {}  # of readers, to findings
         self._out = out
         self._page = page
         # True if each session is written before the next one is read.
         self.streams = isinstance(page, nullcontext) and form is not ShowFormat.html
 
+    def _find(self, session: Session) -> tuple[Finding, ...]:
+        return find_behaviours(session, answers=self.answers)
+
     def show(self, sessions: list[SelectedSession]) -> None:
         """Write these sessions, through the pager if there is one."""
         with self._page:
             if self.form is ShowFormat.html:
-                pages = [(selected.session, find_behaviours(selected.session)) for selected in sessions]
+                pages = [(selected.session, self._find(selected.session)) for selected in sessions]
                 print(render_page(pages, sessions[0].session.task.original), end="")
                 return
             for selected in sessions:
@@ -188,13 +192,13 @@ class _Writer:
         marks = self.marks.get(session.id, [])
         if self.form is ShowFormat.json:
             line = (
-                write_session(session, find_behaviours(session), marks)
+                write_session(session, self._find(session), marks)
                 if self.whole
                 else _list_facts(selected, marks)
             )
             print(to_json(line))
         elif self.form is ShowFormat.markdown:
-            print(write_markdown(session, find_behaviours(session), marks))
+            print(write_markdown(session, self._find(session), marks))
         elif self.whole:
             self._write_conversation(session, marks)
         else:
@@ -213,7 +217,7 @@ class _Writer:
     def _write_conversation(self, session: Session, marks: list[Mark]) -> None:
         view = ConversationView(self._out, self._out)
         view.show(Started(replace(session, turns=())))
-        findings = find_behaviours(session)
+        findings = self._find(session)
         for turn in session.turns:
             view.show(Spoke(turn))
             for line in write_findings(findings, turn.number):
