@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from bactrian.explore.comparison_pages import mark_words
 from tests.helpers.browser import find_barriers, needs_chromium
 from tests.helpers.command import bactrian
 from tests.helpers.explorer import explore, run_apart
-from tests.helpers.runs import make_run, session
+from tests.helpers.runs import ORIGIN, make_run, session
 
 FLIP = ["Instruction: Name a tea.\nInput: None", "Instruction: Name two."]
 
@@ -76,3 +77,23 @@ def test_a_comparison_of_three_runs_says_pair_by_pair_what_the_report_says(
         expect(page.locator("del").first).to_have_text("<CAMEL_TASK_DONE>")
         page.get_by_role("link", name="Show the texts as they are").click()
         expect(page.get_by_role("link", name="Mark the differences")).to_be_visible()
+
+
+@needs_chromium
+@pytest.mark.system
+def test_a_behaviour_that_a_run_cannot_show_does_not_apply(tmp_path: Path, page: Page) -> None:
+    for name, needs_code in (("plain", False), ("code", True)):
+        origin = replace(ORIGIN, needs_code=needs_code)
+        sessions = [session(f"s{each:02}", task=f"Task {each}", provenance=origin) for each in range(12)]
+        run_apart(make_run(tmp_path / f"{name}.db", sessions))
+    told = json.loads(bactrian("analyze", "plain.db", "code.db", "--json", cwd=tmp_path).stdout)
+    applies = [report["behaviours"]["no_code"]["applies"] for report in told["runs"]]
+    assert applies == [0, 12]
+    with explore(tmp_path, "plain.db", "code.db") as one:
+        for _ in range(300):
+            if all(state["seen"] == 12 for state in one.status()):
+                break
+            page.wait_for_timeout(100)
+        page.goto(one.link("/compare?one=data%3Dplain&two=data%3Dcode"))
+        cells = page.get_by_role("row", name=re.compile("^no code")).get_by_role("cell").all_inner_texts()
+        assert cells == ["does not apply", "100 %", "–\nno interval"]

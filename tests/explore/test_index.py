@@ -17,6 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from bactrian.analyze.behaviours import find_behaviours
+from bactrian.explore.facets import read_facets
 from bactrian.explore.index_builder import IndexBuilder, follow_run
 from bactrian.explore.library_index import prepare_index, register_run, write_index
 from bactrian.explore.session_findings import (
@@ -206,10 +207,20 @@ async def test_shares_of_behaviours_are_of_the_conversations_that_were_searched(
             await fill(builder)
             unsearched = builder.list_unsearched(2)
             builder.add_behaviours(await asyncio.to_thread(search_sessions, run, [*unsearched]), unsearched)
-    everything = Listing(prepare_index(), {1: "run"}, ListFilter())
-    assert [counts for _, _, *counts in everything.count_pairs(["role_flip"])] == [[2, 2]]
-    assert everything.count() == 3
-    assert everything.count(searched=True) == 2
+    facets = read_facets(prepare_index(), {1: "run"})
+    assert list(facets.count_pairs(facets.searched).values()) == [2]
+    assert dict(facets.count("behaviour", facets.everything))["role_flip"] == 2
+    assert facets.everything.bit_count() == 3
+
+
+async def test_behaviours_are_searched_for_in_a_scattered_sample_first(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [session(f"s{number:02}", rounds=1) for number in range(80)])
+    async with open_store(run, read_only=True) as store:
+        with build(store) as builder:
+            await fill(builder)
+            rows = [row & 0xFFFF for row, _ in builder.list_unsearched(16).values()]
+    assert {(row - 1) // 20 for row in rows} == {0, 1, 2, 3}
+    assert abs(sum(rows) / 16 - 40) < 10
 
 
 async def index_sessions(folder: Path, file: str, ids: Sequence[str], identity: str = "") -> int:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bactrian.amounts import write_dollars, write_percent, write_points, write_signed
-from bactrian.analyze.estimates import label_clusters
+from bactrian.analyze.estimates import can_show, label_clusters
 from bactrian.analyze.report import is_sure
 from bactrian.errors import InputError
 from bactrian.explore.conversation_pages import find_named_session, name_roles
@@ -52,15 +52,17 @@ class ComparedSide:
     def _clusters(self) -> tuple[str, Sequence[Any]]:
         return _label(self.sessions)
 
-    def estimate(self, value: Value, *, searched: bool = False) -> ClusterEstimate:
-        """Estimate the mean of a value; of those that were searched for behaviours if asked."""
+    def select(self, code: str) -> ComparedSide:
+        """Return the conversations that say something of a behaviour: they were searched, and can show it."""
+        some = [facts for facts in self.sessions if facts.searched and can_show(facts, code)]
+        return self if len(some) == len(self.sessions) else replace(self, sessions=some)
+
+    def estimate(self, value: Value) -> ClusterEstimate:
+        """Estimate the mean of a value."""
         name, labels = self._clusters
-        some = [
-            (label, value(facts))
-            for label, facts in zip(labels, self.sessions, strict=True)
-            if facts.searched or not searched
-        ]
-        return ClusterTotals((label for label, _ in some), name=name).estimate(sum_by_label(some))
+        return ClusterTotals(labels, name=name).estimate(
+            sum_by_label(zip(labels, map(value, self.sessions), strict=True))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,8 @@ def _make_row(
     sides: Sequence[ComparedSide], matched: Sequence[Pairs], name: str, value: Value, query: Mapping[str, Any]
 ) -> tuple[ComparedRow, float]:
     """Return a line, and its largest number."""
-    is_share, searched = "sort" not in query, "behaviour" in query
+    is_share, (code,) = "sort" not in query, query.get("behaviour", ("",))
+    parts = [side.select(code) for side in sides] if code else sides
 
     def write(number: float) -> str:
         if is_share:
@@ -176,9 +179,11 @@ def _make_row(
     def write_change(number: float) -> str:
         return write_points(number, 1) if is_share else write_signed(number, 5 if "cost" in name else 1)
 
-    estimates = [side.estimate(value, searched=searched) for side in sides]
+    estimates = [part.estimate(value) for part in parts]
     changes: list[tuple[str, str, bool]] = []
-    for estimate, pairs in zip(estimates[1:], matched, strict=True):
+    counted = {facts.row for part in parts for facts in part.sessions}
+    for estimate, every in zip(estimates[1:], matched, strict=True):
+        pairs = [pair for pair in every if all(facts.row in counted for facts in pair)]
         change = (
             _compare_pairs(pairs, value, is_share=is_share)
             if pairs
@@ -189,10 +194,18 @@ def _make_row(
         sure = is_sure({"low": change.low, "high": change.high})
         changes.append(("–" if change.value is None else write_change(change.value), told, sure))
     cells = [
-        ("–" if estimate.value is None else write(estimate.value), side.listing.filter.write(**query))
+        (
+            write(estimate.value) if estimate.value is not None else _explain_none(side, code),
+            side.listing.filter.write(**query),
+        )
         for estimate, side in zip(estimates, sides, strict=True)
     ]
     return ComparedRow(name, cells, changes), max(estimate.value or 0.0 for estimate in estimates)
+
+
+def _explain_none(side: ComparedSide, code: str) -> str:
+    """Return why a side has no number: its conversations cannot show the behaviour, or are not searched yet."""
+    return "does not apply" if code and any(facts.searched for facts in side.sessions) else "–"
 
 
 def _compare_pairs(pairs: Pairs, value: Value, *, is_share: bool) -> ClusterEstimate:

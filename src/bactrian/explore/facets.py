@@ -10,18 +10,19 @@ import sqlite3
 import threading
 import time
 from array import array
-from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bactrian.explore.library import Library
 from bactrian.explore.library_index import read_index
 from bactrian.explore.session_lists import ListFilter, Listing, group_axes
+from bactrian.stats.intervals import are_independent
 
 # The parts of a filter that have counts, with their titles; an axis has a title of its own.
 TITLES: Mapping[str, str] = {
@@ -43,6 +44,8 @@ _BY_FACTS = ("ending", "language", "assistant", "user")
 _MOST_COUNTED, _MOST_SHOWN = 200, 24
 # Counts are read again at the earliest after so many times of what that took: an index that is built always changes.
 _RARELY = 20
+# Seconds for reading the counts.
+_LONGEST = 60.0
 RED = "red-team"
 
 
@@ -98,6 +101,12 @@ class FacetIndex:
     # Those that were searched for behaviours.
     searched: int
     scopes: Mapping[Scope, int]
+    # Of each conversation, in the same order: messages, the number of the task, and that of the pair of roles.
+    turns: Sequence[int]
+    tasks: Sequence[int]
+    pairs: Sequence[int]
+    # Both roles of each pair.
+    roles: Sequence[tuple[str, str]]
 
     @property
     def everything(self) -> int:
@@ -139,11 +148,8 @@ class FacetIndex:
 
     def _collect(self, rows: Iterable[int]) -> int:
         """Return the conversations in these rows; one that came after the counts were read is not among them."""
-        places = ((bisect_left(self.rows, row), row) for row in rows)
-        return _set_bits(
-            (place for place, row in places if place < len(self.rows) and self.rows[place] == row),
-            len(self.rows),
-        )
+        among = frozenset(rows)
+        return int(bytes(map(among.__contains__, self.rows)).translate(_AS_DIGITS)[::-1] or b"0", 2)
 
     def select_able(self, code: str) -> int:
         """Return the conversations that can show a behaviour, as a report counts them."""
@@ -158,6 +164,22 @@ class FacetIndex:
         return sorted(
             ((value, count) for value, count in counts if count), key=lambda pair: (-pair[1], pair[0])
         )
+
+    def count_turns(self, among: int) -> Counter[int]:
+        """Count some conversations by their number of messages."""
+        return Counter(compress(self.turns, _list_bits(among)))
+
+    def count_pairs(self, among: int) -> dict[tuple[str, str], int]:
+        """Count some conversations by their pair of roles."""
+        return {
+            self.roles[pair]: count
+            for pair, count in Counter(compress(self.pairs, _list_bits(among))).items()
+        }
+
+    def are_independent(self, among: int) -> bool:
+        """Return whether no two of some conversations share a pair of roles or a task."""
+        distinct = (len(set(compress(column, _list_bits(among)))) for column in (self.pairs, self.tasks))
+        return are_independent(among.bit_count(), *distinct)
 
     def list_facets(self, list_filter: ListFilter) -> Iterator[Facet]:
         """Yield the facets that can narrow or widen a list. A number is that of the conversations behind the click."""
@@ -213,6 +235,14 @@ class FacetIndex:
         )
 
 
+_AS_NUMBERS, _AS_DIGITS = bytes.maketrans(b"01", b"\0\1"), bytes.maketrans(b"\0\1", b"01")
+
+
+def _list_bits(bits: int) -> bytes:
+    """Return the bits as bytes of 0 and 1, the lowest first."""
+    return bin(bits)[:1:-1].encode().translate(_AS_NUMBERS)
+
+
 def _set_bits(places: Iterable[int], size: int) -> int:
     octets = bytearray(size // 8 + 1)
     for place in places:
@@ -225,14 +255,21 @@ def read_facets(path: Path, names: Mapping[int, str]) -> FacetIndex:
     found: dict[str, defaultdict[str, list[int]]] = {name: defaultdict(list) for name in TITLES}
     scopes = defaultdict[Scope, list[int]](list)
     searched: list[int] = []
-    rows = array("q")
-    with read_index(path, names) as index:
-        query = f"SELECT row, mark, kind, needs_code, has_instructor, seen_turns, {', '.join(_BY_FACTS)} FROM facts"  # noqa: S608
+    rows, tasks, turns, pairs = array("q"), array("q"), array("q"), array("q")
+    roles: dict[tuple[str, str], int] = {}
+    with read_index(path, names, seconds=_LONGEST) as index:
+        query = (
+            "SELECT row, task, turns, mark, kind, needs_code, has_instructor, seen_turns,"  # noqa: S608
+            f" {', '.join(_BY_FACTS)} FROM facts"
+        )
         lists = [found[name] for name in _BY_FACTS]
-        for place, (row, mark, kind, needs_code, instructs, seen, *facts) in enumerate(
+        for place, (row, task, count, mark, kind, needs_code, instructs, seen, *facts) in enumerate(
             index.execute(f"{query} ORDER BY row")
         ):
             rows.append(row)
+            tasks.append(task)
+            turns.append(count)
+            pairs.append(roles.setdefault((facts[-2], facts[-1]), len(roles)))
             found["data"][names[row >> 32]].append(place)
             scopes[Scope(kind, bool(needs_code), bool(instructs))].append(place)
             for values, value in zip(lists, facts, strict=True):
@@ -247,6 +284,7 @@ def read_facets(path: Path, names: Mapping[int, str]) -> FacetIndex:
             if (place := places.get(row)) is not None:
                 found[name][value].append(place)
     size = len(rows)
+    # What an earlier state of a conversation showed does not count while it is searched again.
     known = _set_bits(searched, size)
     values = {
         name: {
@@ -264,12 +302,14 @@ def read_facets(path: Path, names: Mapping[int, str]) -> FacetIndex:
         cut,
         known,
         {scope: _set_bits(some, size) for scope, some in scopes.items()},
+        turns,
+        tasks,
+        pairs,
+        list(roles),
     )
 
 
 def _list_other_values(index: sqlite3.Connection) -> Iterator[tuple[str, str, int]]:
-    # What an earlier state of a conversation showed does not count while it is searched again.
-    yield from index.execute("SELECT DISTINCT 'behaviour', behaviour, row FROM shown")
     yield from index.execute("SELECT 'mark', mark, row FROM marks")
     yield from index.execute("SELECT facet, value, row FROM traits")
 
@@ -286,7 +326,13 @@ class FacetCache:
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def read(self, library: Library, patience: float | None = None) -> FacetIndex | None:
+    def read(self, library: Library) -> FacetIndex:
+        """Return the facets of all data sets. Raises TooSlow if a query takes too long."""
+        while (facets := self.peek(library, None)) is None:
+            pass  # A data set was added meanwhile.
+        return facets
+
+    def peek(self, library: Library, patience: float | None) -> FacetIndex | None:
         """Return the facets of all data sets; those of before, or None, if that takes longer than ``patience`` seconds.
 
         Raises:

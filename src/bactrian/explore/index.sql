@@ -30,7 +30,8 @@ CREATE TABLE IF NOT EXISTS answers (
     PRIMARY KEY (row, turn, behaviour)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS marks (mark TEXT, row INTEGER, note TEXT, PRIMARY KEY (mark, row)) WITHOUT ROWID;
--- What a session may have several of: models, verdicts on its code, and items of its recipe's axes (`axis: item`).
+-- What a session may have several of: behaviours, models, verdicts on its code, and items of its recipe's axes
+-- (`axis: item`).
 CREATE TABLE IF NOT EXISTS traits (
     facet TEXT, value TEXT, row INTEGER, PRIMARY KEY (facet, value, row)
 ) WITHOUT ROWID;

@@ -170,6 +170,10 @@ class IndexBuilder:
         counted = {(found.behaviour, row, found.turn) for found in findings if is_counted(found, answers)}
         self.index.execute("DELETE FROM main.shown WHERE row = ?", (row,))
         self.index.executemany("INSERT INTO main.shown VALUES (?, ?, ?)", counted)
+        self.index.execute("DELETE FROM main.traits WHERE facet = 'behaviour' AND row = ?", (row,))
+        self.index.executemany(
+            "INSERT INTO main.traits VALUES ('behaviour', ?, ?)", {(found[0], row) for found in counted}
+        )
         self.index.execute(
             "UPDATE main.facts SET findings = ? WHERE row = ? AND seen_turns >= 0", (len(counted), row)
         )
@@ -284,10 +288,13 @@ class IndexBuilder:
         return bool(self.index.execute(query).fetchone()[0])
 
     def list_unsearched(self, limit: int) -> dict[str, tuple[int, int]]:
-        """Return row and number of turns of conversations whose behaviours are not known, by id."""
+        """Return row and number of turns of conversations whose behaviours are not known, by id.
+
+        They come in a scattered order, so that those that are searched first are a sample of all.
+        """
         query = (
             "SELECT id, row, turns FROM facts JOIN heads USING (row) WHERE seen_turns <> turns"
-            " ORDER BY row LIMIT ?"
+            " ORDER BY (row & 4294967295) * 2654435761 & 4294967295 LIMIT ?"
         )
         return {session: (row, turns) for session, row, turns in self.index.execute(query, (limit,))}
 

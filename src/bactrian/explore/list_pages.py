@@ -52,7 +52,8 @@ def show_list(request: Request) -> Response:
     ):  # As a form sends what was left empty.
         return RedirectResponse(f"/conversations{list_filter.write(after=list_filter.after)}", 303)
     stages = listing.count_stages()
-    counted = None if get_explorer(request).static else read_facets(request, _PATIENCE)
+    explorer = get_explorer(request)
+    counted = None if explorer.static else explorer.facets.peek(explorer.library, _PATIENCE)
     return render_page(
         request,
         "conversations.html",
@@ -60,7 +61,7 @@ def show_list(request: Request) -> Response:
         page=listing.read_page(),
         most=MOST_COUNTED,
         size=PAGE,
-        sets=list(get_explorer(request).library.sets),
+        sets=list(explorer.library.sets),
         facets=None if counted is None else list(counted.list_facets(list_filter)),
         active=list(_list_active(list_filter)),
         total=stages.read,
@@ -75,7 +76,7 @@ def list_values(request: Request) -> Response:
     if name not in ("assistant", "user", "mark"):
         raise InputError("There are no suggestions for this field.", where="field")
     facets = read_facets(request)
-    return JSONResponse([value for value, _ in facets.count(name, facets.everything)] if facets else [])
+    return JSONResponse([value for value, _ in facets.count(name, facets.everything)])
 
 
 def list_as_json(request: Request) -> Response:

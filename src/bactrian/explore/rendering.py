@@ -100,14 +100,10 @@ def read_listing(request: Request) -> Listing:
     return get_explorer(request).library.list_sessions(list_filter)
 
 
-def read_facets(request: Request, patience: float | None = None) -> FacetIndex | None:
-    """Return which conversations have which values; None if it is not known after ``patience`` seconds.
-
-    Raises:
-        TooSlow: a query takes too long.
-    """
+def read_facets(request: Request) -> FacetIndex:
+    """Return which conversations have which values. Raises TooSlow if a query takes too long."""
     explorer = get_explorer(request)
-    return explorer.facets.read(explorer.library, patience)
+    return explorer.facets.read(explorer.library)
 
 
 def render_page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:

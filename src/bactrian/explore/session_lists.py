@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from bactrian.errors import InputError
 from bactrian.explore.library_index import WITHIN, read_index, read_polygon
 from bactrian.explore.search_words import read_search, write_match
-from bactrian.stats.intervals import Proportion, are_independent
+from bactrian.stats.intervals import Proportion
 
 # Conditions with several values.
 REPEATED = frozenset(("data", "ending", "behaviour", "model", "verdict", "axis", "ids", "pick"))
@@ -215,15 +215,20 @@ class ListFilter:
 
     def _require_values(self) -> Iterator[tuple[str, Sequence[Any]]]:
         wanted = [code for code in self.behaviour if not code.startswith(_BACK)]
-        for codes in [wanted] if wanted and self.need else [[code] for code in wanted]:
-            yield f"facts.row IN (SELECT row FROM shown WHERE behaviour IN ({_mark(codes)}))", codes  # noqa: S608
+        groups: list[tuple[str, Sequence[str]]] = [
+            *(("behaviour", codes) for codes in ([wanted] if self.need else [[code] for code in wanted])),
+            *(("model", self.model), ("verdict", self.verdict), *group_axes(self.axis)),
+        ]
+        for facet, some in groups:
+            if some:
+                yield f"facts.row IN ({_select_having(some)})", [facet, *some]
         if missing := [code.removeprefix(_BACK) for code in self.behaviour if code.startswith(_BACK)]:
             yield "facts.seen_turns >= 0", []
-            yield f"facts.row NOT IN (SELECT row FROM shown WHERE behaviour IN ({_mark(missing)}))", missing  # noqa: S608
-        for facet, items in (("model", self.model), ("verdict", self.verdict), *group_axes(self.axis)):
-            if items:
-                inside = f"SELECT row FROM traits WHERE facet = ? AND value IN ({_mark(items)})"  # noqa: S608
-                yield f"facts.row IN ({inside})", [facet, *items]
+            yield f"facts.row NOT IN ({_select_having(missing)})", ["behaviour", *missing]
+
+
+def _select_having(values: Sequence[str]) -> str:
+    return f"SELECT row FROM traits WHERE facet = ? AND value IN ({_mark(values)})"  # noqa: S608
 
 
 def group_axes(items: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -308,7 +313,7 @@ class IndexStages:
             return f"The search knows {self.searchable:,} of {self.read:,} conversations so far; it goes on by itself."
         wanted = behaviours or list_filter.behaviour or list_filter.sort == "findings"
         if wanted and self.searched < self.read:
-            return f"Behaviours are known of {self.searched:,} of {self.read:,} conversations so far."
+            return f"Behaviours are known of {self.searched:,} of {self.read:,} conversations so far, drawn at random."
         return ""
 
 
@@ -327,6 +332,10 @@ class ListedFacts(NamedTuple):
     # US dollars; -1 if not known.
     cost: float
     searched: bool
+    # What decides which behaviours it can show.
+    kind: str
+    needs_code: bool
+    has_instructor: bool
 
     @property
     def job(self) -> tuple[str, str, str, int]:
@@ -339,7 +348,7 @@ class ListedFacts(NamedTuple):
 _HEAD = """
 SELECT facts.row >> 32 AS data, facts.row & 4294967295 AS row, id, assistant, user, heads.task AS task, kind, language,
     ending, turns, tokens, iif(cost < 0, NULL, cost) AS cost, iif(findings < 0, NULL, findings) AS findings,
-    (SELECT json_group_array(DISTINCT behaviour) FROM shown WHERE shown.row = facts.row) AS behaviours,
+    (SELECT json_group_array(value) FROM traits WHERE facet = 'behaviour' AND traits.row = facts.row) AS behaviours,
     (SELECT json_group_array(mark) FROM marks WHERE marks.row = facts.row) AS marks,
     facts.mark IS NOT NULL AS red, created
 FROM facts JOIN heads USING (row) WHERE facts.row = ?
@@ -491,44 +500,31 @@ class Listing:
             readings[behaviour].append((right, read))
         return readings
 
-    def count(self, *, searched: bool = False) -> int:
-        """Count all of them, however many; only those that were searched for behaviours if asked."""
-        source, values = select_rows(self.filter, *(("facts.seen_turns >= 0",) if searched else ()))
-        return self._query(f"SELECT count(*) {source}", values)[0][0]
-
-    def are_independent(self) -> bool:
-        """Return whether no two of them share a pair of roles or a task."""
+    def count(self) -> int:
+        """Count all of them, however many."""
         source, values = select_rows(self.filter)
-        pairs, tasks = (
-            "count(DISTINCT facts.assistant || char(0) || facts.user)",
-            "count(DISTINCT facts.task)",
-        )
-        return are_independent(*self._query(f"SELECT count(*), {pairs}, {tasks} {source}", values)[0])
+        return self._query(f"SELECT count(*) {source}", values)[0][0]
 
     def count_stages(self) -> IndexStages:
         """Count the conversations of the data sets by how far the index is with them."""
         query = (
-            "SELECT (SELECT count(*) FROM facts), (SELECT count(*) FROM facts WHERE text_turns = turns),"
-            " (SELECT count(*) FROM facts WHERE seen_turns = turns),"
+            # What is lacking has an index of its own.
+            "SELECT (SELECT count(*) FROM facts), (SELECT count(*) FROM facts WHERE text_turns <> turns),"
+            " (SELECT count(*) FROM facts WHERE seen_turns <> turns),"
             " (SELECT total(value) FROM meta WHERE key = 'size'),"
             " (SELECT count(*) FROM meta WHERE key = 'size')"
         )
-        read, searchable, searched, stored, runs = self._query(query)[0]
-        return IndexStages(read, searchable, searched, int(stored) if runs == len(self.names) else None)
-
-    def count_pairs(self, behaviours: Sequence[str]) -> list[tuple[str, str, int, int]]:
-        """Return both roles, conversations that show one of ``behaviours``, and all that were searched."""
-        source, values = select_rows(self.filter)
-        shown = f"facts.row IN (SELECT row FROM shown WHERE behaviour IN ({_mark(behaviours)}))"  # noqa: S608
-        query = (
-            f"SELECT assistant, user, sum({shown}), sum(seen_turns >= 0) {source} GROUP BY assistant, user"
-        )
-        return self._query(query, [*behaviours, *values])
+        read, unread, unsearched, stored, runs = self._query(query)[0]
+        whole = int(stored) if runs == len(self.names) else None
+        return IndexStages(read, read - unread, read - unsearched, whole)
 
     def list_facts(self) -> list[ListedFacts]:
         """Return the facts of all of them."""
         source, values = select_rows(self.filter)
-        columns = "facts.row, id, assistant, user, facts.task, ending, turns, tokens, cost, seen_turns >= 0"
+        columns = (
+            "facts.row, id, assistant, user, facts.task, ending, turns, tokens, cost, seen_turns >= 0,"
+            " kind, needs_code, has_instructor"
+        )
         query = f"SELECT {columns} FROM facts JOIN heads USING (row) WHERE facts.row IN (SELECT facts.row {source})"  # noqa: S608
         return [ListedFacts(*row) for row in self._query(query, values)]
 
@@ -536,15 +532,17 @@ class Listing:
         """Return the behaviours of those that show some, by row."""
         source, values = select_rows(self.filter, "facts.seen_turns >= 0")
         query = (
-            "SELECT row, json_group_array(DISTINCT behaviour) FROM shown"  # noqa: S608
-            f" WHERE row IN (SELECT facts.row {source}) GROUP BY row"
+            "SELECT row, json_group_array(value) FROM traits"  # noqa: S608
+            f" WHERE facet = 'behaviour' AND row IN (SELECT facts.row {source}) GROUP BY row"
         )
         return {row: frozenset(json.loads(codes)) for row, codes in self._query(query, values)}
 
     def list_rows(self) -> list[int]:
         """Return the rows of all of them in the index."""
-        source, values = select_rows(self.filter)
-        return [row for (row,) in self._query(f"SELECT facts.row {source}", values)]
+        column, (source, values) = "facts.row", select_rows(self.filter)
+        if self.filter.match and not self.filter.conditions:  # The full-text index alone knows them.
+            column, source = "rowid", f"FROM words WHERE words MATCH ? AND rowid {WITHIN}"
+        return [row for (row,) in self._query(f"SELECT {column} {source}", values)]
 
     def list_ids(self) -> list[str]:
         """Return the ids of all of them, in the order of the runs."""

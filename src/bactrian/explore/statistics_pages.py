@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from starlette.routing import Route
 
 from bactrian.analyze.estimates import COOPERATION, describe_reading, write_precision
 from bactrian.analyze.learned import PAPER
-from bactrian.explore.rendering import get_explorer, read_listing, render_page, send_csv
-from bactrian.explore.session_lists import ListFilter, Listing, make_share
+from bactrian.explore.facets import FacetIndex
+from bactrian.explore.rendering import get_explorer, read_facets, read_listing, render_page, send_csv
+from bactrian.explore.session_lists import REPEATED, ListFilter, Listing, make_share
 from bactrian.stats.intervals import Proportion, find_wilson_interval
 from bactrian.train.curves import MEASURES, draw_plots, read_stages
 
@@ -27,6 +29,9 @@ _LENGTHS = ((0, 1), (2, 3), (4, 7), (8, 15), (16, 23), (24, 31), (32, 39), (40, 
 _SECTIONS = (
     ("ending", "Endings"),
     ("behaviour", "Behaviours"),
+    ("verdict", "Verdicts on the code"),
+    ("axis", "Items of the recipe"),
+    ("model", "Models"),
     ("language", "Languages"),
     ("assistant", "AI assistants"),
     ("user", "AI users"),
@@ -59,15 +64,18 @@ class HeatMap:
 def show_statistics(request: Request) -> Response:
     """Show the shares of a filter."""
     listing = read_listing(request)
-    total, searched = listing.count(), listing.count(searched=True)
+    facets = read_facets(request)
+    among = facets.select(listing.filter)
+    total, independent = among.bit_count(), facets.are_independent(among)
     by = request.query_params.get("by", COOPERATION)
-    everything, independent = replace(listing, filter=ListFilter()), listing.are_independent()
     sections = [
         (name, title, bars)
         for name, title in _SECTIONS
-        if (bars := list(_list_bars(listing, name, searched if name == "behaviour" else total, independent)))
+        if (bars := list(_list_bars(facets, listing.filter, among, name, independent=independent)))
     ]
-    sections.insert(2, ("turns", "Messages", list(_list_lengths(listing, total, independent))))
+    sections.insert(
+        2, ("turns", "Messages", list(_list_lengths(facets, listing.filter, among, independent=independent)))
+    )
     return render_page(
         request,
         "statistics.html",
@@ -79,17 +87,19 @@ def show_statistics(request: Request) -> Response:
             code.replace("_", " "): describe_reading(of) for code, of in _list_readings(listing).items()
         },
         independent=independent,
+        sampled=(among & ~facets.searched) > 0,
         by=by,
-        measures=[COOPERATION, *sorted(code for code, _ in everything.count_values("behaviour"))],
-        map=_build_map(listing, by),
+        measures=[COOPERATION, *sorted(facets.values["behaviour"])],
+        map=_build_map(facets, listing.filter, among, by),
     )
 
 
 def report_statistics(request: Request) -> Response:
     """Return the counts of a filter as JSON."""
-    listing = read_listing(request)
-    counts = {name: dict(listing.count_values(name)) for name, _ in _SECTIONS}
-    return JSONResponse({"conversations": listing.count(), **counts, "read": _list_readings(listing)})
+    listing, facets = read_listing(request), read_facets(request)
+    among = facets.select(listing.filter)
+    counts = {name: dict(facets.count(name, among)) for name, _ in _SECTIONS}
+    return JSONResponse({"conversations": among.bit_count(), **counts, "read": _list_readings(listing)})
 
 
 def _list_readings(listing: Listing) -> dict[str, dict[str, Any]]:
@@ -100,44 +110,45 @@ def _list_readings(listing: Listing) -> dict[str, dict[str, Any]]:
     }
 
 
-def _list_bars(listing: Listing, name: str, total: int, independent: bool) -> Iterator[StatisticsBar]:
+def _list_bars(
+    facets: FacetIndex, list_filter: ListFilter, among: int, name: str, *, independent: bool
+) -> Iterator[StatisticsBar]:
     """Yield a label, its share, and the query of the list behind it, for each value."""
     limit = _ROLES_SHOWN if name in ("assistant", "user") else 40
-    for value, count in listing.count_values(name, limit):
+    searched = among & facets.searched
+    # Of a part, which was drawn at random, a share is an estimate of that of all.
+    is_sample = searched.bit_count() < among.bit_count()
+    for value, count in facets.count(name, among)[:limit]:
         changed: Any = value
+        total, known = among.bit_count(), independent
         if name == "behaviour":
-            changed = tuple(dict.fromkeys((*listing.filter.behaviour, value)))
-        elif name == "ending":
+            changed = tuple(dict.fromkeys((*list_filter.behaviour, value)))
+            total, known = (searched & facets.select_able(value)).bit_count(), independent or is_sample
+        elif name in REPEATED:
             changed = (value,)
-        label = value.replace("_", " ") if name in ("ending", "behaviour") else value
-        yield (
-            label,
-            make_share(count, total, independent=independent),
-            listing.filter.write(**{name: changed}),
-        )
+        label = value.replace("_", " ") if name in ("ending", "behaviour", "verdict") else value
+        yield label, make_share(count, total, independent=known), list_filter.write(**{name: changed})
 
 
-def _list_lengths(listing: Listing, total: int, independent: bool) -> Iterator[StatisticsBar]:
-    counts: Counter[tuple[int, int | None]] = Counter()
-    for turns, count in listing.count_values("turns", 100_000):
-        number = int(turns)
-        counts[next(span for span in _LENGTHS if span[1] is None or number <= span[1])] += count
+def _list_lengths(
+    facets: FacetIndex, list_filter: ListFilter, among: int, *, independent: bool
+) -> Iterator[StatisticsBar]:
+    total, counts = among.bit_count(), Counter[tuple[int, int | None]]()
+    for turns, count in facets.count_turns(among).items():
+        counts[next(span for span in _LENGTHS if span[1] is None or turns <= span[1])] += count
     for first, last in _LENGTHS:
         if count := counts[first, last]:
-            query = listing.filter.write(least=first, most=last)
+            query = list_filter.write(least=first, most=last)
             label = str(first) if first == last else f"{first} to {last}" if last else f"{first} or more"
             yield label, make_share(count, total, independent=independent), query
 
 
-def _build_map(listing: Listing, by: str) -> HeatMap | None:
+def _build_map(facets: FacetIndex, list_filter: ListFilter, among: int, by: str) -> HeatMap | None:
     """Return the share of conversations that show ``by``, by role pair; None if there is only one pair."""
     codes = PAPER if by == COOPERATION else (by,)
-    cells: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for assistant, user, shown, count in listing.count_pairs(codes):
-        if count:  # Otherwise it was not searched yet.
-            cell = cells[assistant, user]
-            cell[0] += shown
-            cell[1] += count
+    able = among & facets.searched & reduce(int.__or__, map(facets.select_able, codes))
+    shown = facets.count_pairs(able & facets.select(ListFilter(behaviour=codes, need="any")))
+    cells = {pair: (shown.get(pair, 0), count) for pair, count in facets.count_pairs(able).items()}
     if len(cells) < 2:
         return None
     sums: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
@@ -150,7 +161,7 @@ def _build_map(listing: Listing, by: str) -> HeatMap | None:
         if pair not in cells:
             return None
         more: dict[str, Any] = {} if by == COOPERATION else {"behaviour": (by,)}
-        query = listing.filter.write(assistant=pair[0], user=pair[1], sort="findings", **more)
+        query = list_filter.write(assistant=pair[0], user=pair[1], sort="findings", **more)
         return Proportion(cells[pair][0], cells[pair][1]), query
 
     rows = [(role, [make_cell((role, user)) for user in axes[1]]) for role in axes[0]]
