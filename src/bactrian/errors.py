@@ -40,6 +40,17 @@ class BactrianError(Exception):
             lines.append(self.next)
         return "\n".join(lines)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python's own way calls the class with `args`, which some of the classes below do not take.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[BactrianError], arguments: tuple[Any, ...], state: dict[str, Any]) -> BactrianError:
+    """Make an error again that another process raised."""
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(state)
+    return error
+
 
 class BactrianWarning(UserWarning):
     """A message that a person should know and that stops nothing."""

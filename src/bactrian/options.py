@@ -85,6 +85,7 @@ ONLY = Option("--only")
 OUT = Option("--out")
 LICENSE = Option("--license", "", default="")
 OVERWRITE = Option("--overwrite", "Replace existing files.")
+PROCESSES = Option("--processes", min=1)
 PROMPTS = Option("--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or a small one.")
 QUIET = Option("--quiet", "Show no progress.")
 REPORT = Option("--report", "Write the report as one file: .html, .pdf (with Chromium) or .json.")
@@ -287,6 +288,11 @@ MaxWait = Annotated[
         default=600.0,
     ),
 ]
+Processes = Annotated[
+    int | None,
+    replace(PROCESSES, shown="1"),
+    "Play the conversations in N processes of this computer, where code, critics or models in them need more cores.",
+]
 RetryFailed = Annotated[
     bool, Option("--retry-failed", "Retry failed jobs and incomplete lists.", default=False)
 ]
@@ -438,6 +444,7 @@ class GenerateOptions(EndpointOptions, SamplingOptions, total=False):
     """Keyword options of :func:`generate`."""
 
     concurrency: Concurrency
+    processes: Processes
     max_tokens: MaxTokens
     requests_per_minute: Annotated[
         float | None,
@@ -553,6 +560,7 @@ class ResumeOptions(TypedDict, total=False):
     max_tokens: Annotated[MaxTokens, "Another limit of tokens for the whole run."]
     max_messages: Annotated[MaxMessages, "Another limit of messages, for a session."]
     concurrency: Concurrency
+    processes: Processes
     price: TokenPrice
     base_url: BaseUrl
     send_keys_to: Annotated[

@@ -22,7 +22,8 @@ from bactrian.batches.trains import BATCH_PRICE, BatchTerms
 from bactrian.errors import BactrianWarning, BatchesOut, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
 from bactrian.models.budget import UsageMeter
-from bactrian.models.model import Model
+from bactrian.models.model import BUILT_IN_MODEL, LOCAL_WEIGHTS, Model
+from bactrian.models.open import find_traits
 from bactrian.models.pricing import choose_prices
 from bactrian.models.telemetry import TelemetryTerms
 from bactrian.options import GenerateArguments, GenerateOptions, check_options, fill_defaults
@@ -31,7 +32,7 @@ from bactrian.recipes.job_table import apply_job_table, build_job_table, read_jo
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Recipe
 from bactrian.records.text import write_count
-from bactrian.roleplay.endings import EndingLike, read_endings
+from bactrian.roleplay.endings import EndingLike, find_code, read_endings
 from bactrian.runs.claims import open_alone
 from bactrian.runs.jobs import ModelChoice
 from bactrian.runs.kinds import choose_models as choose_run_models
@@ -43,7 +44,7 @@ from bactrian.runs.runner import ListSource, Runner
 from bactrian.runs.scheduler import read_spread
 from bactrian.runs.shard import WHOLE, Shard, read_shard
 from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
-from bactrian.store import find_address, locate_run
+from bactrian.store import RunStore, find_address, locate_run
 
 if TYPE_CHECKING:
     from bactrian.api.stored_run import Run
@@ -357,6 +358,7 @@ def build_order(
         keep_tasks=filled["keep_tasks"],
         lists_only=filled["lists_only"],
         opener=_find_opener(run),
+        apart=_find_crew(filled, plan, run, objects),
         batch=_read_batch(filled, run),
     )
 
@@ -368,6 +370,34 @@ def _find_opener(run: Path) -> Callable[[RunOrder], Any]:
     from bactrian.shared.lease import open_worker
 
     return partial(open_worker, address)
+
+
+def _find_crew(
+    options: Mapping[str, Any], plan: Plan, run: Path, objects: Mapping[str, Model]
+) -> Callable[[RunOrder, RunStore], Any] | None:
+    """Return what opens the processes that play the jobs; None if this one does.
+
+    Raises:
+        InputError: they cannot be played in other processes.
+    """
+    processes = options["processes"] or 1
+    if processes == 1:
+        return None
+    computed = [name for name in plan.models.values() if find_traits(name) in (BUILT_IN_MODEL, LOCAL_WEIGHTS)]
+    own = [*objects, *map(find_code, plan.endings)]
+    if computed:
+        problem = f"{computed[0]!r} is computed by all cores already, by one server for all conversations."
+    elif own:
+        problem = f"{own[0]!r} is an object of this Python process, which others do not have."
+    elif options["batch"]:
+        problem = "Requests in batches take hours and hardly any computing."
+    elif find_address(run):
+        problem = "A shared run is played by as many commands with its address as you start."
+    else:
+        from bactrian.shared.crew import open_crew
+
+        return partial(open_crew, processes)
+    raise InputError(problem, option="processes", next="Leave processes=N out.")
 
 
 def _read_batch(options: Mapping[str, Any], run: Path) -> BatchTerms | None:

@@ -105,16 +105,26 @@ class UsageMeter:
         self._held_tokens += usage.total
         return True
 
-    async def confirm(self) -> None:
-        """Ask for what calls in flight hold, where other processes share the limits.
+    async def take(self, model: str, usage: Usage) -> bool:
+        """Do what :meth:`hold` does, and ask where other processes share the limits.
 
         Raises:
-            BudgetReached: the processes together have no room for it.
+            BudgetReached: the call would pass a limit, or the processes together have no room for it.
+            InputError: there is a limit in dollars, and the model has no price.
         """
-        if self.grant is not None and not await self.grant((self._held_tokens, self._held_usd)):
-            raise BudgetReached(
-                "The next call could pass the limit that all workers share.", next=RAISE_LIMIT
-            )
+        if not self.hold(model, usage):
+            return False
+        if self.grant is None:
+            return True
+        granted = False
+        try:
+            granted = await self.grant((self._held_tokens, self._held_usd))
+        finally:
+            if not granted:
+                self.release(model, usage)
+        if granted:
+            return True
+        raise BudgetReached("The next call could pass the limit that all workers share.", next=RAISE_LIMIT)
 
     def release(self, model: str, held: Usage) -> None:
         """Release what :meth:`hold` reserved."""
@@ -221,12 +231,7 @@ class Budget(Wrapper):
             # How the endpoint counts, and whether it keeps to a longest reply, shows in a single call.
             if self._estimator.knows or not (self._alone and self._asking):
                 most, asked = self._fit(self._estimator.find_most(estimated, request.n), request)
-                if self._meter.hold(self.name, most):
-                    try:
-                        await self._meter.confirm()
-                    except BaseException:
-                        self._meter.release(self.name, most)
-                        raise
+                if await self._meter.take(self.name, most):
                     self._asking = True
                     return most, asked
             await self._meter.wait()

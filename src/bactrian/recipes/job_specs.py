@@ -208,6 +208,14 @@ def find_recipe_model(keys: Collection[str] | None = None) -> type[Recipe]:
     return _build_recipe_model((*BUILT_IN, *map(_load_spec, others)))
 
 
+def restore_recipe(key: str, state: dict[Any, Any]) -> Recipe:
+    """Make a recipe again that another process of the program has read; its jobs are of the kind ``key``."""
+    model = find_recipe_model([key])
+    recipe = model.__new__(model)
+    recipe.__setstate__(state)
+    return recipe
+
+
 def build_recipe(
     name: str, axes: Mapping[str, Sequence[str]], job: Mapping[str, Mapping[str, Any]], description: str = ""
 ) -> Recipe:

@@ -342,6 +342,12 @@ class Recipe(Part):
         placed._folder = folder
         return placed
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class of a recipe that was read is made when it is read, so that pickle cannot find it.
+        from bactrian.recipes.job_specs import restore_recipe
+
+        return restore_recipe, (self.job.key, self.__getstate__())
+
     @property
     def job(self) -> JobSpec:
         """What is done at each combination."""

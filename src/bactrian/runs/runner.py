@@ -15,7 +15,7 @@ from bactrian.records.run import ItemList
 from bactrian.records.turn import Usage
 from bactrian.runs.admission import Window
 from bactrian.runs.claims import Claims
-from bactrian.runs.progress import RunProgress, ShortList
+from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList
 from bactrian.runs.scheduler import Job, ListRequest, Scheduler
 from bactrian.store import RunStore
 
@@ -61,6 +61,18 @@ class ListSource(Protocol):
         Raises:
             BactrianError: the items are not available.
         """
+        ...
+
+
+class Crew(JobPlayer, ListSource, Protocol):
+    """Other processes, which play the jobs of a run and ask for its lists."""
+
+    def read_pressure(self) -> EndpointPressure:
+        """Return the current limits of the endpoints."""
+        ...
+
+    def halt(self) -> None:
+        """Let no conversation go on after its next turn, and cancel calls that have not been sent."""
         ...
 
 

@@ -33,6 +33,7 @@ from bactrian.records.run import Call, Command
 from bactrian.records.turn import Usage
 from bactrian.roleplay.setup import MAX_MESSAGES
 from bactrian.roleplay.tool_sources import open_tools
+from bactrian.roleplay.tools import Toolbox
 from bactrian.runs.admission import Admission, Window
 from bactrian.runs.claims import ClaimingScheduler, Claims, open_alone
 from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists
@@ -48,7 +49,7 @@ from bactrian.runs.plan import (
     open_origin,
 )
 from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList
-from bactrian.runs.runner import ListSource, Runner
+from bactrian.runs.runner import Crew, JobPlayer, ListSource, Runner
 from bactrian.runs.scheduler import IN_ORDER, DoneJobs, Job, JobSequence, Scheduler, Spread
 from bactrian.runs.shard import WHOLE, list_shared
 from bactrian.runs.spending import has_prefix_cache, read_spending
@@ -88,6 +89,8 @@ class RunOrder:
     """True to make the lists and no jobs."""
     opener: Callable[[RunOrder], AbstractAsyncContextManager[tuple[RunStore, Claims | None]]] = open_alone
     """Opens the run, and what this process may play of it if others make it, too."""
+    apart: Callable[[RunOrder, RunStore], AbstractAsyncContextManager[Crew]] | None = None
+    """Opens the processes that play the jobs; None to play them in this one."""
 
 
 @asynccontextmanager
@@ -104,30 +107,15 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
     async with AsyncExitStack() as stack:
         origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
         store, claims = await stack.enter_async_context(order.opener(order))
-        access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
-        telemetry = await stack.enter_async_context(
-            open_telemetry(access.telemetry, access.run, access.report)
-        )
-        wiring = (plan.models, access, order.limits, meter, store.add_call, telemetry)
-        run_models = await stack.enter_async_context(
-            open_run_models(*wiring)
-            if order.batch is None
-            else open_batched_models(*wiring, order.batch, order.run)
-        )
+        crew = order.apart and await stack.enter_async_context(order.apart(order, store))
+        telemetry = None if crew else await stack.enter_async_context(_open_telemetry(order))
+        run_models = await stack.enter_async_context(_open_models(order, store, telemetry))
         # What can be refused is refused before the code of tools is loaded, which runs it.
         if stored := await store.recipe():
             before, now = ({**each, "tools": None} for each in (stored, plan.content(kind.content())))
             if not _is_longer(kind, before, now):
                 check_same(before, now, str(order.run))
-        seeds, style = RunSeeds(plan.seed), kind.list_style()
-        lister = ModelSource(
-            plan.recipe.axes,
-            run_models.models["lister"],
-            preamble=style.preamble,
-            enforced=style.enforced,
-            seeds=seeds,
-            parameters=plan.parameters.get("lister", ()),
-        )
+        lister = crew or _make_lister(kind, run_models)
         grid = await kind.read_grid()
         sources = {axis.name: _find_source(axis, lister, order) for axis in plan.recipe.axes}
         sources |= {name: SharedList(name) for name in list_shared(grid.axes) if plan.shard != WHOLE}
@@ -142,7 +130,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         )
         if origin is not None:
             await copy_lists(origin, store, plan.recipe, keep_tasks=order.keep_tasks)
-        player = await kind.open(JobContext(run_models.models, tools, seeds, stack, await has_tasks(store)))
+        player = crew or await _open_player(kind, run_models, tools, stack, store)
         in_process = any(find_traits(name).in_process for name in plan.models.values())
         progress = RunProgress(
             meter,
@@ -151,7 +139,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             window=run_models.window.size,
             free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
             slow_start=_SLOW_START if in_process else "",
-            read_pressure=run_models.pressure,
+            read_pressure=crew.read_pressure if crew else run_models.pressure,
             has_prefix_cache=has_prefix_cache(plan.models.values()),
         )
         ids = JobIds(grid, await store.list_imported())
@@ -164,7 +152,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         async for items in store.item_lists():
             if items.complete:
                 progress.lists.finish(items)
-        if progress.done < progress.total or order.lists_only:
+        if crew is None and (progress.done < progress.total or order.lists_only):
             for model in run_models.opened:
                 await load_local(model)
         yield Runner(
@@ -176,10 +164,76 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             complete=ids.complete,
             begun=[] if order.lists_only else begun,
             window=run_models.window,
-            halt=run_models.stop_signal.stop,
+            halt=crew.halt if crew else run_models.stop_signal.stop,
             claims=claims,
             telemetry=telemetry,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Playing:
+    """What plays the jobs of a run in a process, and asks for its lists."""
+
+    player: JobPlayer
+    lister: ListSource
+    models: RunModels
+    telemetry: Telemetry | None
+
+
+@asynccontextmanager
+async def open_playing(order: RunOrder, store: RunStore) -> AsyncGenerator[Playing]:
+    """Open what plays the jobs of a run that another process has prepared.
+
+    Raises:
+        InputError: a part of the plan cannot be used.
+        SandboxError: an agent is embodied, and this computer has no sandbox.
+    """
+    kind = find_job_kind(order.plan.recipe)(order.plan)
+    async with AsyncExitStack() as stack:
+        telemetry = await stack.enter_async_context(_open_telemetry(order))
+        models = await stack.enter_async_context(_open_models(order, store, telemetry))
+        tools = await stack.enter_async_context(open_tools(kind.tools()))
+        player = await _open_player(kind, models, tools, stack, store)
+        for model in models.opened:
+            await load_local(model)
+        yield Playing(player, _make_lister(kind, models), models, telemetry)
+
+
+def _open_telemetry(order: RunOrder) -> AbstractAsyncContextManager[Telemetry | None]:
+    return open_telemetry(order.access.telemetry, order.access.run, order.access.report)
+
+
+def _open_models(
+    order: RunOrder, store: RunStore, telemetry: Telemetry | None
+) -> AbstractAsyncContextManager[RunModels]:
+    access = replace(order.access, distrusted=order.access.distrusted | order.plan.distrusted)
+    wiring = (order.plan.models, access, order.limits, order.meter, store.add_call, telemetry)
+    if order.batch is None:
+        return open_run_models(*wiring)
+    return open_batched_models(*wiring, order.batch, order.run)
+
+
+async def _open_player(
+    kind: JobKind[Any],
+    models: RunModels,
+    tools: Mapping[str, Toolbox],
+    stack: AsyncExitStack,
+    store: RunStore,
+) -> JobPlayer:
+    seeds = RunSeeds(kind.plan.seed)
+    return await kind.open(JobContext(models.models, tools, seeds, stack, await has_tasks(store)))
+
+
+def _make_lister(kind: JobKind[Any], models: RunModels) -> ModelSource:
+    plan, style = kind.plan, kind.list_style()
+    return ModelSource(
+        plan.recipe.axes,
+        models.models["lister"],
+        preamble=style.preamble,
+        enforced=style.enforced,
+        seeds=RunSeeds(plan.seed),
+        parameters=plan.parameters.get("lister", ()),
+    )
 
 
 async def _find_work(

@@ -13,12 +13,22 @@ from bactrian.store.locations import (
 )
 from bactrian.store.lock import is_locked
 from bactrian.store.record_tables import Statement
-from bactrian.store.store import Rows, RunStore, open_kept_run, open_store, read_making
-from bactrian.store.write import GroupCommit
+from bactrian.store.store import (
+    STATEMENTS,
+    Rows,
+    RunStore,
+    open_beside,
+    open_kept_run,
+    open_store,
+    read_making,
+)
+from bactrian.store.write import GroupCommit, RowWriter
 
 __all__ = [
     "SCHEMA",
+    "STATEMENTS",
     "GroupCommit",
+    "RowWriter",
     "Rows",
     "RunAddress",
     "RunStore",
@@ -35,6 +45,7 @@ __all__ = [
     "list_run_files",
     "locate_run",
     "name_run",
+    "open_beside",
     "open_kept_run",
     "open_store",
     "read_address",

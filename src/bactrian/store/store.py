@@ -78,7 +78,7 @@ from bactrian.store.record_tables import (
     make_update,
     write_json,
 )
-from bactrian.store.write import Writer
+from bactrian.store.write import RowWriter, Writer
 
 Rows = tuple[int, int]
 """A slice of a run: the row before its first one, and its last row."""
@@ -97,6 +97,12 @@ _REMOVE_MARK = make_delete("marks", "session = ? AND mark = ?")
 _FROZEN = "SELECT recipe FROM run"
 _FREEZE = make_insert("run", ("row", "recipe", "created"))
 _EXTEND = make_update("run", ("recipe",), '"row" = 1')
+STATEMENTS = (
+    *(table.insert for table in (SESSIONS, TURNS, PROPOSALS, DECISIONS, TOOL_CALLS, CALLS, LISTS, COMMANDS)),
+    *(table.insert for table in (CONFIRMATIONS, MARKS, VOTES)),
+    *(_SAVE_TASK, _END, _REOPEN, _SAVE_RESULT, _REMOVE_MARK, _FREEZE, _EXTEND),
+)
+"""All statements that write, in an order by which two processes name them."""
 # The failed sessions after a row, each with its row and its last failed call.
 _FAILURES = f"""
 SELECT failed."row", id, ending_turn, ending_evidence, error, coalesce(raw, x'')
@@ -186,7 +192,7 @@ class RunStore:
     raises StoreError if the run cannot be read or written, or if it was opened for reading only and is to be written.
     """
 
-    def __init__(self, path: Path, connections: Connections, writer: Writer | None) -> None:
+    def __init__(self, path: Path, connections: Connections, writer: RowWriter | None) -> None:
         self.path = path
         """The file of the run."""
         self._connections = connections
@@ -481,10 +487,15 @@ class RunStore:
         """Return all votes in the order in which they were first given."""
         return await self._list(VOTES, 'ORDER BY "row"')
 
-    def _write(self, statement: Statement, row: tuple[Any, ...]) -> Awaitable[bool]:
+    @property
+    def writer(self) -> RowWriter:
+        """What writes to the run."""
         if self._writer is None:
             raise StoreError("The run was opened for reading only.", where=str(self.path))
-        return self._writer.write(statement, statement.seal(row))
+        return self._writer
+
+    def _write(self, statement: Statement, row: tuple[Any, ...]) -> Awaitable[bool]:
+        return self.writer.write(statement, statement.seal(row))
 
     async def _list(self, table: Table[Record], rest: str, *values: Any) -> list[Record]:
         def read(connection: Connection) -> list[Record]:
@@ -580,6 +591,16 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
             await writer.close()
             if refused and is_new and not writer.has_written:
                 file.unlink(missing_ok=True)
+
+
+@contextmanager
+def open_beside(path: Path, writer: RowWriter) -> Generator[RunStore]:
+    """Open a run that another process has open: it is read from the file, and ``writer`` has that process write."""
+    connections = Connections(path)
+    try:
+        yield RunStore(path, connections, writer)
+    finally:
+        connections.close()
 
 
 def read_making(path: Path) -> tuple[list[Command], dict[str, Any] | None]:

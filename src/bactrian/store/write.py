@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 from bactrian.errors import StoreError
 from bactrian.store.database import count_rows, explain_error, mark_closed
@@ -24,6 +24,14 @@ WRITER_THREAD = "bactrian-store"
 """The name of the thread that writes a run to the disk; ``cli/terminal/process.py`` waits for it."""
 # Between two updates of the totals: with each commit, they would cost 5 % of a call's CPU.
 _COUNT_SECONDS = 1.0
+
+
+class RowWriter(Protocol):
+    """Writes rows of a run."""
+
+    def write(self, statement: Statement, row: tuple[Any, ...]) -> asyncio.Future[bool]:
+        """Execute ``statement`` with the values of ``row``; see :meth:`GroupCommit.write`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

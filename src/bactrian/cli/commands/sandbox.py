@@ -12,7 +12,7 @@ from typing import Annotated
 from bactrian.cli.flags import Argument
 from bactrian.cli.terminal.console import say
 from bactrian.errors import InputError
-from bactrian.options import CPU, JSON, OUT, OVERWRITE, TIER, Option
+from bactrian.options import CPU, JSON, OUT, OVERWRITE, PROCESSES, TIER, Option
 from bactrian.records.text import to_line, to_printable, write_count
 from bactrian.sandbox.kept_files import check_folder, keep_files
 from bactrian.sandbox.orders import provide_sandbox
@@ -32,9 +32,7 @@ def run(
     memory: Annotated[
         int, Option("--memory", "MiB of memory, of each process and of all together.", min=128)
     ] = 1024,
-    processes: Annotated[
-        int, Option("--processes", "Processes at once; more than 1 needs bubblewrap.", min=1)
-    ] = 1,
+    processes: Annotated[int, PROCESSES, "Processes at once; more than 1 needs bubblewrap."] = 1,
     disk: Annotated[int, Option("--disk", "MiB of the scratch folder.", min=1)] = 64,
     output: Annotated[int, Option("--output", "KiB of output.", min=1)] = 1024,
     packages: Annotated[

@@ -1,0 +1,335 @@
+"""Processes of this computer that play the conversations of a run, while this one schedules, counts and writes.
+
+They are not workers with claims, as those of a run in PostgreSQL are. Here one process outlives the others and decides,
+so one scheduler, one budget and one progress serve all: the run differs from that of one process only in where its
+conversations are played. A process that dies takes nothing with it: what it played goes on in another one, from the
+last turn on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from bactrian.errors import BactrianError
+from bactrian.models.budget import UsageMeter
+from bactrian.records.events import Event, Spoke
+from bactrian.records.text import Text, write_count
+from bactrian.records.turn import Turn, Usage
+from bactrian.runs.progress import EndpointPressure
+from bactrian.runs.runner import Crew, ListProgress
+from bactrian.runs.scheduler import Job, ListRequest
+from bactrian.runs.wiring import RunLimits, RunOrder
+from bactrian.shared.link import Link, Message
+from bactrian.store import STATEMENTS, RowWriter, RunStore
+
+_MODULE = "bactrian.shared.player_process"
+_MOST_LOSSES = 3
+"""Processes that may die while they play the same conversation, which may be what kills them."""
+_END = 5.0
+"""Seconds that a process has to end by itself."""
+_LOST = object()
+_NO_TEXT = Text("")
+
+
+@asynccontextmanager
+async def open_crew(processes: int, order: RunOrder, store: RunStore) -> AsyncGenerator[Crew]:
+    """Open processes that play the jobs of ``order``. They start with the first job or list."""
+    crew = ProcessCrew(processes, order, store)
+    try:
+        yield crew
+    finally:
+        await crew.close()
+
+
+class ProcessCrew:
+    """Gives each conversation and list to the process that has the fewest; see :class:`~bactrian.runs.runner.Crew`."""
+
+    def __init__(self, processes: int, order: RunOrder, store: RunStore) -> None:
+        limits, meter = order.limits, order.meter
+        window = limits.choose_window(order.plan.models.values())
+        self._size = min(processes, window)
+        self._meter = meter
+        self._access = order.access
+        self._writer = store.writer
+        access = replace(
+            order.access, progress=None, notice=None, report=None, recorded=None, person=None, meter=None
+        )
+        share = RunLimits(
+            -(-window // self._size),
+            limits.requests_per_minute and limits.requests_per_minute / self._size,
+            limits.tokens_per_minute and limits.tokens_per_minute / self._size,
+        )
+        spending = meter.max_tokens, meter.max_usd, dict(meter.prices)
+        self._terms = order.plan, order.run.absolute(), access, share, spending
+        self._members: list[_Member] = []
+        self._burials: set[asyncio.Task[None]] = set()
+        self._closing = self._halted = False
+
+    def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:  # noqa: ARG002  theirs is the same run
+        """Play the session of ``job`` in a process; in another one if that dies.
+
+        Raises:
+            BactrianError: what playing it raises, or the processes that play it die again and again.
+        """
+        # With a limit, the run says after each turn whether the conversation goes on.
+        return self._follow("play", lambda: (job,), job.id, stepwise=self._meter.limited)
+
+    async def list_items(
+        self, request: ListRequest, begun: ListProgress | None
+    ) -> AsyncGenerator[ListProgress]:
+        """Have a process ask for a list; if that dies, another one goes on from what was stored."""
+        steps = self._follow("list", lambda: (request, begun), request.id, stepwise=True)
+        async with aclosing(steps):
+            async for step in steps:
+                begun = step
+                yield step
+
+    def read_pressure(self) -> EndpointPressure:
+        """Return the current limits of the endpoints, of all processes."""
+        states = [member.pressure for member in self._members]
+        return EndpointPressure(
+            sum(state.limit for state in states),
+            max((state.closed_for for state in states), default=0.0),
+            any(state.silent for state in states),
+        )
+
+    def halt(self) -> None:
+        """Let no conversation go on after its next turn, and cancel calls that have not been sent."""
+        self._halted = True
+        for member in self._members:
+            member.link.send("halt")
+
+    async def close(self) -> None:
+        """End the processes, and wait for them."""
+        self._closing = True
+        await asyncio.gather(*(member.end() for member in self._members), *self._burials)
+
+    async def _follow(
+        self, kind: str, ask: Callable[[], tuple[Any, ...]], name: str, *, stepwise: bool
+    ) -> AsyncGenerator[Any]:
+        """Yield the steps of what is asked for. If the caller wants no more, the turn in flight is made and stored."""
+        for _ in range(_MOST_LOSSES):
+            member = self._choose()
+            key, steps = member.open_stream()
+            member.link.send("make", key, kind, stepwise, *ask())
+            try:
+                while (step := await steps.get()) is not _LOST:
+                    if step is None:
+                        return
+                    if isinstance(step, BaseException):
+                        raise step
+                    yield step
+                    if stepwise:
+                        member.link.send("go", key)
+            except GeneratorExit:
+                if stepwise:
+                    member.link.send("close", key)
+                while (step := await steps.get()) is not _LOST and not isinstance(step, BaseException | None):
+                    pass
+                raise
+            finally:
+                del member.streams[key]
+        raise BactrianError(
+            f"{_MOST_LOSSES} processes have died while they played it.",
+            where=name,
+            next="There may be too little memory, or a tool or model that crashes. What was stored is safe; the same "
+            "command goes on, also with fewer processes.",
+        )
+
+    def _choose(self) -> _Member:
+        """Return the process that has the fewest conversations; start those that are missing."""
+        while len(self._members) < self._size:
+            member = _Member(self._meter, self._writer, self._tell, self._lose)
+            member.link.send("begin", *self._terms)
+            if self._halted:
+                member.link.send("halt")
+            self._members.append(member)
+        return min(self._members, key=lambda member: len(member.streams))
+
+    def _lose(self, member: _Member) -> None:
+        self._members.remove(member)
+        if not self._closing:
+            burial = asyncio.create_task(self._bury(member, len(member.streams)))
+            self._burials.add(burial)
+            burial.add_done_callback(self._burials.discard)
+
+    async def _bury(self, member: _Member, conversations: int) -> None:
+        """Tell that a process has died, and why."""
+        code = await asyncio.to_thread(member.process.wait)
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        went_on = f"{write_count(conversations, 'conversation')} go on in another one"
+        self._tell("report", f"A process has died ({how}); its {went_on}.")
+
+    def _tell(self, kind: str, text: str) -> None:
+        tell = self._access.notice if kind == "notice" else self._access.report
+        if tell is not None:
+            tell(text)
+
+
+class _Member:
+    """A process, seen from this one."""
+
+    def __init__(
+        self,
+        meter: UsageMeter,
+        writer: RowWriter,
+        tell: Callable[[str, str], None],
+        lose: Callable[[_Member], None],
+    ) -> None:
+        self.streams: dict[int, asyncio.Queue[Any]] = {}
+        """The steps of conversations and lists: behind the last one is None, an error, or that the process is lost."""
+        self.pressure = EndpointPressure()
+        self.gone = asyncio.Event()
+        self._fault: BaseException | None = None
+        self._meter = meter
+        self._writer = writer
+        self._lose = lose
+        self._keys = count()
+        self._writing: deque[asyncio.Future[bool]] = deque()
+        self._holding: set[asyncio.Task[None]] = set()
+        self._held: list[tuple[str, Usage]] = []
+        self._repeated = 0
+        self._takers: dict[str, Callable[..., None]] = {
+            "spoke": self._take_turn,
+            "row": self._take_row,
+            "used": self._take_usage,
+            "step": self._take_step,
+            "end": self._take_end,
+            "hold": self._take_question,
+            "state": self._take_state,
+            "say": tell,
+            "failed": self._take_fault,
+        }
+        self.link = Link(self._take, self._end_streams)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self.process = subprocess.Popen(  # noqa: S603  our own interpreter and module
+                    [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                )
+            except OSError as error:
+                ours.close()
+                raise BactrianError(
+                    f"A process to play conversations cannot be started: {error.strerror}.",
+                    next="Give fewer processes.",
+                ) from error
+        connect = asyncio.get_running_loop().create_connection(lambda: self.link, sock=ours)
+        self._connecting = asyncio.create_task(connect)
+
+    def open_stream(self) -> tuple[int, asyncio.Queue[Any]]:
+        """Return the key of a new conversation or list, and its steps."""
+        key = next(self._keys)
+        steps = self.streams[key] = asyncio.Queue()
+        if self._fault is not None:
+            steps.put_nowait(self._fault)
+        return key, steps
+
+    async def end(self) -> None:
+        """Ask the process to end; end it if it does not."""
+        self.link.send("end")
+        try:
+            await asyncio.wait_for(self.gone.wait(), _END)
+        except TimeoutError:
+            self.process.kill()
+        await asyncio.to_thread(self.process.wait)
+
+    def _take(self, message: Message) -> None:
+        self._takers[message[0]](*message[1:])
+
+    def _take_turn(
+        self,
+        key: int,
+        number: int,
+        speaker: str,
+        used: tuple[int, int, int, bool],
+        model: str,
+        mark: str | None,
+    ) -> None:
+        # What the run counts; the whole turn is on disk.
+        turn = Turn(number, speaker, "", _NO_TEXT, None, Usage(*used), 0.0, None, model, "stop", False, mark)
+        self._take_step(key, Spoke(turn))
+
+    def _take_step(self, key: int, step: Event | ListProgress | BaseException | None) -> None:
+        if key in self.streams:
+            self.streams[key].put_nowait(step)
+
+    def _take_end(self, key: int, failure: BactrianError | str | None) -> None:
+        self._take_step(key, _raise_again(failure))
+
+    def _take_fault(self, failure: BactrianError | str) -> None:
+        """End all streams: the process cannot play anything."""
+        self._fault = _raise_again(failure)
+        for key in self.streams:
+            self._take_step(key, self._fault)
+
+    def _take_row(self, statement: int, row: tuple[Any, ...]) -> None:
+        done = self._writer.write(STATEMENTS[statement], row)
+        self._writing.append(done)
+        done.add_done_callback(self._confirm)
+
+    def _take_usage(
+        self, model: str, held: Usage | None, used: tuple[int, int, int, bool] | None, failed: bool
+    ) -> None:
+        if held is not None:
+            self._held.remove((model, held))
+        self._meter.settle(model, held, used and Usage(*used), failed=failed)
+
+    def _take_question(self, ticket: int, model: str, usage: Usage) -> None:
+        task = asyncio.create_task(self._hold(ticket, model, usage))
+        self._holding.add(task)
+        task.add_done_callback(self._holding.discard)
+
+    def _take_state(self, pressure: EndpointPressure, repeated: int) -> None:
+        self.pressure = pressure
+        self._meter.repeated += repeated - self._repeated
+        self._repeated = repeated
+
+    def _confirm(self, _: asyncio.Future[bool]) -> None:
+        """Tell the process which of its rows have been written; those before are written earlier."""
+        results: list[bool | BaseException] = []
+        while self._writing and self._writing[0].done():
+            done = self._writing.popleft()
+            results.append(done.exception() or done.result())
+        if results and not self.gone.is_set():
+            self.link.send("written", results)
+
+    async def _hold(self, ticket: int, model: str, usage: Usage) -> None:
+        """Answer whether a call may begin, once those in flight leave room for it or have ended."""
+        failure: BactrianError | None = None
+        try:
+            while not self._meter.hold(model, usage):
+                await self._meter.wait()
+            self._held.append((model, usage))
+        except BactrianError as error:
+            failure = error
+        self.link.send("held", ticket, failure, self._meter.used, self._meter.usd)
+
+    def _end_streams(self) -> None:
+        """Give back what the calls of a dead process held, and end its streams."""
+        self.gone.set()
+        for task in self._holding:
+            task.cancel()
+        for model, held in self._held:
+            self._meter.settle(model, held, None, failed=True)
+        self._lose(self)
+        for steps in self.streams.values():
+            steps.put_nowait(_LOST)
+
+
+def _raise_again(failure: BactrianError | str | None) -> BaseException | None:
+    """Return the error that a process has sent."""
+    if isinstance(failure, str):
+        return RuntimeError(f"A process that plays conversations failed:\n{failure}")
+    return failure

@@ -1,0 +1,88 @@
+"""Messages between the process of a command and those that play for it."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import struct
+from collections.abc import Callable
+from typing import Any, cast
+
+Message = tuple[Any, ...]
+"""Its kind, then what belongs to it."""
+
+_HEAD = struct.Struct(">Q")
+_LATER = 0.05
+"""Seconds that a message waits which is not urgent: most travel with another one."""
+
+
+class Link(asyncio.Protocol):
+    """One end of a socket between two processes of a command. Messages of one turn of the event loop travel together.
+
+    Both ends are this program, so that messages may be any objects: no other process can write to the socket.
+    """
+
+    def __init__(self, take: Callable[[Message], None], lose: Callable[[], None]) -> None:
+        """Give each message that arrives to ``take``, and call ``lose`` once the other end is closed."""
+        self._take = take
+        self._lose = lose
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[Message] = []
+        self._timer: asyncio.Handle | None = None
+        self._is_urgent = False
+        self._received = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's word for it
+        self._lose()
+
+    def data_received(self, data: bytes) -> None:
+        received = self._received
+        received += data
+        start = 0
+        while len(received) >= start + _HEAD.size:
+            (size,) = _HEAD.unpack_from(received, start)
+            stop = start + _HEAD.size + size
+            if len(received) < stop:
+                break
+            with memoryview(received) as view:
+                messages: list[Message] = pickle.loads(view[start + _HEAD.size : stop])  # noqa: S301  ours
+            start = stop
+            for message in messages:
+                self._take(message)
+        del received[:start]
+
+    def send(self, *message: Any, urgent: bool = True) -> None:
+        """Send a message, after those before it."""
+        self._waiting.append(message)
+        if urgent and not self._is_urgent:
+            self._is_urgent = True
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_soon(self._flush)
+        elif self._timer is None:
+            self._timer = self._loop.call_later(_LATER, self._flush)
+
+    def _flush(self) -> None:
+        self._timer, self._is_urgent = None, False
+        if self._transport is None or not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        try:
+            body = pickle.dumps(waiting, pickle.HIGHEST_PROTOCOL)
+        except BaseException:
+            self._transport.abort()  # Better than to wait for ever for what was not sent.
+            raise
+        self._transport.write(_HEAD.pack(len(body)) + body)
+
+    def close(self) -> None:
+        """Send what waits, and close this end."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()

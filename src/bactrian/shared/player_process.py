@@ -1,0 +1,267 @@
+"""A process that plays conversations for the command that started it: ``python -m bactrian.shared.player_process FD``.
+
+It reads the run's file itself. What it writes, and what each call uses of the limits, goes to the command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import traceback
+import warnings
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from bactrian.errors import BactrianError, BactrianWarning
+from bactrian.models.budget import UsageMeter
+from bactrian.models.open import ModelOptions
+from bactrian.records.events import Ended, Spoke, Started
+from bactrian.records.turn import Usage
+from bactrian.roleplay.recorded import Recorded
+from bactrian.runs.plan import Plan
+from bactrian.runs.runner import ListProgress
+from bactrian.runs.wiring import Playing, RunLimits, RunOrder, open_playing, tune_gc
+from bactrian.shared.link import Link, Message
+from bactrian.store import STATEMENTS, Statement, open_beside
+
+_TELL_SECONDS = 0.5
+
+
+class PlayerProcess:
+    """Plays what the command asks for, and has it write what is made."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.link = Link(self._take, self._end)
+        self._numbers = {statement: number for number, statement in enumerate(STATEMENTS)}
+        self._written: deque[asyncio.Future[bool]] = deque()
+        self._tickets = count()
+        self._answers: dict[int, asyncio.Future[Message]] = {}
+        self._terms: asyncio.Future[Message] = loop.create_future()
+        self._playing: asyncio.Future[Playing] = loop.create_future()
+        self._making: dict[int, asyncio.Task[None]] = {}
+        self._may_go: dict[int, asyncio.Event] = {}
+        """Where the command says after each step whether it wants another."""
+        self._stopping = False
+        self._over = asyncio.Event()
+        self._takers: dict[str, Callable[..., object]] = {
+            "begin": self._begin,
+            "make": self._make,
+            "go": self._go_on,
+            "close": self._close,
+            "written": self._take_results,
+            "held": self._take_answer,
+            "halt": self._halt,
+            "end": self._over.set,
+        }
+
+    async def play(self) -> None:
+        """Play until the command has had enough; then the process ends."""
+        plan, run, access, limits, spending = await self._terms
+        try:
+            await self._open(plan, run, access, limits, MeterOfCommand(*spending, process=self))
+        except BaseException as error:  # noqa: BLE001  the command raises it
+            self.link.send("failed", _carry(error))
+            await self._over.wait()
+        self.link.close()
+        await asyncio.Event().wait()
+
+    async def _open(
+        self, plan: Plan, run: Path, access: ModelOptions, limits: RunLimits, meter: UsageMeter
+    ) -> None:
+        """Open what plays, and keep it open until the command has had enough."""
+        notice, report = (partial(self.link.send, "say", kind) for kind in ("notice", "report"))
+        access = replace(access, notice=notice, report=report, recorded=Recorded)
+        async with AsyncExitStack() as stack:
+            self._store = stack.enter_context(open_beside(run, self))
+            order = RunOrder(plan, run, access, meter, limits)
+            playing = await stack.enter_async_context(open_playing(order, self._store))
+            self._playing.set_result(playing)
+            if self._stopping:
+                playing.models.stop_signal.stop()
+            while not self._over.is_set():
+                self.link.send("state", playing.models.pressure(), meter.repeated, urgent=False)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._over.wait(), _TELL_SECONDS)
+            self.link.send("state", playing.models.pressure(), meter.repeated)
+            for task in self._making.values():
+                task.cancel()
+            await asyncio.gather(*self._making.values(), return_exceptions=True)
+
+    def write(self, statement: Statement, row: tuple[Any, ...]) -> asyncio.Future[bool]:
+        """Have the command write a row; done when it is on disk."""
+        self.link.send("row", self._numbers[statement], row)
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._written.append(done)
+        return done
+
+    def ask(self, model: str, usage: Usage) -> asyncio.Future[Message]:
+        """Ask the command whether a call may begin; the answer is an error, or None, and what the run has used."""
+        ticket = next(self._tickets)
+        self.link.send("hold", ticket, model, usage)
+        answer = self._answers[ticket] = asyncio.get_running_loop().create_future()
+        return answer
+
+    def _take(self, message: Message) -> None:
+        self._takers[message[0]](*message[1:])
+
+    def _take_results(self, results: Sequence[bool | BaseException]) -> None:
+        for result in results:
+            _settle(self._written.popleft(), result)
+
+    def _take_answer(self, ticket: int, *answer: Any) -> None:
+        _settle(self._answers.pop(ticket), answer)
+
+    def _begin(self, *terms: Any) -> None:
+        self._terms.set_result(terms)
+
+    def _go_on(self, key: int) -> None:
+        self._may_go[key].set()
+
+    def _close(self, key: int) -> None:
+        self._making[key].cancel()
+
+    def _halt(self) -> None:
+        self._stopping = True
+        if self._playing.done():
+            self._playing.result().models.stop_signal.stop()
+
+    def _end(self) -> None:
+        """End with the command, even if it was killed: nothing can be stored any more."""
+        os._exit(0 if self._over.is_set() else 1)
+
+    def _make(self, key: int, kind: str, stepwise: bool, *what: Any) -> None:
+        self._making[key] = asyncio.create_task(self._give(key, kind, what, stepwise=stepwise))
+
+    async def _give(self, key: int, kind: str, what: Sequence[Any], *, stepwise: bool) -> None:
+        """Send what a conversation or a list yields; of a ``stepwise`` one, the next when the command asks for it."""
+        failure: BaseException | None = None
+        may_go = self._may_go[key] = asyncio.Event()
+        turns, code = 0, ""
+        try:
+            playing = await self._playing
+            made: AsyncGenerator[Any] = (
+                playing.player.play(what[0], self._store)
+                if kind == "play"
+                else playing.lister.list_items(what[0], what[1])
+            )
+            async with aclosing(made) as steps:
+                async for step in steps:
+                    match step:
+                        case Spoke(turn):
+                            turns = turn.number
+                            counted = (
+                                turn.number,
+                                turn.speaker,
+                                _count(turn.usage),
+                                turn.model,
+                                turn.fingerprint,
+                            )
+                            self.link.send("spoke", key, *counted, urgent=stepwise)
+                        case Started() | ListProgress():
+                            self.link.send("step", key, step)
+                        case Ended(ending):
+                            code = ending.code
+                            self.link.send("step", key, step)
+                        case _:
+                            continue
+                    if stepwise:
+                        await may_go.wait()
+                        may_go.clear()
+                    elif self._stopping and isinstance(step, Spoke):
+                        break
+        except BaseException as error:  # noqa: BLE001  the command raises it
+            failure = error
+        if kind == "play" and self._playing.done() and (telemetry := self._playing.result().telemetry):
+            telemetry.end_session(what[0].id, turns, code)
+        del self._making[key], self._may_go[key]
+        self.link.send("end", key, failure and _carry(failure))
+
+
+@dataclass(slots=True)
+class MeterOfCommand(UsageMeter):
+    """Has the command count what calls use, by the one meter of all processes."""
+
+    process: PlayerProcess = field(kw_only=True)
+    _again: bool = False
+
+    async def take(self, model: str, usage: Usage) -> bool:
+        """Ask whether a call may begin; False if it has to be fitted again to what is left."""
+        known = self.used.total
+        error, self.used, self.usd = await self.process.ask(model, usage)
+        self._again = error is not None and self.used.total != known
+        if error is not None and not self._again:
+            raise error
+        return error is None
+
+    async def wait(self) -> None:
+        """Wait until a call that is in flight has ended."""
+        again, self._again = self._again, False
+        if not again:
+            await self._ended.wait()
+
+    def settle(self, model: str, held: Usage | None, used: Usage | None, *, failed: bool) -> None:
+        """Send what a call used."""
+        self.process.link.send("used", model, held, used and _count(used), failed, urgent=held is not None)
+        self._ended.set()
+        self._ended.clear()
+
+
+def _count(usage: Usage) -> tuple[int, int, int, bool]:
+    return usage.prompt, usage.completion, usage.cached, usage.estimated
+
+
+def _settle(future: asyncio.Future[Any], result: object) -> None:
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+def _carry(error: BaseException) -> BactrianError | str:
+    """Return what can be sent of an error: one of ours as it is, and of others the traceback."""
+    return error if isinstance(error, BactrianError) else "".join(traceback.format_exception(error))
+
+
+async def _serve(descriptor: int) -> None:
+    tune_gc()
+    process = PlayerProcess()
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *position: Any) -> None:
+        if issubclass(category, BactrianWarning):
+            process.link.send("say", "report", str(message))
+        else:
+            usual(message, category, *position)
+
+    warnings.showwarning = show
+    ours = socket.socket(fileno=descriptor)
+    await asyncio.get_running_loop().create_connection(lambda: process.link, sock=ours)
+    await process.play()
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing: the command decides what a signal to all its processes means."""
+
+
+def main() -> None:
+    """Play until the command ends."""
+    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(which) != signal.SIG_IGN:  # which the programs that tools start would inherit
+            signal.signal(which, _ignore)
+    asyncio.run(_serve(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
