@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections import Counter
@@ -233,10 +234,12 @@ def test_embodied_agents_run_their_code_in_each_process(tmp_path: Path) -> None:
         specify = false
         """
     )
-    (tmp_path / "script.json").write_text(
-        """{"user": ["Instruction: Add 1 and 2.\\nInput: None", "<CAMEL_TASK_DONE>"],
-        "assistant": ["```python\\nprint(1 + 2)\\nopen('sum.txt', 'w').write('3')\\n```", "Solution: 3.\\nNext request."]}"""
-    )
+    act = "```python\nprint(1 + 2)\nopen('sum.txt', 'w').write('3')\n```"
+    script = {
+        "user": ["Instruction: Add 1 and 2.\nInput: None", "<CAMEL_TASK_DONE>"],
+        "assistant": [act, "Solution: 3.\nNext request."],
+    }
+    (tmp_path / "script.json").write_text(json.dumps(script))
     run = bt.generate(
         tmp_path / "shopping.toml",
         run=tmp_path / "s.db",

@@ -1,1 +1,1 @@
-"""A run in a PostgreSQL database, which any number of processes on any number of computers make together."""
+"""Runs that several processes play: in a PostgreSQL database on any number of computers, or all on one computer."""
