@@ -1,4 +1,4 @@
-"""The tasks of a developer: ``nox -s test``, ``lint``, ``types``, ``build`` and ``docs``."""
+"""The tasks of a developer: ``nox -s test``, ``lint``, ``types``, ``web``, ``build`` and ``docs``."""
 
 from __future__ import annotations
 
@@ -37,6 +37,12 @@ def types(session: nox.Session) -> None:
     """Check types."""
     install(session)
     session.run("pyright")
+
+
+@nox.session
+def web(session: nox.Session) -> None:
+    """Check the scripts and styles of the explorer's pages."""
+    session.run(".ci/web", external=True)
 
 
 @nox.session

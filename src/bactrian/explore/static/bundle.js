@@ -1,8 +1,13 @@
 // The search of a static copy: all words, separated by commas or spaces, must occur in the roles, the idea or the findings.
+// @ts-check
+/** Of each conversation, as rows.js has them: file, roles, idea and facts. @typedef {[string, string, string, string]} Row */
 const place = document.querySelector("#search");
-if (place && typeof ROWS !== "undefined") {
+// @ts-expect-error (rows.js, a script of its own, has them)
+const rows = /** @type {Row[]} */ (typeof ROWS === "undefined" ? [] : ROWS);
+if (place && rows.length) {
+  /** @param {string} text */
   const fold = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
-  const folded = ROWS.map((row) => fold(row.slice(1).join(" ")));
+  const folded = rows.map((row) => fold(row.slice(1).join(" ")));
   const label = Object.assign(document.createElement("label"), { textContent: "Search roles, ideas, endings and behaviours " });
   const input = Object.assign(document.createElement("input"), { type: "search" });
   input.dataset.key = "/";
@@ -12,7 +17,8 @@ if (place && typeof ROWS !== "undefined") {
   const said = Object.assign(document.createElement("p"), { className: "soft" });
   said.setAttribute("role", "status");
   place.append(label, said, found);
-  const rest = [document.querySelector("#list"), document.querySelector("nav.steps")];
+  const rest = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("#list, nav.steps")]);
+  /** @template {keyof HTMLElementTagNameMap} N @param {Element} parent @param {N} name @param {string} text */
   const add = (parent, name, text) => {
     const one = document.createElement(name);
     one.textContent = text;
@@ -22,9 +28,9 @@ if (place && typeof ROWS !== "undefined") {
   };
   const search = () => {
     const words = (input.value.includes(",") ? input.value.split(",") : input.value.split(/\s+/)).map((word) => fold(word.trim())).filter(Boolean);
-    for (const one of rest) if (one) one.hidden = words.length > 0;
-    const hits = words.length ? ROWS.filter((_, at) => words.every((word) => folded[at].includes(word))) : [];
-    said.textContent = words.length ? `${hits.length.toLocaleString()} of ${ROWS.length.toLocaleString()}${hits.length > 200 ? "; the first 200 are shown" : ""}` : "";
+    for (const one of rest) one.hidden = words.length > 0;
+    const hits = words.length ? rows.filter((_, at) => words.every((word) => folded[at].includes(word))) : [];
+    said.textContent = words.length ? `${hits.length.toLocaleString()} of ${rows.length.toLocaleString()}${hits.length > 200 ? "; the first 200 are shown" : ""}` : "";
     found.replaceChildren();
     for (const [file, roles, task, facts] of hits.slice(0, 200)) {
       const item = document.createElement("li");

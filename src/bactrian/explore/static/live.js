@@ -1,10 +1,16 @@
 // A conversation that is being written: new messages, the words of the one that is being spoken, and the controls.
-const live = document.querySelector("#live");
-const turns = document.querySelector("#turns");
-const speaking = document.querySelector("#speaking");
-const status = document.querySelector("#status");
-const controls = document.querySelector("#controls");
-const last = () => Number(document.querySelector("#turns > article:last-of-type")?.dataset.turn ?? 0);
+// @ts-check
+
+/**
+ * What the play waits for, and whom pages play.
+ * @typedef {{ paused: boolean, taken: string[], asks: string, question: string, proposals: [number, string][],
+ *   problem: string }} PlayState
+ * @typedef {HTMLElement & Pick<HTMLFormElement, "reset" | "requestSubmit">} Part
+ */
+/** @param {string} selector @param {ParentNode} [inside] A part that every such page has. @returns {Part} */
+const get = (selector, inside = document) => /** @type {Part} */ (inside.querySelector(selector));
+const live = get("#live"), turns = get("#turns"), speaking = get("#speaking"), said = get("#status"), controls = get("#controls");
+const last = () => Number(get("#turns > article:last-of-type")?.dataset.turn ?? 0);
 const isAtEnd = () => scrollY + innerHeight > document.documentElement.scrollHeight - 200;
 
 const source = new EventSource(`${live.dataset.events}?after=${last()}`);
@@ -14,10 +20,10 @@ source.addEventListener("turn", (event) => {
   const follow = isAtEnd();
   const made = document.createElement("template");
   made.innerHTML = html;
-  document.querySelector("#rail").append(made.content.querySelector("a[aria-label]"));
+  get("#rail").append(get("a[aria-label]", made.content));
   turns.append(made.content);
   speaking.textContent = "";
-  status.textContent = `Message ${number}`;
+  said.textContent = `Message ${number}`;
   if (follow) live.scrollIntoView({ block: "end" });
 });
 source.addEventListener("piece", (event) => {
@@ -27,58 +33,62 @@ source.addEventListener("piece", (event) => {
 source.addEventListener("restart", () => { speaking.textContent = ""; });
 source.addEventListener("state", (event) => show(JSON.parse(event.data)));
 source.addEventListener("ended", () => { source.close(); location.reload(); });
-source.onerror = () => { status.textContent = "The connection broke; it is tried again."; };
-source.onopen = () => { status.textContent = ""; };
+source.onerror = () => { said.textContent = "The connection broke; it is tried again."; };
+source.onopen = () => { said.textContent = ""; };
 
 let offered = "";
+/** @param {[number, string]} proposal Its place and its text. */
 const propose = ([place, text]) => {
   const item = document.createElement("li"), button = document.createElement("button"), words = document.createElement("div");
-  Object.assign(button, { name: "choice", value: place, textContent: `Choose ${place}` }).dataset.key = place;
+  Object.assign(button, { name: "choice", value: String(place), textContent: `Choose ${place}` }).dataset.key = String(place);
   Object.assign(words, { className: "prose", dir: "auto", textContent: text });
   item.append(button, words);
   return item;
 };
 
+/** @param {PlayState} state */
 const show = (state) => {
   if (!controls) return;
-  controls.querySelector("[value=pause]").hidden = state.paused;
-  controls.querySelector("[value=resume]").hidden = !state.paused;
+  get("[value=pause]", controls).hidden = state.paused;
+  get("[value=resume]", controls).hidden = !state.paused;
   for (const seat of controls.querySelectorAll("[data-seat]")) {
-    const taken = state.taken.includes(seat.dataset.seat);
-    seat.querySelector("[value=take]").hidden = taken;
-    seat.querySelector("[value=release]").hidden = !taken;
+    const taken = state.taken.includes(/** @type {HTMLElement} */ (seat).dataset.seat ?? "");
+    get("[value=take]", seat).hidden = taken;
+    get("[value=release]", seat).hidden = !taken;
   }
-  const form = document.querySelector("#answer"), asked = form.querySelector("#asked");
+  const form = get("#answer"), asked = get("#asked", form);
   const waits = Boolean(state.asks), isCritic = state.asks === "critic", chooses = state.proposals.length > 0;
   if (waits && form.hidden) speaking.textContent = "";
   asked.textContent = isCritic ? "You are the critic: which message is best?" : `You are the AI ${state.asks}`;
-  form.querySelector("#question").textContent = isCritic && !chooses ? state.question : "";
-  form.querySelector("#line").textContent = chooses ? "Your reason, if you like" : "Your message";
-  form.querySelector("#say").hidden = chooses;
+  get("#question", form).textContent = isCritic && !chooses ? state.question : "";
+  get("#line", form).textContent = chooses ? "Your reason, if you like" : "Your message";
+  get("#say", form).hidden = chooses;
   if (JSON.stringify(state.proposals) !== offered) {
     offered = JSON.stringify(state.proposals);
-    form.querySelector("#proposals").replaceChildren(...state.proposals.map(propose));
+    get("#proposals", form).replaceChildren(...state.proposals.map(propose));
   }
   if (waits && form.hidden) {
     form.hidden = false;
-    (chooses ? asked : form.querySelector("textarea")).focus();
+    (chooses ? asked : get("textarea", form)).focus();
   }
   form.hidden = !waits;
-  status.textContent = state.problem || (state.paused ? "Paused: the next message waits." : "");
+  said.textContent = state.problem || (state.paused ? "Paused: the next message waits." : "");
 };
 
 document.addEventListener("submit", async (event) => {
-  if (event.target.getAttribute("action") !== "/play/control") return;
+  const form = /** @type {HTMLFormElement} */ (event.target);
+  if (form.getAttribute("action") !== "/play/control") return;
   event.preventDefault();
-  const fields = new URLSearchParams(new FormData(event.target, event.submitter));
+  const fields = new URLSearchParams();
+  for (const [name, value] of new FormData(form, event.submitter)) fields.append(name, String(value));
   const answer = await fetch("/play/control", { method: "POST", body: fields, headers: { accept: "application/json" } });
   if (answer.ok) {
-    if (fields.get("do") === "answer") event.target.reset();
+    if (fields.get("do") === "answer") form.reset();
     show(await answer.json());
   } else {
-    status.textContent = "This did not work; your text is still here. Reload the page if it stays so.";
+    said.textContent = "This did not work; your text is still here. Reload the page if it stays so.";
   }
 });
-document.querySelector("#answer textarea")?.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.form.requestSubmit();
+get("#answer textarea")?.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) get("#answer").requestSubmit();
 });

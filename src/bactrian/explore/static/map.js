@@ -345,7 +345,7 @@ const openMap = async (root) => {
   }
   find(".png").addEventListener("click", () => canvas.toBlob((blob) => {
     if (!blob) return;
-    const link = /** @type {HTMLAnchorElement} */ (make("a", { href: URL.createObjectURL(blob), download: "map.png" }));
+    const link = /** @type {HTMLAnchorElement} */ (/** @type {unknown} */ (make("a", { href: URL.createObjectURL(blob), download: "map.png" })));
     link.click();
     URL.revokeObjectURL(link.href);
   }));

@@ -1,11 +1,26 @@
 // Keys, copying, numbers and dates by locale, suggestions. Every page works without it.
+// @ts-check
+
+/**
+ * An element of a page, with what its kind may have.
+ * @typedef {HTMLElement & Pick<HTMLAnchorElement, "href" | "hash"> & Pick<HTMLTimeElement, "dateTime">
+ *   & Pick<HTMLInputElement, "checked" | "value" | "disabled" | "list" | "form" | "select">} Part
+ */
+/** @param {string} selector @param {ParentNode} [inside] @returns {Part | null} */
+const find = (selector, inside = document) => /** @type {Part | null} */ (inside.querySelector(selector));
+/** @param {string} selector @param {ParentNode} [inside] @returns {Part[]} */
+const pick = (selector, inside = document) => [...inside.querySelectorAll(selector)].map((one) => /** @type {Part} */ (one));
+/** What has the focus, or the part of the page around it. @param {string} selector */
+const findFocused = (selector) => document.activeElement?.closest(selector) ?? null;
 const KEYS_OFF = "bactrian-keys-off";
 const off = () => localStorage.getItem(KEYS_OFF) === "1";
 let prefix = "";
 
+/** @param {string} address */
 const go = (address) => { if (address) location.href = address; };
+/** Follow the link of a key, or go to its field. @param {string} key */
 const follow = (key) => {
-  const target = document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+  const target = find(`[data-key="${CSS.escape(key)}"]`);
   if (target?.href) go(target.href);
   else if (target) {
     target.closest("details")?.setAttribute("open", "");
@@ -14,7 +29,7 @@ const follow = (key) => {
   return Boolean(target);
 };
 
-// Moves the focus among elements: the items of a list, messages, findings.
+/** Move the focus among elements, such as messages. @param {HTMLElement[]} all @param {number} by */
 const step = (all, by) => {
   if (!all.length) return false;
   const at = all.findIndex((one) => one === document.activeElement || one.contains(document.activeElement));
@@ -23,20 +38,19 @@ const step = (all, by) => {
   next.scrollIntoView({ block: "center" });
   return true;
 };
-// The focused finding is right or wrong: presses its button.
+/** The focused finding is right or wrong: press its button. @param {string} key */
 const answerFinding = (key) => {
-  const button = document.activeElement.closest("[data-finding]")?.querySelector(`[data-answer="${key}"]`);
+  const finding = findFocused("[data-finding]"), button = finding && find(`[data-answer="${key}"]`, finding);
   button?.click();
   return Boolean(button);
 };
-const pick = (selector) => [...document.querySelectorAll(selector)];
 
 const showKeys = async () => {
-  let dialog = document.querySelector("dialog#keys-dialog");
+  let dialog = /** @type {HTMLDialogElement | null} */ (document.querySelector("#keys-dialog"));
   if (!dialog) {
-    const help = document.querySelector("footer a");
+    const address = find("footer a")?.href ?? "/help";
     let text = "";
-    try { text = await (await fetch(help.href)).text(); } catch { go(help.href); return; }
+    try { text = await (await fetch(address)).text(); } catch { go(address); return; }
     const page = new DOMParser().parseFromString(text, "text/html");
     dialog = document.createElement("dialog");
     dialog.id = "keys-dialog";
@@ -44,30 +58,33 @@ const showKeys = async () => {
     const close = document.createElement("form");
     close.method = "dialog";
     close.append(Object.assign(document.createElement("button"), { textContent: "Close" }));
-    dialog.append(document.importNode(page.querySelector("#keys"), true), close);
+    dialog.append(...pick("#keys", page).map((one) => document.importNode(one, true)), close);
     document.body.append(dialog);
     bindSwitch();
   }
   dialog.showModal();
 };
 const bindSwitch = () => {
-  const box = document.querySelector("#keys-on");
+  const box = find("#keys-on");
   if (!box) return;
   box.checked = !off();
   box.onchange = () => localStorage.setItem(KEYS_OFF, box.checked ? "0" : "1");
 };
 
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input, textarea, select, [contenteditable]");
+  const typing = /** @type {HTMLElement | null} */ (
+    /** @type {Element} */ (event.target).closest("input, textarea, select, [contenteditable]")
+  );
   if (event.key === "Escape" && typing) { typing.blur(); return; }
   if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (event.key === "?") { event.preventDefault(); showKeys(); return; }
   if (off()) return;
   if (prefix === "g") { prefix = ""; if (follow(`g ${event.key}`)) event.preventDefault(); return; }
   const list = pick("#list :is(h2, th) a");
-  const done = {
+  /** @type {Record<string, () => boolean>} */
+  const keys = {
     "g": () => { prefix = "g"; setTimeout(() => { prefix = ""; }, 1500); return true; },
-    "/": () => { document.querySelector("#find").focus(); return true; },
+    "/": () => { find("#find")?.focus(); return true; },
     "j": () => follow("j") || step(list, 1),
     "k": () => follow("k") || step(list, -1),
     "n": () => stepStop(1),
@@ -79,41 +96,46 @@ document.addEventListener("keydown", (event) => {
     "u": () => follow("u"),
     "m": () => follow("m"),
     "r": () => follow("r"),
-    "c": () => { const box = document.activeElement.closest("li, tr")?.querySelector("[name=pick]"); box?.click(); return Boolean(box); },
-  }[event.key]?.() ?? (/^\d$/.test(event.key) && follow(event.key));
+    "c": () => { const row = findFocused("li, tr"), box = row && find("[name=pick]", row); box?.click(); return Boolean(box); },
+  };
+  const done = keys[event.key]?.() ?? (/^\d$/.test(event.key) && follow(event.key));
   if (done) event.preventDefault();
 });
 
 document.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-copy]");
-  if (!button) return;
-  const said = document.querySelector("#said");
+  const button = /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest("[data-copy]"));
+  const said = find("#said");
+  if (!button?.dataset.copy || !said) return;
   try {
     const answer = await fetch(button.dataset.copy);
     if (!answer.ok) throw new Error(String(answer.status));
     await navigator.clipboard.writeText(await answer.text());
     said.textContent = "Copied.";
   } catch (error) {
-    said.textContent = `Not copied (${error.message}); the link beside opens the text.`;
+    said.textContent = `Not copied (${error instanceof Error ? error.message : error}); the link beside opens the text.`;
   }
 });
 
 // The page of a conversation shows a part of a long one. A link to what is in another part loads that part.
-const turns = document.querySelector("#turns");
+const turns = find("#turns");
+/** @param {string | undefined} text */
 const words = (text) => (text ?? "").split(" ").filter(Boolean);
 const stops = words(turns?.dataset.stops);
+/** The number of the message of a place; 0 if it has none. @param {string} id */
 const turnOf = (id) => {
   const [, kind, digits] = /^(turn|finding)-(\d{1,9})$/.exec(id) ?? [];
   return kind === "finding" ? Number(words(turns?.dataset.findings)[Number(digits) - 1] ?? 0) : Number(digits ?? 0);
 };
+/** @param {string} id */
 const showPart = (id) => {
   const number = turnOf(id);
   if (!(number > 0 && number <= Number(turns?.dataset.count)) || document.getElementById(id)) return false;
   const query = new URLSearchParams(location.search);
-  query.set("from", number - (number - 1) % 100);
+  query.set("from", String(number - (number - 1) % 100));
   location.replace(`?${query}#${id}`);
   return true;
 };
+/** @param {string} id */
 const land = (id) => {
   const place = document.getElementById(id);
   if (!place) return showPart(id);
@@ -122,13 +144,16 @@ const land = (id) => {
   (mark || place).scrollIntoView({ block: mark || !place.matches(".turn") ? "center" : "start", behavior: "instant" });
   return true;
 };
-// From one finding, or one message with words of the search, to the next; at first, from the message on the screen.
+/**
+ * Go from one finding, or one message with words of the search, to the next; at first, from the message on the screen.
+ * @param {number} by
+ */
 const stepStop = (by) => {
-  const at = stops.indexOf(document.activeElement?.closest("[data-finding], .turn")?.id);
+  const at = stops.indexOf(findFocused("[data-finding], .turn")?.id ?? "");
   if (at >= 0) return land(stops[Math.min(Math.max(at + by, 0), stops.length - 1)]);
   const here = Number(pick(".turn").find((one) => one.getBoundingClientRect().bottom > 90)?.dataset.turn ?? 0);
   const next = by > 0 ? stops.find((id) => turnOf(id) >= here) : stops.findLast((id) => turnOf(id) < here);
-  return Boolean(next) && land(next);
+  return next !== undefined && land(next);
 };
 const showPlace = () => {
   const id = location.hash.slice(1);
@@ -141,23 +166,27 @@ if (location.hash === "#found") addEventListener("load", showPlace);
 else showPlace();
 
 // The rail is one stop of the Tab key. Arrows go along it; the message on the screen is marked.
-const rail = document.querySelector("#rail");
-if (rail) {
-  const ticks = () => [...rail.children];
+const rail = find("#rail");
+if (rail && turns) {
+  const ticks = () => pick("a", rail);
+  /** @param {Part} tick */
   const choose = (tick) => {
     for (const one of ticks()) one.tabIndex = one === tick ? 0 : -1;
   };
   rail.addEventListener("keydown", (event) => {
-    const by = { ArrowUp: -1, ArrowLeft: -1, ArrowDown: 1, ArrowRight: 1, Home: -Infinity, End: Infinity, PageUp: -10, PageDown: 10 }[event.key];
+    /** @type {Record<string, number>} */
+    const steps = { ArrowUp: -1, ArrowLeft: -1, ArrowDown: 1, ArrowRight: 1, Home: -Infinity, End: Infinity, PageUp: -10, PageDown: 10 };
+    const by = steps[event.key];
     if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    const all = ticks(), next = all[Math.min(Math.max(all.indexOf(document.activeElement) + by, 0), all.length - 1)];
+    const all = ticks(), at = all.indexOf(/** @type {Part} */ (document.activeElement));
+    const next = all[Math.min(Math.max(at + by, 0), all.length - 1)];
     choose(next);
     next.focus();
   });
   const shown = new Set();
   const watcher = new IntersectionObserver((changes) => {
-    for (const { target, isIntersecting } of changes) shown[isIntersecting ? "add" : "delete"](Number(target.dataset.turn));
+    for (const { target, isIntersecting } of changes) shown[isIntersecting ? "add" : "delete"](turnOf(target.id));
     const first = Math.min(...shown), last = Math.max(...shown);
     const all = ticks(), numbers = all.map((tick) => turnOf(tick.hash.slice(1)));
     all.forEach((tick, at) => {
@@ -167,21 +196,24 @@ if (rail) {
     if (!rail.contains(document.activeElement)) choose(all.find((tick) => tick.hasAttribute("aria-current")) ?? all[0]);
   });
   for (const one of pick(".turn")) watcher.observe(one);
-  const button = document.querySelector("[data-replay]");
+  const button = find("[data-replay]");
   button?.addEventListener("click", async () => {
-    const { replay } = await import(button.dataset.replay);
+    const { replay } = await import(button.dataset.replay ?? "");
     button.disabled = true;
     replay(turns, () => { button.disabled = false; });
   });
   new MutationObserver(() => { for (const one of pick(".turn")) watcher.observe(one); }).observe(turns, { childList: true });
 }
 
-for (const one of pick("data[value]")) one.textContent = Number(one.value).toLocaleString();
+/** Write numbers as the reader's language does. @param {ParentNode} [inside] */
+const writeNumbers = (inside) => { for (const one of pick("data[value]", inside)) one.textContent = Number(one.value).toLocaleString(); };
+writeNumbers();
 for (const one of pick("time[datetime]")) one.textContent = new Date(one.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 // A comment that is being written outlives a reload.
 for (const form of pick("[data-draft]")) {
-  const text = form.querySelector("textarea"), name = `bactrian-draft-${form.dataset.draft}`;
+  const text = find("textarea", form), name = `bactrian-draft-${form.dataset.draft}`;
+  if (!text) continue;
   text.value ||= sessionStorage.getItem(name) ?? "";
   text.addEventListener("input", () => sessionStorage.setItem(name, text.value));
   form.addEventListener("submit", () => sessionStorage.removeItem(name));
@@ -193,13 +225,14 @@ for (const input of pick("[data-last]")) {
   const before = sessionStorage.getItem(name) ?? "";
   if (!pick("input[type=hidden][name=mark]").some((one) => one.value === before)) input.value ||= before;
   input.addEventListener("focus", () => input.select());
-  input.form.addEventListener("submit", () => sessionStorage.setItem(name, input.value));
+  input.form?.addEventListener("submit", () => sessionStorage.setItem(name, input.value));
 }
 
 for (const input of pick("[data-values]")) {
   input.addEventListener("focus", async () => {
+    /** @type {string[]} */
     const names = await (await fetch(`/values?field=${input.dataset.values}`)).json();
-    input.list.replaceChildren(...names.map((value) => Object.assign(document.createElement("option"), { value })));
+    input.list?.replaceChildren(...names.map((value) => Object.assign(document.createElement("option"), { value })));
   }, { once: true });
 }
 
@@ -208,7 +241,6 @@ bindSwitch();
 
 // A page follows what is written and read, until nothing is lacking.
 const follows = () => Boolean(document.querySelector("[data-reading]"));
-const writesNumbers = (part) => { for (const one of part.querySelectorAll("data[value]")) one.textContent = Number(one.value).toLocaleString(); };
 if (follows()) {
   const timer = setInterval(async () => {
     if (document.hidden) return;
@@ -218,7 +250,7 @@ if (follows()) {
     for (const part of pick("[data-live]")) {
       const next = page.getElementById(part.id);
       if (!next || part.contains(document.activeElement) || part.querySelector(":checked")) continue;
-      writesNumbers(next);
+      writeNumbers(next);
       part.replaceChildren(...next.childNodes);
     }
     if (!follows()) clearInterval(timer);

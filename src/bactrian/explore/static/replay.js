@@ -1,4 +1,5 @@
 // Replays a conversation: its messages come one after the other, each after the seconds that it took.
+// @ts-check
 const TIMES = [1, 4, 16];
 const name = "bactrian-replay-times";
 
