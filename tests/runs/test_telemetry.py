@@ -44,7 +44,8 @@ from bactrian.runs.kinds import choose_models, make_plan
 from bactrian.runs.wiring import RunLimits, RunOrder, open_run_models, prepare_run
 from tests.helpers.command import LINES, Command, bactrian, clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
-from tests.helpers.generation import asks, said
+from tests.helpers.generation import asks, said, stored
+from tests.helpers.packages import install
 
 SECONDS = gen_ai_metrics.GEN_AI_CLIENT_OPERATION_DURATION
 TOKENS = gen_ai_metrics.GEN_AI_CLIENT_TOKEN_USAGE
@@ -382,6 +383,45 @@ def test_an_exporter_that_is_not_installed_is_named(tmp_path: Path) -> None:
     )
     assert noted.returncode == 0
     assert "So there is no telemetry." in noted.stderr
+
+
+EXPORTER = """
+import time
+from opentelemetry.sdk.trace.export import SpanExporter
+
+class Away(SpanExporter):
+    def export(self, spans):
+        {export}
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("export", "notice"),
+    [
+        ("time.sleep(60)", "OpenTelemetry: the last metrics and spans were not taken within 5 seconds."),
+        ("raise OSError", "The conversations go on; later faults are not shown."),
+    ],
+    ids=["silent", "failing"],
+)
+async def test_a_collector_that_is_away_loses_no_turn_and_is_reported_once(
+    tmp_path: Path, export: str, notice: str
+) -> None:
+    install(
+        tmp_path, "away", EXPORTER.format(export=export), "opentelemetry_traces_exporter", "away = away:Away"
+    )
+    (tmp_path / "replies.json").write_text(json.dumps(LINES))
+    done = bactrian(
+        *("play", "Time tea", "--model", "scripted:replies.json", "--run", "run.db", "--telemetry"),
+        cwd=tmp_path,
+        PYTHONPATH=str(tmp_path),
+        OTEL_TRACES_EXPORTER="away",
+        OTEL_METRICS_EXPORTER="none",
+        OTEL_BSP_MAX_EXPORT_BATCH_SIZE="1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert " ".join(done.stderr.split()).count(notice) == 1, done.stderr
+    assert [len(session.turns) for session in await stored(tmp_path)] == [3]
 
 
 @pytest.mark.system
