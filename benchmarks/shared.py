@@ -29,7 +29,7 @@ WINDOW = 64
 """Conversations in flight, of all processes together."""
 LATENCY = 0.05
 WORKERS = (1, 2, 4)
-SQLITE, POSTGRES = "SQLite, shards", "PostgreSQL"
+SQLITE, POSTGRES = "SQLite", "PostgreSQL"
 
 
 class Taken(NamedTuple):
@@ -147,8 +147,7 @@ def main(runs: int) -> None:
     with run_server() as postgres:
         taken = measure_all(runs, postgres)
     table = Table(
-        *("store", "processes", "CPU per call, ms", "times one process on SQLite", "the database's, ms"),
-        "calls per second",
+        *("run in", "processes", "CPU, ms a call", "ratio", "database, ms a call", "calls/s"),
         title=f"{CONVERSATIONS} x {CALLS} calls, {WINDOW} at once, {LATENCY * 1000:.0f} ms: medians of {runs} runs",
     )
     for (kind, workers), wholes in sorted(taken.items(), key=lambda item: (item[0][0] != SQLITE, item[0][1])):
