@@ -312,8 +312,24 @@ AskTelemetry = Annotated[
         "Report calls to OpenTelemetry, without their content. Default: yes if OTEL_EXPORTER_OTLP_ENDPOINT is set.",
     ),
 ]
+Tier = Annotated[
+    Literal["flex"] | None,
+    Option(
+        "--tier",
+        "Service tier: flex costs half at OpenAI, Azure and Gemini, and is slower. Groq has it at its usual price.",
+        shown="the usual one",
+        variable=False,  # BACTRIAN_TIER is that of the sandbox
+    ),
+]
 Timeout = Annotated[
-    float, Option("--timeout", "Longest wait for a reply, in seconds.", above=0, default=600.0)
+    float,
+    Option(
+        "--timeout",
+        "Longest wait for a reply, in seconds.",
+        above=0,
+        default=600.0,
+        shown="600; 900 with --tier flex",
+    ),
 ]
 TokenPrice = Annotated[
     str | None,
@@ -342,6 +358,7 @@ class EndpointOptions(TypedDict, total=False):
     """A synchronous function of your own cannot be interrupted: it runs on in its thread, and its answer is ignored."""
     max_wait: MaxWait
     session_ids: SessionIds
+    tier: Tier
     price: TokenPrice
     telemetry: AskTelemetry
 
@@ -681,6 +698,7 @@ class SpendingOptions(TypedDict, total=False):
     price: TokenPrice
     seed: Seed
     retry_failed: Annotated[RetryFailed, "Ask again where a model failed."]
+    tier: Tier
     timeout: Timeout
     reply_length: Annotated[
         int | None,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from bactrian.amounts import write_cost, write_tokens
 from bactrian.api.resumption import read_resumable
 from bactrian.api.status import read_status
 from bactrian.errors import InputError
+from bactrian.models.budget import Price
 from bactrian.records.turn import Usage
 from bactrian.store import open_store
 from tests.helpers.command import Command, bactrian, clean_environment
@@ -27,6 +30,7 @@ from tests.helpers.sandbox import HAS_SANDBOX
 
 CRITIC = "Choice: 1\nReason: It is short."
 PRICE = "10/100/1"
+PRICED = Price(10, 100, 1)
 COST = (7 * 10 + 4 + 700) / 1e6
 """US dollars of an answered request: 11 prompt tokens, 4 of them cached, and 7 of completion."""
 SOCIETY = """
@@ -84,6 +88,21 @@ class Garbling:
         if asks(request) == "lister" or self.asked % 3:
             return said(request)
         return Answer(json.dumps(completion("tea")).encode().replace(b"tea", b"tea \xff"))
+
+
+class Tiered:
+    """Serves three requests of four at the tier that they ask for, and the others at the usual one."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, request: Received) -> Plan:
+        assert request.json["service_tier"] == "flex"
+        self.asked += 1
+        if self.asked == 3:
+            return Answer(status=498)
+        tier = "flex" if self.asked % 4 else "default"
+        return {**completion(str(answer(request))), "service_tier": tier}
 
 
 async def play(folder: Path, endpoint: Endpoint, name: str, **options: Any) -> None:
@@ -154,6 +173,8 @@ async def make_generated(folder: Path) -> None:
             done = await asyncio.to_thread(bactrian, *words, cwd=folder)
             assert done.returncode == 0, done.stderr
         (folder / "verdicts.openai-judge.math.db").rename(folder / "verdicts.db")
+    async with Endpoint([Tiered()]) as endpoint:
+        await make(folder, endpoint, "flexible.db", "--limit", "4", "--tier", "flex", *price)
     async with Endpoint([Garbling()]) as endpoint:
         await make(folder, endpoint, "garbled.db", "--limit", "3", *price)
     async with Endpoint([Stumbling()]) as endpoint:
@@ -187,7 +208,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 RUNS = (
     "played criticised unpriced priced planned mixed society finished half-priced budget twice live stumbled killed"
-    " imported embodied prepared translated solutions verdicts garbled"
+    " imported embodied prepared translated solutions verdicts garbled flexible"
 ).split()
 
 
@@ -277,6 +298,10 @@ def test_all_surfaces_tell_the_same_of_every_kind_of_run(
         "half-priced",
         "imported",
     }
+    used = [turn.usage for talk in bt.open_run("flexible.db") for turn in talk.turns]
+    assert Counter(usage.tier for usage in used) == {"flex": 12, "": 4}
+    paid = sum(PRICED.cost(replace(usage, tier="")) * (0.5 if usage.tier else 1) for usage in used)
+    assert statuses["flexible"]["usd"] == pytest.approx(paid + COST / 2)  # The list was at flex, too.
     assert statuses["mixed"]["usd"] == pytest.approx(5 * COST + 5 * (7 + 4 + 7) / 1e6)
 
 

@@ -18,13 +18,14 @@ from bactrian.records.run import Call, Command, Confirmation, ItemList, Mark, Vo
 from bactrian.records.session import Ending
 from bactrian.records.text import Text
 from bactrian.records.turn import Decision, Invocation, Proposal, ToolCall, ToolResult, Usage
-from bactrian.store import open_store
+from bactrian.store import SCHEMA, open_store
 from bactrian.store.care import recover, verify
 from bactrian.store.record_tables import SEALED, compute_seal
 from tests.helpers.command import bactrian
 from tests.helpers.runs import session
 
-USED = Usage(3, 2, 1, estimated=True)
+USED = Usage(3, 2, 1, estimated=True, written=1, tier="flex")
+WITH_TIERS = ("turns", "proposals", "verdicts", "tools", "confirmations")
 
 
 async def fill(path: Path, *names: str) -> None:
@@ -110,7 +111,7 @@ def test_a_change_of_any_column_is_told_with_table_and_row(filled: Path, tmp_pat
         value = CHANGES[kind].format(f'"{name}"')
         change(changed, f'UPDATE {table} SET "{name}" = {value} WHERE {where}')
         faults = " ".join(verify(changed).faults)
-        row = {"run": 1, "migrations": 2, "turns": 9}.get(table, 3)
+        row = {"run": 1, "migrations": SCHEMA, "turns": 9}.get(table, 3)
         expected = (
             f"of table {table}"
             if name == key and table != "migrations"
@@ -169,6 +170,11 @@ async def test_a_run_without_checksums_is_read_said_to_be_one_and_goes_on(
     change(
         run,
         *(f"ALTER TABLE {table} DROP COLUMN seal" for table in SEALED),
+        *(
+            f"ALTER TABLE {table} DROP COLUMN {name}"
+            for table in WITH_TIERS
+            for name in ("tier", "written_tokens")
+        ),
         "DROP TABLE totals",
         "DELETE FROM migrations WHERE number > 1",
     )
@@ -246,7 +252,7 @@ def test_parts_of_a_run_that_are_not_of_its_schema_are_told(filled: Path, tmp_pa
     )
     change(run, "DROP TABLE totals")
     assert "The table totals is missing." in verify(run).faults
-    change(run, "DELETE FROM migrations WHERE number = 2")
+    change(run, "DELETE FROM migrations WHERE number > 1")
     assert "The column turns.seal is none that bactrian writes." in verify(run).faults
 
 

@@ -18,12 +18,12 @@ from bactrian.api.bridge import run_sync, shorten_traceback
 from bactrian.api.endpoints import find_addresses, read_terms, use_run_terms
 from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.batches.ledger import count_out, find_folder
-from bactrian.batches.trains import BATCH_PRICE, BatchTerms
+from bactrian.batches.trains import BatchTerms
 from bactrian.errors import BactrianWarning, BatchesOut, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
 from bactrian.models.budget import UsageMeter
 from bactrian.models.model import BUILT_IN_MODEL, LOCAL_WEIGHTS, Model
-from bactrian.models.open import find_traits
+from bactrian.models.open import check_tier, find_traits
 from bactrian.models.pricing import choose_prices
 from bactrian.models.telemetry import TelemetryTerms
 from bactrian.options import GenerateArguments, GenerateOptions, check_options, fill_defaults
@@ -329,13 +329,13 @@ def build_order(
     """
     filled = fill_defaults(options, GenerateArguments)
     access = build_model_options(options)
+    for name in {*plan.models.values()}:
+        check_tier(name, access.tier)
     addresses = find_addresses(plan.models.values(), access.base_url)
     budget = share_limit(options.get("budget"), plan.shard)
     tokens = None if filled["max_tokens"] is None else filled["max_tokens"] // plan.shard.count
     origin = options.get("origin")
     prices = choose_prices(plan.models.values(), filled["price"], access.base_url, objects, budget=budget)
-    if filled["batch"]:
-        prices = {name: price.times(BATCH_PRICE) for name, price in prices.items()}
     return RunOrder(
         plan,
         run,

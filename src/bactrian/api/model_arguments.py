@@ -30,6 +30,7 @@ from bactrian.roleplay.recorded import Recorded
 
 _FRAMES = 5  # Of a failure in the user's code, the last ones
 LOCAL = "local"  # The built-in model
+_FLEX_TIMEOUT = 900.0  # Seconds, as the providers advise
 # The traits of an unknown model: its output cannot be constrained.
 UNCONSTRAINED = Traits(constrained_by="none")
 # A conversation in the usual form: `[{"role": "system", "content": "…"}, …]`.
@@ -225,11 +226,14 @@ def _find_followed(models: Mapping[str, ModelLike]) -> str | None:
 def build_model_options(options: Mapping[str, Any]) -> ModelOptions:
     """Return the options for opening models, from :class:`EndpointOptions`. Keys are read when used."""
     filled = fill_defaults(options, EndpointOptions)
+    if filled["tier"] and filled["timeout"] == fill_defaults({}, EndpointOptions)["timeout"]:
+        filled["timeout"] = _FLEX_TIMEOUT
     return ModelOptions(
         base_url=filled["base_url"] or os.environ.get("OPENAI_BASE_URL") or None,
         window=filled["window"],
         timeout=filled["timeout"],
         max_wait=filled["max_wait"],
+        tier=filled["tier"] or "",
         session_ids=filled["session_ids"],
         telemetry=TelemetryTerms(filled["telemetry"]),
         notice=_warn,

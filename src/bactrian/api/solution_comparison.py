@@ -98,7 +98,7 @@ def order_questions(
     )
 
 
-_OF_RUNS = ("seed", "concurrency", "max_tokens", "price", "base_url", "timeout", "retry_failed")
+_OF_RUNS = ("seed", "concurrency", "max_tokens", "price", "base_url", "tier", "timeout", "retry_failed")
 
 
 class RunSeries:

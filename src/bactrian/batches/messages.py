@@ -91,6 +91,7 @@ def read_anthropic(message: Any) -> dict[str, Any]:
         (usage.get("input_tokens") or 0) + read + made if usage else None,
         usage.get("output_tokens"),
         read,
+        made,
     )
 
 
@@ -218,13 +219,13 @@ def _write_choice(text: str, finish: Any, calls: list[dict[str, Any]], thought: 
 
 
 def _write_reply(
-    model: Any, choices: list[dict[str, Any]], prompt: Any, completion: Any, cached: int
+    model: Any, choices: list[dict[str, Any]], prompt: Any, completion: Any, cached: int, written: int = 0
 ) -> dict[str, Any]:
     reply: dict[str, Any] = {"model": model, "choices": choices}
     if prompt is not None and completion is not None:
         reply["usage"] = {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
-            "prompt_tokens_details": {"cached_tokens": cached},
+            "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
         }
     return reply

@@ -50,11 +50,10 @@ from bactrian.models.http_response import Response, TransportFault
 from bactrian.models.model import Model, Request, StopSignal
 from bactrian.models.open import ModelOptions
 from bactrian.models.openai import OpenAIModel
-from bactrian.models.providers import load_providers, split_name
+from bactrian.models.providers import BATCH, load_providers, split_name
 from bactrian.models.retry import PATIENCE
 from bactrian.records.text import write_count
 
-BATCH_PRICE = 0.5  # Times the price of a request that is asked live, at every provider here
 # Seconds without another request after which a wave is complete, although a conversation is at work
 _QUIET = 2.0
 _BLINK = 0.02
@@ -240,7 +239,7 @@ class Batches:
         if stored is None:
             async with self._live:
                 return await send()
-        return Response.of(stored.status or 503, stored.reply or b"")
+        return Response.of(stored.status or 503, stored.reply or b"", BATCH)
 
     def _note_handed(self, place: Place) -> bool:
         """Note that the reply for ``place`` goes to its conversation; return True if one has gone there before."""

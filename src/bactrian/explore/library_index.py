@@ -197,15 +197,13 @@ def write_meta(connection: sqlite3.Connection, run: int, values: Mapping[str, An
 
 def read_prices(connection: sqlite3.Connection) -> dict[str, Price]:
     """Return the prices that the index looked up, by model: the table of all prices takes 70 MB in memory."""
-    stored: Mapping[str, list[float] | None] = json.loads(read_meta(connection).get("prices", "{}"))
+    stored: Mapping[str, list[Any] | None] = json.loads(read_meta(connection).get("prices", "{}"))
     return {name: Price(*values) for name, values in stored.items() if values is not None}
 
 
 def write_prices(connection: sqlite3.Connection, run: int, prices: Mapping[str, Price | None]) -> None:
     """Store the prices that were looked up; None for a model without one."""
-    values = {
-        name: price and [price.prompt, price.completion, price.cached] for name, price in prices.items()
-    }
+    values = {name: price and price.to_json() for name, price in prices.items()}
     write_meta(connection, run, {"prices": json.dumps(values)})
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import Any
 
 from bactrian.amounts import write_dollars
 from bactrian.errors import BatchesOut, BudgetReached, InputError, ModelError
@@ -27,17 +28,29 @@ class Price:
     completion: float
     # Prompt tokens from the server's prefix cache; None if they have no special price.
     cached: float | None = None
+    # Prompt tokens that are written to it; None if they have no special price.
+    written: float | None = None
+    # By tier, how many times the price a call costs that was served at that tier; 1 for all others.
+    tiers: Mapping[str, float] = field(default_factory=dict[str, float])
 
-    def times(self, factor: float) -> Price:
-        """Return so many times the price."""
-        cached = None if self.cached is None else factor * self.cached
-        return Price(factor * self.prompt, factor * self.completion, cached)
+    def at(self, tier: str) -> Price:
+        """Return the price of a call that is served at ``tier``."""
+        factor = self.tiers.get(tier, 1.0)
+        parts = (self.prompt, self.completion, self.cached, self.written)
+        return Price(*(None if part is None else factor * part for part in parts))  # type: ignore[arg-type]
 
     def cost(self, usage: Usage) -> float:
-        """Return the price of ``usage`` in US dollars."""
+        """Return the price of ``usage`` in US dollars, at the tier that it names."""
         cached = self.prompt if self.cached is None else self.cached
-        fresh = (usage.prompt - usage.cached) * self.prompt
-        return (fresh + usage.cached * cached + usage.completion * self.completion) / 1_000_000
+        written = self.prompt if self.written is None else self.written
+        fresh = (usage.prompt - usage.cached - usage.written) * self.prompt
+        prompt = fresh + usage.cached * cached + usage.written * written
+        factor = self.tiers.get(usage.tier, 1.0) if usage.tier else 1.0
+        return factor * (prompt + usage.completion * self.completion) / 1_000_000
+
+    def to_json(self) -> list[Any]:
+        """Return the fields in their order, as JSON."""
+        return [self.prompt, self.completion, self.cached, self.written, dict(self.tiers)]
 
 
 @dataclass(slots=True)
@@ -69,9 +82,9 @@ class UsageMeter:
         """True if a limit is set."""
         return self.max_tokens is not None or self.max_usd is not None
 
-    def describe_prices(self) -> dict[str, list[float | None]]:
+    def describe_prices(self) -> dict[str, list[Any]]:
         """Return the prices by model as JSON. A run stores them, so that its cost is later told as it is counted."""
-        return {name: [of.prompt, of.completion, of.cached] for name, of in self.prices.items()}
+        return {name: price.to_json() for name, price in self.prices.items()}
 
     def hold(self, model: str, usage: Usage) -> bool:
         """Reserve ``usage`` for a call that is about to start.
@@ -154,14 +167,15 @@ class UsageMeter:
             self.unpriced |= {model} if used.total else set()
         else:
             self.usd += self.prices[model].cost(used)
-            self.longest_usd = max(self.longest_usd, self.prices[model].cost(Usage(0, used.completion)))
+            longest = Usage(0, used.completion, tier=used.tier)
+            self.longest_usd = max(self.longest_usd, self.prices[model].cost(longest))
 
-    def count_room(self, model: str, prompt: int) -> int | None:
+    def count_room(self, model: str, prompt: int, tier: str = "") -> int | None:
         """Return how many tokens of completion the limits still pay for after a prompt; None without a limit."""
         rooms: list[float] = []
         if self.max_tokens is not None:
             rooms.append(self.max_tokens - self.used.total - prompt)
-        if self.max_usd is not None and (price := self._price(model)).completion:
+        if self.max_usd is not None and (price := self._price(model).at(tier)).completion:
             rooms.append((self.max_usd - self.usd - price.cost(Usage(prompt))) / price.completion * 1_000_000)
         return max(0, int(min(rooms))) if rooms else None
 
@@ -186,9 +200,10 @@ class Budget(Wrapper):
     pass it, the call asks for a shorter one, if replies have been much shorter so far.
     """
 
-    def __init__(self, model: Model, meter: UsageMeter, *, alone: bool = True) -> None:
+    def __init__(self, model: Model, meter: UsageMeter, *, alone: bool = True, tier: str = "") -> None:
         super().__init__(model)
         self._meter = meter
+        self._tier = tier  # At which calls are expected to be served
         self._alone = alone  # Whether the first call goes alone
         self._estimator = TokenEstimator()
         self._asking = False
@@ -230,7 +245,8 @@ class Budget(Wrapper):
         while True:
             # How the endpoint counts, and whether it keeps to a longest reply, shows in a single call.
             if self._estimator.knows or not (self._alone and self._asking):
-                most, asked = self._fit(self._estimator.find_most(estimated, request.n), request)
+                most = replace(self._estimator.find_most(estimated, request.n), tier=self._tier)
+                most, asked = self._fit(most, request)
                 if await self._meter.take(self.name, most):
                     self._asking = True
                     return most, asked
@@ -238,10 +254,10 @@ class Budget(Wrapper):
 
     def _fit(self, most: Usage, request: Request) -> tuple[Usage, Request]:
         """Return what the request may use, and the request; less than ``most`` where the limits do not pay for that."""
-        room = self._meter.count_room(self.name, most.prompt)
+        room = self._meter.count_room(self.name, most.prompt, self._tier)
         usual = ceil(_SPARE * self._estimator.longest) * request.n
         if room is None or room >= most.completion or not usual <= room or not self._estimator.keeps_longest:
             return most, request
         tokens = min(room, 2 * usual) // request.n
         shorter = replace(request.sampling, max_tokens=tokens)
-        return Usage(most.prompt, tokens * request.n), replace(request, sampling=shorter)
+        return replace(most, completion=tokens * request.n), replace(request, sampling=shorter)

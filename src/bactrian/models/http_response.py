@@ -74,6 +74,7 @@ class Response:
         "head",
         "received",
         "status",
+        "tier",
         "to_the_end",
         "whole",
     )
@@ -87,15 +88,16 @@ class Response:
         self._awaited: Part = "head"
         self.status = 0  # 0 until the head has arrived
         self.head = b""  # Status line and headers
+        self.tier = ""  # At which it was served, if it arrived by another way
         self.to_the_end = False  # True if the body ends when the connection is closed
         self.whole = False
         self.fault: TransportFault | None = None
 
     @classmethod
-    def of(cls, status: int, body: bytes) -> Response:
-        """Return a response that has arrived by another way."""
+    def of(cls, status: int, body: bytes, tier: str) -> Response:
+        """Return a response that has arrived by another way, which was served at ``tier``."""
         response = cls(len(body), lambda: None)
-        response.status, response.received, response.whole = status, len(body), True
+        response.status, response.received, response.whole, response.tier = status, len(body), True, tier
         response._pieces.append(body)
         return response
 

@@ -153,6 +153,7 @@ class ModelOptions:
     window: int | None = None  # Context window in tokens, if the endpoint does not enforce one
     timeout: float = 600.0  # Maximum time for one request, in seconds
     max_wait: float = MAX_WAIT  # Maximum wait that an endpoint may request, in seconds
+    tier: str = ""  # Service tier that endpoints are asked for; empty for the usual one
     slots: int = 4  # Number of conversations that a model in this process keeps in its cache
     # Receives the downloaded and the total bytes while weights are downloaded.
     progress: Callable[[int, int], None] | None = None
@@ -308,8 +309,28 @@ def open_endpoints(name: str, parts: ProviderModel, row: Provider, access: Model
     """
     from bactrian.models.http import split_addresses
 
+    check_tier(name, access.tier)
     addresses = split_addresses(find_address(parts, row, access.base_url))
     return [_open_endpoint(name, parts, row, access, address) for address in dict.fromkeys(addresses)]
+
+
+def check_tier(name: str, tier: str) -> None:
+    """Refuse a model whose provider does not have the service tier ``tier``; a model without a provider has no tiers.
+
+    Raises:
+        InputError: it does not.
+    """
+    from bactrian.models.providers import load_providers, split_name
+
+    parts, rows = split_name(name), load_providers()
+    row = rows.get(parts.provider) if parts else None
+    if tier and row is not None and tier not in row.tiers:
+        having = ", ".join(each.name for each in rows.values() if tier in each.tiers)
+        raise InputError(
+            f"{row.title or row.name} has no tier {tier!r}.",
+            where=name,
+            next=f"Leave out the tier, or use a provider that has it: {having}.",
+        )
 
 
 def _open_endpoint(
@@ -344,6 +365,7 @@ def _open_endpoint(
         needs_key=row.key is not None and not row.local and is_known,
         name=name,
         run=access.run,
+        tier=access.tier,
         report=access.report,
     )
 

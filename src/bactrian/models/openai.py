@@ -37,6 +37,7 @@ from bactrian.models.http_response import Response, TransportFault
 from bactrian.models.model import LEAST_REPLY, Reply, Request, Traits, find_reply_length
 from bactrian.models.replies import (
     UsageReader,
+    add_tier,
     apply_response_format,
     build_reply,
     read_models,
@@ -46,9 +47,11 @@ from bactrian.models.replies import (
 )
 from bactrian.models.wire import (
     OTHER_WORD,
+    TIER_FIELD,
     USUAL,
     Dialect,
     OptionEncoder,
+    ask_for_tier,
     build_parameters,
     build_request_parts,
     has_grammar,
@@ -90,7 +93,10 @@ DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"
 OFFICIAL = Dialect(length="max_completion_tokens", key="OPENAI_API_KEY")
 
 Transport = Callable[[Request, Sequence[bytes], Callable[[], Awaitable[Response]]], Awaitable[Response]]
-"""Brings a request to the endpoint, with the parts of its body, and returns the response. The function sends it now."""
+"""Brings a request to the endpoint, with the parts of its body, and returns the response.
+
+The body names no service tier. The function sends the request now, at the tier of the model.
+"""
 
 _STREAM_ROOM = 16
 # Safety factor on token counts estimated from bytes, because a request that does not fit by a few tokens
@@ -129,9 +135,11 @@ class OpenAIModel:
         needs_key: bool = False,
         name: str | None = None,
         run: str = "",
+        tier: str = "",
         report: Callable[[str], object] | None = None,
     ) -> None:
         self._model = model
+        self._tier = tier
         self._run = run
         self._url = read_address(base_url)
         self._key = key.strip()
@@ -179,6 +187,8 @@ class OpenAIModel:
                 try:
                     return await self._ask(adapted, parts, sent, stream=stream, name=name)
                 except (ContextFull, Refused, CutShort) as fault:
+                    if self._tier and TIER_FIELD in f"{fault.what} {fault.sample.decode(errors='replace')}":
+                        raise self._refuse_tier(fault) from fault
                     refusable = build_parameters(adapted.sampling, dialect, without)
                     refusable = (*refusable, "stream_options", *filter(None, (dialect.cache_key,)))
                     most = self._choose_length(fault, request, adapted, sent, refusable)
@@ -209,6 +219,12 @@ class OpenAIModel:
             if fitting < (most or 0):
                 return self._encode(request, fitting, stream=stream, name=name)
         return adapted, parts, sent
+
+    def _refuse_tier(self, fault: ModelError) -> Denied:
+        """Return the error for a model that does not have the tier: another one would have another price."""
+        what = f"The endpoint does not serve this model at the tier {self._tier!r}: {fault.what}"
+        action = "Leave --tier out, or choose a model that has it: the provider's list of prices names them."
+        return Denied(what, next=action, sample=fault.sample)
 
     def _choose_length(
         self,
@@ -248,7 +264,9 @@ class OpenAIModel:
         pool = self._pool or self._open_pool()
         response: Response | None = None
         try:
-            post = partial(pool.post, self._path, parts, sent, most=most, stream=stream, header=header)
+            body = ask_for_tier(parts, self._tier) if self._tier else parts
+            size = sent + len(body[-1]) - len(parts[-1])
+            post = partial(pool.post, self._path, body, size, most=most, stream=stream, header=header)
             response = await (post() if self.transport is None else self.transport(request, parts, post))
             if response.status >= 300:
                 raise await self._suggest_names(await self._make_fault(response), pool)
@@ -258,6 +276,9 @@ class OpenAIModel:
                 # Unless it was to be streamed, all of it is there.
                 body = await response.read_all() if stream else response.take_body()
                 reply = self._read_whole(body, request, sent)
+            if response.tier or self._dialect.tier_header:
+                header = self._dialect.tier_header
+                reply = add_tier(reply, response.tier or (header and response.header(header)))
         except (TransportFault, ModelError) as fault:
             if fault.spent == (0, 0) and _may_have_cost(fault, response):
                 source = fault if isinstance(fault, TransportFault) else response

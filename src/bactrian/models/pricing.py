@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from types import MappingProxyType
@@ -79,9 +80,22 @@ def find_price(name: str, base_url: str | None) -> Price | None:
             cost(Usage(input_tokens=_THOUSAND, output_tokens=0)),
             cost(Usage(input_tokens=0, output_tokens=_THOUSAND)),
             cost(Usage(input_tokens=_THOUSAND, cache_read_tokens=_THOUSAND, output_tokens=0)),
+            cost(Usage(input_tokens=_THOUSAND, cache_write_tokens=_THOUSAND, output_tokens=0)),
+            row.price_tiers,
         )
     except LookupError:
         return None
+
+
+def find_tiers(name: str) -> Mapping[str, float]:
+    """Return the tiers of the model ``name``, and how many times its price a call costs there.
+
+    Raises:
+        InputError: the user's providers file is invalid.
+    """
+    parts = split_name(name)
+    row = load_providers().get(parts.provider) if parts is not None else None
+    return {} if row is None else row.price_tiers
 
 
 def suggest_priced(name: str) -> str | None:
@@ -110,7 +124,7 @@ def make_pricing(text: str | None, base_url: str | None) -> Callable[[str], Pric
         if fixed is not None:
             # A session without a model's name was made elsewhere, and may have cost money; so may a user's own object.
             may_cost = not model or model.startswith("python:") or find_traits(model).priced
-            return fixed if may_cost else FREE
+            return replace(fixed, tiers=find_tiers(model)) if may_cost else FREE
         return find_price(model, base_url) if model else None
 
     return price

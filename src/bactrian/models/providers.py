@@ -22,6 +22,9 @@ from bactrian.models.model import Traits
 from bactrian.models.wire import VARIABLE, Dialect
 
 FILE = "providers.toml"
+FLEX = "flex"  # The tier of requests that are served when there is room
+BATCH = "batch"  # The tier of requests that are sent in batches
+BATCH_PRICE = 0.5  # Times the price of a request that is asked live, at every provider here
 _OTHER_KINDS = ("local", "hf", "scripted", "recorded", "human", "python")
 _KIND = FileKind("providers file", InputError, "`bactrian help models.md`", "providers")
 _NAME = re.compile(
@@ -84,6 +87,11 @@ class Provider(Dialect):
         if self.address is None and self.address_variable is None:
             raise ValueError("a provider needs `address`, or an `address_variable`")
         return self
+
+    @property
+    def price_tiers(self) -> Mapping[str, float]:
+        """How many times the usual price a call costs, by the tier at which it is served."""
+        return {**self.tiers, **({BATCH: BATCH_PRICE} if self.batches else {})}
 
     @property
     def traits(self) -> Traits:

@@ -15,6 +15,7 @@ from bactrian.errors import BadReply, CutShort, ModelError, NotAnEndpoint
 from bactrian.models.faults import decode_json, explain_body, is_array, is_object
 from bactrian.models.http_response import EventReader, Response
 from bactrian.models.model import Reply, ReplyChoice, ResponseFormat
+from bactrian.models.wire import TIER_FIELD
 from bactrian.protocol.thoughts import ThoughtFilter, split_thought
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish, Invocation, Usage
@@ -75,7 +76,7 @@ class UsageReader:
         if usage is None:
             return estimated
         prompt, completion = max(usage.prompt, estimated.prompt), max(usage.completion, estimated.completion)
-        return Usage(prompt, completion, usage.cached, estimated=True)
+        return replace(usage, prompt=prompt, completion=completion, estimated=True)
 
 
 def read_usage(usage: Any) -> Usage | None:
@@ -84,10 +85,24 @@ def read_usage(usage: Any) -> Usage | None:
         return None
     details = usage.get("prompt_tokens_details")
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    cached = details.get("cached_tokens") if is_object(details) else 0
     if not (_is_count(prompt) and _is_count(completion)):
         return None
-    return Usage(prompt, completion, cached if _is_count(cached) and cached <= prompt else 0)
+    if not is_object(details):
+        return Usage(prompt, completion)
+    cached, written = details.get("cached_tokens"), details.get("cache_write_tokens")
+    cached = cached if _is_count(cached) and cached <= prompt else 0
+    written = written if _is_count(written) and written <= prompt - cached else 0
+    return Usage(prompt, completion, cached, written=written)
+
+
+_USUAL_TIERS = frozenset(("", "auto", "default", "on_demand", "standard", "unspecified"))
+_LONGEST_TIER = 40
+
+
+def add_tier(reply: Reply, named: object) -> Reply:
+    """Return ``reply`` with the tier at which it was served, as the endpoint ``named`` it."""
+    tier = clean_text(named)[:_LONGEST_TIER].lower() if isinstance(named, str) else ""
+    return reply if tier in _USUAL_TIERS else replace(reply, usage=replace(reply.usage, tier=tier))
 
 
 def _is_count(value: Any) -> TypeGuard[int]:
@@ -152,7 +167,7 @@ def build_reply(value: Any, *, raw: bytes, sent: int, usage: UsageReader, lossy:
         raise
     model = value.get("model")
     fingerprint = value.get("system_fingerprint")
-    return Reply(
+    reply = Reply(
         choices,
         usage.find(value.get("usage"), choices, sent),
         clean_text(model) if isinstance(model, str) else "",
@@ -160,6 +175,7 @@ def build_reply(value: Any, *, raw: bytes, sent: int, usage: UsageReader, lossy:
         clean_text(fingerprint) if isinstance(fingerprint, str) else None,
         garbled=lossy,
     )
+    return add_tier(reply, tier) if (tier := value.get(TIER_FIELD)) else reply
 
 
 def _read_choice(choice: Any, raw: bytes, lossy: bool) -> ReplyChoice:
@@ -415,6 +431,7 @@ class StreamedReply:
         self._model: Any = None
         self._fingerprint: Any = None
         self._usage: Any = None
+        self._tier: Any = None
         self._choices: dict[int, dict[str, Any]] = {}
 
     def add(self, data: bytes) -> str:
@@ -436,6 +453,7 @@ class StreamedReply:
         self._model = self._model or chunk.get("model")
         self._fingerprint = self._fingerprint or chunk.get("system_fingerprint")
         self._usage = chunk.get("usage") or self._usage
+        self._tier = chunk.get(TIER_FIELD) or self._tier
         choices = chunk.get("choices")
         return "".join(self._add_choice(choice) for choice in choices) if is_array(choices) else ""
 
@@ -491,4 +509,5 @@ class StreamedReply:
             "system_fingerprint": self._fingerprint,
             "choices": choices,
             "usage": self._usage,
+            TIER_FIELD: self._tier,
         }

@@ -20,6 +20,7 @@ OTHER_WORD: Mapping[str, LengthWord] = {
     "max_tokens": "max_completion_tokens",
     "max_completion_tokens": "max_tokens",
 }
+TIER_FIELD = "service_tier"  # Of a request and of its reply
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
@@ -40,6 +41,16 @@ class Dialect(BaseModel):
     constrained_by: Constraint = "schema"
     session_header: Annotated[bool, Field(description="X-Session-ID names the conversation.")] = False
     cache_key: Annotated[str | None, Field(description="The field that names the conversation.")] = None
+    tiers: Annotated[
+        dict[str, Annotated[float, Field(ge=0, strict=True)]],
+        Field(description="Service tiers, and how many times the usual price a call costs there."),
+    ] = {}
+    tier_header: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[a-z0-9-]+$", description="The header of a reply that names its tier, in lower case."
+        ),
+    ] = None
 
     @property
     def key_variable(self) -> str:
@@ -114,6 +125,11 @@ def build_request_parts(
     start = b'{"model":' + to_json(model) + key + b',"messages":['
     end = (b"}]" if pieces else b"]") + options
     return [start, *pieces, end], len(start) + messages.size + len(end)
+
+
+def ask_for_tier(parts: Sequence[bytes], tier: str) -> list[bytes]:
+    """Return the parts of a body, which also asks for a service tier then."""
+    return [*parts[:-1], parts[-1].removesuffix(b"}") + b',"%b":%b}' % (TIER_FIELD.encode(), to_json(tier))]
 
 
 # The other fields of a request: sampling parameters, constraints and tools.

@@ -91,12 +91,13 @@ _RENAMED = {
     "prompt": "prompt_tokens",
     "completion": "completion_tokens",
     "cached": "cached_tokens",
+    "written": "written_tokens",
 }
 _LEFT_OUT = frozenset({"uses", "wanted", "cast", "extra"})  # Of turns, tool calls and provenances.
 # Keys that are omitted if their value is empty.
 _OPTIONAL = frozenset(
     {"fingerprint", "thought", "preamble", "needs_code", "critic", "tools", "engine_hash"}
-    | {"agent_descriptions", "values", "mark"}
+    | {"agent_descriptions", "values", "mark", "written_tokens", "tier"}
 )
 
 

@@ -173,6 +173,14 @@ class Spent(NamedTuple):
     usage: Usage
 
 
+class TierUse(NamedTuple):
+    """How turns were served at one tier, on average."""
+
+    seconds: float  # Of a turn.
+    cached: float  # Share of the prompt tokens that came from a prefix cache.
+    written: float  # Share of them that was written to it.
+
+
 # Observed behaviours, and a judge's answers about them.
 
 

@@ -53,6 +53,10 @@ class Message:
 # Token usage.
 
 
+UsageFields = tuple[int, int, int, bool, int, str]
+"""The fields of a usage in their order."""
+
+
 @record
 class Usage:
     """Tokens of one call, or the sum of several.
@@ -69,6 +73,11 @@ class Usage:
     """Prompt tokens from the server's prefix cache; included in ``prompt``."""
     estimated: bool = False
     """True if the endpoint reported no usable numbers and these were estimated from the text."""
+    written: int = 0
+    """Prompt tokens that were written to the server's prefix cache, which may cost more; included in ``prompt``."""
+    tier: str = ""
+    """The tier at which the endpoint served the call, as it names it (``flex``), or ``batch``; empty for the usual one,
+    and for a sum over several."""
 
     @property
     def total(self) -> int:
@@ -96,6 +105,8 @@ class Usage:
             self.completion + other.completion,
             self.cached + other.cached,
             self.estimated or other.estimated,
+            self.written + other.written,
+            self.tier if self.tier == other.tier or not other.total else "" if self.total else other.tier,
         )
 
 

@@ -126,6 +126,9 @@ async def play_one(
                 yield event
 
 
+_MANY = 1_000  # Attempts, where only the time is to count
+
+
 @asynccontextmanager
 async def open_models(
     names: Mapping[str, str],
@@ -149,8 +152,10 @@ async def open_models(
                 if name == HUMAN:
                     continue
                 model = trace_calls(Recorder(model, sink) if sink else model, telemetry)
-                model = Budget(model, access.meter) if access.meter else model
+                model = Budget(model, access.meter, tier=access.tier) if access.meter else model
                 policy = RetryPolicy().with_max_wait(access.max_wait)
+                if access.tier:  # It has no room for many requests, one after another, and then it has.
+                    policy = replace(policy, attempts=_MANY)
                 models[name] = Retry(RefusalCheck(model), policy, notice=access.notice)
             yield {agent: models[name] for agent, name in names.items()}
         finally:

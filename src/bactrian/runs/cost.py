@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, prod, sqrt
 
 from bactrian.models.budget import Price, UsageMeter
@@ -325,7 +325,7 @@ class Outlook:
         price = self.prior.price
         if price is None:
             return None
-        fit, usual = self._fit(), price.cost(meter.used)
+        fit, usual = self._fit(), price.cost(replace(meter.used, tier=""))
         scale = meter.usd / usual if usual and meter.usd else 1.0
         costs = [scale * price.cost(fit.total(turns)) for turns in range(len(lengths.beyond))]
         return _find_remaining(lengths, costs)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import exp, sqrt
 from statistics import fmean, stdev
 
-from bactrian.records.run import Progress
+from bactrian.records.run import Progress, TierUse
 from bactrian.records.text import write_count
 from bactrian.records.turn import Usage
 from bactrian.runs.cost import Estimate, Outlook, SessionPrior, estimate_lists
 from bactrian.runs.jobs import JobCost, JobIds, SessionCost, is_cut_short
 from bactrian.runs.kinds import find_job_kind
 from bactrian.runs.scheduler import JobSequence, Spread
+from bactrian.runs.ways import UNCACHED, Way, WayComparison
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import FEW, find_t_quantile
 from bactrian.store import RunStore, open_store
 
-_SECONDS_PER_CALL = 4.0
 _GROWTH = (
     "Every call sends the whole conversation again, so prompt tokens grow with the square of its length."
 )
@@ -53,6 +54,8 @@ class Forecast:
     """Jobs that were asked for, those that ended among them."""
     equal_roles: int = 0
     """Jobs of the recipe that are left out because their roles are equal."""
+    ways: tuple[Way, ...] = ()
+    """The ways that all models offer: the usual one, flex, batches."""
     measured: bool = False
     """Whether the ranges are 95 % intervals, from ten sessions of this run or more. The time never is.
 
@@ -77,6 +80,7 @@ class Forecast:
             basis="",
             jobs=self.jobs + other.jobs,
             equal_roles=self.equal_roles + other.equal_roles,
+            ways=tuple(way.plus(more) for way in self.ways for more in other.ways if way.name == more.name),
             measured=self.measured and other.measured,
         )
 
@@ -107,7 +111,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     left = jobs.size
     states = JobStates()
     lists = estimate_lists(plan.recipe.axes, jobs.size, spread=not order.spread.depth)
-    seconds: float | None = None
+    uses: Mapping[str, TierUse] = {}
     if await asyncio.to_thread(order.run.exists):
         async with open_store(order.run, read_only=True) as store:
             ids = JobIds(grid, await store.list_imported())
@@ -116,7 +120,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
             async for items in store.item_lists():
                 if items.complete:
                     lists.finish(items)
-            seconds = await store.mean_seconds()
+            uses = await store.measure_tiers()
     usage, calls = lists.estimate(), lists.count_calls()
     cost = await kind.estimate()
     turns = replace(cost.turns, high=kind.limit or cost.turns.high)
@@ -134,13 +138,6 @@ async def forecast_run(order: RunOrder) -> Forecast:
     speakers = [plan.models[agent] for agent in cost.speakers]
     all_calls = whole.calls.plus(calls, calls, 2 * calls)
     at_once = max(1, min(order.limits.choose_window(speakers), left))
-    pace = (seconds or _SECONDS_PER_CALL) * all_calls.value / max(1.0, whole.calls.value)
-    time = states.estimate_seconds(cost, left * cost.sessions, at_once, pace)
-    if seconds is None:
-        time = time.times(1, 1, 2)
-        about = f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess, {at_once:,} at once; at most four times that."
-    else:
-        about = f"{seconds:.2g} s a call, {at_once:,} at once, without waits for the endpoint; at most twice that."
     prompt, completion = (
         part.plus(tokens, tokens / 2, tokens * 2)
         for part, tokens in ((whole.prompt, usage.prompt), (whole.completion, usage.completion))
@@ -149,24 +146,33 @@ async def forecast_run(order: RunOrder) -> Forecast:
     if ended < FEW:
         parts = (replace(of, low=of.value) for of in (all_calls, prompt, completion, cached))
         all_calls, prompt, completion, cached = parts
-    price = cost.mix_prices(plan.models, order.meter.prices)
-    tokens = list(zip(prompt, completion, cached, strict=True))
-    plain = price and Estimate(*(price.cost(Usage(round(p), round(c))) for p, c, _ in tokens))
-    saved = price and Estimate(*(price.cost(Usage(round(p), round(c), round(k))) for p, c, k in tokens))
+    ways = WayComparison(
+        tuple(speakers),
+        uses,
+        partial(cost.mix_prices, plan.models, order.meter.prices),
+        all_calls.value / max(1.0, whole.calls.value),
+        (prompt, completion, cached),
+        at_once,
+        order.limits.concurrency,
+        left,
+        partial(states.estimate_seconds, cost, left * cost.sessions),
+    )
+    time, about = ways.estimate_seconds(order.tier)
     return Forecast(
         sessions=left + len(begun),
         calls=all_calls,
         prompt=prompt,
         completion=completion,
         cached=cached,
-        usd=plain,
-        usd_cached=saved,
+        usd=ways.estimate_usd(order.tier, UNCACHED),
+        usd_cached=ways.estimate_usd(order.tier, None),
         seconds=time,
         measured=ended >= FEW,
         # A question and its answer have no common prefix.
         basis=f"{session.basis} Time: {about}" + (f" {_GROWTH}" if turns.value > 2 else ""),
         jobs=jobs.size,
         equal_roles=jobs.count_equal(),
+        ways=ways.compare(),
     )
 
 

@@ -279,9 +279,12 @@ class JobCost:
             "rounds.",
         )
 
-    def mix_prices(self, models: Mapping[str, str], prices: Mapping[str, Price]) -> Price | None:
-        """Return the mean price of the speakers, whose models are ``models``; None if one is unknown."""
-        known = [prices[name] for name in map(models.__getitem__, self.speakers) if name in prices]
+    def mix_prices(
+        self, models: Mapping[str, str], prices: Mapping[str, Price], tier: str = ""
+    ) -> Price | None:
+        """Return the mean price of the speakers at ``tier``, whose models are ``models``; None if one is unknown."""
+        names = map(models.__getitem__, self.speakers)
+        known = [prices[name].at(tier) for name in names if name in prices]
         if len(known) < len(self.speakers) or not known:
             return None
         return Price(

@@ -156,7 +156,7 @@ def _price_free(model: str) -> Price | None:
 
 def _read_prices(command: Command) -> Prices:
     options = command.options
-    stored: Mapping[str, tuple[float, float, float | None]] | None = options.get("prices")
+    stored: Mapping[str, Sequence[Any]] | None = options.get("prices")
     if stored is not None:
         return {name: Price(*values) for name, values in stored.items()}.get
     # A run of an earlier version stores what was given, and not the prices that it counted by.

@@ -23,6 +23,7 @@ from bactrian.models.limits import ConcurrencyLimit, RateLimit
 from bactrian.models.model import Model, RemoteModel, StopSignal, get_traits
 from bactrian.models.open import ModelOptions, find_traits, load_local, open_model
 from bactrian.models.pricing import FREE
+from bactrian.models.providers import BATCH
 from bactrian.models.replicas import Replicas
 from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
 from bactrian.models.seeds import RunSeeds
@@ -92,6 +93,11 @@ class RunOrder:
     apart: Callable[[RunOrder, RunStore], AbstractAsyncContextManager[Crew]] | None = None
     """Opens the processes that play the jobs; None to play them in this one."""
 
+    @property
+    def tier(self) -> str:
+        """The tier at which most calls will be served; empty for the usual one."""
+        return BATCH if self.batch else self.access.tier
+
 
 @asynccontextmanager
 async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
@@ -135,7 +141,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         progress = RunProgress(
             meter,
             0,
-            admission=Admission(meter, Outlook(await _assume_session(kind, meter))),
+            admission=Admission(meter, Outlook(await _assume_session(kind, meter, order.tier))),
             window=run_models.window.size,
             free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
             slow_start=_SLOW_START if in_process else "",
@@ -147,6 +153,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         scheduler, begun = await _find_work(order, kind, store, claims, ids, jobs, progress, longer=longer)
         progress.total = progress.done if order.lists_only else jobs.size
         price = meter.prices.get(plan.models.get("lister", ""))
+        price = price and price.at(order.tier)
         spread = not order.spread.depth
         progress.lists = estimate_lists(plan.recipe.axes, jobs.size, spread=spread, price=price)
         async for items in store.item_lists():
@@ -284,11 +291,11 @@ def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[s
     return after is not None and (before or MAX_MESSAGES) < after
 
 
-async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior:
+async def _assume_session(kind: JobKind[Any], meter: UsageMeter, tier: str) -> SessionPrior:
     """Return the assumed cost of a session of this kind."""
     cost = await kind.estimate()
     size = cost.apply_critic(cost.session.times(cost.sessions), guessed=True)
-    price = cost.mix_prices(kind.plan.models, meter.prices)
+    price = cost.mix_prices(kind.plan.models, meter.prices, tier)
     return SessionPrior(cost.turns.times(cost.sessions), size.prompt, size.completion, price, cost.free_turns)
 
 
@@ -482,7 +489,9 @@ async def open_run_models(
         # Address and key, whose limits all models share whatever their names.
         endpoint = model.endpoint if isinstance(model, RemoteModel) else model.name
         # A call that was answered is a turn already, with model, tokens and time.
-        inner: Model = Budget(trace_calls(Recorder(model, sink, failures_only=True), telemetry), meter)
+        inner: Model = Budget(
+            trace_calls(Recorder(model, sink, failures_only=True), telemetry), meter, tier=access.tier
+        )
         if has_rate:
             rates[endpoint] = inner = (
                 rates[endpoint].share(inner)
@@ -558,7 +567,7 @@ async def open_batched_models(
             opened.append(open_model(name, access))
             batches.add(opened[-1])
             recorder = Recorder(opened[-1], sink, failures_only=True)
-            budget = Budget(trace_calls(recorder, telemetry), meter, alone=False)
+            budget = Budget(trace_calls(recorder, telemetry), meter, alone=False, tier=BATCH)
             models[name] = Retry(budget, policy, notice=access.notice, sleep=stop_signal.sleep)
         batches.collect()
         yield RunModels(

@@ -24,7 +24,7 @@ from bactrian.errors import BactrianError
 from bactrian.models.budget import UsageMeter
 from bactrian.records.events import Event, Spoke
 from bactrian.records.text import Text, write_count
-from bactrian.records.turn import Turn, Usage
+from bactrian.records.turn import Turn, Usage, UsageFields
 from bactrian.runs.progress import EndpointPressure
 from bactrian.runs.runner import Crew, ListProgress
 from bactrian.runs.scheduler import Job, ListRequest
@@ -253,7 +253,7 @@ class _Member:
         key: int,
         number: int,
         speaker: str,
-        used: tuple[int, int, int, bool],
+        used: UsageFields,
         model: str,
         mark: str | None,
     ) -> None:
@@ -279,9 +279,7 @@ class _Member:
         self._writing.append(done)
         done.add_done_callback(self._confirm)
 
-    def _take_usage(
-        self, model: str, held: Usage | None, used: tuple[int, int, int, bool] | None, failed: bool
-    ) -> None:
+    def _take_usage(self, model: str, held: Usage | None, used: UsageFields | None, failed: bool) -> None:
         if held is not None:
             self._held.remove((model, held))
         self._meter.settle(model, held, used and Usage(*used), failed=failed)

@@ -25,7 +25,7 @@ from bactrian.errors import BactrianError, BactrianWarning
 from bactrian.models.budget import UsageMeter
 from bactrian.models.open import ModelOptions
 from bactrian.records.events import Ended, Spoke, Started
-from bactrian.records.turn import Usage
+from bactrian.records.turn import Usage, UsageFields
 from bactrian.roleplay.recorded import Recorded
 from bactrian.runs.plan import Plan
 from bactrian.runs.runner import ListProgress
@@ -216,8 +216,8 @@ class MeterOfCommand(UsageMeter):
         self._ended.clear()
 
 
-def _count(usage: Usage) -> tuple[int, int, int, bool]:
-    return usage.prompt, usage.completion, usage.cached, usage.estimated
+def _count(usage: Usage) -> UsageFields:
+    return usage.prompt, usage.completion, usage.cached, usage.estimated, usage.written, usage.tier
 
 
 def _settle(future: asyncio.Future[Any], result: object) -> None:

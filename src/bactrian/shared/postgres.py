@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar, cast
 
 from bactrian.errors import BactrianError, InputError, LeaseLost, StoreError, import_optional
-from bactrian.store import SCHEMA, read_schema_text
+from bactrian.store import SCHEMA, list_additions, read_schema_text
 from bactrian.store.address import KEEP_ELSEWHERE, RunAddress
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def translate(sql: str) -> LiteralString:
 
 def write_schema() -> str:
     """Return the SQL that creates the tables of a shared run."""
-    sql = read_schema_text()
+    sql = "".join((read_schema_text(), *(f"{statement};\n" for statement in list_additions())))
     for name, type_ in _TYPES.items():
         sql = sql.replace(name, type_)
     sql = sql.replace("\n);\n\n--", "\n);\n--")

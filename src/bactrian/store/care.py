@@ -20,6 +20,7 @@ from bactrian.errors import InputError, StoreError
 from bactrian.files.atomic import check_replaceable
 from bactrian.records.session import IMPORTED
 from bactrian.store.database import (
+    ADDED,
     IS_OPEN,
     PRIME,
     begin_sealing,
@@ -31,6 +32,7 @@ from bactrian.store.database import (
     find_log,
     find_readable,
     find_strange_parts,
+    list_columns,
     log_is_missing,
     open_for_reading,
     open_for_writing,
@@ -151,14 +153,17 @@ def _check_rows(
 
     Rows that were written last are not counted yet while the run ``is_open``.
     """
-    names = quote_names((*SEALED[table], "seal"))
+    present = list_columns(connection, table)
+    sealed = [name for name in SEALED[table] if name in present]
+    names = quote_names((*sealed, "seal"))
     last, *counted = totals or (0, 0, 0, 0)
     count, total, unsealed, changed, number = 0, 0, 0, False, 0
     try:
-        for number, *row, seal in connection.execute(f"SELECT rowid, {names} FROM {table} ORDER BY rowid"):  # noqa: S608
+        query = f"SELECT rowid, {names} FROM main.{table} ORDER BY rowid"  # noqa: S608
+        for number, *row, seal in connection.execute(query):
             if seal != compute_seal(tuple(row)) and (seal is not None or not counted[2] or number > last):
                 changed = True
-                known = dict(zip(SEALED[table], row, strict=True))
+                known = dict(zip(sealed, row, strict=True))
                 about = ", ".join(f"{name} {known[name]}" for name in _NAMES if known.get(name) is not None)
                 yield f"Row {number} of table {table} was changed{about and f' ({about})'}: its checksum differs."
             if number <= last or not is_open:
@@ -297,13 +302,13 @@ def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovery
 
 def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: str) -> int:
     """Copy the intact rows of ``table``; return their number."""
-    pragma = f"PRAGMA table_info({table})"
     try:
-        present = {name for _, name, *_ in damaged.execute(pragma)}
+        present = list_columns(damaged, table)
     except sqlite3.DatabaseError:
         return 0
     # Only those present, since SQLite takes the quoted name of a missing column for a text. The row is the first.
-    columns = [name for _, name, *_ in target.execute(pragma) if name in present]
+    columns = [name for name in list_columns(target, table) if name in present]
+    sealed = [name for name in SEALED[table] if name in present]
     if columns[:1] != ["row"]:
         return 0
     names, holes = quote_names(columns), ", ".join("?" * len(columns))
@@ -314,8 +319,10 @@ def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: str) -
         values = dict(zip(columns, row, strict=True))
         if _is_whole(values):
             # A row that was changed is what it is, and does not claim to be what was written.
-            if values.get("seal") != compute_seal(tuple(map(values.get, SEALED[table]))):
+            if values.get("seal") != compute_seal(tuple(map(values.get, sealed))):
                 values |= dict.fromkeys(values.keys() & {"seal"})
+            elif len(sealed) < len(SEALED[table]):  # of an older schema
+                values["seal"] = compute_seal(tuple(map({**ADDED, **values}.get, SEALED[table])))
             try:
                 copied += target.execute(insert, tuple(values.values())).rowcount
             except sqlite3.IntegrityError:  # a turn without its session, or a lost value

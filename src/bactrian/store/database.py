@@ -8,10 +8,11 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from importlib import resources
 from pathlib import Path
+from typing import Any
 from warnings import warn
 
 from bactrian.errors import BactrianError, BactrianWarning, InputError, StoreError
@@ -44,7 +45,50 @@ def _add_seals(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO totals VALUES (?, 0, 0, 0, 0)", (table,))
 
 
-STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_add_seals,)
+_WITH_USAGE = {
+    "turns": "session number speaker role text said prompt_tokens completion_tokens cached_tokens estimated seconds"
+    " first_token model finish lossy fingerprint thought checksum",
+    "proposals": "session number round place speaker text prompt_tokens completion_tokens cached_tokens estimated"
+    " seconds model finish lossy parent fingerprint thought",
+    "verdicts": "session number round attempt speaker chooser text place reason feedback instead problem prompt_tokens"
+    " completion_tokens cached_tokens estimated seconds model kept thought",
+    "tools": "session number round place speaker call name arguments text prompt_tokens completion_tokens cached_tokens"
+    " estimated seconds model thought result problem tool_seconds cut",
+    "confirmations": "session turn behaviour judge holds text prompt_tokens completion_tokens cached_tokens estimated"
+    " seconds model",
+}
+"""The columns with a checksum of the tables with usage, as they were in schema 2."""
+ADDED: Mapping[str, Any] = {"written_tokens": 0, "tier": ""}
+"""The columns that schema 3 has besides in these tables, behind ``estimated``, with their value in older rows."""
+
+
+def _add_tiers(connection: sqlite3.Connection) -> None:
+    """Add the tokens that a call wrote to the cache, and its tier. A row that matched its checksum does so after it."""
+    connection.create_function("row_seal", -1, lambda *row: compute_seal(row), deterministic=True)
+    for statement in list_additions():
+        connection.execute(statement)
+    for table, listed in _WITH_USAGE.items():
+        before = ", ".join(f'"{name}"' for name in listed.split())
+        after = before.replace('"estimated"', '"estimated", "written_tokens", "tier"')
+        weigh = (
+            f"SELECT coalesce(sum(coalesce(seal, 1) * rowid % {PRIME}), 0) FROM {table}"  # noqa: S608
+            f" WHERE rowid <= (SELECT last FROM totals WHERE name = '{table}')"
+        )
+        ((old,),) = connection.execute(weigh)
+        connection.execute(f"UPDATE {table} SET seal = row_seal({after}) WHERE seal = row_seal({before})")  # noqa: S608
+        ((new,),) = connection.execute(weigh)
+        connection.execute("UPDATE totals SET sum = sum + ? WHERE name = ?", (new - old, table))
+
+
+def list_additions() -> Iterator[str]:
+    """Yield the statements that add the columns of schema 3."""
+    for table in _WITH_USAGE:
+        for name, value in ADDED.items():
+            kind = "TEXT" if isinstance(value, str) else "INTEGER"
+            yield f"ALTER TABLE {table} ADD COLUMN {name} {kind} NOT NULL DEFAULT {value!r}"
+
+
+STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_add_seals, _add_tiers)
 """Changes of the schema since the first release: step n takes a run from schema n to n + 1.
 
 A step spells out its SQL and uses nothing that changes later, so that every older run gets the same schema.
@@ -264,11 +308,16 @@ def find_strange_parts(connection: sqlite3.Connection) -> Iterator[str]:
         yield f"The {part} is missing."
 
 
+def list_columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    """Return the columns of a table as the file has them."""
+    return [name for _, name, *_ in connection.execute(f"PRAGMA main.table_info({table})")]
+
+
 def _list_parts(connection: sqlite3.Connection) -> set[str]:
     rows = connection.execute(
         "SELECT type || ' ' || name FROM sqlite_master WHERE name NOT GLOB 'sqlite_*' UNION"
         " SELECT 'column ' || tables.name || '.' || columns.name FROM sqlite_master AS tables,"
-        " pragma_table_xinfo(tables.name) AS columns WHERE tables.type = 'table'"
+        " pragma_table_xinfo(tables.name, 'main') AS columns WHERE tables.type = 'table'"
     )
     return {part for (part,) in rows}
 
@@ -355,9 +404,25 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     SQLite creates a file beside a run with a write-ahead log, unless it is told that nobody can write there.
     """
     uri = _make_uri(path, immutable=not (has_log(path) or can_read_log(path)))
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         uri, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None
     )
+    try:
+        # Nothing is asked of its tables before they are known to be tables.
+        row = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'turns'").fetchone()
+        if row is not None and not re.search(r"\btier\b", str(row[0])):
+            _show_additions(connection)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _show_additions(connection: sqlite3.Connection) -> None:
+    """Let the queries of this connection find the columns of schema 3 in an older run, which stays as it is."""
+    added = ", ".join(f"{value!r} AS {name}" for name, value in ADDED.items())
+    for table in _WITH_USAGE:
+        connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *, {added} FROM main.{table}")  # noqa: S608
 
 
 @contextmanager

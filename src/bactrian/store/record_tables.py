@@ -129,6 +129,8 @@ _USAGE = {
     "completion": "completion_tokens",
     "cached": "cached_tokens",
     "estimated": "estimated",
+    "written": "written_tokens",
+    "tier": "tier",
 }
 # Conversions of values that the database returns with another type, and to the type that it returns.
 _READ: Mapping[type, Convert] = {bool: bool, Text: Text}
@@ -207,7 +209,7 @@ def map_record(
 ) -> Table[Record]:
     """Map ``record`` to the table ``name``, with a column for each field except those in ``leave``.
 
-    A field is stored in a column of the same name, as JSON if it is in ``json``, and a usage in four; ``stored``
+    A field is stored in a column of the same name, as JSON if it is in ``json``, and a usage in six; ``stored``
     contains the exceptions by field. ``derived`` columns are computed on writing and not read back, ``before`` names
     columns that the record does not contain, those ``later`` belong to other records of the same row, and a record with
     the same ``key`` replaces another.
@@ -327,7 +329,7 @@ ENDINGS = map_record(
 TOTALS = map_record(
     "sessions",
     Usage,
-    leave=("estimated",),
+    leave=("estimated", "written", "tier"),
     prompt="prompt_tokens",
     completion="completion_tokens",
     cached="cached_tokens",

@@ -28,6 +28,7 @@ from bactrian.records.run import (
     Progress,
     Spent,
     SpokenText,
+    TierUse,
     Vote,
     merge_answers,
 )
@@ -116,7 +117,7 @@ LEFT JOIN (
 ) AS last ON last.session = failed.id
 ORDER BY failed."row"
 """  # noqa: S608
-_TOKENS = ("prompt", "completion", "cached")
+_TOKENS = ("prompt", "completion", "cached", "written")
 _ADDED, _TAKEN_OFF = (
     ", ".join([*(f"{sign}total({name}_tokens)" for name in _TOKENS), about])
     for sign, about in (("", "max(estimated AND prompt_tokens + completion_tokens > 0)"), ("-", "0"))
@@ -134,19 +135,21 @@ _PREPARED, _USED = (
 )
 _IN_TURN = "(session, number) IN (SELECT session, number FROM turns)"
 _PREPARER = "iif(specified_task IS NULL AND planned_task IS NOT NULL, 'task_planner', 'task_specifier')"
-# Session, agent, usage, table and condition of all that was paid for. The usage of a turn includes all that led to it,
-# the critic's part too; what led to no turn, failed calls among it, was paid for as well.
+_TIER_IN = "coalesce(json_extract({}, '$.tier'), '')"
+_IN_PREPARATION, _IN_USAGE = _TIER_IN.format("preparation"), _TIER_IN.format("usage")
+# Session, agent, tier, usage, table and condition of all that was paid for. The usage of a turn includes all that led
+# to it, the critic's part too; what led to no turn, failed calls among it, was paid for as well.
 _PAID = (
-    ("session", "speaker", _ADDED, "turns", "1"),
-    ("session", "speaker", _ADDED, "proposals", f"NOT {_IN_TURN}"),
-    ("session", "speaker", _ADDED, "tools", f"NOT {_IN_TURN}"),
-    ("session", "'critic'", _ADDED, "verdicts", "1"),
-    ("session", "speaker", _TAKEN_OFF, "verdicts", _IN_TURN),
-    ("id", _PREPARER, _PREPARED, "sessions", "1"),
-    ("''", "'lister'", _USED, "lists", "1"),
-    ("session", "agent", _USED, "calls", "error IS NOT NULL"),
-    ("session", "agent", _USED, "calls", _PLANNED),
-    ("session", "'task_specifier'", _TAKEN_BACK, "calls", _PLANNED),
+    ("session", "speaker", "tier", _ADDED, "turns", "1"),
+    ("session", "speaker", "tier", _ADDED, "proposals", f"NOT {_IN_TURN}"),
+    ("session", "speaker", "tier", _ADDED, "tools", f"NOT {_IN_TURN}"),
+    ("session", "'critic'", "tier", _ADDED, "verdicts", "1"),
+    ("session", "speaker", "tier", _TAKEN_OFF, "verdicts", _IN_TURN),
+    ("id", _PREPARER, _IN_PREPARATION, _PREPARED, "sessions", "1"),
+    ("''", "'lister'", _IN_USAGE, _USED, "lists", "1"),
+    ("session", "agent", _IN_USAGE, _USED, "calls", "error IS NOT NULL"),
+    ("session", "agent", _IN_USAGE, _USED, "calls", _PLANNED),
+    ("session", "'task_specifier'", _IN_USAGE, _TAKEN_BACK, "calls", _PLANNED),
 )
 
 
@@ -154,16 +157,16 @@ def _select_paid(*, each: bool, some: bool = False) -> str:
     """Return the query for what was paid for by agent, and with ``each`` by session; of ``some`` sessions only."""
     listed = "(SELECT value FROM json_each(?1))"
     return " UNION ALL ".join(
-        f"SELECT {session if each else repr('')} AS paid_for, {agent} AS payer, {sums} FROM {table}"  # noqa: S608
-        f" WHERE {condition}{f' AND {session} IN {listed}' if some else ''} GROUP BY paid_for, payer"
-        for session, agent, sums, table, condition in _PAID
+        f"SELECT {session if each else repr('')} AS paid_for, {agent} AS payer, {tier} AS served, {sums} FROM {table}"  # noqa: S608
+        f" WHERE {condition}{f' AND {session} IN {listed}' if some else ''} GROUP BY paid_for, payer, served"
+        for session, agent, tier, sums, table, condition in _PAID
     )
 
 
-def _read_sums(sums: Sequence[Any]) -> Usage:
-    prompt, completion, cached, estimated = sums
+def _read_sums(sums: Sequence[Any], tier: str = "") -> Usage:
+    prompt, completion, cached, written, estimated = sums
     with _explain_values():
-        return Usage(int(prompt), int(completion), int(cached), bool(estimated))
+        return Usage(int(prompt), int(completion), int(cached), bool(estimated), int(written), tier)
 
 
 def _read_recipe(text: str) -> dict[str, Any]:
@@ -330,13 +333,17 @@ class RunStore:
         """Store a call to a model, answered or not."""
         await self._write(CALLS.insert, CALLS.write(call))
 
-    async def mean_seconds(self) -> float | None:
-        """Return the mean seconds of the last thousand turns that a model made; None if there are none."""
-        last = 'SELECT seconds FROM turns WHERE seconds > 0 ORDER BY "row" DESC LIMIT 1000'
-        return (await self._query(f"SELECT avg(seconds) FROM ({last})"))[0][0]  # noqa: S608
+    async def measure_tiers(self) -> dict[str, TierUse]:
+        """Return how the last ten thousand turns that a model made were served, by tier; empty for the usual one."""
+        query = """
+            SELECT tier, avg(seconds), total(cached_tokens) / max(1, total(prompt_tokens)),
+                total(written_tokens) / max(1, total(prompt_tokens))
+            FROM (SELECT * FROM turns WHERE seconds > 0 ORDER BY "row" DESC LIMIT 10000) GROUP BY tier
+        """
+        return {tier: TierUse(*means) for tier, *means in await self._query(query)}
 
     async def list_spent(self, sessions: Sequence[str] | None = None, *, each: bool = True) -> list[Spent]:
-        """Return what was paid for by session and agent: turns, what led to them, lists, failed and repeated calls.
+        """Return what was paid for by session, agent and tier: turns, what led to them, lists, failed calls.
 
         Agents are those of the sessions, and ``critic``, ``task_specifier``, ``task_planner`` and ``lister``. Reads the
         row of every turn, which takes seconds for a million.
@@ -346,16 +353,19 @@ class RunStore:
             each: False to add up the sessions.
         """
         values = () if sessions is None else (write_json(sessions),)
-        spent: dict[tuple[str, str], Usage] = {}
+        spent: dict[tuple[str, str, str], Usage] = {}
         rows = await self._query(_select_paid(each=each, some=sessions is not None), *values)
-        for session, agent, *sums in rows:
-            key = session, agent
-            spent[key] = spent.get(key, Usage()) + _read_sums(sums)
-        return [Spent(*key, usage) for key, usage in spent.items() if usage.total]
+        for session, agent, tier, *sums in rows:
+            before = spent.get((session, agent, tier), Usage(tier=tier))
+            spent[session, agent, tier] = before + _read_sums(sums, tier)
+        return [Spent(session, agent, usage) for (session, agent, _), usage in spent.items() if usage.total]
 
     async def count_spent(self) -> dict[str, Usage]:
-        """Return what was paid for by agent: :meth:`list_spent` without the sessions."""
-        return {agent: usage for _, agent, usage in await self.list_spent(each=False)}
+        """Return what was paid for by agent: :meth:`list_spent` without sessions and tiers."""
+        spent: dict[str, Usage] = {}
+        for _, agent, usage in await self.list_spent(each=False):
+            spent[agent] = spent.get(agent, Usage()) + usage
+        return spent
 
     async def count_late(self, first: int) -> Usage:
         """Return the usage of all turns with a number of at least ``first``."""

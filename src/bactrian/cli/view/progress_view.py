@@ -306,6 +306,11 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
         say(f"{'US dollars':<22}{'unknown':>18}   (give --price)")
     time = forecast.seconds
     say(f"{'time':<22}{write_duration(time.value):>18}   (at most {write_duration(time.high)})")
+    for way in forecast.ways:
+        money = "unknown" if way.usd is None else write_dollars(way.usd.value)
+        most = "" if way.usd is None else f"   (at most {write_dollars(way.usd.high)})"
+        duration = f"{write_duration(way.seconds.value)} (at most {write_duration(way.seconds.high)})"
+        say(f"{way.name:<22}{money:>18}{most}   {duration}")
     out.say(forecast.basis)
     if title:
         say("")
@@ -331,6 +336,13 @@ def describe_forecast(forecast: Forecast) -> dict[str, object]:
         "equal_roles_left_out": forecast.equal_roles,
         "measured": forecast.measured,
         **written,
+        "ways": {
+            way.name: {
+                "usd": write_estimate(way.usd),
+                "hours": write_estimate(way.seconds.times(1 / 3600)),
+            }
+            for way in forecast.ways
+        },
         "basis": forecast.basis,
     }
 

@@ -1,0 +1,110 @@
+"""The ways in which the requests of a run can be sent, what each would cost, and how long it would take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from bactrian.models.budget import Price
+from bactrian.models.pricing import find_tiers
+from bactrian.models.providers import BATCH, FLEX
+from bactrian.records.run import TierUse
+from bactrian.records.turn import Usage
+from bactrian.runs.cost import Estimate
+
+_SECONDS_PER_CALL = 4.0
+_SECONDS_PER_FLEX_CALL = 900.0
+"""The longest that a call is waited for."""
+_SECONDS_PER_BATCH = 1710.0
+"""Mean of the lognormal distribution with the median and the ninth decile that OpenRouter tells of 230,000 batches: 7
+minutes and an hour."""
+_BATCHED = 5_000
+"""Conversations of a train."""
+_WAYS = {"live": "", "flex": FLEX, "batch": BATCH}
+UNCACHED = TierUse(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What the rest of a run takes if its requests are sent in one way."""
+
+    name: str
+    """``live``, ``flex`` or ``batch``."""
+    usd: Estimate | None
+    """With as much of the prompts from a prefix cache as this run had in this way; None if there is no price."""
+    seconds: Estimate
+
+    def plus(self, other: Way) -> Way:
+        """Return what two runs take, one after the other."""
+        usd = self.usd and other.usd and self.usd.plus(*other.usd)
+        return Way(self.name, usd, self.seconds.plus(*other.seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class WayComparison:
+    """Compares the ways by what is left of a run."""
+
+    models: tuple[str, ...]
+    """Of those who make the calls of a session."""
+    uses: Mapping[str, TierUse]
+    """How this run was served so far, by tier."""
+    price: Callable[[str], Price | None]
+    """Returns the mean price of the models at a tier."""
+    calls_per_turn: float
+    tokens: tuple[Estimate, Estimate, Estimate]
+    """Of prompts, completions, and those of prompts that a prefix cache can serve."""
+    at_once: int
+    """Conversations in flight that are asked live."""
+    concurrency: int | None
+    """What the user said of it."""
+    left: int
+    """Sessions that have not begun."""
+    play: Callable[[int, float], Estimate]
+    """Returns the time of all, for a number at once and the seconds of a turn."""
+
+    def compare(self) -> tuple[Way, ...]:
+        """Return the ways that all models offer; none if only the usual one is offered."""
+        ways = tuple(
+            Way(name, self.estimate_usd(tier, self._find_use(tier)), self.estimate_seconds(tier)[0])
+            for name, tier in _WAYS.items()
+            if not tier or all(tier in find_tiers(model) for model in self.models)
+        )
+        return ways if len(ways) > 1 else ()
+
+    def estimate_usd(self, tier: str, use: TierUse | None) -> Estimate | None:
+        """Return the cost of a way; without ``use``, with a prefix cache that serves all it can."""
+        price = self.price(tier)
+        if price is None:
+            return None
+        costs: list[float] = []
+        for prompt, completion, cacheable in zip(*self.tokens, strict=True):
+            cached, written = (prompt * use.cached, prompt * use.written) if use else (cacheable, 0.0)
+            usage = Usage(round(prompt), round(completion), round(cached), written=round(written))
+            costs.append(price.cost(usage))
+        return Estimate(*costs)
+
+    def estimate_seconds(self, tier: str) -> tuple[Estimate, str]:
+        """Return the time of a way, and what it is based on."""
+        use = self.uses.get(tier)
+        if tier == BATCH:
+            wave = use.seconds if use else _SECONDS_PER_BATCH
+            window = max(1, min(self.concurrency or _BATCHED, self.left))
+            whose = "of this run" if use else "that OpenRouter tells"
+            about = f"{wave / 60:.2g} minutes a batch, the mean {whose}; at most twice that."
+            return self.play(window, wave * self.calls_per_turn), about
+        pace = (use.seconds if use else _SECONDS_PER_CALL) * self.calls_per_turn
+        time = self.play(self.at_once, pace)
+        if use is not None:
+            about = f"{self.at_once:,} at once, without waits for the endpoint; at most twice that."
+            return time, f"{use.seconds:.2g} s a call, {about}"
+        guess = f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess, {self.at_once:,} at once; at most"
+        if tier:
+            longest = self.play(self.at_once, _SECONDS_PER_FLEX_CALL * self.calls_per_turn)
+            minutes = f"{_SECONDS_PER_FLEX_CALL / 60:.0f} minutes"
+            return replace(time, high=longest.value), f"{guess} {minutes}, the longest wait for a reply."
+        return time.times(1, 1, 2), f"{guess} four times that."
+
+    def _find_use(self, tier: str) -> TierUse:
+        """Return how a way was served; flex is expected to be served like live, and batches without a cache."""
+        alike = (tier,) if tier == BATCH else (tier, "", FLEX)
+        return next((self.uses[each] for each in alike if each in self.uses), UNCACHED)
