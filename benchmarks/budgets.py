@@ -3,7 +3,8 @@
 A server of its own plays conversations whose lengths and texts vary as those of large models do: the AI user finishes
 after 4 to 40 messages (log-normal, median 18), and replies have 20 to 2,000 tokens (log-normal). Each budget pays for a
 number of conversations of mean cost; 64 may be in flight. Printed are the shares of the budget, and of what was spent,
-that are in conversations with an ending.
+that are in conversations with an ending. The last row of each kind is a sample, as of AI Society, whose conversations
+each need a list of tasks: the means of ten seeds, with a budget of $0.02.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from zlib import crc32
 
 from aiohttp import web
@@ -27,6 +29,7 @@ from bactrian.models.budget import Price, UsageMeter
 from bactrian.models.open import ModelOptions
 from bactrian.recipes.load import load_recipe
 from bactrian.runs.plan import Plan
+from bactrian.runs.scheduler import IN_ORDER, Spread
 from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
 from bactrian.store import open_store
 
@@ -45,6 +48,28 @@ given = [{ideas}]
 assistant = "Programmer"
 user = "Trader"
 idea = "{{{{ idea }}}}"
+specify = false
+"""
+
+
+SMALL = 0.02
+"""US dollars."""
+SEEDS = 10
+LISTED = """
+name = "listed"
+[[axes]]
+name = "role"
+count = 60
+given = [{roles}]
+[[axes]]
+name = "task"
+count = 10
+per = ["role"]
+ask = "List {{{{ count }}}} tasks for a {{{{ role }}}}."
+[role_play]
+assistant = "Programmer"
+user = "{{{{ role }}}}"
+idea = "{{{{ task }}}}"
 specify = false
 """
 
@@ -77,10 +102,21 @@ class Script:
 def answer(body: Mapping[str, object], script: Script) -> dict[str, object]:
     """Return the completion of one request, with its usage at four bytes a token."""
     messages: Sequence[Mapping[str, str]] = body["messages"]  # type: ignore[assignment]
+    if "List 10 tasks" in messages[-1]["content"]:
+        role = messages[-1]["content"].partition("Trader ")[2].split()[0].strip(".")
+        text = "\n".join(
+            f"{number}. Build tool {role}-{number} with a plan, a draft and a careful check"
+            for number in range(1, 11)
+        )
+        return write_completion(messages, text)
     idea = messages[0]["content"].partition("Build tool ")[2].split()[0].strip(".")
     said = sum(message["role"] != "system" for message in messages)
     instructs = "you instruct" in messages[0]["content"]
-    text = script.write(idea, said if instructs else said + 1)
+    return write_completion(messages, script.write(idea, said if instructs else said + 1))
+
+
+def write_completion(messages: Sequence[Mapping[str, str]], text: str) -> dict[str, object]:
+    """Return the reply ``text`` with its usage."""
     size = sum(len(json.dumps(message["content"])) for message in messages) // 4
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": size, "completion_tokens": len(text) // 4 + 1}
@@ -114,15 +150,21 @@ class Outcome:
     left_open: int
 
 
-async def spend(url: str, budget: float | None, limit: int, folder: Path, window: int = 64) -> Outcome:
-    """Generate with a budget, and return what became of it."""
+async def spend(
+    url: str, budget: float | None, limit: int, folder: Path, window: int = 64, seed: int | None = None
+) -> Outcome:
+    """Generate with a budget, and return what became of it; with a ``seed``, a sample with lists."""
     recipe = folder / "budgets.toml"
-    ideas = ", ".join(f'"Build tool {number}"' for number in range(JOBS))
-    recipe.write_text(RECIPE.format(count=JOBS, ideas=ideas))
+    if seed is None:
+        ideas = ", ".join(f'"Build tool {number}"' for number in range(JOBS))
+        recipe.write_text(RECIPE.format(count=JOBS, ideas=ideas))
+    else:
+        recipe.write_text(LISTED.format(roles=", ".join(f'"Trader {number}"' for number in range(60))))
     run = folder / f"{budget}.db"
     meter = UsageMeter(None, budget, {"openai:m": PRICE})
     plan = Plan(load_recipe(str(recipe)), dict.fromkeys(AGENTS, "openai:m"))
-    order = RunOrder(plan, run, ModelOptions(url), meter, RunLimits(concurrency=window), limit)
+    spread = IN_ORDER if seed is None else Spread(seed)
+    order = RunOrder(plan, run, ModelOptions(url), meter, RunLimits(concurrency=window), limit, spread=spread)
     try:
         async with prepare_run(order) as work:
             await work.run()
@@ -168,6 +210,18 @@ async def main() -> None:
                     f"{spending.in_ended / max(spending.spent, 1e-9):.0%}",
                     f"{spending.in_ended / spending.budget:.0%}",
                 )
+            small = [await spend(url, SMALL, 60, Path(folder), seed=seed) for seed in range(SEEDS)]
+            shares = [of.in_ended / SMALL for of in small]
+            table.add_row(
+                name,
+                "with lists",
+                f"${SMALL:.3f}",
+                f"${fmean(of.spent for of in small):.4f}",
+                f"{fmean(of.ended for of in small):.1f}",
+                f"{fmean(of.left_open for of in small):.1f}",
+                f"{fmean(of.in_ended / max(of.spent, 1e-9) for of in small):.0%}",
+                f"{fmean(shares):.0%} ({min(shares):.0%} at least)",
+            )
         await runner.cleanup()
     Console().print(table)
 

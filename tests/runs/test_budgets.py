@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.api.stored_run import open_run
-from benchmarks.budgets import Script, serve, spend
+from benchmarks.budgets import Script, answer, serve, spend
 from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 from tests.helpers.generation import asks, generate, said, stored
 
@@ -82,6 +82,23 @@ async def test_a_budget_is_spent_on_conversations_that_end(tmp_path: Path, scrip
     assert pays_for_twenty.in_ended >= 0.9 * pays_for_twenty.spent
     assert pays_for_twenty.in_ended >= 0.8 * pays_for_twenty.budget
     assert pays_for_twenty.spent <= pays_for_twenty.budget
+
+
+@pytest.mark.system
+async def test_no_more_lists_are_asked_for_than_a_small_budget_can_use(tmp_path: Path) -> None:
+    def answer_either(request: Received) -> Plan:
+        listing = "List 10 tasks" in str(request.json["messages"][-1]["content"])
+        lists.append(listing)
+        return answer(request.json, Script(8, 0.5, 30, 80))
+
+    lists: list[bool] = []
+    async with Endpoint([answer_either]) as endpoint:
+        made = await spend(endpoint.url, 0.02, 60, tmp_path, seed=1)
+    # A list for each conversation, which are sixty with enough money.
+    assert made.ended >= 8
+    assert sum(lists) <= made.ended + made.left_open + 1
+    assert made.in_ended >= 0.6 * made.budget
+    assert made.spent <= made.budget
 
 
 def cost(request: Received) -> Plan:

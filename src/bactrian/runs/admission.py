@@ -112,6 +112,10 @@ class Admission:
     """Numbers of turns of the sessions that this command leaves open."""
     _closed: bool = False
     _waiting: deque[_Queued] = field(default_factory=deque[_Queued])
+    _lists: deque[_Queued] = field(default_factory=deque[_Queued])
+    """Lists that wait until the session can be paid for that needs them."""
+    _rooms: int = 0
+    """Sessions that need not wait, because room is kept for them since their list was asked for."""
     _paused: list[_Queued] = field(default_factory=list[_Queued])
     _next_usd: float = inf
     _next_tokens: float = inf
@@ -127,11 +131,38 @@ class Admission:
         if not self.meter.limited:
             self.outlook.begin(turns)
             return True
+        if self._rooms and not turns:
+            self._rooms -= 1
+            return True
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((turns, future))
         if len(self._waiting) == 1:
             self._settle()
         return await future
+
+    async def admit_list(self) -> bool:
+        """Wait until a session that needs a list can be paid for; return False if none can.
+
+        Until :meth:`end_list`, the list counts as such a session: many lists would use up a small limit.
+        """
+        if self._closed or not self.meter.limited:
+            return not self._closed
+        future = asyncio.get_running_loop().create_future()
+        self._lists.append((0, future))
+        self._settle()
+        return await future
+
+    def end_list(self, *, has_items: bool) -> None:
+        """Keep the room of a list for a session that it was for, or give it back if the list ``has_items`` not."""
+        if not self.meter.limited:
+            return
+        if not has_items:
+            self.outlook.end(0, ended=False)
+            self._settle()
+        elif self._waiting and not self._waiting[0][0]:
+            self._waiting.popleft()[1].set_result(True)
+        else:
+            self._rooms += 1
 
     def is_tight(self) -> bool:
         """Return True if :meth:`stay` has to be asked before the next turn."""
@@ -201,15 +232,16 @@ class Admission:
     def close(self) -> None:
         """Let no more sessions begin or continue."""
         self._closed = True
-        for _, future in (*self._waiting, *self._paused):
+        for _, future in (*self._waiting, *self._lists, *self._paused):
             if not future.done():
                 future.set_result(False)
         self._waiting.clear()
+        self._lists.clear()
         self._paused.clear()
 
     def _settle(self) -> None:
-        """Let sessions continue, the longest first, then others begin, as long as they can be paid for."""
-        while (queue := self._paused or self._waiting) and not self._closed:
+        """Let sessions continue, the longest first, then others begin, then lists, as long as they can be paid for."""
+        while (queue := self._paused or self._waiting or self._lists) and not self._closed:
             first = max(queue, key=lambda entry: entry[0]) if queue is self._paused else queue[0]
             turns, future = first
             alone = not any(self.outlook.open)

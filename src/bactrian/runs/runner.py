@@ -138,9 +138,8 @@ class Runner:
             return False
         try:
             if isinstance(work, ListRequest):
-                async with self.claims.ask_alone(work.id) if self.claims else nullcontext():
-                    await self._fetch_list(work)
-            elif await self.progress.admission.admit(turns):
+                return await self._ask_list(work)
+            if await self.progress.admission.admit(turns):
                 await self._play_session(work, turns)
             else:
                 self.progress.admission.left_open += [turns] if turns else []
@@ -215,15 +214,31 @@ class Runner:
         else:
             await self.stop()
 
-    async def _fetch_list(self, request: ListRequest) -> None:
-        """Fetch a list, store it after each step, and give its items to the scheduler."""
+    async def _ask_list(self, request: ListRequest) -> bool:
+        """Fetch a list once the limits can pay for a session with it; return False if they cannot."""
+        admission, items = self.progress.admission, 0
+        if self.scheduler.lists_only:
+            await self._fetch_list(request)
+            return True
+        if not await admission.admit_list():
+            await self.scheduler.supply(request.id, ())  # for those that wait for it
+            return False
+        try:
+            async with self.claims.ask_alone(request.id) if self.claims else nullcontext():
+                items = await self._fetch_list(request)
+        finally:
+            admission.end_list(has_items=items >= request.enough)
+        return True
+
+    async def _fetch_list(self, request: ListRequest) -> int:
+        """Fetch a list, store it after each step, give its items to the scheduler, and return their number."""
         progress = self.progress
         if self.claims and (known := await self.scheduler.find_known(request)) is not None:
             await self.scheduler.supply(request.id, known)
-            return
+            return len(known)
         stored = await self.store.item_list(request.id)
         if self._stopping:
-            return
+            return 0
         latest = stored and ListProgress(stored.items, False, stored.usage, stored.calls)
         progress.lists_in_flight += 1
         try:
@@ -233,12 +248,12 @@ class Runner:
                     await self.store.save_list(items)
                     self._failures = 0
                     if self._stopping and not latest.in_flight:
-                        return
+                        return 0
         except ModelError as error:
             if error.endpoint_wide:
                 await self._leave_open(error)
                 await self.scheduler.supply(request.id, ())
-                return
+                return 0
             progress.refuse(request.id, error.what)
         finally:
             progress.lists_in_flight -= 1
@@ -248,3 +263,4 @@ class Runner:
         if len(items) < request.enough:
             progress.short[request.id] = ShortList(len(items), request.count, why)
         await self.scheduler.supply(request.id, items)
+        return len(items)

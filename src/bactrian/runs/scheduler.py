@@ -372,7 +372,7 @@ class Scheduler:
 
     def __init__(self, order: JobSequence, done: DoneJobs, known: Known, *, lists_only: bool = False) -> None:
         self._order = order
-        self._lists_only = lists_only
+        self.lists_only = lists_only
         self._done = done
         self._known = known
         self._open: list[tuple[Iterator[int], int]] = [(order.iterate(done), order.stop)]
@@ -467,7 +467,7 @@ class Scheduler:
             values[axis.name] = items[position - 1]
             if axis.each and (earlier := _find_repeated(items, position)):
                 values[DUPLICATE] = str(earlier)
-        if self._lists_only:
+        if self.lists_only:
             self._skip(number, max(depth for depth, items in enumerate(self._known_items) if items is None))
             return None
         return Job(write_positions(order.axes, positions), number, values)
