@@ -94,6 +94,14 @@ def write_duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
 
 
+def write_about_rate(per_second: float, what: str) -> str:
+    """Return an estimated rate by the shortest time in which something happens: ``about 12 jobs a minute``."""
+    units = (("second", 1), ("minute", 60), ("hour", 3600), ("day", 86_400))
+    name, seconds = next((unit for unit in units if per_second * unit[1] >= 1), units[-1])
+    number = round(per_second * seconds)
+    return f"about {number:,} {what}{'' if number == 1 else 's'} a {name}"
+
+
 def write_about_duration(seconds: float) -> str:
     """Return an estimated duration, no more exact than it is."""
     if seconds < 10:

@@ -12,6 +12,7 @@ from typing import Any
 
 from bactrian.amounts import (
     write_about_duration,
+    write_about_rate,
     write_cost,
     write_dollars,
     write_ends,
@@ -255,7 +256,8 @@ class RunStatus:
             out = write_count(self.requests_out, "request")
             lines.append(("batches", f"{out} out, not counted above; the command below collects the replies"))
         if (seconds := self._find_seconds_left()) is not None:
-            lines.append(("time", f"about {write_about_duration(seconds)} left"))
+            rate = write_about_rate(self.left / seconds, "conversation") if seconds else ""
+            lines.append(("time", f"about {write_about_duration(seconds)} left{rate and f', {rate}'}"))
         if (judged := self.facts.judged).usage.total:
             cost, tokens = write_dollars(judged.usd), write_tokens(judged.usage)
             lines.append(("judge", f"{cost} beside the cost above; tokens: {tokens}"))

@@ -389,7 +389,7 @@ async def _follow(builder: IndexBuilder, goes_on: Callable[[], bool], state: dic
     """Add facts and texts as long as ``goes_on`` returns True."""
     store, connection = builder.store, builder.index
     seen, looked = "", -_AT_LEAST
-    told, tell_from = "", 0.0
+    described, tell_from = "", 0.0
     while goes_on():
         signature, age = read_signature(store.path), time.monotonic() - looked
         if (signature != seen and age > _EVERY) or age > _AT_LEAST:
@@ -399,10 +399,11 @@ async def _follow(builder: IndexBuilder, goes_on: Callable[[], bool], state: dic
             write_meta(connection, builder.run, {"identity": identity, "signature": signature, **state})
         more = await builder.step()
         write_prices(connection, builder.run, builder.prices)
-        if not more and told != seen and time.monotonic() >= tell_from:
-            began, told = time.monotonic(), seen
+        if not more and described != seen and time.monotonic() >= tell_from:
+            began, described = time.monotonic(), seen
             status = await read_status(store.path)
-            write_meta(connection, builder.run, {"status": json.dumps(status.describe())})
+            told = {**status.describe(), "facts": status.list_facts()}
+            write_meta(connection, builder.run, {"status": json.dumps(told)})
             tell_from = time.monotonic() + _RARELY * (time.monotonic() - began)
         elif not more:
             await asyncio.sleep(_EVERY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 import sqlite3
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.files.atomic import is_same_file, is_sqlite_file
 from bactrian.records.session import Session
 from bactrian.roleplay.embodied import MOST_FILES
-from bactrian.store import RunStore, is_run, open_store
+from bactrian.store import RunStore, is_locked, is_run, open_store
 from bactrian.store.locations import name_files_folder
 from bactrian.train.training_folder import is_training
 
@@ -88,6 +89,13 @@ class DataSet:
             meta = {name: read_meta(index).get(name) for name in ("signature", "import", "size", "status")}
         return {**dict(zip(_COUNTS, values, strict=True)), "endings": dict(endings), **meta}
 
+    def describe_writing(self) -> dict[str, Any] | None:
+        """Return how far the run is, as ``bactrian status`` tells it; None if no process writes it."""
+        if self.is_imported or not is_locked(self.run):
+            return None
+        with self.read_index() as index:
+            return {"name": self.name, **json.loads(read_meta(index).get("status") or "{}")}
+
     async def stop_work(self) -> None:
         """End what indexes the run and what draws a map."""
         if self.upkeep is not None:
@@ -116,6 +124,11 @@ class Library:
                 f"There is no data set {unknown[0]!r}.", where="data", next=f"Known: {', '.join(self.sets)}."
             )
         return {name: self.sets[name] for name in self.sets if not chosen or name in chosen}
+
+    def list_writing(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        """Return how far those of some data sets are that processes write now; of all if none is named."""
+        described = (data_set.describe_writing() for data_set in self.choose(names).values())
+        return [told for told in described if told is not None]
 
     def list_sessions(self, list_filter: ListFilter) -> Listing:
         """Return the conversations that fit. Raises InputError if the filter names an unknown data set."""

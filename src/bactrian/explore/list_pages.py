@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import Any, cast
+from urllib.parse import quote
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
@@ -65,9 +66,21 @@ def show_list(request: Request) -> Response:
         facets=None if counted is None else list(counted.list_facets(list_filter)),
         active=list(_list_active(list_filter)),
         total=stages.read,
+        writing=[] if explorer.static else explorer.library.list_writing(list_filter.data),
         reading=stages.describe(list_filter),
         narrow=False,
     )
+
+
+def show_newest(request: Request) -> Response:
+    """Show the newest conversation of a filter: the one that is being written, or else the last."""
+    listing = read_listing(request)
+    newest = replace(listing.filter, sort="newest", after="")
+    for list_filter in (replace(newest, ending=(UNFINISHED,)), newest):
+        for head in replace(listing, filter=list_filter).read_page().sessions[:1]:
+            path = "/".join(quote(head[name], safe="") for name in ("data", "id"))
+            return RedirectResponse(f"/c/{path}{newest.write()}&follow=1", 303)
+    return RedirectResponse(f"/conversations{newest.write()}", 303)
 
 
 def list_values(request: Request) -> Response:
@@ -115,7 +128,12 @@ def _list_active(list_filter: ListFilter) -> Iterator[tuple[str, str, str]]:
 async def show_library(request: Request) -> Response:
     """Show all data sets."""
     trainings = get_explorer(request).library.trainings
-    return render_page(request, "library.html", sets=await _describe(request), trainings=trainings)
+    sets = await _describe(request)
+    library = get_explorer(request).library
+    written = await asyncio.to_thread(library.list_writing, ())
+    told = {of["name"]: of for of in written}
+    sets = [{**entry, "told": told.get(entry["name"])} for entry in sets]
+    return render_page(request, "library.html", sets=sets, trainings=trainings)
 
 
 async def report_status(request: Request) -> Response:
@@ -287,6 +305,7 @@ async def _write_lines(
 ROUTES = (
     Route("/conversations", show_list),
     Route("/conversations.json", list_as_json),
+    Route("/newest", show_newest),
     Route("/values", list_values),
     Route("/", show_library),
     Route("/status", report_status),

@@ -63,8 +63,7 @@ class HeatMap:
 
 def show_statistics(request: Request) -> Response:
     """Show the shares of a filter."""
-    listing = read_listing(request)
-    facets = read_facets(request)
+    explorer, listing, facets = get_explorer(request), read_listing(request), read_facets(request)
     among = facets.select(listing.filter)
     total, independent = among.bit_count(), facets.are_independent(among)
     by = request.query_params.get("by", COOPERATION)
@@ -81,6 +80,7 @@ def show_statistics(request: Request) -> Response:
         "statistics.html",
         filter=listing.filter,
         total=total,
+        writing=[] if explorer.static else explorer.library.list_writing(listing.filter.data),
         reading=listing.count_stages().describe(listing.filter, behaviours=True),
         sections=sections,
         readings={

@@ -32,7 +32,12 @@ source.addEventListener("piece", (event) => {
 });
 source.addEventListener("restart", () => { speaking.textContent = ""; });
 source.addEventListener("state", (event) => show(JSON.parse(event.data)));
-source.addEventListener("ended", () => { source.close(); location.reload(); });
+source.addEventListener("ended", () => {
+  source.close();
+  if (!new URLSearchParams(location.search).has("follow")) { location.reload(); return; }
+  said.textContent = "It has ended; the newest conversation follows.";
+  setTimeout(() => location.assign(`/newest${location.search}`), 2000);
+});
 source.onerror = () => { said.textContent = "The connection broke; it is tried again."; };
 source.onopen = () => { said.textContent = ""; };
 

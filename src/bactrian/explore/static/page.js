@@ -241,7 +241,15 @@ bindSwitch();
 
 // A page follows what is written and read, until nothing is lacking.
 const follows = () => Boolean(document.querySelector("[data-reading]"));
+/** What was opened or closed stays so.
+ * @param {Element} part
+ * @param {Element} next */
+const keepOpen = (part, next) => {
+  const open = new Map([...part.querySelectorAll("details")].map((one) => [one.firstElementChild?.textContent, one.open]));
+  for (const one of next.querySelectorAll("details")) one.open = open.get(one.firstElementChild?.textContent) ?? one.open;
+};
 if (follows()) {
+  let rest = 3;
   const timer = setInterval(async () => {
     if (document.hidden) return;
     const answer = await fetch(location.href).catch(() => null);
@@ -251,8 +259,11 @@ if (follows()) {
       const next = page.getElementById(part.id);
       if (!next || part.contains(document.activeElement) || part.querySelector(":checked")) continue;
       writeNumbers(next);
+      keepOpen(part, next);
       part.replaceChildren(...next.childNodes);
     }
-    if (!follows()) clearInterval(timer);
+    // When a run was written to its end, the index may still lack its last conversations.
+    rest = follows() ? 3 : rest - 1;
+    if (!rest) clearInterval(timer);
   }, 2000);
 }

@@ -1,0 +1,90 @@
+"""Pages that show runs which are being made tell what ``bactrian status`` tells, and follow them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.command import bactrian
+from tests.helpers.endpoint import Endpoint, Received
+from tests.helpers.explorer import RunningExplorer, explore
+from tests.helpers.generation import RECIPE, said, start
+
+pytestmark = pytest.mark.system
+RUNS = ("one", "two")
+# Replies after which the models fall silent: some conversations have ended, one has begun.
+ANSWERED = 24
+
+
+def list_strips(explorer: RunningExplorer, path: str) -> dict[str, dict[str, str]]:
+    """What a page says of the runs that are being made, by name and label."""
+    page = explorer.get(path).text
+    strips: dict[str, dict[str, str]] = {}
+    for name, text in re.findall(
+        r'<section [^>]*aria-label="(\w+) is being written">(.*?)</section>', page, re.S
+    ):
+        assert "data-reading" in page
+        strips[name] = {
+            label: unescape(told).strip()
+            for label, told in re.findall(r"<dt>(\w+)</dt><dd>([^<]*)<(?:/dd|progress|meter)", text)
+        }
+    return strips
+
+
+def list_told(folder: Path, name: str) -> dict[str, str]:
+    """What ``bactrian status`` says of a run, by label."""
+    lines = bactrian("status", f"{name}.db", cwd=folder).stdout.splitlines()
+    told = {line[:10].strip().capitalize(): line[10:] for line in lines}
+    return {label: told[label] for label in ("Sessions", "Cost", "Time") if label in told}
+
+
+def watch(folder: Path) -> None:
+    with explore(folder, *(f"{name}.db" for name in RUNS)) as explorer:
+        strips: dict[str, dict[str, str]] = {}
+        told = {name: {"": ""} for name in RUNS}
+        for _ in range(300):
+            if strips == told and all("Time" in of for of in told.values()):
+                break
+            time.sleep(0.2)
+            told = {name: list_told(folder, name) for name in RUNS}
+            strips = list_strips(explorer, "/conversations")
+        assert strips == told
+        assert all(re.search(r"left, about [\d,]+ conversations? a ", of["Time"]) for of in told.values())
+        assert list_strips(explorer, "/statistics?data=two") == {"two": told["two"]}
+        newest = explorer.get("/newest?data=two")
+        assert newest.status == 303
+        assert newest.headers["location"].endswith("?data=two&sort=newest&follow=1")
+        assert "live.js" in explorer.get(newest.headers["location"]).text
+
+
+async def test_pages_tell_of_several_runs_what_status_tells(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(RECIPE)
+    goes_on = asyncio.Event()
+
+    def make_endpoint() -> Endpoint:
+        async def reply(request: Received) -> str:
+            if len(endpoint.requests) > ANSWERED:
+                await goes_on.wait()
+            return said(request)
+
+        endpoint = Endpoint([reply])
+        return endpoint
+
+    async with make_endpoint() as first, make_endpoint() as second:
+        options = ("--concurrency", "1", "--budget", "5", "--price", "100/100")
+        made = [
+            start(tmp_path, endpoint, "--run", f"{name}.db", *options)
+            for name, endpoint in zip(RUNS, (first, second), strict=True)
+        ]
+        while min(len(first.requests), len(second.requests)) <= ANSWERED:
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(watch, tmp_path)
+        goes_on.set()
+        for process in made:
+            await process.communicate()
+            assert process.wait() == 0
