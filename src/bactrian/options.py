@@ -69,6 +69,7 @@ class Option(GroupedMetadata):
 # Names that several commands share, each with a sentence of its own where it stands.
 
 
+ADDRESS = Option("--address", "Where people reach `bactrian explore`.")
 BEHAVIOUR = Option("--behaviour")
 COUNT = Option("--count", min=1, max=1000)
 CPU = Option("--cpu", "Seconds of CPU time.", min=0.1, default=10.0)

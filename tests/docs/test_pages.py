@@ -20,6 +20,7 @@ GIVEN = {
     "docs/export.md": "society.db physics.db german.db HumanEval.jsonl.gz",
     "docs/howto/camel-archive.md": "ai_society_chat.tar.gz",
     "docs/howto/find-and-finish.md": "society.db",
+    "docs/howto/label-conversations.md": "society.db",
     "docs/reading.md": "society.db camel.db",
     "docs/recipes.md": "things.txt mine.toml preamble.txt",
 }

@@ -88,6 +88,8 @@ def write_report(console: Console, report: Json) -> None:
     write_table(console, heads, diversity)
     if judged := report.get("judged"):
         _write_judged(console, judged)
+    for name, queue in report.get("labels", {}).items():
+        write_labels(console, name, queue)
     _write_text(console, "named.txt.j2", report)
 
 
@@ -206,6 +208,27 @@ def _write_judged(console: Console, judged: Json) -> None:
             for code, of in corrected.items()
         )
         write_table(console, ("turns, corrected by the judge", *heads), rows)
+
+
+def write_labels(console: Console, name: str, queue: Json) -> None:
+    """Write what people say of a queue of conversations, and how much they agree."""
+    people = ", ".join(f"{who} {count}" for who, count in queue["people"].items()) or "nobody"
+    write_sentence(
+        console,
+        f"labels of {name}: {queue['labelled']:,} of {write_count(queue['conversations'], 'conversation')}, "
+        f"{queue['twice']:,} of them by several people ({to_line(people)})",
+    )
+    rows = [
+        (label, f"{of['count']:,}", _rate(of), _write_alpha(of["alpha"]))
+        for label, of in queue["labels"].items()
+    ]
+    if queue["exclusive"]:
+        rows.append(("all together", "", "", _write_alpha(queue["alpha"])))
+    write_table(console, ("label", "conversations", "share (95 %)", "alpha (95 %)"), rows)
+
+
+def _write_alpha(of: Json) -> str:
+    return NOTHING if of["value"] is None else f"{of['value']:.2f} {write_number_ends(of, '.2f')}"
 
 
 def _find_least(group: Json) -> float:

@@ -24,6 +24,7 @@ from bactrian.analyze.report_page import render_report
 from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
 from bactrian.api.bridge import shorten_errors
 from bactrian.api.facts import describe_usage
+from bactrian.evaluate.label_queues import describe_labels, find_queues, read_given, read_queue
 from bactrian.figures.chart_files import check_figures, save_charts
 from bactrian.files.atomic import write_atomically
 from bactrian.files.report_file import check_report, write_report_file
@@ -322,7 +323,12 @@ async def read_report(
             usage = await describe_usage(store, prices)
             provenance = await read_provenance(store, path, part, usage["models"])
             report = build_report(str(path) if alike else path.stem, part, usage)
-            described.append({**report, "provenance": provenance})
+            queues = {
+                name: describe_labels(read_queue(folder), read_given(folder))
+                for name, folder in find_queues(path).items()
+            }
+            labels = {"labels": queues} if queues else {}
+            described.append({**report, "provenance": provenance, **labels})
             if conversations:
                 ids = dict.fromkeys(examples) or choose_sessions(part.facts, part.behaviours)
                 shown.append(await read_annotated(store, ids, custom))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from filelock import FileLock
 from pydantic import TypeAdapter
@@ -19,6 +20,7 @@ from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
 from bactrian.records.text import clean_text
 
+DEFAULT_ADDRESS = "http://127.0.0.1:8642"  # of `bactrian explore`
 _FILE = "invitations.json"
 _LONGEST_NAME = 64
 _BYTES = 18  # Random bytes of a token: 24 characters
@@ -96,6 +98,22 @@ def find_voter(folder: Path, token: str) -> str | None:
 def name_voters(count: int) -> list[str]:
     """Return ``count`` random pseudonyms."""
     return [f"voter-{secrets.token_hex(3)}" for _ in range(count)]
+
+
+def check_address(address: str) -> str:
+    """Return the address of a server without a slash at its end. Raises InputError."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query:
+        raise InputError(
+            f"{address!r} is not the address of a server.", next="Give it like http://lab-machine:8642."
+        )
+    return address.rstrip("/")
+
+
+def make_links(address: str, page: str, tokens: Mapping[str, str]) -> dict[str, str]:
+    """Return the link of each person to a page of the server at ``address``. Raises InputError."""
+    base = check_address(address)
+    return {name: f"{base}/{page}?invite={token}" for name, token in tokens.items()}
 
 
 def _check_name(name: str) -> str:

@@ -242,7 +242,7 @@ def count_votes(
         both = [(majority[session], outcomes[session]) for session in majority if session in outcomes]
         same = Proportion(sum(people == verdict for people, verdict in both), len(both))
         agreement = measure_kappa([people for people, _ in both], [verdict for _, verdict in both])
-        kappa[judge] = {**_write_agreement(agreement), "same": _write_proportion(same)}
+        kappa[judge] = {**write_agreement(agreement), "same": _write_proportion(same)}
     left = sum(vote.choice == "left" for vote in counted)
     sided = sum(vote.choice in ("left", "right") for vote in counted)
     return {
@@ -256,7 +256,7 @@ def count_votes(
         **_measure_shares(list(by_task.values())),
         "left": _write_proportion(Proportion(left, sided)),
         "attention": _write_proportion(_check_attention(valid)),
-        "alpha": _write_agreement(measure_alpha([list(cast.values()) for cast in by_task.values()])),
+        "alpha": write_agreement(measure_alpha([list(cast.values()) for cast in by_task.values()])),
         "kappa": kappa,
         "seconds": fmean([vote.seconds for vote in counted]) if counted else None,
         "comments": [
@@ -332,7 +332,7 @@ def _check_attention(votes: Sequence[Vote]) -> Proportion:
     return Proportion(sum(find_outcome(first) == find_outcome(again) for first, again in pairs), len(pairs))
 
 
-def _write_agreement(agreement: Agreement) -> dict[str, Any]:
+def write_agreement(agreement: Agreement) -> dict[str, Any]:
     known = agreement.value == agreement.value
     low, high = agreement.interval or (None, None)
     estimate = {

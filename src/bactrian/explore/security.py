@@ -30,7 +30,7 @@ HEADERS: Mapping[str, str] = {
 }
 _SAFE = frozenset(("GET", "HEAD"))
 # Pages that need no token: voters of other computers see these. The votes ask for an invitation.
-_FOR_VOTERS = ("/vote", "/help", "/agree")
+_FOR_VOTERS = ("/vote", "/label", "/help", "/agree")
 _YEAR = 365 * 86_400
 
 
@@ -168,7 +168,7 @@ class Guard:
 
 def is_for_voters(path: str) -> bool:
     """Return True for the pages of voters and what these load."""
-    return path in _FOR_VOTERS or path.startswith(("/vote/", "/static/"))
+    return path in _FOR_VOTERS or path.startswith(("/vote/", "/label/", "/static/"))
 
 
 def set_login(answer: Response, name: str, value: str) -> None:

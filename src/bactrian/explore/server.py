@@ -41,6 +41,8 @@ from bactrian.explore.security import Guard, is_wildcard, make_access_rules, nam
 _MODULES: Mapping[str, str] = {
     "c": "conversation",
     "compare": "comparison",
+    "label": "label",
+    "labels": "label",
     "map": "map",
     "marks": "conversation",
     "play": "play",

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar, Unpack, cast
-from urllib.parse import urlsplit
 
 import click
 
@@ -51,7 +50,10 @@ from bactrian.cli.view.training_progress import TrainingView
 from bactrian.errors import InputError
 from bactrian.evaluate.comparison import write_page
 from bactrian.evaluate.invitations import (
+    DEFAULT_ADDRESS,
+    check_address,
     invite_voters,
+    make_links,
     name_voters,
     read_invitations,
     withdraw_invitation,
@@ -63,6 +65,7 @@ from bactrian.files.report_file import check_own_report
 from bactrian.models.open import ModelOptions, open_model
 from bactrian.models.retry import Retry
 from bactrian.options import (
+    ADDRESS,
     COUNT,
     EXTRACTOR,
     FORECAST,
@@ -550,9 +553,7 @@ def invite(
     count: Annotated[
         int, Option("--voters", "Invite this many voters with random pseudonyms.", short="-n", min=1)
     ] = 1,
-    address: Annotated[
-        str, Option("--address", "Where the voters reach `bactrian explore`.")
-    ] = "http://127.0.0.1:8642",
+    address: Annotated[str, ADDRESS] = DEFAULT_ADDRESS,
     withdraw: Annotated[
         str | None, Option("--withdraw", "Make the link of this voter invalid; the votes stay.")
     ] = None,
@@ -568,9 +569,8 @@ def invite(
     if show:
         _list_voters(folder, as_json=as_json)
         return
-    base = _check_address(address)
-    tokens = invite_voters(folder, voters or name_voters(count))
-    links = {voter: f"{base}/vote?invite={token}" for voter, token in tokens.items()}
+    check_address(address)
+    links = make_links(address, "vote", invite_voters(folder, voters or name_voters(count)))
     if as_json:
         print(json.dumps([{"voter": voter, "link": link} for voter, link in links.items()]))
         return
@@ -593,12 +593,3 @@ def _list_voters(folder: Path, *, as_json: bool) -> None:
         return
     for name in names:
         print(f"{name}\t{votes[name]}\t{'invited' if name in invited else 'not invited'}")
-
-
-def _check_address(address: str) -> str:
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query:
-        raise InputError(
-            f"{address!r} is not the address of a server.", next="Give it like http://lab-machine:8642."
-        )
-    return address.rstrip("/")

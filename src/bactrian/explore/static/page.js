@@ -44,6 +44,29 @@ const answerFinding = (key) => {
   button?.click();
   return Boolean(button);
 };
+/** Choose a label of a conversation by its number; in the focused message first, if there is one. @param {string} key */
+const chooseLabel = (key) => {
+  const box = find(`#labels [data-label="${key}"]`), row = box?.closest(".row");
+  const place = row && find("[name^=at-]", row);
+  box?.click();
+  if (place) place.value = box?.checked ? (/** @type {HTMLElement | null} */ (findFocused(".turn")))?.dataset.turn ?? "" : "";
+  return Boolean(box);
+};
+/** Send the chosen labels, unless the focus is on something else that `Enter` is for. */
+const sendLabels = () => {
+  const form = /** @type {HTMLFormElement | null} */ (document.querySelector("#labels"));
+  if (!form || findFocused("a, button, summary, form")) return false;
+  form.requestSubmit();
+  return true;
+};
+// A label and "none of these" exclude each other.
+find("#labels")?.addEventListener("change", ({ target }) => {
+  const changed = /** @type {HTMLInputElement} */ (target);
+  if (changed.type !== "checkbox" || !changed.checked) return;
+  for (const box of pick("#labels [data-label]")) {
+    if ((box.dataset.label === "0") !== (changed.name === "none")) box.checked = false;
+  }
+});
 
 const showKeys = async () => {
   let dialog = /** @type {HTMLDialogElement | null} */ (document.querySelector("#keys-dialog"));
@@ -73,7 +96,7 @@ const bindSwitch = () => {
 
 document.addEventListener("keydown", (event) => {
   const typing = /** @type {HTMLElement | null} */ (
-    /** @type {Element} */ (event.target).closest("input, textarea, select, [contenteditable]")
+    /** @type {Element} */ (event.target).closest("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]")
   );
   if (event.key === "Escape" && typing) { typing.blur(); return; }
   if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
@@ -97,8 +120,9 @@ document.addEventListener("keydown", (event) => {
     "m": () => follow("m"),
     "r": () => follow("r"),
     "c": () => { const row = findFocused("li, tr"), box = row && find("[name=pick]", row); box?.click(); return Boolean(box); },
+    "Enter": () => sendLabels(),
   };
-  const done = keys[event.key]?.() ?? (/^\d$/.test(event.key) && follow(event.key));
+  const done = keys[event.key]?.() ?? (/^\d$/.test(event.key) && (chooseLabel(event.key) || follow(event.key)));
   if (done) event.preventDefault();
 });
 

@@ -1,0 +1,318 @@
+"""Queues of conversations that people label, each for himself or herself, with labels of one's own.
+
+A queue is a folder beside the run, ``RUN.labels/NAME``: ``queue.json`` says what is asked about which conversations,
+``invitations.json`` who was invited, and ``labels.jsonl`` has a line for each answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from filelock import FileLock
+from pydantic import TypeAdapter
+
+from bactrian.analyze.estimates import label_clusters
+from bactrian.errors import InputError
+from bactrian.evaluate.votes import name_folder, write_agreement
+from bactrian.files.atomic import write_atomically
+from bactrian.models.seeds import derive_seed
+from bactrian.records.session import Session
+from bactrian.records.text import clean_text
+from bactrian.stats.clusters import estimate_ratio
+from bactrian.stats.comparisons import measure_alpha
+from bactrian.store import RunStore
+
+_QUEUE, _GIVEN = "queue.json", "labels.jsonl"
+_LONGEST_COMMENT = 4000
+MOST_LABELS = 9  # one key each
+_WHOLE = 0  # the number of the turn where no turn is named
+
+
+@dataclass(frozen=True, slots=True)
+class LabelQueue:
+    """What people are asked about which conversations."""
+
+    labels: Mapping[str, str]
+    """What each label means, by its code."""
+    sessions: tuple[str, ...]
+    """Ids of the conversations."""
+    clusters: tuple[int, ...]
+    """Which of the conversations share a pair of roles or a task, and so are not independent: the same number."""
+    exclusive: bool = False
+    """True if exactly one label fits a conversation; otherwise any number of them may."""
+    created: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenLabels:
+    """The answer of one person about one conversation."""
+
+    session: str
+    person: str
+    """A pseudonym."""
+    labels: Mapping[str, int]
+    """The number of the first turn that shows it, by label; 0 if no turn was named."""
+    skipped: bool = False
+    comment: str = ""
+    seconds: float = 0.0
+    """From showing the conversation to the answer."""
+    created: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueItem:
+    """A conversation as it is shown to a person."""
+
+    session: str
+    number: int
+    """Its place in the person's order, from 1."""
+    before: GivenLabels | None
+    """What the person said of it before."""
+
+
+_QUEUE_ADAPTER, _GIVEN_ADAPTER = TypeAdapter(LabelQueue), TypeAdapter(GivenLabels)
+
+
+def find_queues(run: Path) -> dict[str, Path]:
+    """Return the folders of the queues of a run, by their names."""
+    folder = name_folder(run, kind="labels")
+    return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{_QUEUE}"))}
+
+
+def create_queue(run: Path, name: str, queue: LabelQueue) -> Path:
+    """Write a queue of a run, and return its folder.
+
+    Raises:
+        InputError: there is one of this name, or the name is not one of a folder.
+    """
+    if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 60:
+        raise InputError(
+            f"{name!r} cannot be the name of a queue.", next="Use letters, digits, - and _, at most 60."
+        )
+    folder = name_folder(run, kind="labels") / name
+    if folder.exists():
+        raise InputError(f"There is a queue {name!r}.", where=str(folder), next="Give another name.")
+    folder.mkdir(parents=True)
+    with write_atomically(folder / _QUEUE) as stage:
+        (stage / _QUEUE).write_bytes(_QUEUE_ADAPTER.dump_json(queue, indent=1) + b"\n")
+    return folder
+
+
+def make_queue(labels: Mapping[str, str], sessions: Sequence[Session], *, exclusive: bool) -> LabelQueue:
+    """Return a queue of ``sessions``.
+
+    Raises:
+        InputError: there are too few or too many labels, or no sessions.
+    """
+    least = 2 if exclusive else 1
+    if not least <= len(labels) <= MOST_LABELS:
+        raise InputError(f"A queue has {least} to {MOST_LABELS} labels, one key each.", option="label")
+    if not sessions:
+        raise InputError("No conversation was chosen.", next="Change what chooses them.")
+    _, clusters = label_clusters(
+        [(session.assistant.name, session.user.name) for session in sessions],
+        [session.task.original for session in sessions],
+    )
+    numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    ids = tuple(session.id for session in sessions)
+    return LabelQueue(labels, ids, tuple(numbers[cluster] for cluster in clusters), exclusive)
+
+
+def read_queue(folder: Path) -> LabelQueue:
+    """Return the queue in a folder.
+
+    Raises:
+        InputError: the file is damaged or gone.
+    """
+    try:
+        return _QUEUE_ADAPTER.validate_json((folder / _QUEUE).read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "The queue cannot be read.",
+            where=str(folder / _QUEUE),
+            next="Make a new one; the labels are kept in the file beside it.",
+        ) from error
+
+
+def read_given(folder: Path) -> list[GivenLabels]:
+    """Return the last answer of each person about each conversation, in the order of time.
+
+    A line that was cut by a crash is left out.
+
+    Raises:
+        InputError: another line is damaged.
+    """
+    path = folder / _GIVEN
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    given: dict[tuple[str, str], GivenLabels] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            answer = _GIVEN_ADAPTER.validate_json(line)
+        except ValueError as error:
+            raise InputError(
+                "The line is no answer.", where=f"{path}:{number}", next="Remove the line."
+            ) from error
+        given.pop((answer.person, answer.session), None)
+        given[answer.person, answer.session] = answer
+    return list(given.values())
+
+
+def find_item(
+    queue: LabelQueue, given: Iterable[GivenLabels], person: str, number: int | None = None
+) -> QueueItem | None:
+    """Return the conversation with this number in a person's order, or the first one without an answer.
+
+    Each person has an order of its own, so that tiredness spreads evenly. None if there is no such conversation.
+    """
+    order = Random(derive_seed(0, "labels", person)).sample(queue.sessions, len(queue.sessions))  # noqa: S311
+    mine = {answer.session: answer for answer in given if answer.person == person}
+    for place, session in enumerate(order, 1):
+        if place == number or (number is None and session not in mine):
+            return QueueItem(session, place, mine.get(session))
+    return None
+
+
+def store_labels(folder: Path, queue: LabelQueue, answer: GivenLabels, seen: float | None) -> None:
+    """Store an answer; it is on disk when this returns.
+
+    Args:
+        folder: Of the queue.
+        queue: The queue.
+        answer: By a person about a conversation of the queue.
+        seen: When the answer was given that the page showed; None if it showed none.
+
+    Raises:
+        InputError: the answer does not fit the queue, or another one was given since the page was shown.
+    """
+    _check_answer(queue, answer)
+    path = folder / _GIVEN
+    with FileLock(folder / f".{_GIVEN}.lock"):
+        before = next(
+            (
+                old
+                for old in read_given(folder)
+                if (old.person, old.session) == (answer.person, answer.session)
+            ),
+            None,
+        )
+        if (before.created if before else None) != seen:
+            raise InputError(
+                "You labelled this conversation in another window meanwhile. That answer stands.",
+                next="Look at it, and change it here if you like.",
+            )
+        content = {**asdict(answer), "comment": clean_text(answer.comment.strip())[:_LONGEST_COMMENT]}
+        whole = path.exists() and not path.read_bytes().endswith(b"\n")
+        with path.open("ab") as file:
+            if whole:  # A line was cut by a crash: it is nobody's answer.
+                file.truncate(path.read_bytes().rfind(b"\n") + 1)
+            file.write(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _check_answer(queue: LabelQueue, answer: GivenLabels) -> None:
+    if answer.session not in queue.sessions or not answer.labels.keys() <= queue.labels.keys():
+        raise InputError("The queue has no such conversation or label.", next="Open its page again.")
+    if queue.exclusive and not answer.skipped and len(answer.labels) != 1:
+        raise InputError("Choose one label.", next="Choose the one that fits best, or skip the conversation.")
+
+
+# What the answers say: shares, agreement, and data to train on.
+
+
+def describe_labels(queue: LabelQueue, given: Sequence[GivenLabels]) -> dict[str, Any]:
+    """Return what people say as JSON content.
+
+    A conversation has a label if more than half of those who labelled it say so. Agreement is Krippendorff's alpha,
+    of each label alone and, where exactly one fits, of all labels together.
+    """
+    answers = defaultdict[str, list[GivenLabels]](list)
+    for answer in given:
+        if not answer.skipped:
+            answers[answer.session].append(answer)
+    clusters = dict(zip(queue.sessions, queue.clusters, strict=True))
+    people = Counter(answer.person for answer in given)
+    described: dict[str, Any] = {
+        "conversations": len(queue.sessions),
+        "labelled": len(answers),
+        "twice": sum(len(some) > 1 for some in answers.values()),
+        "people": dict(people.most_common()),
+        "exclusive": queue.exclusive,
+        "labels": {},
+    }
+    for label, meaning in queue.labels.items():
+        counts = defaultdict[int, list[int]](lambda: [0, 0])
+        for session, some in answers.items():
+            counts[clusters[session]][0] += _has_label(some, label)
+            counts[clusters[session]][1] += 1
+        share = estimate_ratio(((has, of) for has, of in counts.values()), "share")
+        said = [[label in answer.labels for answer in some] for some in answers.values()]
+        described["labels"][label] = {
+            "meaning": meaning,
+            "count": sum(has for has, _ in counts.values()),
+            "rate": share.value,
+            "low": share.low,
+            "high": share.high,
+            "alpha": write_agreement(measure_alpha(said)),
+        }
+    if queue.exclusive:
+        chosen = [[next(iter(answer.labels)) for answer in some] for some in answers.values()]
+        described["alpha"] = write_agreement(measure_alpha(chosen))
+    return described
+
+
+def _has_label(answers: Sequence[GivenLabels], label: str) -> bool:
+    return 2 * sum(label in answer.labels for answer in answers) > len(answers)
+
+
+async def list_examples(
+    store: RunStore, queue: LabelQueue, given: Sequence[GivenLabels]
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield the labelled conversations as ``bactrian behaviours train`` reads them.
+
+    Most people decide; a conversation on which they are divided in halves is left out. A person names the first turn
+    that shows a label: so the turns before it do not show it, and of those after it nothing is known. A label without a
+    turn says nothing of single turns; such a conversation is left out, too.
+    """
+    answers = defaultdict[str, list[GivenLabels]](list)
+    for answer in given:
+        if not answer.skipped:
+            answers[answer.session].append(answer)
+    for name, some in answers.items():
+        session = await store.session(name)
+        firsts = {label: _choose_turn(some, label) for label in queue.labels if _has_label(some, label)}
+        votes = [sum(label in answer.labels for answer in some) for label in queue.labels]
+        if session is None or _WHOLE in firsts.values() or len(some) / 2 in votes:
+            continue
+        last = min(firsts.values(), default=len(session.turns))
+        yield {
+            "id": name,
+            "turns": [
+                {
+                    "speaker": "user" if turn.speaker == "user" else "assistant",
+                    "text": str(turn.text),
+                    **(
+                        {"labels": [label for label, first in firsts.items() if first == turn.number]}
+                        if turn.number <= last
+                        else {}
+                    ),
+                }
+                for turn in session.turns
+            ],
+        }
+
+
+def _choose_turn(answers: Sequence[GivenLabels], label: str) -> int:
+    """Return the turn that most people name, the earliest of several."""
+    named = Counter(answer.labels[label] for answer in answers if answer.labels.get(label, _WHOLE) != _WHOLE)
+    return max(named, key=lambda turn: (named[turn], -turn), default=_WHOLE)

@@ -1,0 +1,286 @@
+"""Labels of people: one conversation at a time for those with an invitation, and what they say for the owner.
+
+Nothing on the page of a conversation tells what detectors or other people say of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from bactrian.errors import InputError
+from bactrian.evaluate.invitations import find_voter, invite_voters, name_voters, read_invitations
+from bactrian.evaluate.label_queues import (
+    GivenLabels,
+    LabelQueue,
+    QueueItem,
+    describe_labels,
+    find_item,
+    find_queues,
+    list_examples,
+    read_given,
+    read_queue,
+    store_labels,
+)
+from bactrian.explore.conversation_pages import find_named_session, is_raw_wanted, name_roles
+from bactrian.explore.layout import show_turns
+from bactrian.explore.library import DataSet
+from bactrian.explore.rendering import get_explorer, is_owner, read_form, render_page
+from bactrian.explore.security import set_login
+from bactrian.explore.session_lists import read_count
+from bactrian.records.session import Session
+from bactrian.records.turn import NOTHING_KNOWN
+
+# Seconds that a conversation can have been looked at.
+_LONGEST_TIME = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Labeller:
+    """A person with an invitation to a queue."""
+
+    name: str
+    data_set: DataSet
+    # Of the queue.
+    folder: Path
+    queue: LabelQueue
+
+
+async def show_label(request: Request) -> Response:
+    """Show the next conversation or the one with a number, or let a person in who brings an invitation."""
+    if token := request.query_params.get("invite"):
+        return _let_in(request, token)
+    person = _find_labeller(request, request.cookies.get(_name_cookie(request), ""))
+    if person is None:
+        return _ask_invitation(request)
+    number = read_count(request.query_params.get("at", ""), 0)
+    return await _show_item(request, person, number or None)
+
+
+async def save_labels(request: Request) -> Response:
+    """Store what a person says of a conversation, and go to the next one."""
+    explorer = get_explorer(request)
+    form = await read_form(request, writes=False)
+    person = _find_labeller(request, request.cookies.get(_name_cookie(request), ""))
+    if person is None:
+        return _ask_invitation(request)
+    if not explorer.edit:
+        raise HTTPException(403)
+    number = read_count(form.get("number", ""), 0)
+    if wait := explorer.votes.take(f"{person.folder} {person.name}"):
+        what = f"This is faster than a person can read. Nothing was stored; continue in {wait:.0f} seconds."
+        return await _show_item(request, person, number, 429, what)
+    try:
+        seen = float(form["seen"]) if form.get("seen") else None
+        turns = len((await _read_session(request, person, form.get("session", ""))).turns)
+        answer = GivenLabels(
+            form.get("session", ""),
+            person.name,
+            _read_labels(person.queue, form, turns),
+            skipped="skip" in form,
+            comment=form.get("comment", ""),
+            seconds=_read_seconds(form.get("shown", "")),
+        )
+        await asyncio.to_thread(store_labels, person.folder, person.queue, answer, seen)
+    except (InputError, ValueError) as error:
+        what = f"{error.what} {error.next or ''}" if isinstance(error, InputError) else "Open the page again."
+        return await _show_item(request, person, number, 409, f"Nothing was stored. {what}", form)
+    return RedirectResponse("/label", 303)
+
+
+def _read_labels(queue: LabelQueue, form: Mapping[str, str], turns: int) -> dict[str, int]:
+    """Return the chosen labels with the number of a turn.
+
+    Raises:
+        InputError: nothing is chosen, or a turn does not exist.
+    """
+    if "skip" in form:
+        return {}
+    chosen = [label for label in queue.labels if f"is-{label}" in form or form.get("label") == label]
+    if not chosen and "none" not in form:
+        raise InputError("Nothing is chosen.", next="Choose a label, or that none fits.")
+    if chosen and "none" in form:
+        raise InputError("A label and “none of these” are both chosen.", next="Leave one of them out.")
+    labels: dict[str, int] = {}
+    for label in chosen:
+        written = form.get(f"at-{label}", "").strip()
+        number = read_count(written, -1) if written else 0
+        if not 0 <= number <= turns:
+            raise InputError(f"There is no message {written[:20]!r}.", next=f"The last one is {turns}.")
+        labels[label] = number
+    return labels
+
+
+async def _read_session(request: Request, person: Labeller, session_id: str) -> Session:
+    _, session = await find_named_session(request, person.data_set.name, session_id)
+    return session
+
+
+async def _show_item(
+    request: Request,
+    person: Labeller,
+    number: int | None,
+    status: int = 200,
+    problem: str = "",
+    kept: Mapping[str, str] | None = None,
+) -> Response:
+    given = await asyncio.to_thread(read_given, person.folder)
+    item = find_item(person.queue, given, person.name, number)
+    done = sum(answer.person == person.name for answer in given)
+    if item is None:
+        return render_page(request, "labelled.html", status, person=person, done=done, problem=problem)
+    session = await _read_session(request, person, item.session)
+    whole = read_count(request.query_params.get("whole", ""), 0)
+    turns = await asyncio.to_thread(
+        list,
+        show_turns(session, session.turns, (), NOTHING_KNOWN, whole=whole, raw=is_raw_wanted(request)),
+    )
+    return render_page(
+        request,
+        "label.html",
+        status,
+        person=person,
+        item=item,
+        done=done,
+        session=session,
+        roles=name_roles(session),
+        turns=turns,
+        fields=_fill_fields(item, kept),
+        problem=problem,
+        now=time.time(),
+    )
+
+
+def _fill_fields(item: QueueItem, kept: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return what the form shows: what was refused a moment ago, or what was stored before."""
+    if kept is not None:
+        return kept
+    if item.before is None:
+        return {}
+    before = item.before
+    fields = {"comment": before.comment, **({} if before.labels or before.skipped else {"none": "1"})}
+    for label, turn in before.labels.items():
+        fields |= {f"is-{label}": "1", "label": label, f"at-{label}": f"{turn or ''}"}
+    return fields
+
+
+def _let_in(request: Request, token: str) -> Response:
+    if _find_labeller(request, token) is None:
+        address = request.client.host if request.client else ""
+        wait = get_explorer(request).guesses.take(address)
+        status, what = (429, "Too many links were tried; wait a minute.") if wait else (403, "")
+        return _ask_invitation(request, status, what or "This link is not valid: a newer one replaced it.")
+    # The token leaves the address at once: it stays in no history, and no picture of the page shows it.
+    answer = RedirectResponse("/label", 303)
+    set_login(answer, _name_cookie(request), token)
+    return answer
+
+
+def _ask_invitation(request: Request, status: int = 401, problem: str = "") -> Response:
+    what = problem or "You need an invitation: open the link that you were sent."
+    return render_page(request, "labelled.html", status, person=None, done=0, problem=what)
+
+
+async def begin_labelling(request: Request) -> Response:
+    """Let the owner label under a pseudonym, without a link."""
+    form = await read_form(request)
+    if not is_owner(request):
+        raise HTTPException(403)
+    folders = {(data.name, name): folder for data, name, folder in _list_queues(request)}
+    folder = folders.get((form.get("data", ""), form.get("queue", "")))
+    if folder is None:
+        raise InputError("There is no such queue.", next="`bactrian behaviours queue RUN NAME` makes one.")
+    name = form.get("person", "")
+    if any(invitation.voter == name for invitation in read_invitations(folder)):
+        raise InputError(f"{name} has a link already.", next="Open it, or take another name.")
+    (token,) = invite_voters(folder, [name]).values()
+    answer = RedirectResponse("/label", 303)
+    set_login(answer, _name_cookie(request), token)
+    return answer
+
+
+async def leave_labelling(request: Request) -> Response:
+    """Forget on this browser who labels. The link lets the person in again."""
+    await read_form(request, writes=False)
+    answer = RedirectResponse("/label", 303)
+    answer.delete_cookie(_name_cookie(request))
+    return answer
+
+
+async def show_labels(request: Request) -> Response:
+    """Show how far people are with each queue, and how much they agree, for the owner."""
+    queues = [
+        (data_set.name, name, data_set.source, await asyncio.to_thread(_describe, folder))
+        for data_set, name, folder in _list_queues(request)
+    ]
+    return render_page(request, "labels.html", queues=queues, pseudonym=name_voters(1)[0])
+
+
+def _describe(folder: Path) -> dict[str, object]:
+    described = describe_labels(read_queue(folder), read_given(folder))
+    invited = {invitation.voter: 0 for invitation in read_invitations(folder)}
+    return {**described, "people": {**invited, **described["people"]}}
+
+
+async def write_labels(request: Request) -> Response:
+    """Return the answers as JSON lines, or the conversations as ``bactrian behaviours train`` reads them."""
+    data_set, folder = _find_queue(request)
+    given = await asyncio.to_thread(read_given, folder)
+    rows = [asdict(answer) for answer in given]
+    if request.path_params["kind"] == "training":
+        rows = [row async for row in list_examples(data_set.store, read_queue(folder), given)]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return PlainTextResponse(text, media_type="application/jsonl")
+
+
+def _find_queue(request: Request) -> tuple[DataSet, Path]:
+    wanted = request.path_params["data"], request.path_params["queue"]
+    for data_set, name, folder in _list_queues(request):
+        if (data_set.name, name) == wanted:
+            return data_set, folder
+    raise HTTPException(404, f"The data set {wanted[0]} has no queue {wanted[1]!r}.")
+
+
+def _list_queues(request: Request) -> Iterator[tuple[DataSet, str, Path]]:
+    for data_set in get_explorer(request).library.sets.values():
+        for name, folder in find_queues(data_set.run).items():
+            yield data_set, name, folder
+
+
+def _find_labeller(request: Request, token: str) -> Labeller | None:
+    for data_set, _, folder in _list_queues(request) if token else ():
+        if name := find_voter(folder, token):
+            return Labeller(name, data_set, folder, read_queue(folder))
+    return None
+
+
+def _name_cookie(request: Request) -> str:
+    return f"bactrian_labeller_{get_explorer(request).port}"
+
+
+def _read_seconds(shown: str) -> float:
+    """Return how long a conversation was looked at; 0 if the form does not tell."""
+    try:
+        seconds = time.time() - float(shown)
+    except ValueError:
+        return 0.0
+    return seconds if 0 <= seconds <= _LONGEST_TIME else 0.0
+
+
+ROUTES = (
+    Route("/label", show_label, methods=["GET"]),
+    Route("/label", save_labels, methods=["POST"]),
+    Route("/label/begin", begin_labelling, methods=["POST"]),
+    Route("/label/leave", leave_labelling, methods=["POST"]),
+    Route("/labels", show_labels),
+    Route("/labels/{data}/{queue}.{kind:str}.jsonl", write_labels),
+)
