@@ -91,6 +91,7 @@ class BatchServer:
         gone: bool = False,
         state: str = "",
         seed: int = 0,
+        cached: Mapping[str, float] | None = None,
     ) -> None:
         self.looks = looks
         self.faults = dict(faults or {})
@@ -110,6 +111,10 @@ class BatchServer:
         """The first results have expired."""
         self.state = state
         """An unknown state that a batch has first."""
+        self.cached = dict(cached or {})
+        """Share of a prompt that comes from a cache, by the tier of a request: ``default``, ``flex`` or ``batch``."""
+        self.used: dict[str, list[int]] = {}
+        """Tokens of prompts, of completions and from the cache, by tier."""
         self.kill: Callable[[], object] = lambda: None
         self.batches: dict[str, Held] = {}
         self.files: dict[str, bytes] = {}
@@ -172,10 +177,11 @@ class BatchServer:
             return web.json_response({"error": {"message": "too large"}}, status=413)
         match request.method, path.strip("/").split("/"):
             case "POST", [*_, "chat", "completions"]:
-                messages = talk(json.loads(body))
+                order = json.loads(body)
+                messages, tier = talk(order), order.get("service_tier", "default")
                 self.live += 1
-                self._pay(messages)
-                return web.json_response(self._completion(messages))
+                self._pay(messages, tier)
+                return web.json_response({**self._completion(messages, tier), "service_tier": tier})
             case "POST", ["v1", "files"]:
                 name = f"file-{len(self.files)}"
                 self.files[name] = _read_form(body)
@@ -268,13 +274,27 @@ class BatchServer:
             held.refusal = [error | ({"line": at + 1} if self.named else {}) for at in bad]
         else:
             for _, said in talks:
-                self._pay(said)
+                self._pay(said, "batch")
         self.batches[held.id] = held
         return web.json_response(self._show(held))
 
-    def _pay(self, messages: list[tuple[str, str]]) -> None:
+    def _pay(self, messages: list[tuple[str, str]], tier: str) -> None:
         self.paid[json.dumps(messages)] += 1
-        self.tokens += sum(count_tokens(messages))
+        prompt, completion = count_tokens(messages)
+        self.tokens += prompt + completion
+        added = prompt, completion, self._count_cached(prompt, tier)
+        self.used[tier] = [sum(pair) for pair in zip(self.used.get(tier, (0, 0, 0)), added, strict=True)]
+
+    def _count_cached(self, prompt: int, tier: str) -> int:
+        return int(prompt * self.cached.get(tier, 0.0))
+
+    def bill(self, prompt: float, completion: float, cached: float) -> float:
+        """What was paid, in US dollars, at these prices per million tokens; half of them but for the usual tier."""
+        parts = {
+            tier: (used[0] - used[2]) * prompt + used[1] * completion + used[2] * cached
+            for tier, used in self.used.items()
+        }
+        return sum(cost * (1 if tier == "default" else 0.5) for tier, cost in parts.items()) / 1_000_000
 
     def _cancel(self, name: str) -> web.Response:
         self.batches[name].cancelled = True
@@ -443,7 +463,11 @@ class BatchServer:
                 response = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "served-model"}
                 line = {"metadata": {"key": custom_id}, "response": response}
             case _:
-                response = {"status_code": 200, "request_id": "r", "body": self._completion(messages)}
+                response = {
+                    "status_code": 200,
+                    "request_id": "r",
+                    "body": self._completion(messages, "batch"),
+                }
                 line = {"id": "line", "custom_id": custom_id, "response": response, "error": None}
         return json.dumps(line).encode()
 
@@ -473,9 +497,10 @@ class BatchServer:
                 }
         return json.dumps(line).encode()
 
-    def _completion(self, messages: list[tuple[str, str]]) -> dict[str, Any]:
+    def _completion(self, messages: list[tuple[str, str]], tier: str) -> dict[str, Any]:
         prompt, completion = count_tokens(messages)
-        usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+        details = {"cached_tokens": self._count_cached(prompt, tier)}
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion, "prompt_tokens_details": details}
         message = {"role": "assistant", "content": say(messages)}
         return {
             "id": "1",

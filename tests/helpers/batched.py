@@ -13,6 +13,7 @@ from typing import Any
 from bactrian.api.dataset import build_run_order, run_order
 from bactrian.errors import BactrianError
 from bactrian.runs.runner import Runner
+from bactrian.runs.wiring import RunOrder
 from bactrian.store import open_store
 from tests.helpers.batch_server import BatchServer
 from tests.helpers.generation import RECIPE as GENERATED
@@ -36,18 +37,7 @@ async def play(
     folder: Path, url: str, dialect: str, *, batch: bool = True, tasks: int = 3, size: int = 4, **options: Any
 ) -> float:
     """Carry out the small recipe of ``folder``, and return what it cost. Raises what stops it."""
-    (folder / "small.toml").write_text(RECIPE.replace("count = 4", f"count = {tasks}"))
-    model = (MODELS | OTHER)[dialect].format(url)
-    terms = {"batch": batch, "seed": 7, "max_wait": 600.0} | options
-    order = build_run_order(
-        folder / "small.toml",
-        folder / "run.db",
-        model,
-        None,
-        limit=None,
-        budget=None,
-        options=terms,  # type: ignore[arg-type]
-    )
+    order = make_order(folder, url, dialect, tasks=tasks, batch=batch, **options)
     if order.batch is not None:
         order = replace(order, batch=replace(order.batch, pace=PACE, size=size))
 
@@ -55,6 +45,24 @@ async def play(
         await asyncio.Event().wait()
 
     return (await run_order(order, lambda _: None, watch)).meter.usd
+
+
+def make_order(
+    folder: Path, url: str, dialect: str, *, tasks: int, limit: int | None = None, **options: Any
+) -> RunOrder:
+    """The order of the small recipe of ``folder``."""
+    (folder / "small.toml").write_text(RECIPE.replace("count = 4", f"count = {tasks}"))
+    model = (MODELS | OTHER)[dialect].format(url)
+    terms = {"seed": 7, "max_wait": 600.0} | options
+    return build_run_order(
+        folder / "small.toml",
+        folder / "run.db",
+        model,
+        None,
+        limit=limit,
+        budget=None,
+        options=terms,  # type: ignore[arg-type]
+    )
 
 
 def _play_in_process(folder: str, url: str, dialect: str, options: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ async def test_a_model_without_the_tier_is_refused_and_not_asked_at_the_usual_pr
         with pytest.raises(Denied, match=r"at the tier 'flex'.*Unsupported") as caught:
             await ask(f"azure:m@{endpoint.url}")
     assert len(endpoint.requests) == 1
-    assert "Leave --tier out" in str(caught.value.next)
+    assert "Leave tier=flex out" in str(caught.value.next)
 
 
 @pytest.mark.parametrize("name", ["anthropic:m", "vllm:m", "mistral:m"])

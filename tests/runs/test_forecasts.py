@@ -17,7 +17,7 @@ from bactrian.runs.forecast import JobStates
 from bactrian.runs.jobs import JobCost, guess_role_plays
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
-from tests.helpers.generation import TASKS, asks, generate, said
+from tests.helpers.generation import TASKS, asks, generate, said, start
 
 
 async def test_a_forecast_asks_for_nothing_and_learns_from_the_run(folder: Path) -> None:
@@ -33,6 +33,28 @@ async def test_a_forecast_asks_for_nothing_and_learns_from_the_run(folder: Path)
         assert after[0]["sessions"] == 6
         assert after[0]["calls"]["value"] == 6 * 4 + 1
         assert "6 sessions of this run" in after[0]["basis"]
+
+
+async def test_the_ways_that_a_provider_offers_stand_side_by_side(folder: Path) -> None:
+    terms = ["--forecast", "--price", "1/2/0.5"]
+    async with Endpoint([said]) as endpoint:
+        _, (line,), _ = await generate(folder, endpoint, *terms, "--json")
+        _, (flex,), _ = await generate(folder, endpoint, *terms, "--json", "--tier", "flex")
+        shown = await (start(folder, endpoint, *terms)).communicate()
+        other = ("--model", f"vllm:any@{endpoint.url}", "--json")
+        _, (alone,), _ = await generate(folder, None, *terms, *other)
+    assert list(line["ways"]) == ["live", "flex", "batch"]
+    usd = {name: way["usd"]["value"] for name, way in line["ways"].items()}
+    assert usd["flex"] == usd["batch"] == pytest.approx(usd["live"] / 2)
+    assert (usd["live"], usd["flex"]) == (line["usd"]["value"], flex["usd"]["value"])
+    hours = {name: way["hours"]["value"] for name, way in line["ways"].items()}
+    assert hours["batch"] > hours["live"] == line["seconds"]["value"] / 3600
+    assert line["ways"]["live"]["usd"]["low"] is None
+    assert [
+        text.split()[0] for text in shown[0].decode().splitlines() if re.match("live|flex|batch", text)
+    ] == [*usd]
+    assert "Batch: 28 minutes a batch" in shown[0].decode() + shown[1].decode()
+    assert alone["ways"] == {}
 
 
 def within(estimate: dict[str, float | None], truth: float) -> bool:

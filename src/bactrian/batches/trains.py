@@ -473,7 +473,10 @@ class Batches:
                 parked.answer.set_result(None)
             elif stored.tries + 1 >= _MOST_TRIES:
                 words = (stored.reply or b"").decode(errors="replace")[:200]
-                gave_up = GaveUp(f"{_MOST_TRIES} batches ended without a reply to a request. {words}")
+                gave_up = GaveUp(
+                    f"{_MOST_TRIES} batches ended without a reply to a request. {words}",
+                    next="Run the same command again, later or without batch=True.",
+                )
                 parked.answer.set_exception(gave_up)
             else:
                 parked.tries = stored.tries + 1
@@ -517,7 +520,11 @@ class Batches:
             lane.suspects.clear()
         elif lane.suspects and (not lane.out or len(lane.suspects) >= _MOST_SUSPECTS):
             words = lane.suspects[0][1].reply.decode(errors="replace")
-            self._fail(Denied(f"The provider refuses every batch: {words}", where=lane.model))
+            action = (
+                "Correct what it names; parameters.NAME=none leaves a parameter out. Without batch=True, each request"
+                " is sent by itself."
+            )
+            self._fail(Denied(f"The provider refuses every batch: {words}", where=lane.model, next=action))
 
     # Waits, faults.
 
@@ -566,7 +573,7 @@ class Batches:
                 after = error.after if isinstance(error, TryAgain) else None
             except Refused as error:
                 if not lane.answered and find_status(error) in (404, 405):
-                    error.next = "The address may have no batch interface: leave --batch out."
+                    error.next = "The address may have no batch interface: leave batch=True out."
                 raise
             await self._sleep(wait * (0.5 + random.random() / 2) if after is None else after)  # noqa: S311
             wait = min(2 * wait, _LONGEST_WAIT)

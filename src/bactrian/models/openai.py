@@ -223,7 +223,9 @@ class OpenAIModel:
     def _refuse_tier(self, fault: ModelError) -> Denied:
         """Return the error for a model that does not have the tier: another one would have another price."""
         what = f"The endpoint does not serve this model at the tier {self._tier!r}: {fault.what}"
-        action = "Leave --tier out, or choose a model that has it: the provider's list of prices names them."
+        action = (
+            f"Leave tier={self._tier} out, or choose a model that has it: the provider's prices name them."
+        )
         return Denied(what, next=action, sample=fault.sample)
 
     def _choose_length(

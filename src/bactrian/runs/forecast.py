@@ -158,6 +158,8 @@ async def forecast_run(order: RunOrder) -> Forecast:
         partial(states.estimate_seconds, cost, left * cost.sessions),
     )
     time, about = ways.estimate_seconds(order.tier)
+    compared = ways.compare()
+    others = "".join(f" {way.name.title()}: {way.basis}" for way in compared if way.basis != about)
     return Forecast(
         sessions=left + len(begun),
         calls=all_calls,
@@ -169,10 +171,10 @@ async def forecast_run(order: RunOrder) -> Forecast:
         seconds=time,
         measured=ended >= FEW,
         # A question and its answer have no common prefix.
-        basis=f"{session.basis} Time: {about}" + (f" {_GROWTH}" if turns.value > 2 else ""),
+        basis=f"{session.basis} Time: {about}{others}" + (f" {_GROWTH}" if turns.value > 2 else ""),
         jobs=jobs.size,
         equal_roles=jobs.count_equal(),
-        ways=ways.compare(),
+        ways=compared,
     )
 
 

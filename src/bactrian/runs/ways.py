@@ -33,6 +33,8 @@ class Way:
     usd: Estimate | None
     """With as much of the prompts from a prefix cache as this run had in this way; None if there is no price."""
     seconds: Estimate
+    basis: str = ""
+    """What the time is based on."""
 
     def plus(self, other: Way) -> Way:
         """Return what two runs take, one after the other."""
@@ -65,7 +67,7 @@ class WayComparison:
     def compare(self) -> tuple[Way, ...]:
         """Return the ways that all models offer; none if only the usual one is offered."""
         ways = tuple(
-            Way(name, self.estimate_usd(tier, self._find_use(tier)), self.estimate_seconds(tier)[0])
+            Way(name, self.estimate_usd(tier, self._find_use(tier)), *self.estimate_seconds(tier))
             for name, tier in _WAYS.items()
             if not tier or all(tier in find_tiers(model) for model in self.models)
         )

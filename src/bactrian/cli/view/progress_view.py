@@ -29,6 +29,7 @@ from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
 from bactrian.runs.runner import Runner
 from bactrian.runs.shard import WHOLE, Shard
+from bactrian.runs.ways import Way
 from bactrian.runs.wiring import RunOrder, tune_gc
 from bactrian.store import name_run
 
@@ -336,14 +337,16 @@ def describe_forecast(forecast: Forecast) -> dict[str, object]:
         "equal_roles_left_out": forecast.equal_roles,
         "measured": forecast.measured,
         **written,
-        "ways": {
-            way.name: {
-                "usd": write_estimate(way.usd),
-                "hours": write_estimate(way.seconds.times(1 / 3600)),
-            }
-            for way in forecast.ways
-        },
+        "ways": {way.name: _describe_way(way, measured=forecast.measured) for way in forecast.ways},
         "basis": forecast.basis,
+    }
+
+
+def _describe_way(way: Way, *, measured: bool) -> dict[str, object]:
+    usd, hours = write_estimate(way.usd), write_estimate(way.seconds.times(1 / 3600))
+    return {
+        "usd": usd if measured or not usd else {**usd, "low": None},
+        "hours": hours and {**hours, "low": None},
     }
 
 
