@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import re
 import shlex
 import signal
@@ -14,9 +15,9 @@ import click
 import pytest
 
 from bactrian.cli.help_form import load_verb
-from tests.helpers.command import start_python
+from tests.helpers.command import Command, start_python
 from tests.helpers.endpoint import Endpoint, Plan, Received
-from tests.helpers.generation import RECIPE, generate, said
+from tests.helpers.generation import RECIPE, generate, said, stored
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SCRIPT = EXAMPLES / "slurm" / "shards.sbatch"
@@ -74,29 +75,25 @@ def test_the_command_of_the_example_for_ray_parses() -> None:
     assert str(parse("generate", shlex.split(command[2]))["run_file"]).startswith("postgresql://")
 
 
-@pytest.mark.system
-async def test_a_worker_of_ray_that_is_killed_takes_its_process_along(tmp_path: Path) -> None:
-    """Otherwise it would go on beside the one that Ray starts in its place. Here, it would hold the lock of the run."""
+async def answer_slowly(request: Received) -> Plan:
+    await asyncio.sleep(0.2)
+    return said(request)
 
-    async def slow(request: Received) -> Plan:
-        await asyncio.sleep(0.2)
-        return said(request)
 
-    (tmp_path / "small.toml").write_text(RECIPE)
+def start_actor(folder: Path, url: str) -> Command:
+    """Start what Ray starts, without Ray: a process that takes part in a run by a process of its own."""
+    (folder / "small.toml").write_text(RECIPE)
     program = f"import sys; sys.path.insert(0, {str(EXAMPLES)!r}); import ray_workers; "
-    program += "ray_workers.Worker().generate(sys.argv[1:])"
-    async with Endpoint([slow]) as endpoint:
-        run = (
-            "small.toml",
-            "--run",
-            "run.db",
-            "--model",
-            "openai:any",
-            "--base-url",
-            endpoint.url,
-            "--quiet",
-        )
-        actor = start_python(program, *run, cwd=tmp_path)
+    program += "sys.exit(ray_workers.Worker().generate(sys.argv[1:]))"
+    run = ("small.toml", "--run", "run.db", "--model", "openai:any", "--base-url", url, "--quiet")
+    return start_python(program, *run, cwd=folder)
+
+
+@pytest.mark.system
+async def test_an_actor_of_ray_that_is_killed_takes_its_process_along(tmp_path: Path) -> None:
+    """Otherwise it would go on beside the one that Ray starts in its place. Here, it would hold the lock of the run."""
+    async with Endpoint([answer_slowly]) as endpoint:
+        actor = start_actor(tmp_path, endpoint.url)
         while len(endpoint.requests) < 5:
             await asyncio.sleep(0.05)
         actor.send_signal(signal.SIGKILL)
@@ -107,3 +104,17 @@ async def test_a_worker_of_ray_that_is_killed_takes_its_process_along(tmp_path: 
             assert "is being written by another process" in again[2]
             await asyncio.sleep(0.1)
         assert len(endpoint.requests) == 3 + 12 * 4
+
+
+@pytest.mark.system
+async def test_a_process_of_an_actor_that_is_killed_alone_is_started_again(tmp_path: Path) -> None:
+    async with Endpoint([answer_slowly]) as endpoint:
+        actor = start_actor(tmp_path, endpoint.url)
+        while len(endpoint.requests) < 5:
+            await asyncio.sleep(0.05)
+        (process,) = Path(f"/proc/{actor.pid}/task/{actor.pid}/children").read_text().split()
+        os.kill(int(process), signal.SIGKILL)
+        _, err = await actor.communicate()
+        assert actor.wait() == 0, err
+    sessions = await stored(tmp_path)
+    assert [len(session.turns) for session in sessions] == [4] * 12
