@@ -291,6 +291,8 @@ def build_run_order(
     limit = filled["sample"] if limit is None else limit
     run_options = {**options, "limit": limit, "budget": budget}
     run_file = locate_run(run)
+    if (filled["processes"] or 1) > 1:
+        _check_alone(run_file)  # before the database is asked
     run_options = use_terms_of_runs(plan, run_file, run_options, reads)
     return build_order(plan, run_file, run_options, chosen.objects, sources or {})
 
@@ -383,6 +385,7 @@ def _find_crew(
     processes = options["processes"] or 1
     if processes == 1:
         return None
+    _check_alone(run)
     computed = [name for name in plan.models.values() if find_traits(name) in (BUILT_IN_MODEL, LOCAL_WEIGHTS)]
     own = [*objects, *map(find_code, plan.endings)]
     if computed:
@@ -391,13 +394,21 @@ def _find_crew(
         problem = f"{own[0]!r} is an object of this Python process, which others do not have."
     elif options["batch"]:
         problem = "Requests in batches take hours and hardly any computing."
-    elif find_address(run):
-        problem = "A shared run is played by as many commands with its address as you start."
     else:
         from bactrian.shared.crew import open_crew
 
         return partial(open_crew, processes)
     raise InputError(problem, option="processes", next="Leave processes=N out.")
+
+
+def _check_alone(run: Path) -> None:
+    """Refuse several processes of one command for a shared run. Raises InputError."""
+    if find_address(run):
+        raise InputError(
+            "A shared run is played by as many commands with its address as you start.",
+            option="processes",
+            next="Leave processes=N out.",
+        )
 
 
 def _read_batch(options: Mapping[str, Any], run: Path) -> BatchTerms | None:

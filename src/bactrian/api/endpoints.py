@@ -19,6 +19,7 @@ from bactrian.models.http import is_loopback, read_address, split_addresses, wri
 from bactrian.models.open import ModelOptions, find_address, open_endpoints
 from bactrian.models.providers import load_providers, split_name
 from bactrian.records.run import Command
+from bactrian.store import find_address as find_run_address
 from bactrian.store import read_making
 
 _RECORDED = "recorded:"
@@ -44,7 +45,12 @@ def read_terms(run: Path) -> RunTerms | None:
         InputError: the file is not a run.
         StoreError: it cannot be read.
     """
-    commands, content = read_making(run)
+    if address := find_run_address(run):
+        from bactrian.shared.reading import read_shared_making
+
+        commands, content = read_shared_making(address)
+    else:
+        commands, content = read_making(run)
     return find_terms(run, commands, (content or {}).get("models") or {})
 
 

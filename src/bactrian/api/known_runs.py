@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bactrian.errors import InputError
 from bactrian.files.recent_runs import add_recent_run, list_recent_runs
-from bactrian.store import find_data_folder, find_runs, is_run, name_run
+from bactrian.store import find_address, find_data_folder, find_runs, is_run, name_run
 
 
 def check_exists(run: Path) -> None:
@@ -16,6 +16,8 @@ def check_exists(run: Path) -> None:
     Raises:
         InputError: there is no such file, and a run with a similar name.
     """
+    if find_address(run):
+        return
     if run.exists():
         add_recent_run(run)
         return

@@ -13,6 +13,7 @@ from bactrian.api.conversation import order_session, order_society
 from bactrian.api.dataset import build_order, check_runs_code, use_terms_of_runs
 from bactrian.api.endpoints import confirm_addresses, find_foreign
 from bactrian.api.selection import find_session
+from bactrian.api.shared_run import open_anywhere
 from bactrian.errors import InputError, StoreError
 from bactrian.models.open import ModelOptions
 from bactrian.options import Critic, PlayOptions, ResumeOptions, SocietyOptions, read_fields
@@ -26,7 +27,7 @@ from bactrian.roleplay.society import SocietyRun
 from bactrian.runs.plan import SHARD, Plan
 from bactrian.runs.shard import read_shard
 from bactrian.runs.wiring import RunOrder
-from bactrian.store import RunStore, name_run, open_store
+from bactrian.store import RunStore, find_address, name_run
 
 # Rebuilds the order of a stored run, so that it resumes without its recipe and options being named.
 
@@ -102,10 +103,16 @@ async def read_resumable(run: Path, session: str | None = None) -> StoredRun | C
     Raises:
         InputError: there is no such session, there are several, or the run does not store how it was made.
     """
-    async with open_store(run, read_only=True) as store:
+    async with open_anywhere(run) as (store, _):
         name = None if session is None else (await find_session(store, session)).id
         if await is_generated(store):
             return await read_stored_run(store)
+        if address := find_address(run):
+            raise InputError(
+                "Processes share runs of recipes only.",
+                where=str(address),
+                next="Copy it to a file, and resume there: bactrian pull ADDRESS RUN.db",
+            )
         name = name or await _find_open(store)
         command = find_command(await store.commands(), name)
     if command is None:

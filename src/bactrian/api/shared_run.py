@@ -1,11 +1,35 @@
-"""Copies of shared runs."""
+"""Shared runs: reading them where they are, and copies of them."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bactrian.errors import InputError
-from bactrian.store import RunAddress, find_address, locate_run
+from bactrian.store import RunAddress, RunStore, find_address, locate_run, open_store
+
+if TYPE_CHECKING:
+    from bactrian.shared.reading import WorkerState
+
+
+@asynccontextmanager
+async def open_anywhere(run: Path) -> AsyncGenerator[tuple[RunStore, Sequence[WorkerState]]]:
+    """Open a run to read it as it is now: a file, or a shared run in its database, with the processes that make it.
+
+    Raises:
+        InputError: the file is not a run, or the database cannot be used.
+        StoreError: it cannot be read.
+    """
+    if (address := find_address(run)) is None:
+        async with open_store(run, read_only=True) as opened, opened.snapshot() as store:
+            yield store, ()
+        return
+    from bactrian.shared.reading import open_reader
+
+    async with open_reader(address, run) as shared:
+        yield shared
 
 
 def pull(run: str | Path, file: str | Path) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bactrian.amounts import (
     write_about_duration,
@@ -30,6 +31,7 @@ from bactrian.api.resumption import (
     read_stored_run,
     write_resume_command,
 )
+from bactrian.api.shared_run import open_anywhere
 from bactrian.batches.ledger import count_out
 from bactrian.errors import BactrianError
 from bactrian.files.recent_runs import list_recent_runs
@@ -40,13 +42,16 @@ from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import Proportion
 from bactrian.store import (
     RunStore,
+    find_address,
     find_data_folder,
     find_runs,
     is_locked,
     is_run,
     name_run,
-    open_store,
 )
+
+if TYPE_CHECKING:
+    from bactrian.shared.reading import WorkerState
 
 WRITTEN = "being written"
 """The state of a run that a process writes."""
@@ -79,6 +84,8 @@ class RunStatus:
     """Requests in batches whose replies are not collected yet."""
     forecast: Forecast | None = None
     """What the jobs that are left take; None if nothing is left, or it cannot be estimated."""
+    workers: tuple[WorkerState, ...] = ()
+    """The processes that make a shared run, or did."""
     parts: tuple[Path, ...] = ()
     """The files that were read as one run; empty if it is one file."""
     command: str | None = None
@@ -174,7 +181,7 @@ class RunStatus:
         """
         coming, seconds = self.forecast and self.forecast.usd, self._find_seconds_left()
         return {
-            "run": str(self.run),
+            "run": str(find_address(self.run) or self.run),
             **({"parts": list(map(str, self.parts))} if self.parts else {}),
             "state": self.state,
             "recipe": self.recipe,
@@ -201,6 +208,7 @@ class RunStatus:
             "requests_out": self.requests_out,
             "seconds_left": None if seconds is None else round(seconds, 1),
             "usd_left": coming and {"value": coming.value, "low": coming.low, "high": coming.high},
+            **({"workers": [asdict(worker) for worker in self.workers]} if find_address(self.run) else {}),
             "command": self.command,
         }
 
@@ -232,7 +240,11 @@ class RunStatus:
             >>> run.status().list_facts()[0]
             ('run', 'tea.db (complete)')
         """
-        runs = f"{len(self.parts):,} parts, {self.parts[0]} to {self.parts[-1]}" if self.parts else self.run
+        runs = (
+            f"{len(self.parts):,} parts, {self.parts[0]} to {self.parts[-1]}"
+            if self.parts
+            else find_address(self.run) or self.run
+        )
         lines = [("run", f"{runs} ({self.state})")]
         if self.recipe is not None:
             seed = "" if self.seed is None else f", seed {self.seed}"
@@ -261,11 +273,25 @@ class RunStatus:
         if (judged := self.facts.judged).usage.total:
             cost, tokens = write_dollars(judged.usd), write_tokens(judged.usage)
             lines.append(("judge", f"{cost} beside the cost above; tokens: {tokens}"))
+        lines += self._list_workers()
         if self.command is not None:
             lines.append(("resume", self.command))
         elif self.left and self.state != WRITTEN:
             lines.append(("resume", "Repeat the command, or the call in Python, that made it."))
         return lines
+
+    def _list_workers(self) -> Iterator[tuple[str, str]]:
+        """Yield a line for each process that makes a shared run, and one for those that did."""
+        at_work = [worker for worker in self.workers if worker.state in ("working", "silent")]
+        for number, each in enumerate(at_work):
+            text = f"{each.name}: {write_count(each.claimed, 'job')} claimed, {each.in_flight:,} in flight,"
+            text += f" {write_count(each.calls, 'call')}, {write_dollars(each.usd)}; heard of {each.silent:.0f} s ago"
+            lost = "" if each.state == "working" else f", longer than its lease of {each.lease:.0f} s"
+            yield "" if number else "workers", text + lost
+        ended = Counter(worker.state for worker in self.workers)
+        if ended["lost"] or ended["left"]:
+            text = f"{ended['left']:,} left, {ended['lost']:,} lost their lease"
+            yield "" if at_work else "workers", f"before: {text}"
 
     def _find_seconds_left(self) -> float | None:
         """Return the seconds left; None if nothing is left, or if batches are out, whose time nobody knows."""
@@ -300,20 +326,22 @@ async def read_status(run: Path) -> RunStatus:
         InputError: the file is not a run.
         StoreError: it cannot be read.
     """
-    async with open_store(run, read_only=True) as opened, opened.snapshot() as store:
+    async with open_anywhere(run) as (store, workers):
         facts = await read_facts(store)
         commands = await store.commands()
         stored = await read_stored_run(store) if await is_generated(store) else None
         imported = await store.list_imported()
         begun = [session.id async for session in store.progress() if session.goes_on]
+        coming = stored and await forecast_run(
+            build_forecast_order(stored, run, limit=stored.options.get("limit")), store
+        )
     budget = commands[-1].options.get("budget") if commands else None
-    if stored is None:
+    if stored is None or coming is None:
         left = [name for name in begun if name not in imported]
         going = next((name for name in left if is_resumable(find_command(commands, name))), None)
         resume = None if going is None else shlex.join(["bactrian", "resume", name_run(run), going])
         state = "imported" if facts.sessions and facts.imported == facts.sessions else name_state(len(left))
         return _settle(RunStatus(run, state, facts, left=len(left), budget=budget, command=resume))
-    coming = await forecast_run(build_forecast_order(stored, run, limit=stored.options.get("limit")))
     return _settle(
         RunStatus(
             run,
@@ -326,6 +354,7 @@ async def read_status(run: Path) -> RunStatus:
             budget=share_limit(budget, stored.plan.shard),
             requests_out=await asyncio.to_thread(count_out, run),
             forecast=coming if coming.sessions else None,
+            workers=tuple(workers),
             command=write_resume_command(run, stored) if coming.sessions else None,
         )
     )
@@ -337,7 +366,10 @@ def name_state(left: int) -> str:
 
 
 def _settle(status: RunStatus) -> RunStatus:
-    """Return the status of a run that another process may be writing: it need not be resumed then."""
+    """Return the status of a run that another process may be writing: a file cannot be resumed then."""
+    if find_address(status.run):
+        writes = any(worker.state == "working" for worker in status.workers)
+        return replace(status, state=WRITTEN) if writes else status
     return replace(status, state=WRITTEN, command=None) if is_locked(status.run) else status
 
 

@@ -32,6 +32,7 @@ from bactrian.api.selection import (
     merge_installed,
     read_selection,
 )
+from bactrian.api.shared_run import pull
 from bactrian.api.status import (
     RunStatus,
     build_forecast_order,
@@ -52,7 +53,7 @@ from bactrian.records.turn import Usage
 from bactrian.roleplay.society import SocietyRun, play_one_society
 from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.runs.forecast import Forecast, forecast_run
-from bactrian.store import RunStore, find_run, open_store
+from bactrian.store import RunStore, find_address, find_run, open_store
 from bactrian.tables import tables
 
 if TYPE_CHECKING:
@@ -507,7 +508,8 @@ class Run:
 def open_run(path: str | Path) -> Run:
     """Open the run at ``path`` to read it; another process may be writing it at the same time.
 
-    A name from `bactrian runs` will do, too.
+    A name from `bactrian runs` will do, too. A run in a database is copied to the data folder, or its copy is
+    brought up to date; ``status()`` reads the database, and all else the copy.
 
     Example:
         >>> import bactrian as bt
@@ -522,6 +524,8 @@ def open_run(path: str | Path) -> Run:
         StoreError: it is damaged, or written by a newer version of this program.
     """
     run = Run(find_run(path))
+    if find_address(run.path):
+        pull(run.path, run.path)
     check_exists(run.path)
     run._read(RunStore.recipe)  # pyright: ignore[reportPrivateUsage]  opening the run checks it
     return run

@@ -86,7 +86,7 @@ RunsArgument = Annotated[
 ]
 
 
-_LIVE = ("generate", "pull", "push")
+_LIVE = ("generate", "pull", "push", "resume", "status")
 """The commands that work on a shared run itself; others read a copy, which is made and refreshed before."""
 
 

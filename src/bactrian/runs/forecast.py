@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp, sqrt
@@ -97,8 +98,8 @@ def choose_pilot(order: RunOrder, jobs: int) -> RunOrder:
     return replace(order, limit=jobs, spread=Spread(order.plan.seed or 0, equal_roles=equal))
 
 
-async def forecast_run(order: RunOrder) -> Forecast:
-    """Estimate the remaining cost of the run before anything is spent.
+async def forecast_run(order: RunOrder, opened: RunStore | None = None) -> Forecast:
+    """Estimate the remaining cost of the run before anything is spent; ``opened`` is the run if it is open.
 
     Raises:
         InputError: the run cannot be read.
@@ -112,8 +113,8 @@ async def forecast_run(order: RunOrder) -> Forecast:
     states = JobStates()
     lists = estimate_lists(plan.recipe.axes, jobs.size, spread=not order.spread.depth)
     uses: Mapping[str, TierUse] = {}
-    if await asyncio.to_thread(order.run.exists):
-        async with open_store(order.run, read_only=True) as store:
+    if opened or await asyncio.to_thread(order.run.exists):
+        async with nullcontext(opened) if opened else open_store(order.run, read_only=True) as store:
             ids = JobIds(grid, await store.list_imported())
             await states.read(store, ids, kind.limit, jobs, retry=order.retry_failed)
             left -= states.begun

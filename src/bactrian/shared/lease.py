@@ -12,17 +12,16 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bactrian.errors import InputError, StoreError
-from bactrian.records.session import IMPORTED
 from bactrian.records.turn import Usage
 from bactrian.runs.claims import Claims, JobBlock
 from bactrian.runs.progress import RunProgress
 from bactrian.runs.spending import Spending
 from bactrian.runs.wiring import RunOrder
 from bactrian.shared.postgres import PATIENCE, Outage, Server, create_tables, fetch, translate
+from bactrian.shared.reading import SharedStore
 from bactrian.store import GroupCommit, RunAddress, RunStore, Statement
 
 if TYPE_CHECKING:
@@ -36,6 +35,8 @@ _SHARES = 4
 _SLICES = 20
 """Parts of what is left of a limit, of which each worker gets one at a time."""
 _LONGEST_WAIT = 1.0
+_LONGEST_BEAT = 5.0
+"""Seconds between two signs of life, which also tell `status` how far each worker is."""
 _LIVE = "(SELECT count(*) FROM workers WHERE NOT dead AND NOT gone)"
 # While the database is away, nobody can be heard. So only a worker reaps that was itself heard of for a whole lease
 # without a gap; or where the other one has given up by now.
@@ -368,7 +369,7 @@ async def open_worker(address: RunAddress, order: RunOrder) -> AsyncGenerator[tu
 
 async def _keep(claims: SharedClaims, servers: Sequence[Server], lease: float) -> None:
     """Give signs of life until cancelled, and make a connection again that has no answer for a third of the lease."""
-    beating = asyncio.create_task(_beat(claims, lease / 3))
+    beating = asyncio.create_task(_beat(claims, min(lease / 3, _LONGEST_BEAT)))
     try:
         while True:
             await asyncio.sleep(lease / 15)
@@ -413,33 +414,3 @@ class SharedWriter(GroupCommit):
     def finish(self) -> None:
         """Close the connection."""
         self._server.close()
-
-
-class _Reading:
-    """Looks to the methods of a store like a connection to SQLite."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._connection = connection
-
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
-        return self._connection.execute(translate(sql), values)
-
-
-class SharedStore(RunStore):
-    """A shared run, with the methods that a worker needs; what counts and lists whole runs reads a pulled copy."""
-
-    def __init__(self, copy: Path, reading: Server, writer: SharedWriter) -> None:
-        self.path = copy
-        self._server = reading
-        self._writer = writer
-
-    async def list_imported(self) -> frozenset[str]:
-        """Return the ids of the sessions that were imported and not made in this run."""
-        query = "SELECT id FROM sessions WHERE provenance::json ->> 'prompts' LIKE ?"
-        return frozenset(session for (session,) in await self._query(query, f"{IMPORTED}%"))
-
-    async def _read(self, function: Callable[..., T], *values: Any) -> T:
-        def work(connection: psycopg.Connection[Any]) -> T:
-            return function(cast("Any", _Reading(connection)), *values)
-
-        return await asyncio.to_thread(self._server.transact, work)

@@ -51,3 +51,6 @@ BEGIN
         RAISE EXCEPTION 'The lease was lost.' USING ERRCODE = 'BT001';
     END IF;
 END $$;
+
+-- As in SQLite: 0 where nothing is added up.
+CREATE AGGREGATE total(BIGINT) (SFUNC = int8pl, STYPE = BIGINT, INITCOND = '0');

@@ -45,7 +45,7 @@ def locate_run(run: str | Path) -> Path:
 
 def find_run(name: str | Path) -> Path:
     """Return the run with this path, or else the one in the data folder with this name; the path if neither exists."""
-    if isinstance(name, Path) and find_address(name):
+    if find_address(name := locate_run(name)):
         return name
     path = Path(name).expanduser()
     if path.exists() or len(path.parts) != 1:

@@ -120,7 +120,10 @@ ORDER BY failed."row"
 _TOKENS = ("prompt", "completion", "cached", "written")
 _ADDED, _TAKEN_OFF = (
     ", ".join([*(f"{sign}total({name}_tokens)" for name in _TOKENS), about])
-    for sign, about in (("", "max(estimated AND prompt_tokens + completion_tokens > 0)"), ("-", "0"))
+    for sign, about in (
+        ("", "max(CASE WHEN prompt_tokens + completion_tokens > 0 THEN estimated ELSE 0 END)"),
+        ("-", "0"),
+    )
 )
 # The preparation of a session with both agents is stored as a sum; what of it the planner was paid is in its calls.
 _PLANNED = (
@@ -129,24 +132,28 @@ _PLANNED = (
 )
 _TAKEN_BACK = ", ".join([*(f"-total(json_extract(usage, '$.{name}'))" for name in _TOKENS), "0"])
 _PREPARED, _USED = (
-    f"{sums}, max(coalesce(json_extract({column}, '$.estimated'), 0) AND json_extract({column}, '$.prompt') > 0)"
+    f"{sums}, max(CASE WHEN json_extract({column}, '$.prompt') > 0"
+    f" THEN coalesce(json_extract({column}, '$.estimated'), 0) ELSE 0 END)"
     for column in ("preparation", "usage")
     for sums in (", ".join(f"total(json_extract({column}, '$.{name}'))" for name in _TOKENS),)
 )
 _IN_TURN = "(session, number) IN (SELECT session, number FROM turns)"
-_PREPARER = "iif(specified_task IS NULL AND planned_task IS NOT NULL, 'task_planner', 'task_specifier')"
+_PREPARER = (
+    "CASE WHEN specified_task IS NULL AND planned_task IS NOT NULL"
+    " THEN 'task_planner' ELSE 'task_specifier' END"
+)
 _TIER_IN = "coalesce(json_extract({}, '$.tier'), '')"
 _IN_PREPARATION, _IN_USAGE = _TIER_IN.format("preparation"), _TIER_IN.format("usage")
 # Session, agent, tier, usage, table and condition of all that was paid for. The usage of a turn includes all that led
 # to it, the critic's part too; what led to no turn, failed calls among it, was paid for as well.
 _PAID = (
-    ("session", "speaker", "tier", _ADDED, "turns", "1"),
+    ("session", "speaker", "tier", _ADDED, "turns", "1 = 1"),
     ("session", "speaker", "tier", _ADDED, "proposals", f"NOT {_IN_TURN}"),
     ("session", "speaker", "tier", _ADDED, "tools", f"NOT {_IN_TURN}"),
-    ("session", "'critic'", "tier", _ADDED, "verdicts", "1"),
+    ("session", "'critic'", "tier", _ADDED, "verdicts", "1 = 1"),
     ("session", "speaker", "tier", _TAKEN_OFF, "verdicts", _IN_TURN),
-    ("id", _PREPARER, _IN_PREPARATION, _PREPARED, "sessions", "1"),
-    ("''", "'lister'", _IN_USAGE, _USED, "lists", "1"),
+    ("id", _PREPARER, _IN_PREPARATION, _PREPARED, "sessions", "1 = 1"),
+    ("''", "'lister'", _IN_USAGE, _USED, "lists", "1 = 1"),
     ("session", "agent", _IN_USAGE, _USED, "calls", "error IS NOT NULL"),
     ("session", "agent", _IN_USAGE, _USED, "calls", _PLANNED),
     ("session", "'task_specifier'", _IN_USAGE, _TAKEN_BACK, "calls", _PLANNED),
@@ -336,11 +343,13 @@ class RunStore:
     async def measure_tiers(self) -> dict[str, TierUse]:
         """Return how the last ten thousand turns that a model made were served, by tier; empty for the usual one."""
         query = """
-            SELECT tier, avg(seconds), total(cached_tokens) / max(1, total(prompt_tokens)),
-                total(written_tokens) / max(1, total(prompt_tokens))
-            FROM (SELECT * FROM turns WHERE seconds > 0 ORDER BY "row" DESC LIMIT 10000) GROUP BY tier
+            SELECT tier, avg(seconds), total(cached_tokens), total(written_tokens), total(prompt_tokens)
+            FROM (SELECT * FROM turns WHERE seconds > 0 ORDER BY "row" DESC LIMIT 10000) AS last GROUP BY tier
         """
-        return {tier: TierUse(*means) for tier, *means in await self._query(query)}
+        return {
+            tier: TierUse(seconds, cached / max(1, prompt), written / max(1, prompt))
+            for tier, seconds, cached, written, prompt in await self._query(query)
+        }
 
     async def list_spent(self, sessions: Sequence[str] | None = None, *, each: bool = True) -> list[Spent]:
         """Return what was paid for by session, agent and tier: turns, what led to them, lists, failed calls.

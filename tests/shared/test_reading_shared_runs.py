@@ -1,0 +1,89 @@
+"""A shared run is read where it is by `status` and `resume`, and through a copy by all else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+import bactrian as bt
+from bactrian.api.facts import read_facts
+from bactrian.api.shared_run import open_anywhere
+from bactrian.shared.copies import pull_run
+from bactrian.store import find_address, locate_run, open_store
+from tests.helpers.command import bactrian
+from tests.helpers.endpoint import Endpoint
+from tests.helpers.generation import generate, said, start
+from tests.helpers.postgres import PostgresServer
+from tests.helpers.shared_runs import CALLS, NumberedReplies, finish, wait_for_calls
+
+pytestmark = pytest.mark.system
+
+
+async def test_the_facts_on_the_server_are_those_of_a_copy(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address = server.address(database)
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint, "--run", address, "--price", "1/2"))[0] == 0
+    run = locate_run(address)
+    async with open_anywhere(run) as (store, workers):
+        there = await read_facts(store)
+    assert [worker.state for worker in workers] == ["left"]
+    assert workers[0].calls == CALLS
+    at = find_address(run)
+    assert at is not None
+    pull_run(at, folder / "pulled.db")
+    async with open_store(folder / "pulled.db", read_only=True) as store:
+        here = await read_facts(store)
+    assert here == there
+    assert there.spending.usd == pytest.approx(workers[0].usd)
+
+
+async def test_status_lists_the_workers_and_copies_nothing(
+    server: PostgresServer, database: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BACTRIAN_DATA", str(folder / "data"))
+    address, replies = server.address(database, lease=60), NumberedReplies(0.5)
+    async with Endpoint([replies]) as endpoint:
+        worker = start(folder, endpoint, "--run", address, "--concurrency", "3")
+        await wait_for_calls(replies, 12)
+        shown = await asyncio.to_thread(bactrian, "status", address, "--json", cwd=folder)
+        told = await asyncio.to_thread(bactrian, "status", address, cwd=folder)
+        codes, _ = await finish(worker)
+    assert codes == [0]
+    status = json.loads(shown.stdout)
+    assert (status["state"], status["jobs"], status["run"]) == ("being written", 12, address)
+    (working,) = status["workers"]
+    assert working["state"] == "working"
+    assert working["claimed"] >= 4
+    assert 0 <= working["silent"] < working["lease"] == 60
+    assert "heard of" in told.stdout
+    assert f"resume    bactrian resume '{address}'" in told.stdout
+    assert not list((folder / "data").glob("shared/*.db"))
+    after = json.loads(bactrian("status", address, "--json", cwd=folder).stdout)
+    assert (after["state"], after["left"], after["workers"][0]["state"]) == ("complete", 0, "left")
+    assert after["messages"] == 48
+
+
+async def test_a_shared_run_is_resumed_and_read_by_its_address(
+    server: PostgresServer, database: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BACTRIAN_DATA", str(folder / "data"))
+    address = server.address(database)
+    async with Endpoint([said]) as endpoint:
+        where = ("--run", address, "--limit", "5")
+        assert (await generate(folder, endpoint, *where))[0] == 0
+        resumed = await asyncio.to_thread(bactrian, "resume", address, "--limit", "12", cwd=folder)
+        assert resumed.returncode == 0, resumed.stderr
+        assert len(endpoint.requests) == CALLS
+    run = bt.open_run(address)
+    assert len(list(run)) == 12
+    assert run.status().state == "complete"
+    listed = bactrian("show", address, "--json", cwd=folder)
+    ids = [json.loads(line)["session"] for line in listed.stdout.splitlines()]
+    assert len(ids) == 12
+    one = bactrian("show", address, ids[3], cwd=folder)
+    assert (one.returncode, "Instruction" in one.stdout) == (0, True), one.stderr
