@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from bactrian.evaluate.label_queues import GivenLabels, find_queues, read_given, read_queue
+from bactrian.evaluate.label_queues import GivenLabels, find_queues, read_given, read_queue, store_labels
 from tests.helpers.browser import APPEARANCES, IS_TOO_WIDE, add_axe, find_barriers
 from tests.helpers.command import bactrian
 from tests.helpers.explorer import Answer, RunningExplorer, explore, run_apart
@@ -157,6 +157,33 @@ def test_exactly_one_label_fits_where_the_queue_says_so(labelling: RunningExplor
     assert said["exclusive"]
     assert 0.3 < said["alpha"]["value"] <= 1
     assert "all labels together" in labelling.get("/labels").text
+
+
+def test_labels_that_are_behaviours_tell_precision_and_recall_of_their_detectors(
+    labelling: RunningExplorer, tmp_path: Path
+) -> None:
+    flip = ["Instruction: Plan the garden.\nInput: None", "Instruction: Now you plan it.\nInput: None"]
+    sessions = [
+        *(session(f"f{number}", texts=flip, task=f"Plan {number}", assistant=f"Cook {number}") for number in range(12)),
+        *(session(f"s{number}", task=f"Sort {number}", assistant=f"Poet {number}") for number in range(12)),
+    ]  # fmt: skip
+    run_apart(make_run(tmp_path / "run.db", sessions))
+    for name, words in (("all", ("-n", "24")), ("found", ("--behaviour", "role_flip", "-n", "12"))):
+        make(tmp_path, name, "--label", "role_flip", *words)
+        folder = find_queues(tmp_path / "run.db")[name]
+        queue = read_queue(folder)
+        for place in queue.sessions:  # people reject two findings, and see one that was missed
+            holds = place == "s0" or (place.startswith("f") and place not in ("f0", "f1"))
+            store_labels(folder, queue, GivenLabels(place, "owl", {"role_flip": 2} if holds else {}), None)
+    report = json.loads(bactrian("analyze", "run.db", "--json", cwd=tmp_path).stdout)["labels"]
+    detector = report["all"]["labels"]["role_flip"]["detector"]
+    assert (detector["found"], detector["precision"]["count"], detector["recall"]["count"]) == (12, 10, 10)
+    assert detector["precision"]["low"] < 10 / 12 < detector["precision"]["high"]
+    assert detector["recall"]["rate"] == 10 / 11
+    assert report["found"]["labels"]["role_flip"]["detector"]["recall"] is None
+    assert "10 of 12: 83.3 %" in bactrian("analyze", "run.db", cwd=tmp_path).stdout
+    assert bactrian("analyze", "run.db", "--report", "run.html", cwd=tmp_path).returncode == 0
+    assert "10 of 12, 83.3 %" in (tmp_path / "run.html").read_text("utf-8")
 
 
 def test_nobody_sees_the_labels_of_others_or_the_findings(labelling: RunningExplorer, folder: Path) -> None:

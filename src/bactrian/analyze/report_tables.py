@@ -218,13 +218,29 @@ def write_labels(console: Console, name: str, queue: Json) -> None:
         f"labels of {name}: {queue['labelled']:,} of {write_count(queue['conversations'], 'conversation')}, "
         f"{queue['twice']:,} of them by several people ({to_line(people)})",
     )
+    heads = ("label", "conversations", "share (95 %)", "alpha (95 %)")
+    more = (
+        ("detector's precision", "recall") if any("detector" in of for of in queue["labels"].values()) else ()
+    )
     rows = [
-        (label, f"{of['count']:,}", _rate(of), _write_alpha(of["alpha"]))
+        (label, f"{of['count']:,}", _rate(of), _write_alpha(of["alpha"]), *_list_detector(of, len(more)))
         for label, of in queue["labels"].items()
     ]
     if queue["exclusive"]:
-        rows.append(("all together", "", "", _write_alpha(queue["alpha"])))
-    write_table(console, ("label", "conversations", "share (95 %)", "alpha (95 %)"), rows)
+        rows.append(("all together", "", "", _write_alpha(queue["alpha"]), *[""] * len(more)))
+    write_table(console, (*heads, *more), rows)
+
+
+def _list_detector(of: Json, cells: int) -> list[str]:
+    """Return precision and recall of the detector of a label, if it has one."""
+    if "detector" not in of:
+        return [""] * cells
+    precision, recall = (of["detector"][name] for name in ("precision", "recall"))
+    found = f"{precision['count']:,} of {of['detector']['found']:,}"
+    return [
+        f"{found}: {_rate(precision)}" if of["detector"]["found"] else "not found",
+        NOTHING if recall is None or not of["count"] else _rate(recall),
+    ]
 
 
 def _write_alpha(of: Json) -> str:

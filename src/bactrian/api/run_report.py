@@ -271,6 +271,15 @@ def add_judgements(report: Report, judged: Mapping[str, Any]) -> Report:
     return replace(report, runs=({**first, "judged": judged}, *others))
 
 
+def _describe_queues(queues: Mapping[str, Path], part: Aggregate) -> Json:
+    """Return what people say of the conversations in queues, beside what the detectors found in them."""
+    found = {session.id: {shown.behaviour for shown in session.found} for session in part.facts}
+    return {
+        name: describe_labels(read_queue(folder), read_given(folder), found)
+        for name, folder in queues.items()
+    }
+
+
 async def report_runs(
     paths: Sequence[Path], custom: Sequence[OwnBehaviour], price: str | None, base_url: str | None
 ) -> Report:
@@ -323,11 +332,7 @@ async def read_report(
             usage = await describe_usage(store, prices)
             provenance = await read_provenance(store, path, part, usage["models"])
             report = build_report(str(path) if alike else path.stem, part, usage)
-            queues = {
-                name: describe_labels(read_queue(folder), read_given(folder))
-                for name, folder in find_queues(path).items()
-            }
-            labels = {"labels": queues} if queues else {}
+            labels = {"labels": _describe_queues(queues, part)} if (queues := find_queues(path)) else {}
             described.append({**report, "provenance": provenance, **labels})
             if conversations:
                 ids = dict.fromkeys(examples) or choose_sessions(part.facts, part.behaviours)

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -19,11 +19,12 @@ from typing import Any
 from filelock import FileLock
 from pydantic import TypeAdapter
 
-from bactrian.analyze.estimates import label_clusters
+from bactrian.analyze.estimates import label_clusters, write_share
 from bactrian.errors import InputError
 from bactrian.evaluate.votes import name_folder, write_agreement
 from bactrian.files.atomic import write_atomically
 from bactrian.models.seeds import derive_seed
+from bactrian.records.run import BEHAVIOURS
 from bactrian.records.session import Session
 from bactrian.records.text import clean_text
 from bactrian.stats.clusters import estimate_ratio
@@ -48,6 +49,8 @@ class LabelQueue:
     """Which of the conversations share a pair of roles or a task, and so are not independent: the same number."""
     exclusive: bool = False
     """True if exactly one label fits a conversation; otherwise any number of them may."""
+    by_behaviour: bool = False
+    """True if the conversations were chosen by what detectors found in them."""
     created: float = field(default_factory=time.time)
 
 
@@ -106,7 +109,9 @@ def create_queue(run: Path, name: str, queue: LabelQueue) -> Path:
     return folder
 
 
-def make_queue(labels: Mapping[str, str], sessions: Sequence[Session], *, exclusive: bool) -> LabelQueue:
+def make_queue(
+    labels: Mapping[str, str], sessions: Sequence[Session], *, exclusive: bool, by_behaviour: bool = False
+) -> LabelQueue:
     """Return a queue of ``sessions``.
 
     Raises:
@@ -123,7 +128,8 @@ def make_queue(labels: Mapping[str, str], sessions: Sequence[Session], *, exclus
     )
     numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     ids = tuple(session.id for session in sessions)
-    return LabelQueue(labels, ids, tuple(numbers[cluster] for cluster in clusters), exclusive)
+    shared = tuple(numbers[cluster] for cluster in clusters)
+    return LabelQueue(labels, ids, shared, exclusive, by_behaviour)
 
 
 def read_queue(folder: Path) -> LabelQueue:
@@ -230,16 +236,23 @@ def _check_answer(queue: LabelQueue, answer: GivenLabels) -> None:
 # What the answers say: shares, agreement, and data to train on.
 
 
-def describe_labels(queue: LabelQueue, given: Sequence[GivenLabels]) -> dict[str, Any]:
+def describe_labels(
+    queue: LabelQueue,
+    given: Sequence[GivenLabels],
+    found: Mapping[str, Collection[str]] | None = None,
+) -> dict[str, Any]:
     """Return what people say as JSON content.
 
     A conversation has a label if more than half of those who labelled it say so. Agreement is Krippendorff's alpha,
     of each label alone and, where exactly one fits, of all labels together.
+
+    Args:
+        queue: The queue.
+        given: The answers.
+        found: The behaviours that detectors found, by session. Where a label is the code of a behaviour, the people's
+            word then tells the precision of its detector, and its recall unless detectors chose the conversations.
     """
-    answers = defaultdict[str, list[GivenLabels]](list)
-    for answer in given:
-        if not answer.skipped:
-            answers[answer.session].append(answer)
+    answers = _group_answers(given)
     clusters = dict(zip(queue.sessions, queue.clusters, strict=True))
     people = Counter(answer.person for answer in given)
     described: dict[str, Any] = {
@@ -251,24 +264,47 @@ def describe_labels(queue: LabelQueue, given: Sequence[GivenLabels]) -> dict[str
         "labels": {},
     }
     for label, meaning in queue.labels.items():
-        counts = defaultdict[int, list[int]](lambda: [0, 0])
-        for session, some in answers.items():
-            counts[clusters[session]][0] += _has_label(some, label)
-            counts[clusters[session]][1] += 1
-        share = estimate_ratio(((has, of) for has, of in counts.values()), "share")
+        has = {session: _has_label(some, label) for session, some in answers.items()}
+
+        def share(of: Iterable[str], has: Mapping[str, bool] = has) -> dict[str, Any]:
+            counts = defaultdict[int, list[int]](lambda: [0, 0])
+            for session in of:
+                counts[clusters[session]][0] += has[session]
+                counts[clusters[session]][1] += 1
+            estimate = estimate_ratio(((right, total) for right, total in counts.values()), "share")
+            return {
+                **write_share(sum(right for right, _ in counts.values()), estimate),
+                "rate": estimate.value,
+            }
+
         said = [[label in answer.labels for answer in some] for some in answers.values()]
         described["labels"][label] = {
             "meaning": meaning,
-            "count": sum(has for has, _ in counts.values()),
-            "rate": share.value,
-            "low": share.low,
-            "high": share.high,
+            **share(answers),
             "alpha": write_agreement(measure_alpha(said)),
         }
+        if found is not None and (label in BEHAVIOURS or any(label in codes for codes in found.values())):
+            detected = {session: label in found.get(session, ()) for session in answers}
+            described["labels"][label]["detector"] = {
+                "found": sum(detected.values()),
+                "precision": share(session for session, is_found in detected.items() if is_found),
+                "recall": None
+                if queue.by_behaviour
+                else share((session for session, holds in has.items() if holds), detected),
+            }
     if queue.exclusive:
         chosen = [[next(iter(answer.labels)) for answer in some] for some in answers.values()]
         described["alpha"] = write_agreement(measure_alpha(chosen))
     return described
+
+
+def _group_answers(given: Iterable[GivenLabels]) -> dict[str, list[GivenLabels]]:
+    """Return the answers by session, without those that skip it."""
+    answers = defaultdict[str, list[GivenLabels]](list)
+    for answer in given:
+        if not answer.skipped:
+            answers[answer.session].append(answer)
+    return answers
 
 
 def _has_label(answers: Sequence[GivenLabels], label: str) -> bool:
@@ -284,11 +320,7 @@ async def list_examples(
     that shows a label: so the turns before it do not show it, and of those after it nothing is known. A label without a
     turn says nothing of single turns; such a conversation is left out, too.
     """
-    answers = defaultdict[str, list[GivenLabels]](list)
-    for answer in given:
-        if not answer.skipped:
-            answers[answer.session].append(answer)
-    for name, some in answers.items():
+    for name, some in _group_answers(given).items():
         session = await store.session(name)
         firsts = {label: _choose_turn(some, label) for label in queue.labels if _has_label(some, label)}
         votes = [sum(label in answer.labels for answer in some) for label in queue.labels]

@@ -59,7 +59,9 @@ def make_label_queue(
     if folder is None:
         labels = _read_labels(label or ())
         sessions = asyncio.run(_choose(run_file, options, sample, seed))
-        folder = create_queue(run_file, name, make_queue(labels, sessions, exclusive=exclusive))
+        by_behaviour = bool(options.get("behaviour"))
+        queue = make_queue(labels, sessions, exclusive=exclusive, by_behaviour=by_behaviour)
+        folder = create_queue(run_file, name, queue)
         print(f"{folder}: {write_count(len(sessions), 'conversation')}, {', '.join(labels)}", file=sys.stderr)
     elif label:
         raise InputError(f"There is a queue {name!r}.", where=str(folder), next="Give another name.")
