@@ -41,9 +41,13 @@ async def export_session_data(
     overwrite: bool = False,
     behaviours: Iterable[BehaviourLike] = (),
     more: ExportChoices,
+    ids: Sequence[str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """Export the run at ``run`` and return the manifest. Raises what :meth:`bactrian.Run.export` raises."""
+    """Export the run at ``run`` and return the manifest. Raises what :meth:`bactrian.Run.export` raises.
+
+    If given, no other sessions than ``ids`` are read: those of a list in the explorer.
+    """
     if format == LISTS:
         _check_lists(only or drop, more)
         async with open_store(run, read_only=True) as store:
@@ -78,6 +82,7 @@ async def export_session_data(
         if "findings" in chosen.needs
         else None,
         overwrite=overwrite,
+        ids=ids,
         pack=load_pack(filled["prompts"]) if filled["prompts"] else None,
         **{name: filled[name] for name in ("side", "tool", "redact", "thoughts", "plain", "license")},
     )

@@ -82,6 +82,23 @@ def rewrite_page(page: str, address: str, file: str, find_file: Callable[[str], 
     return page.replace(_HEAD, f"{_HEAD}\n{_POLICY}", 1)
 
 
+# What a single page needs no more.
+_HEADS = re.compile(
+    r'<script\b.*?</script>|<link\b[^>]*>|<header class="top">.*?</header>|<footer>.*?</footer>', re.S
+)
+_SINGLE = (
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+    "img-src data:; base-uri 'none'; form-action 'none'\">"
+)
+
+
+def make_single_page(page: str, address: str) -> str:
+    """Return ``page``, which is at ``address``, as a file that needs nothing else: without scripts, forms and links."""
+    style = files("bactrian.explore").joinpath("static", "style.css").read_text("utf-8")
+    page = _HEADS.sub("", rewrite_page(page, address, "page.html", lambda _: None))
+    return page.replace(_POLICY, _SINGLE, 1).replace("</head>", f"<style>{style}</style>\n</head>", 1)
+
+
 def _read_query(address: str) -> QueryParams:
     return QueryParams(urlsplit(address).query)
 
@@ -183,26 +200,41 @@ async def write_bundle(
         StoreError: a run cannot be read.
     """
     folder = _check_folder(folder)
-    list_filter = replace(ListFilter.read(QueryParams(query.removeprefix("?"))), after="")
+    list_filter = ListFilter.read(QueryParams(query.removeprefix("?")))
+    async with open_library(paths) as library:
+        await _wait_for_index(library, tell)
+        with write_atomically(folder, overwrite=True, listed=True, protect=paths) as stage:
+            target = stage / _check_folder(folder).name  # again: it may have changed meanwhile
+            target.mkdir()
+            return await copy_pages(library, list_filter, target, most, tell)
+
+
+async def copy_pages(
+    library: Library,
+    list_filter: ListFilter,
+    folder: Path,
+    most: int,
+    tell: Callable[[str], None] = lambda _: None,
+) -> int:
+    """Write a static copy of a library whose index is complete into an empty folder; return as :func:`write_bundle`.
+
+    Raises:
+        InputError: nothing or too much fits the filter, or it asks for what was made to study misuse.
+    """
+    list_filter = replace(list_filter, after="", view="")
     if list_filter.mark == "red-team":
         raise InputError(
             "Conversations that were made to study misuse are not copied.",
             option="mark",
             next="Leave them out with a filter, or copy another run.",
         )
-    async with open_library(paths) as library:
-        await _wait_for_index(library, tell)
-        if library.list_sessions(ListFilter(mark="red-team")).count():
-            list_filter = replace(list_filter, mark=list_filter.mark or NOT_RED)
-        explorer = Explorer(
-            library, static=list_filter.write() or "?", maps=tuple(list_maps(library, list_filter))
-        )
-        copy = _BundleCopy(build_app(explorer), list_filter, explorer.maps)
-        rows = await copy.read_rows(most)
-        with write_atomically(folder, overwrite=True, listed=True, protect=paths) as stage:
-            target = stage / _check_folder(folder).name  # again: it may have changed meanwhile
-            target.mkdir()
-            await copy.write(target, rows, tell)
+    if library.list_sessions(ListFilter(mark="red-team")).count():
+        list_filter = replace(list_filter, mark=list_filter.mark or NOT_RED)
+    maps = tuple(list_maps(library, list_filter))
+    explorer = Explorer(library, static=list_filter.write() or "?", maps=maps)
+    copy = _BundleCopy(build_app(explorer), list_filter, explorer.maps)
+    rows = await copy.read_rows(most)
+    await copy.write(folder, rows, tell)
     return len(rows)
 
 

@@ -66,9 +66,9 @@ class DataSet:
         """Open the index for reading this run."""
         return read_index(self.index, [self.number])
 
-    def list_ids(self, list_filter: ListFilter) -> list[str]:
-        """Return the ids of the sessions of this run that fit."""
-        return Listing(self.index, {self.number: self.name}, list_filter).list_ids()
+    def list_ids(self, list_filter: ListFilter, *, red: bool = True) -> list[str]:
+        """Return the ids of the sessions of this run that fit; unless ``red``, none that was made to study misuse."""
+        return Listing(self.index, {self.number: self.name}, list_filter).list_ids(red=red)
 
     async def read_known(self, session: Session) -> KnownSession:
         """Return what the index knows about a session of this run, and what readers say of its findings."""

@@ -1,27 +1,22 @@
-"""The library, the list of conversations with its filters, orders and search, comparisons, and exports of a filter."""
+"""The library, and the list of conversations with its filters, orders and search."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import shlex
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
-from tempfile import SpooledTemporaryFile
 from typing import Any, cast
 from urllib.parse import quote
 
-from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from bactrian.amounts import write_cost, write_tokens
 from bactrian.api.status import WRITTEN, name_state
 from bactrian.errors import InputError
-from bactrian.explore.library import DataSet, Library
+from bactrian.explore.library import DataSet
 from bactrian.explore.library_index import IMPORT_DONE
 from bactrian.explore.rendering import (
     get_explorer,
@@ -32,11 +27,9 @@ from bactrian.explore.rendering import (
     read_listing,
     render_page,
 )
-from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter, Listing
-from bactrian.export.dialogue import SystemPrompts
-from bactrian.export.format import ExportContext, Sample, dump_line
-from bactrian.export.formats import CHAT_MESSAGES, list_chats
-from bactrian.records.session import UNFINISHED, find_kind
+from bactrian.explore.saved_views import read_views
+from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter
+from bactrian.records.session import UNFINISHED
 from bactrian.records.turn import Usage
 from bactrian.store import is_locked
 
@@ -133,7 +126,7 @@ async def show_library(request: Request) -> Response:
     written = await asyncio.to_thread(library.list_writing, ())
     told = {of["name"]: of for of in written}
     sets = [{**entry, "told": told.get(entry["name"])} for entry in sets]
-    return render_page(request, "library.html", sets=sets, trainings=trainings)
+    return render_page(request, "library.html", sets=sets, trainings=trainings, views=read_views())
 
 
 async def report_status(request: Request) -> Response:
@@ -202,106 +195,6 @@ async def _name_state(data_set: DataSet, state: Mapping[str, Any], told: Mapping
 _INCOMPLETE = "The index is incomplete; what it contains is shown. Start the explorer again to continue."
 
 
-# Export of a filter: the command that does it, and a download.
-
-
-def show_export(request: Request) -> Response:
-    """Show how to export the conversations of a filter."""
-    listing = read_listing(request)
-    return render_page(
-        request,
-        "export.html",
-        filter=listing.filter,
-        total=listing.count(),
-        reading=listing.count_stages().describe(listing.filter),
-        commands=list(_list_commands(get_explorer(request).library, listing)),
-    )
-
-
-def _is_sayable(list_filter: ListFilter) -> bool:
-    """Return True if the words of ``export`` can say the whole filter."""
-    unsaid = list_filter.conditions.keys() - {"assistant", "user", "ending", "behaviour", "mark", "ids"}
-    if UNFINISHED in list_filter.ending or list_filter.need:
-        return False
-    # In its words for roles and ids, these characters stand for others.
-    names = (list_filter.assistant, list_filter.user, *list_filter.ids)
-    literal = not any(sign in name for name in names for sign in "*?[") and " x " not in list_filter.assistant
-    # That mark may come from the recipe, which ``export`` does not count as one.
-    by_person = list_filter.mark.removeprefix("-") != "red-team"
-    return not unsaid and list_filter.match is None and literal and by_person and len(list_filter.ids) < 20
-
-
-def _list_commands(library: Library, listing: Listing) -> Iterator[str]:
-    """Yield a command for each data set that has some of the conversations."""
-    if not _is_sayable(listing.filter):
-        return
-    parts = [replace(listing, names={run: name}) for run, name in listing.names.items()]
-    having = [part for part in parts if part.count()]
-    for part in having:
-        (name,) = part.names.values()
-        out = "chosen.jsonl" if len(having) == 1 else f"chosen-{name}.jsonl"
-        words = ("bactrian", "export", str(library.sets[name].run), "--format", "messages", "--out", out)
-        marks = [mark for mark, _ in replace(part, filter=ListFilter()).count_values("mark")]
-        yield shlex.join([*words, *_list_words(listing.filter, marks)])
-
-
-def _list_words(list_filter: ListFilter, marks: Collection[str]) -> Iterator[str]:
-    """Yield the words of ``export`` for a filter of a run with these marks."""
-    if not list_filter.ending:
-        yield "--unfinished"
-    for code in list_filter.ending:
-        yield from ("--only", f"ending={code}")
-    for code in list_filter.behaviour:
-        lacks = code.startswith("-")
-        yield from ("--drop" if lacks else "--only", f"finding={code.removeprefix('-')}")
-    if list_filter.assistant or list_filter.user:
-        yield from ("--pair", f"{list_filter.assistant or '*'} x {list_filter.user or '*'}")
-    if not list_filter.mark.startswith("-"):
-        yield from ("--mark", list_filter.mark) if list_filter.mark else ()
-    elif list_filter.mark[1:] in marks:
-        yield from ("--drop", f"mark={list_filter.mark[1:]}")
-    for session in list_filter.ids:
-        yield from ("--id", session)
-
-
-async def download_messages(request: Request) -> Response:
-    """Send the conversations of a filter as JSON lines, in the format ``messages``: all of them, or an error."""
-    list_filter = ListFilter.read(request.query_params)
-    sets = get_explorer(request).library.choose(list_filter.data)
-    lines = _write_lines(sets, list_filter, agreed=has_agreed(request))
-    with ExitStack() as stack:
-        file = stack.enter_context(SpooledTemporaryFile(_IN_MEMORY))
-        async for line in lines:
-            file.write(line)
-        file.seek(0)
-        keep = stack.pop_all()
-    headers = {"content-disposition": 'attachment; filename="chosen.jsonl"'}
-    parts = iter(partial(file.read, _PART), b"")
-    return StreamingResponse(
-        parts, media_type="application/jsonl", headers=headers, background=BackgroundTask(keep.close)
-    )
-
-
-# Bytes of a download that are kept in memory, and that are sent at a time.
-_IN_MEMORY, _PART = 1 << 23, 1 << 16
-
-
-async def _write_lines(
-    sets: Mapping[str, DataSet], list_filter: ListFilter, *, agreed: bool
-) -> AsyncIterator[bytes]:
-    for data_set in sets.values():
-        prompts = await asyncio.to_thread(SystemPrompts, await data_set.store.recipe())
-        name = data_set.name if data_set.is_imported else data_set.run.stem
-        context = ExportContext(name, prompts)
-        for session_id in await asyncio.to_thread(data_set.list_ids, list_filter):
-            session = await data_set.store.session(session_id)
-            if session is None or (session.mark and not agreed):
-                continue
-            if find_kind(session) in CHAT_MESSAGES.kinds:
-                for row in list_chats(Sample(session), context):
-                    yield f"{dump_line(row)}\n".encode()
-
-
 ROUTES = (
     Route("/conversations", show_list),
     Route("/conversations.json", list_as_json),
@@ -311,6 +204,4 @@ ROUTES = (
     Route("/status", report_status),
     Route("/help", show_help),
     Route("/agree", accept_notice, methods=["POST"]),
-    Route("/export", show_export),
-    Route("/export/messages.jsonl", download_messages),
 )

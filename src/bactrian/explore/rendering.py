@@ -114,6 +114,8 @@ def render_page(request: Request, template: str, status: int = 200, **context: A
 def render_text(request: Request, template: str, **context: Any) -> str:
     """Render ``template``, a page or a part of one."""
     context |= {"explorer": get_explorer(request), "path": request.url.path}
+    query = request.url.query
+    context["address"] = f"{request.url.path}{query and f'?{query}'}"
     context |= {"agreed": has_agreed(request), "owner": is_owner(request)}
     return get_templates().get_template(template).render(context)
 

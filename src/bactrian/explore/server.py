@@ -41,13 +41,16 @@ from bactrian.explore.security import Guard, is_wildcard, make_access_rules, nam
 _MODULES: Mapping[str, str] = {
     "c": "conversation",
     "compare": "comparison",
+    "export": "share",
     "label": "label",
     "labels": "label",
     "map": "map",
     "marks": "conversation",
+    "page": "share",
     "play": "play",
     "statistics": "statistics",
     "training": "statistics",
+    "views": "share",
     "vote": "vote",
     "votes": "vote",
 }

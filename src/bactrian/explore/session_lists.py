@@ -544,9 +544,9 @@ class Listing:
             column, source = "rowid", f"FROM words WHERE words MATCH ? AND rowid {WITHIN}"
         return [row for (row,) in self._query(f"SELECT {column} {source}", values)]
 
-    def list_ids(self) -> list[str]:
-        """Return the ids of all of them, in the order of the runs."""
-        source, values = select_rows(self.filter)
+    def list_ids(self, *, red: bool = True) -> list[str]:
+        """Return the ids of all of them, in the order of the runs; unless ``red``, of none made to study misuse."""
+        source, values = select_rows(self.filter, *([] if red else ["facts.mark IS NULL"]))
         query = f"SELECT id FROM heads WHERE row IN (SELECT facts.row {source}) ORDER BY row"  # noqa: S608
         return [session for (session,) in self._query(query, values, 30.0)]
 

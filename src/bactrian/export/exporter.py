@@ -7,7 +7,7 @@ in a manifest, and moves all files to the target.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +62,8 @@ class ExportOptions:
     overwrite: bool = False
     license: str = ""
     """SPDX name of the data's licence; empty if not given."""
+    ids: Sequence[str] | None = None
+    """Only these sessions are read; None for all."""
     pack: Pack | None = None
     """A user's prompt pack that sessions of the run were made with."""
 
@@ -159,7 +161,7 @@ async def _write_sessions(
         for part, path in _locate_parts(options, target).items():
             path.parent.mkdir(parents=True, exist_ok=True)
             add[part] = stack.enter_context(form.open(path, context))
-        async for session in store.sessions():
+        async for session in _read_sessions(store, options.ids):
             if on_progress is not None:
                 on_progress(counts.seen, size)
             counts.seen += 1
@@ -188,12 +190,22 @@ async def _write_sessions(
         if not counts.written:
             raise _explain_nothing(counts, options, str(store.path))
         options.split.check(counts.rows, places)
-    whole = len(counts.written) == counts.seen
+    whole = len(counts.written) == counts.seen and options.ids is None
     spent = await store.list_spent(None if whole else counts.written, each=False)
     counts.tokens = sum(part.usage.total for part in spent)
     if not whole:
         counts.tokens_of = "the exported conversations"
     return counts
+
+
+async def _read_sessions(store: RunStore, ids: Sequence[str] | None) -> AsyncIterator[Session]:
+    if ids is None:
+        async for session in store.sessions():
+            yield session
+    for session_id in ids or ():
+        session = await store.session(session_id)
+        if session is not None:
+            yield session
 
 
 _DUPLICATE = "the same for a reader of this format as an earlier session, which the manifest names"
@@ -284,7 +296,10 @@ def _describe_export(
         **({"plain": True} if options.plain else {}),
         "run": _describe_run(context.run, recipe),
         "license": options.license or None,
-        "filters": options.filters.describe(),
+        "filters": {
+            **({} if options.ids is None else {"sessions": len(options.ids)}),
+            **options.filters.describe(),
+        },
         "split": {"by": "pair of roles", **options.split.shares} if options.split.shares else None,
         "redacted": options.redact,
         "notes": dict(sorted((note, count) for note, count in context.notes.items() if count)),

@@ -126,6 +126,14 @@ document.addEventListener("keydown", (event) => {
   if (done) event.preventDefault();
 });
 
+for (const button of pick("[data-link]")) {
+  button.addEventListener("click", async () => {
+    const said = document.querySelector("#linked");
+    const done = await navigator.clipboard.writeText(location.href).then(() => "Copied.", () => "Not copied; the address of this page is the link.");
+    if (said) said.textContent = done;
+  });
+}
+
 document.addEventListener("click", async (event) => {
   const button = /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest("[data-copy]"));
   const said = find("#said");
