@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -40,12 +41,7 @@ _FLUSH_SECONDS = 5.0
 # Kinds of models whose names are paths.
 _IN_FILES = ("local", "hf", "scripted", "recorded")
 # Where the conventions give a provider another name than we do.
-PROVIDERS = {
-    "azure": "azure.ai.openai",
-    "gemini": "gcp.gemini",
-    "mistral": "mistral_ai",
-    "xai": "x_ai",
-}
+PROVIDERS = {"azure": "azure.ai.openai", "gemini": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 # The bounds that the conventions recommend for the two histograms.
 _SECONDS = [0.01 * 2**step for step in range(14)]
 _COUNTS = [float(4**step) for step in range(14)]
@@ -76,28 +72,36 @@ async def open_telemetry(
 ) -> AsyncGenerator[Telemetry | None]:
     """Yield what calls are reported to, and flush it at the end; None if nobody asked for it.
 
-    ``report`` receives a message where a variable asks for it in vain.
+    ``report`` receives a message where a variable asks for it in vain, and of the first fault of the exporters.
 
     Raises:
         MissingExtra: the option asks for it, and the API of OpenTelemetry is not installed.
         InputError: the option asks for it, and its SDK or an exporter is missing.
     """
-    telemetry = None
-    if terms.is_asked():
-        try:
-            telemetry = Telemetry(*_find_providers(report), terms, run.rpartition("/")[2])
-        except InputError as error:
-            if terms.asked:
-                raise
-            if report is not None:
-                report(f"{error.what} So there is no telemetry. {error.next}")
+    if not terms.is_asked():
+        yield None
+        return
+    logger = logging.getLogger("opentelemetry")
+    say = report or logger.debug
+    try:
+        telemetry = Telemetry(*_find_providers(), terms, run.rpartition("/")[2])
+    except InputError as error:
+        if terms.asked:
+            raise
+        say(f"{error.what} So there is no telemetry. {error.next}")
+        yield None
+        return
+    # Exporters work in threads of their own.
+    fault = _FirstFault(partial(asyncio.get_running_loop().call_soon_threadsafe, say))
+    logger.addHandler(fault)
     try:
         yield telemetry
     finally:
-        if telemetry is not None and not await telemetry.flush() and report is not None:
-            report(
+        if not await telemetry.flush():
+            say(
                 f"OpenTelemetry: the last metrics and spans were not taken within {_FLUSH_SECONDS:.0f} seconds."
             )
+        logger.removeHandler(fault)
 
 
 def trace_calls(model: Model, telemetry: Telemetry | None) -> Model:
@@ -272,7 +276,7 @@ def describe_model(model: Model) -> dict[str, AttributeValue]:
 # The SDK, which the user installs and configures.
 
 
-def _find_providers(report: Callable[[str], None] | None) -> tuple[TracerProvider, MeterProvider]:
+def _find_providers() -> tuple[TracerProvider, MeterProvider]:
     """Return what the program was started with (``opentelemetry-instrument``, or Python), or set it up.
 
     Raises:
@@ -285,10 +289,7 @@ def _find_providers(report: Callable[[str], None] | None) -> tuple[TracerProvide
         hasattr(each, "force_flush") for each in (trace.get_tracer_provider(), metrics.get_meter_provider())
     ):
         tracers, meters = set_up_sdk()
-        if report is not None:
-            logger = logging.getLogger("opentelemetry")
-            logger.addHandler(_FirstFault(report))
-            logger.propagate = False
+        logging.getLogger("opentelemetry").propagate = False  # Each attempt would write several lines.
         trace.set_tracer_provider(tracers)
         metrics.set_meter_provider(meters)
     return trace.get_tracer_provider(), metrics.get_meter_provider()
@@ -332,7 +333,7 @@ def set_up_sdk() -> tuple[TracerProvider, MeterProvider]:
 class _FirstFault(logging.Handler):
     """Reports the first fault of the exporters: a collector that is away would be one every few seconds."""
 
-    def __init__(self, report: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], object]) -> None:
         super().__init__(logging.ERROR)
         self._report = report
 
