@@ -38,15 +38,15 @@ def folder(tmp_path: Path) -> Path:
 
 async def test_the_items_of_a_job_stand_in_every_prompt(folder: Path) -> None:
     def reply(request: Received) -> Plan:
-        return "A task." if "task_" in request.json["messages"][0]["content"] else said(request)
+        return "A task." if "task_" in str(request.json["messages"][:2]) else said(request)
 
     async with Endpoint([reply]) as endpoint:
         code, _, err = await generate(folder, endpoint, "--set", "prompts=mine.toml", "--limit", "1")
         assert code == 0, err
         first = [request.json["messages"][0]["content"] for request in endpoint.requests]
-        assert code == 0
-    assert "Chef at Bake bread: task_specifier" in first
-    assert "Chef at A task.: task_planner" in first
+        second = [request.json["messages"][1:2] for request in endpoint.requests]
+    assert [{"role": "user", "content": "Chef at Bake bread: task_specifier"}] in second
+    assert [{"role": "user", "content": "Chef at A task.: task_planner"}] in second
     assert any(text.startswith("Chef, you instruct: A task.") for text in first)
     assert any(text.startswith("Chef at A task.") and "assistant_system" in text for text in first)
     (session,) = await stored(folder)

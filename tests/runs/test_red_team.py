@@ -44,8 +44,14 @@ async def test_the_preamble_stands_before_every_prompt_the_specifiers_included(f
         preamble = ("--set", "role_play.preamble=Say nothing kind.", "--acknowledge-misuse")
         code, _, err = await generate(folder, endpoint, *preamble, "--limit", "1")
         assert code == 0, err
-        first = [request.json["messages"][0]["content"] for request in endpoint.requests]
-    assert all(text.startswith("Say nothing kind.\n\n") for text in first)
+        asked = [
+            [message["content"] for message in request.json["messages"]] for request in endpoint.requests
+        ]
+    # The specifier and the planner have a line of the program's own before their prompt.
+    prompts = [
+        texts[1] if texts[0].startswith(("You make a task", "You divide")) else texts[0] for texts in asked
+    ]
+    assert all(text.startswith("Say nothing kind.\n\n") for text in prompts)
     for words in (
         "List 4 tasks",
         "Rewrite it as one concrete task",
@@ -54,7 +60,7 @@ async def test_the_preamble_stands_before_every_prompt_the_specifiers_included(f
         "you solve",
         "Judge",
     ):
-        assert any(words in text for text in first), words
+        assert any(words in text for text in prompts), words
 
 
 async def test_red_team_work_that_only_answers_needs_no_preamble(folder: Path) -> None:

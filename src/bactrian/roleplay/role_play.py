@@ -163,9 +163,14 @@ async def _ask(
     """Return the agent's answer to its prompt; an empty one is requested once more."""
     origin, model = session.provenance, models[agent]
     sampling = origin.sampling.get(agent, Sampling())
-    small = agent == "task_specifier" and origin.protocol == "enforced" and get_traits(model).small
+    is_small = get_traits(model).small
+    small = agent == "task_specifier" and origin.protocol == "enforced" and is_small
+    question = Message("user", Text(render_preparation(agent, session, pack, **values)))
+    # Nothing is added to the short prompts of the built-in model.
+    line = "task_specifier_system" if agent == "task_specifier" else "task_planner_system"
+    system = () if is_small else (Message("system", Text(render_prompt(line))),)
     request = Request(
-        messages=(Message("user", Text(render_preparation(agent, session, pack, **values))),),
+        messages=(*system, question),
         sampling=derive_sampling(sampling, agent, 0),
         session=session.id,
         agent=agent,
