@@ -170,6 +170,17 @@ class UsageMeter:
             longest = Usage(0, used.completion, tier=used.tier)
             self.longest_usd = max(self.longest_usd, self.prices[model].cost(longest))
 
+    def add(self, other: UsageMeter) -> None:
+        """Count what ``other`` has counted."""
+        self.used += other.used
+        self.usd += other.usd
+        self.calls += other.calls
+        self.unknown += other.unknown
+        self.repeated += other.repeated
+        self.unpriced |= other.unpriced
+        self.longest_tokens = max(self.longest_tokens, other.longest_tokens)
+        self.longest_usd = max(self.longest_usd, other.longest_usd)
+
     def count_room(self, model: str, prompt: int, tier: str = "") -> int | None:
         """Return how many tokens of completion the limits still pay for after a prompt; None without a limit."""
         rooms: list[float] = []

@@ -14,15 +14,16 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from bactrian.errors import BactrianError
 from bactrian.models.budget import UsageMeter
-from bactrian.records.events import Event, Spoke
+from bactrian.records.events import Event, Spoke, Started
+from bactrian.records.session import Session
 from bactrian.records.text import Text, write_count
 from bactrian.records.turn import Turn, Usage, UsageFields
 from bactrian.runs.progress import EndpointPressure
@@ -176,6 +177,14 @@ class ProcessCrew:
             tell(text)
 
 
+@dataclass(frozen=True, slots=True)
+class _BegunSession:
+    """What a run counts of a session that begins."""
+
+    turns: range
+    preparation: Usage
+
+
 class _Member:
     """A process, seen from this one."""
 
@@ -198,9 +207,9 @@ class _Member:
         self._writing: deque[asyncio.Future[bool]] = deque()
         self._holding: set[asyncio.Task[None]] = set()
         self._held: list[tuple[str, Usage]] = []
-        self._repeated = 0
         self._takers: dict[str, Callable[..., None]] = {
-            "spoke": self._take_turn,
+            "began": self._take_beginning,
+            "spoke": self._take_turns,
             "row": self._take_row,
             "used": self._take_usage,
             "step": self._take_step,
@@ -248,18 +257,15 @@ class _Member:
     def _take(self, message: Message) -> None:
         self._takers[message[0]](*message[1:])
 
-    def _take_turn(
-        self,
-        key: int,
-        number: int,
-        speaker: str,
-        used: UsageFields,
-        model: str,
-        mark: str | None,
-    ) -> None:
-        # What the run counts; the whole turn is on disk.
-        turn = Turn(number, speaker, "", _NO_TEXT, None, Usage(*used), 0.0, None, model, "stop", False, mark)
-        self._take_step(key, Spoke(turn))
+    def _take_turns(self, key: int, counted: Sequence[Sequence[Any]]) -> None:
+        # What the run counts; the whole turns are on disk.
+        for number, speaker, used, model, mark in counted:
+            usage = Usage(*used)
+            turn = Turn(number, speaker, "", _NO_TEXT, None, usage, 0.0, None, model, "stop", False, mark)
+            self._take_step(key, Spoke(turn))
+
+    def _take_beginning(self, key: int, turns: int, preparation: Usage) -> None:
+        self._take_step(key, Started(cast("Session", _BegunSession(range(turns), preparation))))
 
     def _take_step(self, key: int, step: Event | ListProgress | BaseException | None) -> None:
         if key in self.streams:
@@ -279,20 +285,18 @@ class _Member:
         self._writing.append(done)
         done.add_done_callback(self._confirm)
 
-    def _take_usage(self, model: str, held: Usage | None, used: UsageFields | None, failed: bool) -> None:
-        if held is not None:
-            self._held.remove((model, held))
-        self._meter.settle(model, held, used and Usage(*used), failed=failed)
+    def _take_usage(self, model: str, held: Usage, used: Usage | None, failed: bool) -> None:
+        self._held.remove((model, held))
+        self._meter.settle(model, held, used, failed=failed)
 
     def _take_question(self, ticket: int, model: str, usage: Usage) -> None:
         task = asyncio.create_task(self._hold(ticket, model, usage))
         self._holding.add(task)
         task.add_done_callback(self._holding.discard)
 
-    def _take_state(self, pressure: EndpointPressure, repeated: int) -> None:
+    def _take_state(self, pressure: EndpointPressure, counted: UsageMeter) -> None:
         self.pressure = pressure
-        self._meter.repeated += repeated - self._repeated
-        self._repeated = repeated
+        self._meter.add(counted)
 
     def _confirm(self, _: asyncio.Future[bool]) -> None:
         """Tell the process which of its rows have been written; those before are written earlier."""

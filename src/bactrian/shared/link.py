@@ -12,8 +12,6 @@ Message = tuple[Any, ...]
 """Its kind, then what belongs to it."""
 
 _HEAD = struct.Struct(">Q")
-_LATER = 0.05
-"""Seconds that a message waits which is not urgent: most travel with another one."""
 
 
 class Link(asyncio.Protocol):
@@ -28,8 +26,6 @@ class Link(asyncio.Protocol):
         self._lose = lose
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Message] = []
-        self._timer: asyncio.Handle | None = None
-        self._is_urgent = False
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
 
@@ -56,19 +52,13 @@ class Link(asyncio.Protocol):
                 self._take(message)
         del received[:start]
 
-    def send(self, *message: Any, urgent: bool = True) -> None:
+    def send(self, *message: Any) -> None:
         """Send a message, after those before it."""
         self._waiting.append(message)
-        if urgent and not self._is_urgent:
-            self._is_urgent = True
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_soon(self._flush)
-        elif self._timer is None:
-            self._timer = self._loop.call_later(_LATER, self._flush)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        self._timer, self._is_urgent = None, False
         if self._transport is None or not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -81,8 +71,6 @@ class Link(asyncio.Protocol):
 
     def close(self) -> None:
         """Send what waits, and close this end."""
-        if self._timer is not None:
-            self._timer.cancel()
         self._flush()
         if self._transport is not None:
             self._transport.close()

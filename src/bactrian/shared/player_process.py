@@ -25,7 +25,7 @@ from bactrian.errors import BactrianError, BactrianWarning
 from bactrian.models.budget import UsageMeter
 from bactrian.models.open import ModelOptions
 from bactrian.records.events import Ended, Spoke, Started
-from bactrian.records.turn import Usage, UsageFields
+from bactrian.records.turn import Turn, Usage, UsageFields
 from bactrian.roleplay.recorded import Recorded
 from bactrian.runs.plan import Plan
 from bactrian.runs.runner import ListProgress
@@ -51,6 +51,8 @@ class PlayerProcess:
         self._making: dict[int, asyncio.Task[None]] = {}
         self._may_go: dict[int, asyncio.Event] = {}
         """Where the command says after each step whether it wants another."""
+        self._spoken: dict[int, list[tuple[Any, ...]]] = {}
+        """Turns that are on disk, and that the command is told of a few times a second."""
         self._stopping = False
         self._over = asyncio.Event()
         self._takers: dict[str, Callable[..., object]] = {
@@ -68,7 +70,8 @@ class PlayerProcess:
         """Play until the command has had enough; then the process ends."""
         plan, run, access, limits, spending = await self._terms
         try:
-            await self._open(plan, run, access, limits, MeterOfCommand(*spending, process=self))
+            meter = MeterOfCommand(*spending, process=self)
+            await self._open(plan, run, access, limits, meter)
         except BaseException as error:  # noqa: BLE001  the command raises it
             self.link.send("failed", _carry(error))
             await self._over.wait()
@@ -76,7 +79,7 @@ class PlayerProcess:
         await asyncio.Event().wait()
 
     async def _open(
-        self, plan: Plan, run: Path, access: ModelOptions, limits: RunLimits, meter: UsageMeter
+        self, plan: Plan, run: Path, access: ModelOptions, limits: RunLimits, meter: MeterOfCommand
     ) -> None:
         """Open what plays, and keep it open until the command has had enough."""
         notice, report = (partial(self.link.send, "say", kind) for kind in ("notice", "report"))
@@ -89,10 +92,11 @@ class PlayerProcess:
             if self._stopping:
                 playing.models.stop_signal.stop()
             while not self._over.is_set():
-                self.link.send("state", playing.models.pressure(), meter.repeated, urgent=False)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._over.wait(), _TELL_SECONDS)
-            self.link.send("state", playing.models.pressure(), meter.repeated)
+                self.link.send("state", playing.models.pressure(), meter.hand_over())
+                for key in self._spoken:
+                    self._tell_turns(key)
             for task in self._making.values():
                 task.cancel()
             await asyncio.gather(*self._making.values(), return_exceptions=True)
@@ -146,6 +150,7 @@ class PlayerProcess:
         """Send what a conversation or a list yields; of a ``stepwise`` one, the next when the command asks for it."""
         failure: BaseException | None = None
         may_go = self._may_go[key] = asyncio.Event()
+        self._spoken[key] = []
         turns, code = 0, ""
         try:
             playing = await self._playing
@@ -159,18 +164,14 @@ class PlayerProcess:
                     match step:
                         case Spoke(turn):
                             turns = turn.number
-                            counted = (
-                                turn.number,
-                                turn.speaker,
-                                _count(turn.usage),
-                                turn.model,
-                                turn.fingerprint,
-                            )
-                            self.link.send("spoke", key, *counted, urgent=stepwise)
-                        case Started() | ListProgress():
-                            self.link.send("step", key, step)
-                        case Ended(ending):
-                            code = ending.code
+                            self._spoken[key].append(_count_turn(turn))
+                            if stepwise:
+                                self._tell_turns(key)
+                        case Started(session):
+                            self.link.send("began", key, len(session.turns), session.preparation)
+                        case Ended() | ListProgress():
+                            code = step.ending.code if isinstance(step, Ended) else ""
+                            self._tell_turns(key)
                             self.link.send("step", key, step)
                         case _:
                             continue
@@ -183,16 +184,26 @@ class PlayerProcess:
             failure = error
         if kind == "play" and self._playing.done() and (telemetry := self._playing.result().telemetry):
             telemetry.end_session(what[0].id, turns, code)
-        del self._making[key], self._may_go[key]
+        self._tell_turns(key)
+        del self._making[key], self._may_go[key], self._spoken[key]
         self.link.send("end", key, failure and _carry(failure))
+
+    def _tell_turns(self, key: int) -> None:
+        if spoken := self._spoken[key]:
+            self.link.send("spoke", key, spoken[:])
+            spoken.clear()
 
 
 @dataclass(slots=True)
 class MeterOfCommand(UsageMeter):
-    """Has the command count what calls use, by the one meter of all processes."""
+    """Has the command count what calls use, by the one meter of all processes: with a limit, before the next call."""
 
     process: PlayerProcess = field(kw_only=True)
+    _counted: UsageMeter = field(default_factory=UsageMeter)
     _again: bool = False
+
+    def __post_init__(self) -> None:
+        self._counted.prices = self.prices
 
     async def take(self, model: str, usage: Usage) -> bool:
         """Ask whether a call may begin; False if it has to be fitted again to what is left."""
@@ -210,14 +221,28 @@ class MeterOfCommand(UsageMeter):
             await self._ended.wait()
 
     def settle(self, model: str, held: Usage | None, used: Usage | None, *, failed: bool) -> None:
-        """Send what a call used."""
-        self.process.link.send("used", model, held, used and _count(used), failed, urgent=held is not None)
+        """Send or count what a call used."""
+        if held is None:
+            self._counted.settle(model, None, used, failed=failed)
+            return
+        self.process.link.send("used", model, held, used, failed)
         self._ended.set()
         self._ended.clear()
 
+    def hand_over(self) -> UsageMeter:
+        """Return what was counted since the last time."""
+        counted, self._counted = self._counted, UsageMeter(prices=self.prices)
+        counted.repeated, self.repeated = self.repeated, 0
+        return counted
 
-def _count(usage: Usage) -> UsageFields:
-    return usage.prompt, usage.completion, usage.cached, usage.estimated, usage.written, usage.tier
+
+def _count_turn(turn: Turn) -> tuple[Any, ...]:
+    """Return what the command counts of a turn; tuples are pickled in a fraction of the time of records."""
+    used = turn.usage
+    counts: UsageFields = (
+        used.prompt, used.completion, used.cached, used.estimated, used.written, used.tier
+    )
+    return turn.number, turn.speaker, counts, turn.model, turn.fingerprint
 
 
 def _settle(future: asyncio.Future[Any], result: object) -> None:
