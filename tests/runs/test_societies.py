@@ -80,9 +80,10 @@ async def generate(folder: Path, endpoint: Endpoint, *more: str) -> tuple[int, s
     return done.returncode, done.stdout, done.stderr
 
 
-async def test_each_job_plays_all_stages_and_hands_its_output_on(folder: Path) -> None:
+@pytest.mark.parametrize("more", [(), pytest.param(("--processes", "2"), marks=pytest.mark.system)])
+async def test_each_job_plays_all_stages_and_hands_its_output_on(folder: Path, more: tuple[str, ...]) -> None:
     async with Endpoint([said]) as endpoint:
-        code, out, err = await generate(folder, endpoint)
+        code, out, err = await generate(folder, endpoint, *more)
     assert code == 0, err
     assert json.loads(out.splitlines()[-1])["done"] == 3
     async with open_store(folder / "bots.db", read_only=True) as store:

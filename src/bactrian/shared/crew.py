@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, cast
 
-from bactrian.errors import BactrianError
+from bactrian.errors import BactrianError, Halted
 from bactrian.models.budget import UsageMeter
 from bactrian.records.events import Event, Spoke, Started
 from bactrian.records.session import Session
@@ -120,6 +120,8 @@ class ProcessCrew:
     ) -> AsyncGenerator[Any]:
         """Yield the steps of what is asked for. If the caller wants no more, the turn in flight is made and stored."""
         for _ in range(_MOST_LOSSES):
+            if self._halted:
+                raise Halted
             member = self._choose()
             key, steps = member.open_stream()
             member.link.send("make", key, kind, stepwise, *ask())
@@ -152,8 +154,6 @@ class ProcessCrew:
         while len(self._members) < self._size:
             member = _Member(self._meter, self._writer, self._tell, self._lose)
             member.link.send("begin", *self._terms)
-            if self._halted:
-                member.link.send("halt")
             self._members.append(member)
         return min(self._members, key=lambda member: len(member.streams))
 
@@ -203,22 +203,11 @@ class _Member:
         self._meter = meter
         self._writer = writer
         self._lose = lose
+        self.take_say = tell
         self._keys = count()
         self._writing: deque[asyncio.Future[bool]] = deque()
         self._holding: set[asyncio.Task[None]] = set()
         self._held: list[tuple[str, Usage]] = []
-        self._takers: dict[str, Callable[..., None]] = {
-            "began": self._take_beginning,
-            "spoke": self._take_turns,
-            "row": self._take_row,
-            "used": self._take_usage,
-            "step": self._take_step,
-            "end": self._take_end,
-            "hold": self._take_question,
-            "state": self._take_state,
-            "say": tell,
-            "failed": self._take_fault,
-        }
         self.link = Link(self._take, self._end_streams)
         ours, theirs = socket.socketpair()
         with theirs:
@@ -227,6 +216,7 @@ class _Member:
                     [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # Ctrl-C is for this process, which ends the others.
                 )
             except OSError as error:
                 ours.close()
@@ -255,46 +245,47 @@ class _Member:
         await asyncio.to_thread(self.process.wait)
 
     def _take(self, message: Message) -> None:
-        self._takers[message[0]](*message[1:])
+        """Do what a message says, which is named by its kind."""
+        getattr(self, f"take_{message[0]}")(*message[1:])
 
-    def _take_turns(self, key: int, counted: Sequence[Sequence[Any]]) -> None:
+    def take_spoke(self, key: int, counted: Sequence[Sequence[Any]]) -> None:
         # What the run counts; the whole turns are on disk.
         for number, speaker, used, model, mark in counted:
             usage = Usage(*used)
             turn = Turn(number, speaker, "", _NO_TEXT, None, usage, 0.0, None, model, "stop", False, mark)
-            self._take_step(key, Spoke(turn))
+            self.take_step(key, Spoke(turn))
 
-    def _take_beginning(self, key: int, turns: int, preparation: Usage) -> None:
-        self._take_step(key, Started(cast("Session", _BegunSession(range(turns), preparation))))
+    def take_began(self, key: int, turns: int, preparation: Usage) -> None:
+        self.take_step(key, Started(cast("Session", _BegunSession(range(turns), preparation))))
 
-    def _take_step(self, key: int, step: Event | ListProgress | BaseException | None) -> None:
+    def take_step(self, key: int, step: Event | ListProgress | BaseException | None) -> None:
         if key in self.streams:
             self.streams[key].put_nowait(step)
 
-    def _take_end(self, key: int, failure: BactrianError | str | None) -> None:
-        self._take_step(key, _raise_again(failure))
+    def take_end(self, key: int, failure: BactrianError | str | None) -> None:
+        self.take_step(key, _raise_again(failure))
 
-    def _take_fault(self, failure: BactrianError | str) -> None:
+    def take_failed(self, failure: BactrianError | str) -> None:
         """End all streams: the process cannot play anything."""
         self._fault = _raise_again(failure)
         for key in self.streams:
-            self._take_step(key, self._fault)
+            self.take_step(key, self._fault)
 
-    def _take_row(self, statement: int, row: tuple[Any, ...]) -> None:
+    def take_row(self, statement: int, row: tuple[Any, ...]) -> None:
         done = self._writer.write(STATEMENTS[statement], row)
         self._writing.append(done)
         done.add_done_callback(self._confirm)
 
-    def _take_usage(self, model: str, held: Usage, used: Usage | None, failed: bool) -> None:
+    def take_used(self, model: str, held: Usage, used: Usage | None, failed: bool) -> None:
         self._held.remove((model, held))
         self._meter.settle(model, held, used, failed=failed)
 
-    def _take_question(self, ticket: int, model: str, usage: Usage) -> None:
+    def take_hold(self, ticket: int, model: str, usage: Usage) -> None:
         task = asyncio.create_task(self._hold(ticket, model, usage))
         self._holding.add(task)
         task.add_done_callback(self._holding.discard)
 
-    def _take_state(self, pressure: EndpointPressure, counted: UsageMeter) -> None:
+    def take_state(self, pressure: EndpointPressure, counted: UsageMeter) -> None:
         self.pressure = pressure
         self._meter.add(counted)
 

@@ -13,7 +13,7 @@ import sys
 import traceback
 import warnings
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bactrian.errors import BactrianError, BactrianWarning
+from bactrian.errors import BactrianError, BactrianWarning, Halted
 from bactrian.models.budget import UsageMeter
 from bactrian.models.open import ModelOptions
 from bactrian.records.events import Ended, Spoke, Started
@@ -55,16 +55,6 @@ class PlayerProcess:
         """Turns that are on disk, and that the command is told of a few times a second."""
         self._stopping = False
         self._over = asyncio.Event()
-        self._takers: dict[str, Callable[..., object]] = {
-            "begin": self._begin,
-            "make": self._make,
-            "go": self._go_on,
-            "close": self._close,
-            "written": self._take_results,
-            "held": self._take_answer,
-            "halt": self._halt,
-            "end": self._over.set,
-        }
 
     async def play(self) -> None:
         """Play until the command has had enough; then the process ends."""
@@ -116,25 +106,29 @@ class PlayerProcess:
         return answer
 
     def _take(self, message: Message) -> None:
-        self._takers[message[0]](*message[1:])
+        """Do what a message says, which is named by its kind."""
+        getattr(self, f"take_{message[0]}")(*message[1:])
 
-    def _take_results(self, results: Sequence[bool | BaseException]) -> None:
+    def take_written(self, results: Sequence[bool | BaseException]) -> None:
         for result in results:
             _settle(self._written.popleft(), result)
 
-    def _take_answer(self, ticket: int, *answer: Any) -> None:
+    def take_held(self, ticket: int, *answer: Any) -> None:
         _settle(self._answers.pop(ticket), answer)
 
-    def _begin(self, *terms: Any) -> None:
+    def take_begin(self, *terms: Any) -> None:
         self._terms.set_result(terms)
 
-    def _go_on(self, key: int) -> None:
+    def take_go(self, key: int) -> None:
         self._may_go[key].set()
 
-    def _close(self, key: int) -> None:
+    def take_close(self, key: int) -> None:
         self._making[key].cancel()
 
-    def _halt(self) -> None:
+    def take_end(self) -> None:
+        self._over.set()
+
+    def take_halt(self) -> None:
         self._stopping = True
         if self._playing.done():
             self._playing.result().models.stop_signal.stop()
@@ -143,7 +137,7 @@ class PlayerProcess:
         """End with the command, even if it was killed: nothing can be stored any more."""
         os._exit(0 if self._over.is_set() else 1)
 
-    def _make(self, key: int, kind: str, stepwise: bool, *what: Any) -> None:
+    def take_make(self, key: int, kind: str, stepwise: bool, *what: Any) -> None:
         self._making[key] = asyncio.create_task(self._give(key, kind, what, stepwise=stepwise))
 
     async def _give(self, key: int, kind: str, what: Sequence[Any], *, stepwise: bool) -> None:
@@ -154,6 +148,8 @@ class PlayerProcess:
         turns, code = 0, ""
         try:
             playing = await self._playing
+            if self._stopping:
+                raise Halted
             made: AsyncGenerator[Any] = (
                 playing.player.play(what[0], self._store)
                 if kind == "play"
