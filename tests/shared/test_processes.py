@@ -138,12 +138,21 @@ async def test_a_signal_to_all_processes_finishes_what_is_in_flight(
     await expect_run_of_one(folder)
 
 
+def count(request: Received) -> Plan:
+    """A reply that says honestly what it used."""
+    text = said(request)
+    assert isinstance(text, str)
+    prompt = sum(len(message["content"]) for message in request.json["messages"]) // 4
+    return {**completion(text), "usage": {"prompt_tokens": prompt, "completion_tokens": len(text) // 4 + 1}}
+
+
 async def test_one_budget_holds_for_all_processes(folder: Path) -> None:
-    async with Endpoint([say]) as endpoint:
-        limits = ("--price", "1000/1000", "--set", "task.max_tokens=1000", *TWO, "--budget")
-        code, lines, err = await generate(folder, endpoint, *limits, "2.8")
+    async with Endpoint([count]) as endpoint:
+        limits = ("--price", "1000/1000", "--set", "task.max_tokens=1000", *TWO)
+        limits = (*limits, "--set", "parameters.max_tokens=100", "--budget")
+        code, lines, err = await generate(folder, endpoint, *limits, "8")
         assert code == 3, err
-        assert 0 < lines[-1]["usd"] <= 2.8
+        assert 5 < lines[-1]["usd"] <= 8
         assert 3 < len(endpoint.requests) < 12 * 4
         code, lines, err = await generate(folder, endpoint, *limits, "100")
         assert code == 0, err

@@ -258,8 +258,12 @@ class Budget(Wrapper):
             if self._estimator.knows or not (self._alone and self._asking):
                 most = replace(self._estimator.find_most(estimated, request.n), tier=self._tier)
                 most, asked = self._fit(most, request)
-                if await self._meter.take(self.name, most):
-                    self._asking = True
+                self._asking, taken = True, False
+                try:
+                    taken = await self._meter.take(self.name, most)
+                finally:
+                    self._asking = taken
+                if taken:
                     return most, asked
             await self._meter.wait()
 

@@ -25,7 +25,7 @@ from bactrian.models.budget import UsageMeter
 from bactrian.records.events import Event, Spoke, Started
 from bactrian.records.session import Session
 from bactrian.records.text import Text, write_count
-from bactrian.records.turn import Turn, Usage, UsageFields
+from bactrian.records.turn import Turn, Usage
 from bactrian.runs.progress import EndpointPressure
 from bactrian.runs.runner import Crew, ListProgress
 from bactrian.runs.scheduler import Job, ListRequest

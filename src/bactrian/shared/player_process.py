@@ -205,10 +205,13 @@ class MeterOfCommand(UsageMeter):
         """Ask whether a call may begin; False if it has to be fitted again to what is left."""
         known = self.used.total
         error, self.used, self.usd = await self.process.ask(model, usage)
-        self._again = error is not None and self.used.total != known
-        if error is not None and not self._again:
+        if error is None:
+            return True
+        self._wake()
+        self._again = self.used.total != known
+        if not self._again:
             raise error
-        return error is None
+        return False
 
     async def wait(self) -> None:
         """Wait until a call that is in flight has ended."""
@@ -222,6 +225,9 @@ class MeterOfCommand(UsageMeter):
             self._counted.settle(model, None, used, failed=failed)
             return
         self.process.link.send("used", model, held, used, failed)
+        self._wake()
+
+    def _wake(self) -> None:
         self._ended.set()
         self._ended.clear()
 
@@ -235,9 +241,7 @@ class MeterOfCommand(UsageMeter):
 def _count_turn(turn: Turn) -> tuple[Any, ...]:
     """Return what the command counts of a turn; tuples are pickled in a fraction of the time of records."""
     used = turn.usage
-    counts: UsageFields = (
-        used.prompt, used.completion, used.cached, used.estimated, used.written, used.tier
-    )
+    counts: UsageFields = (used.prompt, used.completion, used.cached, used.estimated, used.written, used.tier)
     return turn.number, turn.speaker, counts, turn.model, turn.fingerprint
 
 
