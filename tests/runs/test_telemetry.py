@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.semconv._incubating.attributes import (
     error_attributes,
     gen_ai_attributes,
+    openai_attributes,
     server_attributes,
 )
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
@@ -43,7 +44,7 @@ from bactrian.recipes.load import load_recipe
 from bactrian.runs.kinds import choose_models, make_plan
 from bactrian.runs.wiring import RunLimits, RunOrder, open_run_models, prepare_run
 from tests.helpers.command import LINES, Command, bactrian, clean_environment
-from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.generation import asks, said, stored
 from tests.helpers.packages import install
 
@@ -264,7 +265,9 @@ def list_names(*modules: Any) -> set[str]:
 
 async def test_all_names_are_those_of_the_released_conventions(folder: Path, collector: Collector) -> None:
     def fail_once(request: Received) -> Plan:
-        return Answer("busy", status=503) if len(endpoint.requests) == 5 else said(request)
+        if len(endpoint.requests) == 5:
+            return Answer("busy", status=503)
+        return {**completion(str(said(request))), "service_tier": "flex"}
 
     async with Endpoint([fail_once]) as endpoint:
         await play(folder, endpoint, TelemetryTerms(True, 1.0, "small"))
@@ -272,8 +275,8 @@ async def test_all_names_are_those_of_the_released_conventions(folder: Path, col
     assert {point.metric for point in points} <= list_names(gen_ai_metrics)
     used = {name for span in collector.spans for name in span.attributes or {}}
     used |= {name for point in points for name in point.attributes}
-    assert "error.type" in used
-    known = list_names(gen_ai_attributes, error_attributes, server_attributes)
+    assert {"error.type", "openai.response.service_tier"} <= used
+    known = list_names(gen_ai_attributes, openai_attributes, error_attributes, server_attributes)
     assert {name for name in used if not name.startswith("bactrian.")} - known == set()
     operations = {each.value for each in gen_ai_attributes.GenAiOperationNameValues}
     assert {

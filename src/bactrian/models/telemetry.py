@@ -29,11 +29,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
     from opentelemetry.util.types import AttributeValue
 
-_ENDPOINTS = (
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-)
+_ENDPOINTS = tuple(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "TRACES_", "METRICS_"))
 _INSTALL = "pip install 'bactrian[otel]' opentelemetry-sdk opentelemetry-exporter-otlp"
 _OTLP = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 # At most so long a command waits for a collector at its end.
@@ -222,14 +218,17 @@ class Traced(Wrapper):
             self._fail(span, begun, type(error).__name__)  # its text could quote the reply
             raise
         seconds, usage = time.perf_counter() - begun, reply.usage
-        attributes = {**self._attributes, "gen_ai.response.model": reply.model}
+        outcome = {"gen_ai.response.model": reply.model}
+        if usage.tier:
+            outcome["openai.response.service_tier"] = usage.tier
+        attributes = {**self._attributes, **outcome}
         self._telemetry.seconds.record(seconds, attributes)
         for kind, count in (("input", usage.prompt), ("output", usage.completion)):
             self._telemetry.tokens.record(count, {**attributes, "gen_ai.token.type": kind})
         if span is not None:
             span.set_attributes(
                 {
-                    "gen_ai.response.model": reply.model,
+                    **outcome,
                     "gen_ai.response.finish_reasons": [choice.finish for choice in reply.choices],
                     "gen_ai.usage.input_tokens": usage.prompt,
                     "gen_ai.usage.output_tokens": usage.completion,
