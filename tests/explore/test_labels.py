@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -281,6 +282,28 @@ def test_the_owner_labels_without_a_link(labelling: RunningExplorer, folder: Pat
     page.get_by_role("button", name="Save and go on").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Conversation 2 of 20")
     assert [answer.person for answer in given(folder, "mine")] == ["owl"]
+
+
+def test_what_was_made_to_study_misuse_is_shown_to_labellers_after_a_notice_and_markup_stays_text(
+    tmp_path: Path,
+) -> None:
+    hostile = "<script>document.title='owned'</script> \u202e"
+    texts = [f"Instruction: {hostile}\nInput: None", f"Solution: {hostile}"]
+    harmful = replace(session("red", texts=texts, task=hostile, assistant=hostile[:40]), mark="red-team")
+    run_apart(make_run(tmp_path / "run.db", [harmful]))
+    (token,) = make(tmp_path, "red", "--label", "apology=<b>Sorry</b>", "--person", "heron").values()
+    with explore(tmp_path, "run.db", "--edit") as explorer:
+        port = explorer.address.rsplit(":", 1)[1]
+        notice = get(explorer, token)
+        assert notice.status == 403
+        assert "owned" not in notice.text
+        shown = explorer.get(
+            "/label", Cookie=f"bactrian_labeller_{port}={token}; bactrian_agreed_{port}=yes"
+        ).text
+        assert "&lt;script&gt;" in shown
+        assert "<script>document" not in shown
+        assert "&lt;b&gt;Sorry" in shown
+        assert "\u202e" not in shown
 
 
 @pytest.mark.parametrize(

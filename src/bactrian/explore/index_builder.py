@@ -86,10 +86,17 @@ class IndexBuilder:
     # The prices of models, by name.
     prices: dict[str, Price | None] = field(default_factory=dict[str, "Price | None"])
     _pricing: RunPricing | None = None
+    # What readers said, and the last session that was in the index, when their answers were copied.
+    _copied: tuple[int, ...] = ()
 
     async def step(self) -> bool:
         """Add the facts or the texts of the next slice; return False if none are left."""
-        return await self._add_facts() or await self._add_texts()
+        if await self._add_facts():
+            return True
+        if self._copied[-1:] != (self._find_last(),):
+            # An answer about a session that was not here yet could not be copied before.
+            await self._copy_answers()
+        return await self._add_texts()
 
     async def refresh(self) -> None:
         """Look again at the sessions that are not final, at those with new turns, at the marks and at the prices."""
@@ -99,7 +106,8 @@ class IndexBuilder:
         query = "SELECT id FROM heads JOIN facts USING (row) WHERE final = 0"
         ids = {*(session for (session,) in self.index.execute(query)), *touched}
         self._write(await self.store.outlines(ids=sorted(ids)) if ids else [])
-        await self._copy_said()
+        await self._copy_marks()
+        await self._copy_answers()
         self._copy_verdicts()
         write_meta(self.index, self.run, {"last_turn": last})
 
@@ -122,11 +130,6 @@ class IndexBuilder:
             )
         write_meta(self.index, self.run, {"verdicts": signature})
 
-    async def _copy_said(self) -> None:
-        """Make the marks and the answers of readers in the index those of the run."""
-        await self._copy_marks()
-        await self._copy_answers()
-
     async def _copy_marks(self) -> None:
         """Make the marks of the index those of the run."""
         marks = {(mark.mark, mark.session): mark.note for mark in await self.store.marks()}
@@ -142,6 +145,11 @@ class IndexBuilder:
             )
 
     async def _copy_answers(self) -> None:
+        """Make the answers of readers in the index those of the run."""
+        signature = (*await self.store.sign_answers(), self._find_last())
+        if signature == self._copied:
+            return
+        self._copied = signature
         said = {(*key, holds) for key, holds in (await self.store.answers()).items()}
         query = "SELECT id, turn, behaviour, holds FROM answers JOIN heads USING (row)"
         have = {(*key, bool(holds)) for *key, holds in self.index.execute(query)}
@@ -186,15 +194,18 @@ class IndexBuilder:
             ],
         )
 
-    async def _add_facts(self) -> bool:
+    def _find_last(self) -> int:
+        """Return the row of the last session in the index."""
         # The table itself, not the view: so SQLite looks at its end, and does not read it.
         query = f"SELECT max(row) FROM main.heads WHERE row {WITHIN}"  # noqa: S608
-        last = self.index.execute(query).fetchone()[0] or self.run << 32
-        outlines = await self.store.outlines(last - (self.run << 32), _FACTS)
+        return self.index.execute(query).fetchone()[0] or self.run << 32
+
+    async def _add_facts(self) -> bool:
+        outlines = await self.store.outlines(self._find_last() - (self.run << 32), _FACTS)
         self._write(outlines)
         if outlines:
             # What is of a session that was not here yet could not be copied before.
-            await self._copy_said()
+            await self._copy_marks()
             write_meta(self.index, self.run, {"verdicts": None})
             self._copy_verdicts()
         return bool(outlines)
