@@ -1,7 +1,8 @@
-"""The progress of a run in a notebook."""
+"""A run in a notebook: its progress, its data frames, and the explorer."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from html import escape
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bactrian.amounts import write_percent
 from bactrian.api.progress_rows import list_rows, write_line
-from bactrian.errors import MissingExtra
+from bactrian.errors import BactrianError, MissingExtra
 from bactrian.records.session import Session
 from bactrian.records.text import to_printable
 from bactrian.runs.progress import ProgressSnapshot
@@ -95,3 +96,82 @@ async def _batches(sessions: AsyncIterator[Session]) -> AsyncIterator[list[Sessi
             yield some
             some = []
     yield some
+
+
+# The explorer in a frame.
+
+
+class ShownExplorer:
+    """An explorer of a run, which a notebook shows in a frame. It ends with the kernel, or when it is closed.
+
+    Example:
+        >>> with run.explore() as explorer:
+        ...     explorer.address.startswith("http://127.0.0.1:")
+        True
+    """
+
+    def __init__(self, process: subprocess.Popen[str], address: str, height: int) -> None:
+        self._process = process
+        self._height = height
+        self.address = address
+        """Where it is, with a token: for a browser on this computer."""
+
+    def close(self) -> None:
+        """End the explorer.
+
+        Example:
+            >>> explorer = run.explore()
+            >>> explorer.close()
+        """
+        self._process.communicate()  # closes its input, by which it ends
+
+    def __enter__(self) -> ShownExplorer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return self.address
+
+    def _repr_html_(self) -> str:
+        address = escape(self.address)
+        # A cookie goes to a frame only if its page has the same host, which may be written in two ways.
+        script = (
+            "const frame = document.currentScript.previousElementSibling;"
+            "if (['localhost', '127.0.0.1'].includes(location.hostname))"
+            " frame.src = frame.src.replace('127.0.0.1', location.hostname);"
+        )
+        return (
+            f'<iframe src="{address}" title="The explorer" width="100%" height="{self._height}"></iframe>'
+            f"<script>{script}</script>"
+            f'<div><a href="{address}" target="_blank">Open the explorer in a tab</a></div>'
+        )
+
+
+def open_explorer(run: Path, *, edit: bool, height: int) -> ShownExplorer:
+    """Start an explorer of a run in a process of its own, and return it when it answers.
+
+    Raises:
+        MissingExtra: the optional part ``explore`` is not installed.
+        BactrianError: it cannot start.
+    """
+    if find_spec("starlette") is None:
+        raise MissingExtra("explore", "The explorer")
+    module = "bactrian.explore.notebook_server"
+    process = subprocess.Popen(  # noqa: S603  this program itself
+        [sys.executable, "-P", "-m", module, str(run.absolute()), *(["--edit"] if edit else [])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Interrupting a cell does not end it.
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    if not address:
+        _, problem = process.communicate()
+        raise BactrianError(
+            f"The explorer did not start: {to_printable(problem.strip()[-500:])}", where=str(run)
+        )
+    return ShownExplorer(process, address, height)

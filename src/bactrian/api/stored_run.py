@@ -17,7 +17,7 @@ from bactrian.api.dataset import complete_run
 from bactrian.api.exchange import export_session_data
 from bactrian.api.facts import count_endings
 from bactrian.api.known_runs import check_exists
-from bactrian.api.notebook import read_frame
+from bactrian.api.notebook import ShownExplorer, open_explorer, read_frame
 from bactrian.api.resumption import (
     StoredRun,
     build_resume_order,
@@ -473,6 +473,26 @@ class Run:
                 more=more,
             )
         )
+
+    def explore(self, *, edit: bool = False, height: int = 700) -> ShownExplorer:
+        """Open the explorer on this run: as the last line of a cell, a notebook shows it in a frame.
+
+        It runs beside the notebook on this computer, and ends with the kernel or by ``close()``.
+
+        Example:
+            >>> with run.explore() as explorer:
+            ...     explorer.address.startswith("http://127.0.0.1:")
+            True
+
+        Args:
+            edit: Let its pages write marks, votes and labels, and play.
+            height: Of the frame, in pixels.
+
+        Raises:
+            MissingExtra: the optional part ``explore`` is not installed.
+            BactrianError: it cannot start.
+        """
+        return open_explorer(self.path, edit=edit, height=height)
 
     def show(self) -> None:
         """Display the status of the run in a notebook, or print it elsewhere.

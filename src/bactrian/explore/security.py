@@ -28,6 +28,8 @@ HEADERS: Mapping[str, str] = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+# Which pages may show the explorer in a frame: none, or those of this computer.
+_FRAMES = ("frame-ancestors 'none'", "frame-ancestors http://localhost:* http://127.0.0.1:*")
 _SAFE = frozenset(("GET", "HEAD"))
 # Pages that need no token: voters of other computers see these. The votes ask for an invitation.
 _FOR_VOTERS = ("/vote", "/label", "/help", "/agree")
@@ -50,6 +52,8 @@ class AccessRules:
     # The port, if the server listens at all addresses of this computer: then every numeric address is answered, too.
     # A page of another site cannot use one to hide its origin.
     any_address: int = 0
+    # True if pages of this computer may show the explorer in a frame.
+    framed: bool = False
 
     def allows(self, host: str) -> bool:
         """Return True if requests with this header ``Host`` are answered."""
@@ -106,7 +110,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    headers[name] = value
+                    headers[name] = value.replace(*_FRAMES) if self._rules.framed else value
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 

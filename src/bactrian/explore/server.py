@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from http import HTTPStatus
 from importlib import import_module
@@ -117,6 +117,8 @@ class ServerOptions:
     edit: bool = False
     # Models that pages may play with.
     models: tuple[str, ...] = ("local",)
+    # True if pages of this computer, such as a notebook, may show the explorer in a frame.
+    framed: bool = False
 
     def write_address(self, token: str) -> str:
         """Return the address to open, with a token."""
@@ -137,6 +139,7 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
             explorer = Explorer(opened, options.edit, options.port, options.models, stack=stack)
             stack.push_async_callback(_stop_playing, explorer)
             rules = make_access_rules(options.host, options.port, options.token, options.once)
+            rules = replace(rules, framed=options.framed)
             app = Guard(build_app(explorer), rules)
             # In a task of its own: the server takes over Ctrl-C, and ends by it.
             await asyncio.create_task(_serve(app, listening, ready))
