@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from bactrian.detect.context import ContextHead, ContextModel, Surroundings, load_context
 from bactrian.detect.detector import (
     LIKELY,
     POSSIBLE,
     DetectedConversation,
     DetectorModel,
+    Head,
     load_model,
     read_model,
     write_model,
@@ -82,7 +84,7 @@ class SessionReading:
     session: Session
     views: tuple[TurnView, ...]
     model: DetectorModel | None = None  # the learned detector; the built-in one if None
-    long_model: DetectorModel | None = None  # that of long turns; the built-in one if None
+    context: ContextModel | None = None  # the one that sees whole conversations; the built-in one if None
     # Confidence below which a finding is not used: learned detectors need not explain it.
     least: float = 0.0
     # False if findings are only counted: then learned detectors give neither words nor reasons.
@@ -112,10 +114,18 @@ class SessionReading:
         return DetectedConversation(self.model or load_model(), read_turns(self.session.turns))
 
     @cached_property
-    def long(self) -> DetectedConversation:
-        """The turns with the scores of the detector of long turns."""
-        model = self.long_model or load_model("long_turns")
-        return DetectedConversation(model, self.detected.turns, (), self.detected.features)
+    def surroundings(self) -> Surroundings:
+        """The conversation as the model of whole conversations sees it."""
+        return Surroundings(self.detected)
+
+    def find_context(self, head: Head) -> ContextHead | None:
+        """Return the head of the model of whole conversations that goes with ``head``; None if it has none.
+
+        It knows the built-in detector only, and has nothing to say of a question and its answer.
+        """
+        if self.model is not None or len(self.views) <= _ANSWERED:
+            return None
+        return (self.context or load_context()).heads.get(head.name)
 
     def make_finding(
         self, view: TurnView, behaviour: Behaviour, confidence: float, quote: str, reason: str = ""
@@ -200,7 +210,6 @@ _SHORT = 60  # words of a turn; longer ones are another kind of text than the in
 _FLIP_OF_IMPORTED, _FLIP_WITHOUT_MARKERS = 0.9, 0.7
 _SURE_REPETITION, _FEW_NEW, _MORE_NEW = 0.7, 4, 8  # confidence, and words that the instruction does not have
 _SURE_FLAKE = 0.6
-_PROMISES = 2  # sentences of a long turn that promise; no long flake of the real conversations has fewer
 _ASKED_SHARE = 0.5  # of the words of a promise that are the instruction's
 # How an agent asks for what it needs, which is no flake; in English.
 _ASKS_MATERIAL = re.compile(
@@ -208,7 +217,9 @@ _ASKS_MATERIAL = re.compile(
     r"\b(?:provide|attach|share|send|give|specify|clarify|tell|confirm|have|let me know|check)\b"
     r"[^.?!\n]{0,60}\byour?\b"
 )
+_ANSWERED = 2  # turns of a question and its answer
 _UNSURE = 0.49  # highest confidence of a candidate
+_UNLIKELY = 0.39  # highest confidence of what is none
 _DOUBTFUL = 0.1  # confidence below which a turn is not even a doubtful finding
 _ECHOED = 0.5  # share of an instruction, input included, that an echo of it says
 _LONGEST_OPENING, _CHEER = 16, 3  # words of a sentence that announces an echo, and of one such as "Great!"
@@ -248,18 +259,29 @@ def detect_turns(
                     view, behaviour, _SURE_FLAKE, view.body, "it only promises what was asked"
                 )
                 continue
-            by, judge = detected, head
-            if behaviour == FLAKE and _is_long(detected, position):
-                if _count_promises(detected, position) < _PROMISES:
-                    continue
-                by, judge = reading.long, reading.long.model.heads[0]
-            if not by.is_shown(judge, position) and reading.least >= LIKELY:
+            context = reading.find_context(head)
+            if context is None and not detected.is_shown(head, position) and reading.least >= LIKELY:
                 continue
-            confidence = _weigh(reading, by, behaviour, position, judge.calibrate(by.score(judge, position)))
+            confidence = _weigh(reading, behaviour, position, head.calibrate(detected.score(head, position)))
+            if context is not None:
+                score = context.forest.score(reading.surroundings.make_row(position, head))
+                confidence = _join_opinions(confidence, context, score)
             if confidence >= max(_DOUBTFUL, reading.least):
-                reason, quote = by.explain(judge, position) if reading.explains else ("", "")
+                reason, quote = detected.explain(head, position) if reading.explains else ("", "")
                 quote = _find_quote(view, quote)
                 yield reading.make_finding(view, behaviour, confidence, quote, reason)
+
+
+def _join_opinions(confidence: float, context: ContextHead, score: float) -> float:
+    """Return the confidence of both: what either is sure of counts; what the second doubts is no candidate."""
+    second = context.calibrate(score)
+    if score >= context.sure:
+        return max(confidence, second, LIKELY)
+    if confidence >= LIKELY:
+        return confidence
+    if score >= context.possible:
+        return min(max(confidence, second, POSSIBLE), _UNSURE)
+    return min(confidence, _UNLIKELY)
 
 
 def _promises_only(detected: DetectedConversation, position: int) -> bool:
@@ -282,18 +304,13 @@ def _is_long(detected: DetectedConversation, position: int) -> bool:
     return len(detected.turns[position].stems) > _SHORT
 
 
-def _weigh(
-    reading: SessionReading,
-    detected: DetectedConversation,
-    behaviour: Behaviour,
-    position: int,
-    confidence: float,
-) -> float:
+def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confidence: float) -> float:
     """Return the confidence as real text allows it: of what does not count, less than one half.
 
     The detector learned from invented conversations, whose turns are a sixth as long as those of real models. From each
     limit on, findings on real text were mostly right.
     """
+    detected = reading.detected
     turn, features = detected.turns[position], detected.describe(position)
     if behaviour == FLIP:
         counts = confidence >= reading.least_flip
@@ -302,8 +319,9 @@ def _weigh(
         if features["new_numbers"] or features["new_words"] > _MORE_NEW or _is_long(detected, position):
             return 0.0
         counts = confidence >= _SURE_REPETITION and features["new_words"] <= _FEW_NEW
-    elif behaviour == FLAKE and not _is_long(detected, position):
-        counts = confidence >= _SURE_FLAKE and not _ASKS_MATERIAL.search(turn.prose)
+    elif behaviour == FLAKE:
+        short = not _is_long(detected, position)
+        counts = short and confidence >= _SURE_FLAKE and not _ASKS_MATERIAL.search(turn.prose)
     else:
         return confidence
     return confidence if counts else min(confidence, _UNSURE)

@@ -223,9 +223,9 @@ class DetectorModel:
 
 
 @cache
-def load_model(name: str = "weights") -> DetectorModel:
-    """Load a built-in model: ``weights``, or ``long_turns``, which has learned flakes from turns of real models."""
-    return read_model(resources.files("bactrian.detect").joinpath(f"{name}.json").read_text("utf-8"))
+def load_model() -> DetectorModel:
+    """Load the built-in model."""
+    return read_model(resources.files("bactrian.detect").joinpath("weights.json").read_text("utf-8"))
 
 
 def read_model(text: str) -> DetectorModel:
@@ -245,11 +245,14 @@ def read_model(text: str) -> DetectorModel:
 
 
 def _read_head(data: dict[str, Any]) -> Head:
-    forest = data["forest"]
-    trees = tuple(Tree(*tree) for tree in forest["trees"])
-    data["forest"] = Forest(forest["base"], trees, forest.get("checks", ()))
+    data["forest"] = read_forest(data["forest"])
     data["neighbours"] = tuple(data["neighbours"])
     return Head(**data)
+
+
+def read_forest(data: dict[str, Any]) -> Forest:
+    """Return the forest that JSON holds."""
+    return Forest(data["base"], tuple(Tree(*tree) for tree in data["trees"]), data.get("checks", ()))
 
 
 def read_gram(text: str) -> Gram:

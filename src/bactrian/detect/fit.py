@@ -317,24 +317,30 @@ def _train_trees(
     used: list[int] = numpy.flatnonzero(known & kept).tolist()
     rows = [turns[index][0].make_row(turns[index][1], head) for index in used]
     labels: list[bool] = shown[used].tolist()
-    weights = load_learner("sklearn.utils").compute_sample_weight("balanced", labels)
-    boosting = (
-        load_learner("sklearn.ensemble")
-        .GradientBoostingClassifier(
-            n_estimators=_TREES,
-            learning_rate=0.07,
-            max_leaf_nodes=12,
-            max_depth=6,
-            max_features=0.16,
-            subsample=0.7,
-            min_samples_leaf=min(15, max(2, sum(labels) // 4)),
-            random_state=_SEED,
-        )
-        .fit(numpy.array(rows, dtype="float32"), labels, sample_weight=weights)
+    forest = grow_forest(
+        rows,
+        labels,
+        n_estimators=_TREES,
+        learning_rate=0.07,
+        max_leaf_nodes=12,
+        max_depth=6,
+        max_features=0.16,
+        subsample=0.7,
+        min_samples_leaf=min(15, max(2, sum(labels) // 4)),
     )
+    # No turn is given up before calibration.
+    return replace(forest, checks=tuple((count, float("-inf")) for count in _CHECKS))
+
+
+def grow_forest(rows: Sequence[Sequence[float]], labels: Sequence[bool], **settings: Any) -> Forest:
+    """Train boosted trees on rows with labels; ``settings`` are those of scikit-learn's GradientBoostingClassifier."""
+    numpy = load_learner("numpy")
+    weights = load_learner("sklearn.utils").compute_sample_weight("balanced", labels)
+    boosting = load_learner("sklearn.ensemble").GradientBoostingClassifier(random_state=_SEED, **settings)
+    boosting.fit(numpy.array(rows, dtype="float32"), labels, sample_weight=weights)
     trees = tuple(_read_tree(row[0].tree_, boosting.learning_rate) for row in boosting.estimators_)
-    # The weights balance the classes, so that the trees begin at even odds. No turn is given up before calibration.
-    return Forest(0.0, trees, tuple((count, float("-inf")) for count in _CHECKS))
+    # The weights balance the classes, so that the trees begin at even odds.
+    return Forest(0.0, trees, ())
 
 
 def _read_tree(tree: Any, rate: float) -> Tree:
