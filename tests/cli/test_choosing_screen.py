@@ -17,8 +17,8 @@ from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.turn import Decision, Proposal, Usage
 from bactrian.roleplay.agent import Agent
-from bactrian.roleplay.critic import CriticQuestion
-from bactrian.roleplay.human import HUMAN, HumanCritic
+from bactrian.roleplay.critic import CriticQuestion, HumanCritic
+from bactrian.roleplay.human import HUMAN
 from tests.helpers.runs import session, turn
 
 AGENT = Agent("user", Role("Cook"), Text(""), Scripted([]))

@@ -58,6 +58,7 @@ def theatre(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -
 def stage(theatre: RunningExplorer, chromium: Browser) -> Generator[tuple[RunningExplorer, Page]]:
     """This explorer, with what it can play as it was, and a page of it."""
     (theatre.folder / "script.json").write_text(json.dumps(SCRIPT))
+    (theatre.folder / "choices.json").write_text(json.dumps(CHOICES))
     # A page that scrolls smoothly is drawn sixty times a second.
     context = chromium.new_context(reduced_motion="reduce")
     yield theatre, context.new_page()
@@ -135,6 +136,49 @@ def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page]) -> None:
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
     page.get_by_text("2 proposals, and the critic's decision").first.click()
     expect(page.get_by_text("because cups come first")).to_be_visible()
+
+
+def test_a_critic_edits_a_proposal_writes_a_message_and_asks_for_better_ones(
+    stage: tuple[RunningExplorer, Page],
+) -> None:
+    explorer, page = stage
+    offered = [f"Instruction: Name a {thing}.\nInput: None" for thing in ("tea", "cup", "pot", "bowl")]
+    solutions = ["Solution: Sencha.\nNext request.", "Solution: Assam.\nNext request."]
+    script = {
+        "user": [offered, "<CAMEL_TASK_DONE>"],
+        "assistant": [solutions],
+        "critic": ["Choice: 1\nClear."] * 4,
+    }
+    (explorer.folder / "choices.json").write_text(json.dumps(script))
+    page.goto(explorer.link("/play"))
+    page.get_by_role("textbox", name="Idea").fill("Talk about tea")
+    page.get_by_label("Model").select_option(index=1)
+    page.get_by_label("Let the task specifier").uncheck()
+    page.get_by_label("Proposals", exact=True).fill("2")
+    page.get_by_label("Rounds of the critic").fill("2")
+    page.get_by_label("the critic", exact=True).check()
+    page.get_by_role("button", name="Begin").click()
+    box = page.get_by_role("textbox", name="your own message")
+    box.fill("Name something that is drunk in Japan.")
+    page.get_by_role("button", name="Ask for better ones").click()
+    expect(page.get_by_role("button", name="Ask for better ones")).to_be_hidden()
+    page.get_by_role("button", name="Edit 2").click()
+    expect(box).to_have_value(offered[3])
+    assert find_barriers(page) == []
+    box.fill("Instruction: Name a cup of porcelain.\nInput: None")
+    page.get_by_role("button", name="Say this instead").click()
+    expect(page.locator("#turn-1")).to_contain_text("Name a cup of porcelain.")
+    expect(page.locator("#proposals")).to_contain_text("Assam")
+    box.fill("Meissen.")
+    page.get_by_role("button", name="Say this instead").click()
+    expect(page.locator("#turn-2")).to_contain_text("Meissen.")
+    page.get_by_role("button", name="Give the critic back").click()
+    expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
+    said = read_played(explorer.folder).turns
+    assert [turn.text for turn in said[:2]] == [
+        "Instruction: Name a cup of porcelain.\nInput: None",
+        "Solution: Meissen.\nNext request.",
+    ]
 
 
 def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[RunningExplorer, Page]) -> None:

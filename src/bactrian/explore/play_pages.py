@@ -120,7 +120,11 @@ def _read_order(
         )
     # A person who plays the critic need not invent a role for it.
     role = read("critic", "Critic" if "take_critic" in form else "")
-    critic = Critic(role, _read_count(form, "proposals", 3, 10)) if role else None
+    critic = (
+        Critic(role, _read_count(form, "proposals", 3, 10), _read_count(form, "rounds", 1, 10))
+        if role
+        else None
+    )
     options = PlayOptions(
         specify="specify" in form,
         word_limit=_read_count(form, "words", 50, 1000),

@@ -22,6 +22,8 @@ from bactrian.roleplay.start import play_one
 
 # Agents whose part a person can take.
 SEATS: tuple[str, ...] = ("user", "assistant", CRITIC)
+# A critic's line: a number and a reason, a text of one's own, an edited proposal, or what would be better.
+_LINE = re.compile(r"(?:(?:edit\s+)?(\d{1,3})\b|(?:write|again)\s+\S).*", re.DOTALL | re.IGNORECASE)
 _NUMBERS = re.compile(r"\s*(\d{1,3}(?:\s*[,>]\s*\d{1,3})*)\b[\s.:,-]*(.*)", re.DOTALL)
 
 
@@ -34,6 +36,8 @@ class PersonQuestion:
     text: str
     # Those of which a critic chooses one; empty where it ranks lines of a search, which the text shows.
     proposals: tuple[Proposal, ...] = ()
+    # True if a critic may ask for better ones.
+    may_ask: bool = False
 
 
 @dataclass(slots=True)
@@ -86,6 +90,7 @@ class LiveStage:
             "proposals": [[proposal.place, proposal.text] for proposal in question.proposals]
             if question
             else [],
+            "may_ask": question is not None and question.may_ask,
             "problem": self.problem,
         }
 
@@ -197,7 +202,10 @@ class LiveStage:
         self._answer, self._asked = asyncio.get_running_loop().create_future(), key
         last = request.messages[-1].text if request.messages else ""
         chooses = request.agent == CRITIC and not _asks_ranking(request)
-        self.question = PersonQuestion(request.agent, last, tuple(self.proposals) if chooses else ())
+        offered = tuple(self.proposals) if chooses else ()
+        critic = self.order.setup.critic
+        may_ask = bool(offered) and critic is not None and offered[0].round < critic.rounds
+        self.question = PersonQuestion(request.agent, last, offered, may_ask)
         self.tell("state")
         try:
             return await self._answer
@@ -232,16 +240,15 @@ class TakeOver(Wrapper):
 def write_reply(line: str, request: Request) -> str:
     """Return a person's line as the reply of the agent: a turn of the protocol, or a critic's choice.
 
-    A critic's line begins with the number of a proposal, or with several, best first, for a search.
+    A critic's line is read by the critic; in a search it begins with numbers, best first. Empty if it is not valid.
     """
     if request.agent != CRITIC:
         return format_line(line, request.agent)
-    match = _NUMBERS.fullmatch(clean_text(line))
-    if match is None:
-        return ""
-    if _asks_ranking(request) or "," in match[1]:
-        return f"Ranking: {match[1]}\n{match[2]}"
-    return f"Choice: {match[1]}\n{match[2]}"
+    line = clean_text(line).strip()
+    if not _asks_ranking(request):
+        return line if _LINE.fullmatch(line) else ""
+    match = _NUMBERS.fullmatch(line)
+    return f"Ranking: {match[1]}\n{match[2]}" if match else ""
 
 
 def _asks_ranking(request: Request) -> bool:

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from bactrian.errors import BadReply, ModelError
+from bactrian.errors import BadReply, ModelError, Stopped
 from bactrian.models.model import Model, Reply, ReplyChoice, Request, ResponseFormat, get_traits
 from bactrian.models.seeds import derive_sampling
 from bactrian.protocol.pack import EnginePrompts, load_engine_prompts, render_prompt
 from bactrian.records.events import Chose
-from bactrian.records.session import Role
-from bactrian.records.text import Text
+from bactrian.records.session import HUMAN, Role
+from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import (
     NOTHING_KNOWN,
     CriticSettings,
@@ -31,6 +31,7 @@ from bactrian.records.turn import (
     Use,
 )
 from bactrian.roleplay.agent import Agent
+from bactrian.roleplay.human import STOP, LineSource, format_line
 from bactrian.roleplay.response_formats import make_object_schema
 
 # The format of a critic's answer: the choice stands alone in the first line, so that it is unambiguous.
@@ -64,6 +65,7 @@ class CriticAnswer:
     feedback: str = ""
     problem: str = ""
     kept: tuple[int, ...] = ()  # All candidates that a ranking names, best first.
+    instead: str | None = None  # A person's own message.
 
 
 class _Ranking(BaseModel):
@@ -362,12 +364,12 @@ class CriticAgent:
             )
             answer = CriticAnswer(None, problem=error.what)
         else:
-            ranks = question.ways is not None
-            answer = (
-                read_ranking(reply.text, question.places, question.keep)
-                if ranks
-                else read_answer(reply.text, question.places)
-            )
+            if question.ways is not None:
+                answer = read_ranking(reply.text, question.places, question.keep)
+            elif reply.model == HUMAN:
+                answer = read_line(reply.text, question)
+            else:
+                answer = read_answer(reply.text, question.places)
         return Decision(
             number=question.number,
             round=first.round,
@@ -379,6 +381,7 @@ class CriticAgent:
             reason=answer.reason,
             feedback=answer.feedback if question.feedback else "",
             problem=answer.problem,
+            instead=None if answer.instead is None else Text(answer.instead),
             usage=reply.usage,
             seconds=perf_counter() - begun,
             model=reply.model,
@@ -477,3 +480,110 @@ class ScoringCritic:
             reason,
             kept=tuple(best) if question.ways else (),
         )
+
+
+# A person as the critic: at a terminal, or in the place of the critic's model.
+
+
+_OWN_MESSAGE = "Your own message (a backslash at its end continues it):"
+
+
+def read_line(line: str, question: CriticQuestion) -> CriticAnswer:
+    """Parse a person's answer: ``2 REASON``, ``write TEXT``, ``edit 2 TEXT`` or ``again WHAT WOULD BE BETTER``.
+
+    Raises:
+        Stopped: the line is ``stop``.
+    """
+    line = line.strip()
+    if line.lower() == STOP:
+        raise Stopped("The person said stop.")
+    proposals = {str(proposal.place): proposal for proposal in question.proposals}
+    first = question.proposals[0]
+    word, rest = _split_word(line)
+    number, edited = _split_word(rest)
+    match word.lower():
+        case "write" if text := format_line(rest, first.speaker):
+            return CriticAnswer(None, instead=text)
+        case "edit" if number in proposals and (text := format_line(edited, first.speaker)):
+            if text == proposals[number].text.strip():
+                return CriticAnswer(int(number))
+            return CriticAnswer(None, f"An edit of {number}", instead=text)
+        case "again" if question.feedback and rest:
+            return CriticAnswer(first.place, feedback=rest)
+        case _ if word in proposals:
+            return CriticAnswer(int(word), rest)
+        case _:
+            return CriticAnswer(None, problem=_explain(line, question.places))
+
+
+def _split_word(line: str) -> tuple[str, str]:
+    """Return the first word of a line, and the rest."""
+    word, *rest = line.split(maxsplit=1)[:2] or [""]
+    return word, "".join(rest).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class HumanCritic:
+    """Lets a person choose a proposal, edit one, write another, ask for better ones, or stop."""
+
+    source: LineSource
+    name: str = HUMAN
+
+    async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
+        """Ask the person until the answer is valid."""
+        begun = perf_counter()
+        prompt = _prompt(question.places, feedback=question.feedback)
+        line = (await self.source.ask(prompt)).strip()
+        while (answer := read_line(await self._complete(line, question), question)).problem:
+            line = (await self.source.ask(f"{answer.problem}\n{prompt}")).strip()
+        first = question.proposals[0]
+        yield Decision(
+            number=first.number,
+            round=first.round,
+            attempt=len(question.answers) + 1,
+            speaker=first.speaker,
+            chooser=self.name,
+            text=Text(clean_text(line)),
+            place=answer.position,
+            reason=answer.reason,
+            feedback=answer.feedback,
+            instead=None if answer.instead is None else Text(answer.instead),
+            seconds=perf_counter() - begun,
+            model=HUMAN,
+        )
+
+    async def _complete(self, line: str, question: CriticQuestion) -> str:
+        """Return the line with the text that ``write`` or ``edit 2`` asks the person for."""
+        word, rest = _split_word(line)
+        if word.lower() == "write" and not rest:
+            return f"{line} {await self.source.ask(_OWN_MESSAGE)}"
+        edited = [proposal for proposal in question.proposals if str(proposal.place) == rest]
+        if word.lower() == "edit" and edited:
+            prompt = f"Proposal {rest} as you want it:"
+            return f"{line} {await self.source.edit(prompt, edited[0].text)}"
+        return line
+
+
+def _explain(line: str, places: Sequence[int]) -> str:
+    """Return what is wrong with an answer."""
+    word, _, rest = line.partition(" ")
+    number = rest.strip() if word.lower() == "edit" else word
+    if number.isdecimal():
+        return f"There is no proposal {number}."
+    match word.lower():
+        case "":
+            return "Nothing was chosen."
+        case "edit":
+            return f"Which one? For example: edit {places[0]}"
+        case "write":
+            return "Nothing was written."
+        case "again":
+            return "Say what would be better: again SHORTER" if rest == "" else "No further round is left."
+        case _:
+            return f"{word!r} is not an answer. For example: {places[0]} it is shorter"
+
+
+def _prompt(places: Sequence[int], *, feedback: bool) -> str:
+    numbers = ", ".join(map(str, places))
+    again = ", again WHAT WOULD BE BETTER" if feedback else ""
+    return f"{numbers} (and why), edit N, write{again}, or stop:"

@@ -39,6 +39,7 @@ from bactrian.roleplay.critic import (
     CRITIC,
     CriticAgent,
     CriticQuestion,
+    HumanCritic,
     Round,
     SessionCritic,
     copy_reply,
@@ -46,7 +47,7 @@ from bactrian.roleplay.critic import (
     make_proposed_turn,
 )
 from bactrian.roleplay.endings import find_ending
-from bactrian.roleplay.human import Human, HumanCritic
+from bactrian.roleplay.human import Human
 from bactrian.roleplay.tool_turns import ToolLoop, run_together
 from bactrian.roleplay.turns import Scene, SessionState, TurnEvent, TurnStrategy
 

@@ -4,7 +4,7 @@
 /**
  * What the play waits for, and whom pages play.
  * @typedef {{ paused: boolean, taken: string[], asks: string, question: string, proposals: [number, string][],
- *   problem: string }} PlayState
+ *   may_ask: boolean, problem: string }} PlayState
  * @typedef {HTMLElement & Pick<HTMLFormElement, "reset" | "requestSubmit">} Part
  */
 /** @param {string} selector @param {ParentNode} [inside] A part that every such page has. @returns {Part} */
@@ -44,10 +44,12 @@ source.onopen = () => { said.textContent = ""; };
 let offered = "";
 /** @param {[number, string]} proposal Its place and its text. */
 const propose = ([place, text]) => {
-  const item = document.createElement("li"), button = document.createElement("button"), words = document.createElement("div");
+  const item = document.createElement("li"), words = document.createElement("div");
+  const [button, edit] = [document.createElement("button"), document.createElement("button")];
   Object.assign(button, { name: "choice", value: String(place), textContent: `Choose ${place}` }).dataset.key = String(place);
+  Object.assign(edit, { type: "button", textContent: `Edit ${place}` }).dataset.edit = String(place);
   Object.assign(words, { className: "prose", dir: "auto", textContent: text });
-  item.append(button, words);
+  item.append(button, " ", edit, words);
   return item;
 };
 
@@ -66,10 +68,13 @@ const show = (state) => {
   if (waits && form.hidden) speaking.textContent = "";
   asked.textContent = isCritic ? "You are the critic: which message is best?" : `You are the AI ${state.asks}`;
   get("#question", form).textContent = isCritic && !chooses ? state.question : "";
-  get("#line", form).textContent = chooses ? "Your reason, if you like" : "Your message";
+  get("#line", form).textContent = chooses ? "Your reason, or your own message" : "Your message";
   get("#say", form).hidden = chooses;
+  get("#instead", form).hidden = !chooses;
+  get("#again", form).hidden = !state.may_ask;
   if (JSON.stringify(state.proposals) !== offered) {
     offered = JSON.stringify(state.proposals);
+    get("#instead button", form).setAttribute("value", "write");
     get("#proposals", form).replaceChildren(...state.proposals.map(propose));
   }
   if (waits && form.hidden) {
@@ -93,6 +98,15 @@ document.addEventListener("submit", async (event) => {
   } else {
     said.textContent = "This did not work; your text is still here. Reload the page if it stays so.";
   }
+});
+// A proposal to edit comes into the box; what is made of it is said instead.
+get("#proposals")?.addEventListener("click", ({ target }) => {
+  const edit = /** @type {HTMLElement} */ (target), form = get("#answer");
+  if (!edit.dataset.edit) return;
+  const box = /** @type {HTMLTextAreaElement} */ (form.querySelector("textarea"));
+  box.value = edit.nextElementSibling?.textContent ?? "";
+  get("#instead button", form).setAttribute("value", `edit ${edit.dataset.edit}`);
+  box.focus();
 });
 get("#answer textarea")?.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) get("#answer").requestSubmit();
