@@ -24,7 +24,7 @@ from typing import Any
 from bactrian.analyze.learned import OF_INSTRUCTIONS, detect_failure, has_instructor, read_session
 from bactrian.detect.context import ContextHead, ContextModel, write_context
 from bactrian.detect.detector import LIKELY, POSSIBLE, load_model
-from bactrian.detect.fit import LabelledConversation, grow_forest, load_learner
+from bactrian.detect.fit import LabelledConversation, load_learner, train_forest
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, is_loop
 from bactrian.records.session import IMPORTED, Provenance, Session
 from benchmarks.behaviours import ROOT
@@ -156,7 +156,7 @@ class Rows:
     def train(self, without: str = "") -> ContextHead:
         """Train on all sources but one; the limits are not set yet."""
         used = [number for number, source in enumerate(self.sources) if source != without]
-        forest = grow_forest(
+        forest = train_forest(
             [self.rows[number] for number in used],
             [self.shown[number] for number in used],
             n_estimators=240,

@@ -317,7 +317,7 @@ def _train_trees(
     used: list[int] = numpy.flatnonzero(known & kept).tolist()
     rows = [turns[index][0].make_row(turns[index][1], head) for index in used]
     labels: list[bool] = shown[used].tolist()
-    forest = grow_forest(
+    forest = train_forest(
         rows,
         labels,
         n_estimators=_TREES,
@@ -332,7 +332,7 @@ def _train_trees(
     return replace(forest, checks=tuple((count, float("-inf")) for count in _CHECKS))
 
 
-def grow_forest(rows: Sequence[Sequence[float]], labels: Sequence[bool], **settings: Any) -> Forest:
+def train_forest(rows: Sequence[Sequence[float]], labels: Sequence[bool], **settings: Any) -> Forest:
     """Train boosted trees on rows with labels; ``settings`` are those of scikit-learn's GradientBoostingClassifier."""
     numpy = load_learner("numpy")
     weights = load_learner("sklearn.utils").compute_sample_weight("balanced", labels)
