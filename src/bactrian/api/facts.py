@@ -14,7 +14,7 @@ from bactrian.runs.spending import (
     Prices,
     Spending,
     add_up,
-    has_prefix_cache,
+    list_caching,
     read_pricing,
     warn_of_cache,
 )
@@ -91,6 +91,10 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
         # Another program made all of it, and its tokens are not known.
         spending = replace(spending, usd=None)
     written = {model for models in by_session.values() for model in models.values()}
+    addresses: dict[str, str] = {}
+    for command in await store.commands():
+        addresses |= command.options.get("addresses") or {}
+    caching = list_caching(written, addresses)
     judges = [
         (name.partition(" ")[0], usage) for name, usage in (await store.list_judged()).items() if usage.total
     ]
@@ -101,7 +105,7 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
         await count_endings(store),
         tuple(sorted((written or {*pricing.models.values()}) | spending.models)),
         spending,
-        warn_of_cache(await store.count_late(LATE)) if has_prefix_cache(written) else "",
+        warn_of_cache(await store.count_late(LATE), caching) if caching else "",
         add_up((judge, judge, usage, pricing.judges(judge)) for judge, usage in judges),
     )
 

@@ -88,7 +88,8 @@ class Client:
     """
 
     def __init__(self, address: Address, header: str, limits: Timeouts) -> None:
-        self._pool = Pool(address, header, limits)
+        # A kept connection would send an order once more by itself if it was cut without an answer: a second batch.
+        self._pool = Pool(address, header, limits, keep=False)
 
     async def get(self, path: str, **query: str | int) -> Any:
         """Return the JSON of ``path``."""

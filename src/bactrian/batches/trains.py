@@ -355,8 +355,9 @@ class Batches:
 
     async def _create(self, lane: _Lane, batch: Batch, *, in_doubt: bool) -> Batch:
         """Create the batch at the provider; first look for it where its creation is ``in_doubt``."""
-        name, content = self._ledger.name(batch.number), self._ledger.find_file(batch.number).read_bytes()
-        order = Order(name, content, batch.file, batch.requests, batch.created)
+        # Where the requests are in a file already, they are not read into memory again.
+        content = b"" if lane.interface.purpose_of_file else self._ledger.find_file(batch.number).read_bytes()
+        order = Order(self._ledger.name(batch.number), content, batch.file, batch.requests, batch.created)
 
         async def create() -> str:
             nonlocal in_doubt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bactrian.errors import BactrianError
@@ -146,8 +146,8 @@ class RunProgress:
     """Reasons why sessions failed or were left open in this command."""
     read_pressure: Callable[[], EndpointPressure] = EndpointPressure
     """Returns the current limits of the endpoints."""
-    has_prefix_cache: bool = False
-    """True if all models are at servers with a prefix cache of their own."""
+    caching: Sequence[str] = ()
+    """The models, if all are at servers of one's own, which may have a prefix cache."""
     late: Usage = Usage()
     """Usage of the turns of this command that should find most of their prompt there."""
     systems: dict[str, str] = field(default_factory=dict[str, str])
@@ -195,7 +195,7 @@ class RunProgress:
         """Count one event of any session."""
         match event:
             case Spoke(turn) if turn.usage.prompt or turn.usage.completion:  # else no model made it
-                if self.has_prefix_cache and turn.number >= LATE:
+                if self.caching and turn.number >= LATE:
                     self.late += turn.usage
                 system = f"{turn.model} ({turn.fingerprint})" if turn.fingerprint else turn.model
                 before = self.systems.setdefault(turn.speaker, system)
@@ -267,7 +267,7 @@ class RunProgress:
             seconds_to_first=outlook.estimate_first(lengths),
             slow_start=self.slow_start,
             last=self._describe_last(),
-            cache_warning=warn_of_cache(self.late),
+            cache_warning=warn_of_cache(self.late, self.caching),
         )
 
     def _describe_last(self) -> str:

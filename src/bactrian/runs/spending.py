@@ -15,8 +15,10 @@ from typing import Any
 
 from bactrian.amounts import write_percent
 from bactrian.models.budget import Price
+from bactrian.models.http import split_addresses
 from bactrian.models.open import find_traits
 from bactrian.models.pricing import FREE, make_pricing
+from bactrian.models.providers import is_hosted
 from bactrian.records.run import Command, Spent
 from bactrian.records.turn import Usage
 from bactrian.store import RunStore
@@ -66,15 +68,22 @@ LATE = 6
 _CACHING = ("vllm:", "sglang:")  # Servers that keep conversations in a prefix cache
 
 
-def has_prefix_cache(models: Iterable[str]) -> bool:
-    """Return True if there are models, and all of them are at servers that have a prefix cache of their own."""
-    models = tuple(models)
-    return bool(models) and all(model.startswith(_CACHING) for model in models)
+def list_caching(models: Iterable[str], addresses: Mapping[str, str]) -> tuple[str, ...]:
+    """Return ``models`` if all are at servers of one's own, which may have a prefix cache; otherwise nothing."""
+    names = tuple(models)
+    at = {name: split_addresses(address)[0] for name, address in addresses.items()}
+    own = (name.startswith(_CACHING) or (name in at and not is_hosted(at[name])) for name in names)
+    return names if all(own) else ()
 
 
-def warn_of_cache(late: Usage) -> str:
-    """Return what is wrong with the prefix cache, from the usage of turns from :data:`LATE` on; empty if nothing is."""
-    if not late.prompt or late.cached_share >= 0.5:
+def warn_of_cache(late: Usage, models: Sequence[str]) -> str:
+    """Return what is wrong with the prefix cache of ``models``; empty if nothing is.
+
+    ``late`` is the usage of their turns from :data:`LATE` on. Of other servers than vLLM and SGLang, it is known that
+    they have a cache once they report cached tokens.
+    """
+    known = late.cached or all(model.startswith(_CACHING) for model in models)
+    if not models or not late.prompt or late.cached_share >= 0.5 or not known:
         return ""
     if not late.cached:
         return (

@@ -53,7 +53,7 @@ from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList
 from bactrian.runs.runner import Crew, JobPlayer, ListSource, Runner
 from bactrian.runs.scheduler import IN_ORDER, DoneJobs, Job, JobSequence, Scheduler, Spread
 from bactrian.runs.shard import WHOLE, list_shared
-from bactrian.runs.spending import has_prefix_cache, read_spending
+from bactrian.runs.spending import list_caching, read_spending
 from bactrian.store import RunStore
 
 _SLOW_START = "the first reply will show how long a conversation takes on this computer"
@@ -146,7 +146,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
             slow_start=_SLOW_START if in_process else "",
             read_pressure=crew.read_pressure if crew else run_models.pressure,
-            has_prefix_cache=has_prefix_cache(plan.models.values()),
+            caching=list_caching(plan.models.values(), order.command.get("addresses") or {}),
         )
         ids = JobIds(grid, await store.list_imported())
         jobs = _list_jobs(order, grid.axes)
