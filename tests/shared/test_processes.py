@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 from collections import Counter
 from pathlib import Path
@@ -96,6 +97,26 @@ async def test_what_a_killed_process_played_goes_on_in_another_one(folder: Path)
         assert b"SIGKILL" in err
         # What was in flight at the killed process is paid for twice, and no more.
         assert len(endpoint.requests) <= 3 + 12 * 4 + 2
+    await expect_run_of_one(folder)
+
+
+@pytest.mark.slow
+async def test_processes_that_are_killed_again_and_again_leave_the_run_whole(folder: Path) -> None:
+    async def answer(request: Received) -> Plan:
+        await asyncio.sleep(0.6)
+        return said(request)
+
+    chance = random.Random(5)
+    kills = 0
+    async with Endpoint([answer]) as endpoint:
+        command = start(folder, endpoint, *TWO)
+        for asked in (8, 17, 26, 35, 44):
+            await until_asked(endpoint, asked, command)
+            os.kill(chance.choice(list_players(command)), signal.SIGKILL)
+            kills += 1
+        _, err = await command.communicate()
+        assert command.wait() == 0, err
+        assert len(endpoint.requests) <= 3 + 12 * 4 + 4 * kills
     await expect_run_of_one(folder)
 
 

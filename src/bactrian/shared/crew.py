@@ -35,8 +35,8 @@ from bactrian.store import STATEMENTS, RowWriter, RunStore
 
 _MODULE = "bactrian.shared.player_process"
 _MOST_LOSSES = 3
-"""Processes that may die while they play the same conversation, which may be what kills them."""
-_END = 5.0
+"""Processes that may die at the same turn of a conversation, which may be what kills them."""
+_END = 10.0
 """Seconds that a process has to end by itself."""
 _LOST = object()
 _NO_TEXT = Text("")
@@ -119,7 +119,8 @@ class ProcessCrew:
         self, kind: str, ask: Callable[[], tuple[Any, ...]], name: str, *, stepwise: bool
     ) -> AsyncGenerator[Any]:
         """Yield the steps of what is asked for. If the caller wants no more, the turn in flight is made and stored."""
-        for _ in range(_MOST_LOSSES):
+        losses = 0
+        while losses < _MOST_LOSSES:
             if self._halted:
                 raise Halted
             member = self._choose()
@@ -131,6 +132,7 @@ class ProcessCrew:
                         return
                     if isinstance(step, BaseException):
                         raise step
+                    losses = 0 if isinstance(step, Spoke | ListProgress) else losses
                     yield step
                     if stepwise:
                         member.link.send("go", key)
@@ -142,8 +144,9 @@ class ProcessCrew:
                 raise
             finally:
                 del member.streams[key]
+            losses += 1
         raise BactrianError(
-            f"{_MOST_LOSSES} processes have died while they played it.",
+            f"{_MOST_LOSSES} processes have died while they played it, and made no turn.",
             where=name,
             next="There may be too little memory, or a tool or model that crashes. What was stored is safe; the same "
             "command goes on, also with fewer processes.",
