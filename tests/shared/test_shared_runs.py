@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from bactrian.shared.copies import pull_run, push_run
+from bactrian.api.shared_run import push
+from bactrian.shared.copies import pull_run
 from bactrian.store.address import read_address
 from tests.helpers.endpoint import Endpoint, Plan, Received
-from tests.helpers.generation import asks, generate, said, stored
+from tests.helpers.generation import RECIPE, asks, generate, said, start, stored
 from tests.helpers.postgres import PostgresServer
+from tests.helpers.shared_runs import ask
 
 pytestmark = pytest.mark.system
 
@@ -56,9 +60,56 @@ async def test_a_run_of_one_process_is_pushed_and_continued_by_others(
     address = server.address(database, run="second")
     async with Endpoint([say]) as endpoint:
         assert (await generate(folder, endpoint, "--limit", "5"))[0] == 0
-        assert push_run(folder / "run.db", read_address(address)) == 5
-        assert (await generate(folder, endpoint, "--run", address))[0] == 0
+        assert await asyncio.to_thread(push, folder / "run.db", address) == 5
+        assert ask(address, "SELECT calls, gone FROM workers") == [(5 * 4, True)]
+        code, lines, _ = await generate(folder, endpoint, "--run", address, "--json")
+        assert (code, lines[-1]["done"], lines[-1]["run_tokens"] > lines[-1]["prompt_tokens"]) == (
+            0,
+            12,
+            True,
+        )
         assert Counter(map(asks, endpoint.requests))["lister"] <= 4
         pull_run(read_address(address), folder / "pulled.db")
+        assert (await generate(folder, endpoint))[0] == 0
+    assert await read(folder, "pulled.db") == await read(folder)
+
+
+async def test_a_million_jobs_have_no_row_each(server: PostgresServer, database: str, folder: Path) -> None:
+    many = [f"{name} {number}" for name in ("Chef", "Pilot") for number in range(500)]
+    given = f"count = 1000\ngiven = {json.dumps(many)}"
+    recipe = RECIPE.replace('count = 3\ngiven = ["Chef", "Pilot", "Nurse"]', given)
+    recipe = recipe.replace(
+        'count = 4\nper = ["role"]\nask = "List {{ count }} tasks for {{ role }}."', given
+    )
+    (folder / "small.toml").write_text(recipe)
+    address = server.address(database)
+    async with Endpoint([say]) as endpoint:
+        worker = start(folder, endpoint, "--run", address, "--concurrency", "8", "--json")
+        while len(endpoint.requests) < 100 and worker.returncode is None:
+            await asyncio.sleep(0.02)
+        worker.send_signal(signal.SIGTERM)
+        out, err = await worker.communicate()
+    assert worker.wait() == 143, err
+    assert json.loads(out.splitlines()[-1])["total"] == 1_000_000
+    ((claims, jobs),) = ask(address, "SELECT count(*), max(stop) FROM claims")
+    assert (claims, jobs) == (1, 64)
+
+
+async def test_two_workers_have_one_budget(server: PostgresServer, database: str, folder: Path) -> None:
+    address, limit = server.address(database), 9_000
+    async with Endpoint([say]) as endpoint:
+        options = ("--run", address, "--concurrency", "3", "--max-tokens", str(limit))
+        done = await asyncio.gather(*(generate(folder, endpoint, *options) for _ in range(2)))
+        assert {code for code, _, _ in done} <= {0, 3}, done
+        assert 3 in {code for code, _, _ in done}
+        ((used, granted),) = ask(
+            address,
+            "SELECT (SELECT sum(prompt_tokens + completion_tokens)::bigint FROM workers), granted_tokens FROM frontier",
+        )
+        assert limit / 2 < used <= granted <= limit
+        more = await generate(folder, endpoint, "--run", address, "--concurrency", "3")
+    assert more[0] == 0, more
+    pull_run(read_address(address), folder / "pulled.db")
+    async with Endpoint([say]) as endpoint:
         assert (await generate(folder, endpoint))[0] == 0
     assert await read(folder, "pulled.db") == await read(folder)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bactrian.api.bridge import run_sync
 from bactrian.errors import InputError
+from bactrian.records.session import UNFINISHED
 from bactrian.store import RunAddress, RunStore, find_address, locate_run, open_store
 
 if TYPE_CHECKING:
@@ -51,9 +54,18 @@ def push(run: str | Path, address: str | Path) -> int:
         InputError: the database cannot be used, or holds such a run already.
         StoreError: the run cannot be read.
     """
+    from bactrian.api.facts import read_facts  # which takes long to load
     from bactrian.shared.copies import push_run
+    from bactrian.shared.reading import WorkDone
 
-    return push_run(Path(run), _need_address(address))
+    async def read() -> WorkDone:
+        async with open_store(file, read_only=True) as store:
+            facts = await read_facts(store)
+        endings = Counter({code: share.count for code, share in facts.endings.items() if code != UNFINISHED})
+        return WorkDone(facts.spending.usage, facts.spending.usd or 0.0, facts.messages, endings)
+
+    file, there = Path(run), _need_address(address)
+    return push_run(file, there, run_sync(read()))
 
 
 def _need_address(run: str | Path) -> RunAddress:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, LiteralString, cast
 
 from bactrian.errors import InputError
 from bactrian.shared.postgres import Server, create_tables, fetch, find_tables
+from bactrian.shared.reading import SUMS, WorkDone
 from bactrian.store import RunAddress, is_run
 from bactrian.store.database import begin_transaction, check_file, connect, explain_errors, mark_closed
 from bactrian.store.filesystem import follow_link
@@ -86,8 +87,10 @@ def pull_run(
         return server.transact(pull)
 
 
-def push_run(path: Path, address: RunAddress) -> int:
+def push_run(path: Path, address: RunAddress, done: WorkDone) -> int:
     """Copy the run at ``path`` to a database, where any number of processes continue it; return its sessions.
+
+    ``done`` is what it contains and has cost, which counts for the budget of those processes.
 
     Raises:
         InputError: the database cannot be used, or holds such a run already; the file is not a run.
@@ -117,6 +120,8 @@ def push_run(path: Path, address: RunAddress) -> int:
                 with connection.cursor().copy(copy) as writing:
                     for row in rows:
                         writing.write_row(row)
+            sql = f"INSERT INTO workers (name, gone, {SUMS}) VALUES (%s, true, %s, %s, %s, %s, %s, %s, %s)"  # noqa: S608
+            connection.execute(cast("LiteralString", sql), (path.name, *done.list_sums()))
             return fetch(connection, "SELECT count(*) FROM sessions")[0][0]
 
         return server.transact(push, pipelined=False)

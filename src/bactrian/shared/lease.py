@@ -21,7 +21,7 @@ from bactrian.runs.progress import RunProgress
 from bactrian.runs.spending import Spending
 from bactrian.runs.wiring import RunOrder
 from bactrian.shared.postgres import PATIENCE, Outage, Server, create_tables, fetch, translate
-from bactrian.shared.reading import SharedStore
+from bactrian.shared.reading import SUMS, SharedStore, WorkDone
 from bactrian.store import GroupCommit, RunAddress, RunStore, Statement
 
 if TYPE_CHECKING:
@@ -74,24 +74,12 @@ INSERT INTO claims (start, stop, worker) SELECT start, stop, %(me)s FROM moved R
 _OTHERS_PLAY = """
 SELECT EXISTS (SELECT FROM claims WHERE state = 'playing' AND start < %(stop)s AND worker <> %(me)s)
 """
-_SUMS = "calls, prompt_tokens, completion_tokens, cached_tokens, usd, in_flight, endings"
 _BEAT = """
 UPDATE workers SET seen = clock_timestamp(),
     since = CASE WHEN seen > clock_timestamp() - lease / 2 * interval '1 second' THEN since ELSE clock_timestamp() END,
     calls = %s, prompt_tokens = %s, completion_tokens = %s, cached_tokens = %s, usd = %s, in_flight = %s, endings = %s
     FROM frontier WHERE id = %s
 """
-
-
-@dataclass(frozen=True, slots=True)
-class WorkDone:
-    """What processes of a run have done and paid for."""
-
-    usage: Usage = Usage()
-    usd: float = 0.0
-    calls: int = 0
-    endings: Counter[str] = field(default_factory=Counter[str])
-    in_flight: int = 0
 
 
 @dataclass(slots=True)
@@ -286,7 +274,7 @@ class SharedClaims:
         def beat(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
             self._write_done(connection, done)
             connection.execute(_REAP, {"me": self._worker, "patience": PATIENCE})
-            return fetch(connection, f"SELECT {_SUMS} FROM workers WHERE id <> %s", (self._worker,))  # noqa: S608
+            return fetch(connection, f"SELECT {SUMS} FROM workers WHERE id <> %s", (self._worker,))  # noqa: S608
 
         began = time.monotonic()
         self._learn(add_up(await self._transact(beat)))
@@ -296,9 +284,7 @@ class SharedClaims:
             )
 
     def _write_done(self, connection: psycopg.Connection[Any], done: WorkDone) -> None:
-        used, endings = done.usage, json.dumps(+done.endings)
-        counts = (done.calls, used.prompt, used.completion, used.cached, done.usd, done.in_flight, endings)
-        connection.execute(_BEAT, (*counts, self._worker))
+        connection.execute(_BEAT, (*done.list_sums(), self._worker))
 
     async def leave(self) -> None:
         """Leave the run, so that others play at once what is left, and give back what was granted and not used."""
@@ -322,7 +308,7 @@ class SharedClaims:
 
 
 def add_up(rows: Sequence[Sequence[Any]]) -> WorkDone:
-    """Return the sum of what workers have done, each a row of its columns in the order of ``_SUMS``."""
+    """Return the sum of what workers have done, each a row of its columns in the order of ``SUMS``."""
     endings: Counter[str] = Counter()
     for row in rows:
         endings.update(json.loads(row[6]))

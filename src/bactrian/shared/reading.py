@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from bactrian.records.run import Command
+from bactrian.records.turn import Usage
 from bactrian.shared.postgres import Server, fetch, find_tables, has_tables, translate
 from bactrian.store import GroupCommit, RunAddress, RunStore
 from bactrian.store.record_tables import COMMANDS
@@ -28,6 +30,26 @@ SELECT name, CASE WHEN dead THEN 'lost' WHEN gone THEN 'left'
     in_flight, calls, usd
 FROM workers, frontier ORDER BY id
 """
+
+
+SUMS = "calls, prompt_tokens, completion_tokens, cached_tokens, usd, in_flight, endings"
+"""The columns of a worker that say what it has done."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """What processes of a run have done and paid for."""
+
+    usage: Usage = Usage()
+    usd: float = 0.0
+    calls: int = 0
+    endings: Counter[str] = field(default_factory=Counter[str])
+    in_flight: int = 0
+
+    def list_sums(self) -> tuple[Any, ...]:
+        """Return the values of :data:`SUMS`."""
+        used, endings = self.usage, json.dumps(+self.endings)
+        return self.calls, used.prompt, used.completion, used.cached, self.usd, self.in_flight, endings
 
 
 @dataclass(frozen=True, slots=True)
