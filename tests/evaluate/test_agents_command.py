@@ -327,14 +327,18 @@ async def test_a_solution_that_is_cut_is_counted_and_judged_only_on_request(fold
         assert (code, len(endpoint.requests)) == (0, 6), err
         report = json.loads(out)
         assert report["comparisons"][0]["counts"]["win"] == 1
-        assert any("1 of 2 solutions (Role-play) are cut" in warning for warning in report["warnings"])
+        assert any(
+            "(Role-play) are cut" in text and "only with --judge-cut" in text for text in report["warnings"]
+        )
         lengths = [
             request.json.get("max_tokens") for request in endpoint.requests if not find_answers(request)
         ]
         assert sorted(lengths) == [8, 8, 9, 9]
         code, out, err = await run(folder, *command, "--judge-cut")
         assert (code, len(endpoint.requests)) == (0, 8), err
-        assert json.loads(out)["comparisons"][0]["counts"]["win"] == 2
+        report = json.loads(out)
+        assert report["comparisons"][0]["counts"]["win"] == 2
+        assert any("(Role-play) are cut" in text and "were judged" in text for text in report["warnings"])
 
 
 def test_the_papers_figures_stand_only_beside_what_was_measured_as_they_are() -> None:

@@ -406,7 +406,7 @@ async def build_comparison_report(runs: ComparedRuns, *, by_roles: bool = False)
         for judge, of in {**judged, **panel}.items()
         for pair, tasks in of.items()
     ]
-    warnings = list(dict.fromkeys(_list_warnings(state, comparisons, list(verdicts))))
+    warnings = list(dict.fromkeys(_list_warnings(state, comparisons, verdicts)))
     for comparison in comparisons:
         first, second = comparison["pair"]
         comparison["verdict"] = write_winner(comparison, state["titles"][first], state["titles"][second])
@@ -450,7 +450,9 @@ def _join_panel(judged: Sequence[Mapping[Pair, Sequence[JudgedTask]]]) -> dict[P
     return joined
 
 
-def _list_warnings(state: Json, comparisons: Sequence[Json], judges: Sequence[str]) -> Iterator[str]:
+def _list_warnings(
+    state: Json, comparisons: Sequence[Json], verdicts: Mapping[str, Sequence[Path]]
+) -> Iterator[str]:
     done, tasks, titles = state["solved"], state["tasks"], state["titles"]
     if done < tasks:
         yield f"{tasks - done} of {tasks} tasks have no complete set of solutions and are left out."
@@ -459,13 +461,14 @@ def _list_warnings(state: Json, comparisons: Sequence[Json], judges: Sequence[st
             f"{state['copies']} of {done} tasks are copies of others: "
             "all tasks with one text count as one observation."
         )
+    cut = any(len(paths) > 1 for paths in verdicts.values())
+    so = "and were judged." if cut else "and are judged only with --judge-cut."
     for way, count in state["truncated"].items():
         if count:
             yield (
-                f"{count} of {done} solutions ({titles[way]}) are cut at the longest length of a reply; "
-                "they are judged only with --judge-cut."
+                f"{count} of {done} solutions ({titles[way]}) are cut at the longest length of a reply, {so}"
             )
-    for judge in judges:
+    for judge in verdicts:
         yield from _list_relatives(state, judge)
     for comparison in comparisons:
         yield from _list_leanings(state, comparison)

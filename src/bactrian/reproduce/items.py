@@ -53,7 +53,9 @@ class ItemStep(Part):
     do: Action
     run: str = ""  # A run of conversations
     runs: tuple[str, ...] = ()  # Several of them, side by side
-    titles: dict[str, str] = Field(default_factory=dict[str, str])  # What some of them are called here
+    titles: dict[str, str] = Field(
+        default_factory=dict[str, str]
+    )  # What some of them, or the ways, are called here
     sessions: int = 0  # Of each run, at scale 1
     tasks: int = 0  # To compare, at scale 1
     other: str = ""  # The way of solving, or the run, that role-plays are compared with

@@ -93,7 +93,8 @@ async def _compare(step: ItemStep, name: str, workshop: Workshop) -> Sequence[It
     if compared.report is None:
         return ()
     report = compared.report
-    parts = [_describe_pair(pair, report["titles"], spec.title) for pair in report["comparisons"]]
+    titles = {**report["titles"], **step.titles}
+    parts = [_describe_pair(pair, titles, spec.title) for pair in report["comparisons"]]
     parts[0].warnings = report["warnings"]
     tally = await read_tally(folder)
     if tally["votes"]:
@@ -209,7 +210,8 @@ async def _show_behaviours(step: ItemStep, _name: str, workshop: Workshop) -> Se
             part.measures.append(
                 _read_share(code.replace("_", " "), report["behaviours"][code], report["sessions"])
             )
-            quote = next((each for each in findings if each.behaviour == code), None)
+            sure = (each for each in findings if each.behaviour == code and each.confidence >= LIKELY)
+            quote = next(sure, None)
             if quote is not None:
                 where = f"{code.replace('_', ' ')}: session {quote.session}, turn {quote.turn}"
                 part.texts.append((where, quote.quote[:_LONGEST]))
