@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -280,6 +281,25 @@ def compare(folder: Path, name: str, status: dict[str, Any], explored: dict[str,
     assert cost in explored["cost_text"]
 
 
+def compare_pages(explorer: RunningExplorer, name: str, status: dict[str, Any]) -> None:
+    """Compare what the explorer's statistics and its comparison with another run tell with the run's status."""
+    statistics = json.loads(explorer.get(f"/statistics.json?data={name}").text)
+    assert statistics["conversations"] == status["sessions"]
+    assert statistics["ending"] == {code: of["count"] for code, of in status["endings"].items()}
+    page = explorer.get(f"/compare?one=data%3D{name}&two=data%3D{RUNS[0]}").text
+    count = status["sessions"]
+    assert f"{count} conversation{'' if count == 1 else 's'}</a>" in page
+    for code, of in status["endings"].items():
+        share = f"{100 * of['rate']:.0f}"
+        assert any(share in cell for cell in read_cells(page, code.replace("_", " "))), (name, code, share)
+
+
+def read_cells(page: str, row: str) -> list[str]:
+    """The cells of a row of the comparison; none if the page has no such row."""
+    _, _, rest = page.partition(f'<th scope="row">{row}</th>')
+    return re.findall(r"<td[^>]*>(.*?)</td>", rest.partition("</tr>")[0], re.DOTALL)
+
+
 @pytest.mark.system
 def test_all_surfaces_tell_the_same_of_every_kind_of_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -290,6 +310,7 @@ def test_all_surfaces_tell_the_same_of_every_kind_of_run(
         statuses = {name: read_json(folder, "status", f"{name}.db") for name in RUNS}
         for name in RUNS:
             compare(folder, name, statuses[name], explored[name])
+            compare_pages(explorer, name, statuses[name])
     states = {name: status["state"] for name, status in statuses.items()}
     assert {name for name, state in states.items() if state == "incomplete"} == {"budget", "killed"}
     assert states["imported"] == "imported"
