@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable
 from html import escape
 from importlib import import_module
@@ -111,7 +112,8 @@ class ShownExplorer:
     """
 
     def __init__(self, process: subprocess.Popen[str], address: str, height: int) -> None:
-        self._process = process
+        # Its input closes, by which it ends: also if nobody refers to this object any more.
+        self._end = weakref.finalize(self, process.communicate)
         self._height = height
         self.address = address
         """Where it is, with a token: for a browser on this computer."""
@@ -123,7 +125,7 @@ class ShownExplorer:
             >>> explorer = run.explore()
             >>> explorer.close()
         """
-        self._process.communicate()  # closes its input, by which it ends
+        self._end()
 
     def __enter__(self) -> ShownExplorer:
         return self
