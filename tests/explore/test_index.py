@@ -132,6 +132,11 @@ async def test_a_small_run_is_indexed_by_the_explorer_itself_until_it_is_large(t
         await make_run(tmp_path / "run.db", [session("last")])
         await asyncio.to_thread(explorer.wait, lambda state: state["seen"] == 3)
         assert len(list_index_processes(explorer.command.pid)) == 1
+        await asyncio.to_thread(
+            explorer.wait, lambda _: not list_index_processes(explorer.command.pid)
+        )  # It has nothing to do.
+        await make_run(tmp_path / "run.db", [session("later")])
+        await asyncio.to_thread(explorer.wait, lambda state: state["seen"] == 4)
 
 
 async def test_a_run_is_not_changed_and_one_that_replaces_it_has_a_new_index(tmp_path: Path) -> None:

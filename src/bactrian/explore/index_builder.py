@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -49,7 +50,7 @@ from bactrian.models.budget import Price
 from bactrian.records.run import Outline, Spent, SpokenText
 from bactrian.records.session import DUPLICATE, UNFINISHED
 from bactrian.runs.spending import RunPricing, Spending, read_pricing
-from bactrian.store import RunStore, open_store
+from bactrian.store import RunStore, is_locked, open_store
 from bactrian.store.locations import name_verdicts
 
 _FACTS = 1000
@@ -298,6 +299,14 @@ class IndexBuilder:
         query = "SELECT EXISTS (SELECT 1 FROM facts WHERE text_turns <> turns)"
         return bool(self.index.execute(query).fetchone()[0])
 
+    def is_behind(self, state: Mapping[str, str]) -> bool:
+        """Return True if texts or behaviours are missing, or the index does not know the ``state`` of the import."""
+        known = read_meta(self.index).get("import")
+        is_importing = state.get("import", known) != known or not (known or IMPORT_DONE).startswith(
+            IMPORT_DONE
+        )
+        return is_importing or self.has_unread() or bool(self.list_unsearched(1))
+
     def list_unsearched(self, limit: int) -> dict[str, tuple[int, int]]:
         """Return row and number of turns of conversations whose behaviours are not known, by id.
 
@@ -342,7 +351,12 @@ def list_traits(outline: Outline) -> Iterator[tuple[str, str]]:
 
 
 async def follow_run(
-    run: Path, index: Path, number: int, goes_on: Callable[[], bool], source: Path | None = None
+    run: Path,
+    index: Path,
+    number: int,
+    goes_on: Callable[[], bool],
+    source: Path | None = None,
+    patience: float = inf,
 ) -> bool:
     """Add ``run`` to the index and keep it up to date there, as long as ``goes_on`` returns True.
 
@@ -352,6 +366,7 @@ async def follow_run(
         number: The number of the run in it.
         goes_on: Is asked at least every second.
         source: Conversations that are imported into the run before.
+        patience: Seconds without anything to do, and without a process that writes the run, after which it ends.
 
     Returns:
         False if the run cannot be read; the pages say why.
@@ -359,7 +374,8 @@ async def follow_run(
     while goes_on():
         try:
             with FileLock(f"{index}.{number}.lock", blocking=False):
-                await _work(run, index, number, goes_on, source)
+                if await _work(run, index, number, goes_on, source, patience):
+                    return True
         except Timeout:
             await asyncio.sleep(_EVERY)  # Another explorer builds it, and may end before this one.
         except BactrianError:
@@ -368,21 +384,24 @@ async def follow_run(
 
 
 async def _work(
-    run: Path, index: Path, number: int, goes_on: Callable[[], bool], source: Path | None
-) -> None:
+    run: Path, index: Path, number: int, goes_on: Callable[[], bool], source: Path | None, patience: float
+) -> bool:
+    """Return True if nothing was left to do for ``patience`` seconds."""
     async with open_store(run, read_only=True) as store:
         with write_index(index, [number]) as connection:
             state: dict[str, str] = {}
             async with asyncio.TaskGroup() as tasks:
                 # The import writes the run; the index follows it like any other run that is written.
                 if source is not None and not read_meta(connection).get("import", "").startswith(IMPORT_DONE):
+                    state["import"] = "it begins"
                     tasks.create_task(_import(source, run, state))
                 prices: dict[str, Price | None] = {**read_prices(connection)}
                 builder = IndexBuilder(store, connection, number, prices)
-                following = tasks.create_task(_follow(builder, goes_on, state))
+                following = tasks.create_task(_follow(builder, goes_on, state, patience))
                 searching = tasks.create_task(_search(builder, Path(f"{index}.cores.lock")))
-                await following
+                is_idle = await following
                 searching.cancel()
+            return is_idle
 
 
 async def _import(source: Path, run: Path, state: dict[str, str]) -> None:
@@ -396,11 +415,13 @@ async def _import(source: Path, run: Path, state: dict[str, str]) -> None:
     state["import"] = f"{IMPORT_DONE}; {report.broken:,} files or lines could not be read"
 
 
-async def _follow(builder: IndexBuilder, goes_on: Callable[[], bool], state: dict[str, str]) -> None:
-    """Add facts and texts as long as ``goes_on`` returns True."""
+async def _follow(
+    builder: IndexBuilder, goes_on: Callable[[], bool], state: dict[str, str], patience: float
+) -> bool:
+    """Add facts and texts while ``goes_on`` returns True; return True if nothing was left for ``patience`` seconds."""
     store, connection = builder.store, builder.index
     seen, looked = "", -_AT_LEAST
-    described, tell_from = "", 0.0
+    described, tell_from, busy = "", 0.0, time.monotonic()
     while goes_on():
         signature, age = read_signature(store.path), time.monotonic() - looked
         if (signature != seen and age > _EVERY) or age > _AT_LEAST:
@@ -417,7 +438,12 @@ async def _follow(builder: IndexBuilder, goes_on: Callable[[], bool], state: dic
             write_meta(connection, builder.run, {"status": json.dumps(told)})
             tell_from = time.monotonic() + _RARELY * (time.monotonic() - began)
         elif not more:
+            if described != read_signature(store.path) or builder.is_behind(state) or is_locked(store.path):
+                busy = time.monotonic()
+            elif time.monotonic() - busy > patience:
+                return True
             await asyncio.sleep(_EVERY)
+    return False
 
 
 async def _search(builder: IndexBuilder, lock: Path) -> None:

@@ -1,7 +1,8 @@
 """Decides in which process the index of a run is kept up to date, and begins and ends the work.
 
 ``python -m bactrian.explore.index_upkeep RUN INDEX NUMBER [SOURCE]`` is the process for a large run: pages stay fast
-while it works. Conversations in ``SOURCE`` are imported into the run. It ends with its parent.
+while it works. Conversations in ``SOURCE`` are imported into the run. It ends with its parent, or when nothing is left
+to do; another one begins when the run changes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from bactrian.explore.library_index import read_index, read_meta, read_signature
+from bactrian.store.locations import name_verdicts
+
+# Seconds without anything to do after which the process ends, and between two looks at the run afterwards.
+_PATIENCE, _EVERY = 5.0, 1.0
+# How it ends if the run cannot be read.
+_UNREADABLE = 3
 # Bytes of a run that are indexed in less time than a process takes to start.
 _SMALL = 1_000_000
 
@@ -40,7 +48,7 @@ class IndexUpkeep:
     def has_failed(self) -> bool:
         """True if the work ended before its time."""
         if self._process is not None:
-            return bool(self._process.returncode)
+            return self._process.returncode not in (None, 0, _UNREADABLE)
         task = self._task
         return task is not None and task.done() and not task.cancelled() and task.exception() is not None
 
@@ -58,9 +66,27 @@ class IndexUpkeep:
             if not await builder.follow_run(self.run, self.index, self.number, self._is_small):
                 return
         source = [] if self.source is None else [str(self.source)]
-        self._process = await start_process(
-            __name__, str(self.run), str(self.index), str(self.number), *source
-        )
+        while True:
+            self._process = await start_process(
+                __name__, str(self.run), str(self.index), str(self.number), *source
+            )
+            await self._process.wait()
+            if self.has_failed:
+                return
+            is_read = self._process.returncode == 0
+            seen = await asyncio.to_thread(self._read_known) if is_read else self._read_signatures()
+            while self._read_signatures() == seen:  # noqa: ASYNC110  a file that changes is no event
+                await asyncio.sleep(_EVERY)
+
+    def _read_signatures(self) -> tuple[str, str]:
+        """Return what changes when the run, or the file of the verdicts on its code, does."""
+        return read_signature(self.run), read_signature(name_verdicts(self.run))
+
+    def _read_known(self) -> tuple[str, str]:
+        """Return those that the index was brought up to date with."""
+        with read_index(self.index, [self.number]) as index:
+            known = read_meta(index)
+        return known.get("signature", ""), known.get("verdicts") or ""
 
     def _is_small(self) -> bool:
         log = self.run.with_name(f"{self.run.name}-wal")
@@ -104,11 +130,12 @@ def main() -> None:
     parent = os.getppid()
     run, index, number, *source = sys.argv[1:]
     with suppress(KeyboardInterrupt):
-        asyncio.run(
-            follow_run(
-                Path(run), Path(index), int(number), lambda: os.getppid() == parent, *map(Path, source)
-            )
+        paths = Path(run), Path(index)
+        origin = Path(source[0]) if source else None
+        following = follow_run(
+            *paths, int(number), lambda: os.getppid() == parent, origin, patience=_PATIENCE
         )
+        sys.exit(0 if asyncio.run(following) else _UNREADABLE)
 
 
 if __name__ == "__main__":
