@@ -187,7 +187,7 @@ class OpenAIModel:
                 try:
                     return await self._ask(adapted, parts, sent, stream=stream, name=name)
                 except (ContextFull, Refused, CutShort) as fault:
-                    if self._tier and TIER_FIELD in f"{fault.what} {fault.sample.decode(errors='replace')}":
+                    if self._tier and isinstance(fault, Refused) and TIER_FIELD.encode() in fault.sample:
                         raise self._refuse_tier(fault) from fault
                     refusable = build_parameters(adapted.sampling, dialect, without)
                     refusable = (*refusable, "stream_options", *filter(None, (dialect.cache_key,)))
