@@ -15,9 +15,10 @@ from bactrian.shared.copies import pull_run
 from bactrian.store import find_address, locate_run, open_store
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint
+from tests.helpers.explorer import explore
 from tests.helpers.generation import generate, said, start
 from tests.helpers.postgres import PostgresServer
-from tests.helpers.shared_runs import CALLS, NumberedReplies, finish, wait_for_calls
+from tests.helpers.shared_runs import CALLS, SESSIONS, NumberedReplies, finish, wait_for_calls
 
 pytestmark = pytest.mark.system
 
@@ -87,3 +88,20 @@ async def test_a_shared_run_is_resumed_and_read_by_its_address(
     assert len(ids) == 12
     one = bactrian("show", address, ids[3], cwd=folder)
     assert (one.returncode, "Instruction" in one.stdout) == (0, True), one.stderr
+
+
+async def test_the_explorer_shows_what_workers_make_meanwhile(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address = server.address(database)
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint, "--run", address, "--limit", "4"))[0] == 0
+
+        def look() -> None:
+            with explore(folder, address, sessions=4, BACTRIAN_DATA=str(folder / "data")) as running:
+                worker = start(folder, endpoint, "--run", address)
+                assert worker.wait() == 0
+                worker.finish()
+                running.wait(lambda state: state["seen"] == SESSIONS)
+
+        await asyncio.to_thread(look)

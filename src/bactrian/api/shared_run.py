@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bactrian.api.bridge import run_sync
-from bactrian.errors import InputError
+from bactrian.errors import BactrianError, InputError
 from bactrian.records.session import UNFINISHED
 from bactrian.store import RunAddress, RunStore, find_address, locate_run, open_store
 
 if TYPE_CHECKING:
     from bactrian.shared.reading import WorkerState
+
+_REFRESH_SECONDS = 10.0
+"""Between two refreshes of a copy that a person looks at."""
+_REST = 9
+"""Times as long as a refresh takes, it is rested afterwards."""
 
 
 @asynccontextmanager
@@ -77,3 +84,37 @@ def _need_address(run: str | Path) -> RunAddress:
             next="Write it as postgresql://USER@HOST/DATABASE.",
         )
     return address
+
+
+async def refresh_during(
+    work: Coroutine[Any, Any, int], runs: Iterable[Path], say: Callable[[str], object]
+) -> int:
+    """Do ``work`` and return its result. Meanwhile the copies of shared ``runs`` are brought up to date.
+
+    ``say`` is told once why that fails; it is tried again.
+    """
+    shared = [run for run in runs if find_address(run)]
+
+    async def refresh() -> None:
+        told = ""
+        while shared:
+            began = time.monotonic()
+            await asyncio.sleep(_REFRESH_SECONDS)
+            for run in shared:
+                try:
+                    await asyncio.to_thread(pull, run, run)
+                    told = ""
+                except BactrianError as error:
+                    if str(error) != told:
+                        told = str(error)
+                        say(told)
+            # A large run, whose reading takes long, is read less often.
+            await asyncio.sleep(_REST * (time.monotonic() - began - _REFRESH_SECONDS))
+
+    refreshing = asyncio.create_task(refresh())
+    try:
+        return await work
+    finally:
+        refreshing.cancel()
+        with suppress(asyncio.CancelledError):
+            await refreshing

@@ -8,9 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
+from bactrian.api.shared_run import refresh_during
 from bactrian.cli.flags import Argument, find_run_files
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import open_output, open_progress
+from bactrian.cli.terminal.console import open_output, open_progress, say
 from bactrian.errors import MissingExtra
 from bactrian.options import LIMIT, MODEL, OVERWRITE, Option
 from bactrian.records.text import to_printable, write_count
@@ -81,7 +82,7 @@ def explore(
             webbrowser.open(options.write_address(options.once))
 
     run_async(
-        run_server(paths, options, tell),
+        refresh_during(run_server(paths, options, tell), paths, say),
         resume="All that you made here is stored." if edit else "The runs are as they were.",
     )
 
