@@ -15,6 +15,7 @@ import bactrian as bt
 from bactrian.errors import BadReply, ModelError
 from bactrian.models.openai import OpenAIModel
 from bactrian.roleplay.drawing import draw_description
+from bactrian.roleplay.picture_tool import open_picture_tool
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.sandbox import needs_sandbox
@@ -171,6 +172,15 @@ async def test_a_model_of_pictures_draws_for_an_embodied_agent_whose_prompt_has_
     ):
         assert clause in system
     assert asked[0]["messages"][1]["content"] == "Draw all the Camelidae species"
+
+
+async def test_a_key_goes_to_no_address_that_a_recipe_may_have_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
+    async with Endpoint([Answer(DRAWN)]) as endpoint:
+        async with open_picture_tool(f"openai:painter@{endpoint.url}") as tool:
+            made = await tool.make_file('{"description": "a llama", "file": "llama"}')
+        assert (made.name, made.content) == ("llama.png", PNG)
+        assert "Authorization" not in endpoint.requests[0].headers
 
 
 def test_an_agent_without_a_body_cannot_have_the_tool(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ async def open_picture_tool(painter: str) -> AsyncGenerator[FileTool]:
     from bactrian.models.open import ModelOptions, open_model
     from bactrian.models.openai import OpenAIModel
 
-    model = open_model(painter, ModelOptions())
+    # A recipe of somebody else may name the address: a key goes to the provider's own alone.
+    model = open_model(painter, ModelOptions(distrusted=frozenset((painter,))))
     if not isinstance(model, OpenAIModel):
         raise InputError(
             "This model has no endpoint that draws.",
