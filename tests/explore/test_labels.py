@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
+import signal
+import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -332,3 +337,34 @@ def test_the_line_of_a_killed_writer_is_no_answer(folder: Path, labelling: Runni
     assert send(labelling, token, get(labelling, token).text, none="1").status == 303
     assert len(given(folder, "torn")) == 2
     assert len(read_queue(path.parent).sessions) == 20
+
+
+def test_no_answer_that_was_acknowledged_is_lost_when_the_explorer_is_killed(tmp_path: Path) -> None:
+    run_apart(make_run(tmp_path / "run.db", [session(f"s{number:02}") for number in range(40)]))
+    people = ("heron", "tern")
+    words = [word for name in people for word in ("--person", name)]
+    tokens = make(tmp_path, "kill", "--label", "apology", "-n", "40", *words)
+    acknowledged: list[tuple[str, str]] = []
+
+    def answer(explorer: RunningExplorer, name: str) -> None:
+        with suppress(OSError, http.client.HTTPException):  # the server is gone
+            while 'id="labels"' in (page := get(explorer, tokens[name]).text):
+                if send(explorer, tokens[name], page, none="1").status == 303:
+                    shown = re.findall(r'name="session" value="(\w+)"', page)[0]
+                    acknowledged.append((name, shown))
+
+    for _ in range(2):
+        with explore(tmp_path, "run.db", "--edit") as explorer, ThreadPoolExecutor(2) as threads:
+            work = [threads.submit(answer, explorer, name) for name in people]
+            before = len(acknowledged)
+            while len(acknowledged) < before + 6:
+                assert not all(part.done() for part in work)
+                time.sleep(0.01)
+            explorer.command.send_signal(signal.SIGKILL)
+            for part in work:
+                part.result()
+            while explorer.command.returncode is None:
+                time.sleep(0.01)
+    stored = {(one.person, one.session) for one in given(tmp_path, "kill")}
+    assert len(acknowledged) >= 12
+    assert set(acknowledged) <= stored

@@ -83,6 +83,7 @@ def test_a_rejected_finding_does_not_count_and_a_confirmed_candidate_does(
     for number in range(1, 11):
         say(reviewed, f"f{number:02}", "right 2 role_flip")
     reviewed.wait(lambda _: "10 of 11 findings read are right, 90.9 %" in reviewed.get("/statistics").text)
+    assert "10 of 11 findings read are right, 90.9 %" in reviewed.get("/conversations").text
     read = json.loads(reviewed.get("/statistics.json").text)["read"]["role_flip"]
     assert (read["found"], read["precision"]["confirmed"]) == (11, 10)
     assert 0.5 < read["precision"]["low"] < 0.91 < read["precision"]["high"] < 1

@@ -28,7 +28,7 @@ from bactrian.explore.rendering import (
     render_page,
 )
 from bactrian.explore.saved_views import read_views
-from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter
+from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter, Listing
 from bactrian.records.session import UNFINISHED
 from bactrian.records.turn import Usage
 from bactrian.store import is_locked
@@ -57,12 +57,23 @@ def show_list(request: Request) -> Response:
         size=PAGE,
         sets=list(explorer.library.sets),
         facets=None if counted is None else list(counted.list_facets(list_filter)),
+        readings=_describe_readings(listing),
         active=list(_list_active(list_filter)),
         total=stages.read,
         writing=[] if explorer.static else explorer.library.list_writing(list_filter.data),
         reading=stages.describe(list_filter),
         narrow=False,
     )
+
+
+def _describe_readings(listing: Listing) -> Mapping[str, str]:
+    """Return in words, by behaviour, how many findings that were read are right."""
+    if not listing.count_readings():
+        return {}
+    # Imported here: the first page must not wait for it.
+    from bactrian.explore.statistics_pages import describe_readings
+
+    return describe_readings(listing)
 
 
 def show_newest(request: Request) -> Response:

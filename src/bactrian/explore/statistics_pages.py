@@ -83,9 +83,7 @@ def show_statistics(request: Request) -> Response:
         writing=[] if explorer.static else explorer.library.list_writing(listing.filter.data),
         reading=listing.count_stages().describe(listing.filter, behaviours=True),
         sections=sections,
-        readings={
-            code.replace("_", " "): describe_reading(of) for code, of in _list_readings(listing).items()
-        },
+        readings=describe_readings(listing),
         independent=independent,
         sampled=(among & ~facets.searched) > 0,
         by=by,
@@ -100,6 +98,11 @@ def report_statistics(request: Request) -> Response:
     among = facets.select(listing.filter)
     counts = {name: dict(facets.count(name, among)) for name, _ in _SECTIONS}
     return JSONResponse({"conversations": among.bit_count(), **counts, "read": _list_readings(listing)})
+
+
+def describe_readings(listing: Listing) -> dict[str, str]:
+    """Return in words, by behaviour, how many findings were read and how many of these are right."""
+    return {code: describe_reading(of) for code, of in _list_readings(listing).items()}
 
 
 def _list_readings(listing: Listing) -> dict[str, dict[str, Any]]:
