@@ -99,7 +99,7 @@ def draw_map(browser: Browser, address: str, login: dict[str, str]) -> None:
     page = browser.new_page(extra_http_headers=login)
     page.goto(f"{address}/map")
     page.get_by_role("button", name="Draw").click()
-    page.locator("canvas.map").wait_for(timeout=300_000)
+    page.locator("canvas").wait_for(timeout=300_000)
     page.close()
 
 
