@@ -240,7 +240,7 @@ async def compare_conversations(request: Request) -> Response:
         known = await data_set.read_known(session)
         first, answers = session.turns[:100], known.confirmations
         turns = list(
-            show_turns(session, first, known.findings, NOTHING_KNOWN, raw=True, confirmations=answers)
+            show_turns(session, first, known.findings, NOTHING_KNOWN, view="raw", confirmations=answers)
         )
         column = {"data": data, "session": session, "roles": name_roles(session)}
         messages.append(turns)

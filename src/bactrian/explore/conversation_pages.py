@@ -26,7 +26,7 @@ from bactrian.analyze.learned import has_instructor
 from bactrian.detect.detector import POSSIBLE
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.explore.drawings import draw_hearing, list_heard
-from bactrian.explore.layout import PARTS, show_turns
+from bactrian.explore.layout import PARTS, TextView, show_turns
 from bactrian.explore.library import DataSet, list_kept_files
 from bactrian.explore.rail import build_rail
 from bactrian.explore.related import find_related, read_hearing
@@ -40,6 +40,7 @@ from bactrian.explore.rendering import (
 )
 from bactrian.explore.search_words import read_search
 from bactrian.explore.session_lists import ListFilter, read_count
+from bactrian.explore.token_view import can_show_tokens
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import Confirmation, Mark
@@ -73,7 +74,8 @@ async def show_conversation(request: Request) -> Response:
     terms, whole = read_search(listing.filter.q), _read_number(request, "whole", 0)
     recipe = await data_set.store.recipe() or {}
     deaf = await read_hearing(data_set.store, session, recipe)
-    is_raw = is_raw_wanted(request)
+    has_tokens = can_show_tokens(turns)
+    view = read_view(request)
     # In a thread: a text may be made to take long.
     shown = await asyncio.to_thread(
         list,
@@ -85,14 +87,15 @@ async def show_conversation(request: Request) -> Response:
             facts.prices.get,
             terms,
             whole,
-            raw=is_raw,
+            view=view,
             confirmations=facts.confirmations,
         ),
     )
     page = render_page(
         request,
         "conversation.html",
-        raw=is_raw,
+        view="read" if view == "tokens" and not has_tokens else view,
+        has_tokens=has_tokens,
         data=data_set.name,
         session=session,
         roles=name_roles(session),
@@ -117,14 +120,15 @@ async def show_conversation(request: Request) -> Response:
         marks=await data_set.store.marks(session.id),
     )
     if "text" in request.query_params:
-        page.set_cookie(_name_choice(request), "raw" if is_raw else "read", httponly=True, samesite="strict")
+        page.set_cookie(_name_choice(request), view, httponly=True, samesite="strict")
     return page
 
 
-def is_raw_wanted(request: Request) -> bool:
-    """Return whether the reader wants texts as they were written: the address says so, or the last one that did."""
+def read_view(request: Request) -> TextView:
+    """Return how the reader wants to see texts: the address says so, or the last one that did."""
     chosen = request.query_params.get("text") or request.cookies.get(_name_choice(request))
-    return chosen == "raw"
+    views: dict[str | None, TextView] = {"raw": "raw", "tokens": "tokens"}
+    return views.get(chosen, "read")
 
 
 def _name_choice(request: Request) -> str:
@@ -357,7 +361,7 @@ async def _follow(
                 new = [turn for turn in session.turns if turn.number > after]
                 findings = await asyncio.to_thread(find_behaviours, session, least=POSSIBLE) if new else ()
                 ticks = build_rail(session, findings, ListFilter()).ticks if new else ()
-                for shown in show_turns(session, new, findings, NOTHING_KNOWN, raw=is_raw_wanted(request)):
+                for shown in show_turns(session, new, findings, NOTHING_KNOWN, view=read_view(request)):
                     after, silent = shown.turn.number, 0.0
                     one = next(tick for tick in ticks if tick.last >= after)
                     html = render_text(request, "live_turn.html", shown=shown, one=one)

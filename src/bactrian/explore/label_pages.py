@@ -31,7 +31,7 @@ from bactrian.evaluate.label_queues import (
     read_queue,
     store_labels,
 )
-from bactrian.explore.conversation_pages import find_named_session, is_raw_wanted, name_roles
+from bactrian.explore.conversation_pages import find_named_session, name_roles, read_view
 from bactrian.explore.layout import show_turns
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, is_owner, read_form, render_page
@@ -142,7 +142,7 @@ async def _show_item(
     whole = read_count(request.query_params.get("whole", ""), 0)
     turns = await asyncio.to_thread(
         list,
-        show_turns(session, session.turns, (), NOTHING_KNOWN, whole=whole, raw=is_raw_wanted(request)),
+        show_turns(session, session.turns, (), NOTHING_KNOWN, whole=whole, view=read_view(request)),
     )
     return render_page(
         request,

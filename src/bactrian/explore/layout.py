@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Literal
 
 from markupsafe import Markup
 
@@ -14,6 +15,7 @@ from bactrian.detect.detector import LIKELY
 from bactrian.explore.message_html import HIT, render_markdown, tokenize_code
 from bactrian.explore.search_words import Term, find_hits
 from bactrian.explore.session_findings import is_counted
+from bactrian.explore.token_view import is_built_in, load_vocabulary, show_tokens
 from bactrian.models.budget import Price
 from bactrian.records.run import Confirmation, Finding, merge_answers
 from bactrian.records.session import HUMAN, Session
@@ -27,6 +29,8 @@ from bactrian.records.turn import (
     Turn,
 )
 
+# How texts are shown: their Markdown as HTML, as they were written, or as tokens.
+TextView = Literal["read", "raw", "tokens"]
 # Characters of a turn that are shown at first.
 LONGEST = 20_000
 PARTS: Mapping[str, str] = {"user": "AI user", "assistant": "AI assistant"}
@@ -40,8 +44,10 @@ class FieldBlock:
     name: str
     # As it was written, in paragraphs and blocks of code; empty if it is shown as HTML.
     blocks: tuple[Block[int], ...]
-    # Its Markdown as HTML; None if it is shown as it was written.
+    # Its Markdown as HTML; None if it is shown in another way.
     html: Markup | None = None
+    # The tokens of a whole message; empty if it is shown in another way.
+    tokens: tuple[str, ...] = ()
 
 
 def arrange_turn(
@@ -50,7 +56,7 @@ def arrange_turn(
     terms: tuple[Term, ...],
     *,
     whole: bool = False,
-    raw: bool = True,
+    view: TextView = "raw",
 ) -> tuple[FieldBlock, ...]:
     """Return the fields of a turn.
 
@@ -59,16 +65,18 @@ def arrange_turn(
         evidence: Number and quotation of the findings in this turn.
         terms: The search.
         whole: True to show all of a long text.
-        raw: True to show the text as it was written, and not its Markdown as HTML.
+        view: How the text is shown; as tokens, if the built-in model wrote it, and else as Markdown.
     """
     text = turn.text if whole else turn.text[:LONGEST]
+    if view == "tokens" and is_built_in(turn) and (vocabulary := load_vocabulary()):
+        return (FieldBlock("", (), tokens=show_tokens(text, vocabulary)),) if text else ()
     marks = [
         *mark_quotations(text, evidence),
         *(MarkedSpan(begin, end, HIT) for begin, end in find_hits(text, terms)),
     ]
     return tuple(
         FieldBlock(name, tuple(_colour(split_blocks(text, marks, begin, end))))
-        if raw
+        if view == "raw"
         else FieldBlock(name, (), render_markdown(text[begin:end], tuple(_move(marks, begin, end))))
         for name, begin, end in _find_fields(turn, text)
     )
@@ -278,12 +286,12 @@ def show_turns(
     terms: tuple[Term, ...] = (),
     whole: int = 0,
     *,
-    raw: bool = False,
+    view: TextView = "read",
     confirmations: Sequence[Confirmation] = (),
 ) -> Iterator[ShownMessage]:
     """Yield ``turns`` of a session as they are shown, with what ``confirmations`` say of their ``findings``.
 
-    ``whole`` is the number of a turn to show in full length; ``raw`` shows all as they were written.
+    ``whole`` is the number of a turn to show in full length; ``view`` is how texts are shown.
     """
     numbered = list(enumerate(findings, 1))
     for turn in turns:
@@ -297,7 +305,7 @@ def show_turns(
                 [(number, finding.quote) for number, finding in here],
                 terms,
                 whole=whole == turn.number,
-                raw=raw,
+                view=view,
             ),
             [show_finding(number, finding, confirmations) for number, finding in here],
             list(list_rounds(known, turn.number, session.provenance.critic, session.turns)),

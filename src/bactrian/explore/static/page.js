@@ -119,6 +119,7 @@ document.addEventListener("keydown", (event) => {
     "u": () => follow("u"),
     "m": () => follow("m"),
     "r": () => follow("r"),
+    "t": () => follow("t"),
     "c": () => { const row = findFocused("li, tr"), box = row && find("[name=pick]", row); box?.click(); return Boolean(box); },
     "Enter": () => sendLabels(),
   };

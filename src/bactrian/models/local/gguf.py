@@ -90,13 +90,26 @@ def read_info(path: Path) -> GgufInfo:
         ) from error
 
 
-def _read_metadata(file: BinaryIO) -> GgufInfo:
+def read_vocabulary(path: Path) -> tuple[list[bytes], list[bytes]]:
+    """Return the tokens of a whole GGUF file by their ids, and the merges that make them, the first ones first."""
+    with path.open("rb") as file:
+        file.read(len(_MAGIC))
+        _, values = _read_values(file)
+    return values.get(b"tokenizer.ggml.tokens", []), values.get(b"tokenizer.ggml.merges", [])
+
+
+def _read_values(file: BinaryIO) -> tuple[int, dict[bytes, Any]]:
+    """Return the number of tensors, and the metadata; vocabularies of names and their merges are a few megabytes."""
     _version, tensors, count = _read_numbers(file, "<IQQ")
-    # Vocabularies of names and their merges are a few megabytes.
     values: dict[bytes, Any] = {}
     for _ in range(count):
         key = _read_value(file, _STRING)
         values[key] = _read_value(file, *_read_numbers(file, "<I"))
+    return tensors, values
+
+
+def _read_metadata(file: BinaryIO) -> GgufInfo:
+    tensors, values = _read_values(file)
     window = next((value for key, value in values.items() if key.endswith(b".context_length")), None)
     if window is None:
         raise ValueError("no context length")
