@@ -92,15 +92,16 @@ class Garbling:
 
 
 class Tiered:
-    """Serves three requests of four at the tier that they ask for, and the others at the usual one."""
+    """Serves three requests of four at the tier that they ask for, the others at the usual one; is ``full`` once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, full: bool = True) -> None:
         self.asked = 0
+        self.full = full
 
     def __call__(self, request: Received) -> Plan:
         assert request.json["service_tier"] == "flex"
         self.asked += 1
-        if self.asked == 3:
+        if self.asked == 3 and self.full:
             return Answer(status=498)
         tier = "flex" if self.asked % 4 else "default"
         return {**completion(str(answer(request))), "service_tier": tier}
@@ -123,6 +124,8 @@ async def make_plays(folder: Path) -> None:
         await play(folder, endpoint, "planned.db", price=PRICE, plan=True, specify=False)
         await play(folder, endpoint, "mixed.db", price=PRICE)
         await play(folder, endpoint, "mixed.db", price="1/1", model="openai:other")
+        async with Endpoint([Tiered(full=False)]) as tiered:
+            await play(folder, tiered, "tiered.db", price=PRICE, tier="flex", **critic)
         society = ("play", "--society", "two.toml", "--model", "openai:any", "--run", "society.db")
         terms = ("--set", f"endpoint.price={PRICE}", "--base-url", endpoint.url)
         command = Command((*society, *terms), folder, clean_environment())
@@ -209,7 +212,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 RUNS = (
     "played criticised unpriced priced planned mixed society finished half-priced budget twice live stumbled killed"
-    " imported embodied prepared translated solutions verdicts garbled flexible"
+    " imported embodied prepared translated solutions verdicts garbled flexible tiered"
 ).split()
 
 

@@ -8,14 +8,15 @@ import pytest
 
 from bactrian.api.model_arguments import build_model_options
 from bactrian.batches.messages import read_anthropic
-from bactrian.errors import Denied, InputError, TryAgain
-from bactrian.models.budget import Price
+from bactrian.errors import BudgetReached, Denied, InputError, TryAgain
+from bactrian.models.budget import Budget, Price, UsageMeter
 from bactrian.models.model import Reply, Request
 from bactrian.models.open import ModelOptions, open_model
 from bactrian.models.pricing import find_price, make_pricing
 from bactrian.models.replies import read_usage
+from bactrian.models.scripted import Scripted
 from bactrian.records.text import Text
-from bactrian.records.turn import Message, Usage
+from bactrian.records.turn import Message, Sampling, Usage
 from tests.helpers.endpoint import Answer, Endpoint, completion, streamed
 
 PROVIDERS = ["openai", "azure", "gemini", "groq"]
@@ -137,3 +138,15 @@ def test_endpoints_say_what_was_written_to_the_cache() -> None:
     }
     reply = read_anthropic({"model": "m", "content": [], "stop_reason": "end_turn", "usage": usage})
     assert read_usage(reply["usage"]) == Usage(100, 5, 30, written=60)
+
+
+async def test_a_budget_pays_for_calls_at_the_price_of_the_tier_that_is_asked_for() -> None:
+    request = Request([Message("user", Text("Hello"))], Sampling(max_tokens=100), session="1")
+    prices = {
+        "scripted": Price(0, 10_000, tiers={"flex": 0.5})
+    }  # A reply costs up to a dollar, or half of it.
+    meter = UsageMeter(max_usd=0.6, prices=prices)
+    with pytest.raises(BudgetReached):
+        await Budget(Scripted(["Sencha."]), meter).reply(request)
+    reply = await Budget(Scripted(["Sencha."]), meter, tier="flex").reply(request)
+    assert meter.usd == pytest.approx(prices["scripted"].cost(reply.usage))  # Served at the usual price.
