@@ -64,11 +64,21 @@ class Forecast:
     """
 
     def write_ends(self, of: Estimate, write: Callable[[float], str]) -> str:
-        """Return the range of an estimate in words: both ends, or the most where nothing was measured."""
+        """Return the range of an estimate in words: both ends, or the most where nothing was measured.
+
+        Example:
+            >>> forecast.write_ends(forecast.calls, str).startswith("at most ")
+            True
+        """
         return f"{write(of.low)} to {write(of.high)}" if self.measured else f"at most {write(of.high)}"
 
     def plus(self, other: Forecast) -> Forecast:
-        """Return the remaining cost of two runs, one after the other. It has no basis: each has its own."""
+        """Return the remaining cost of two runs, one after the other. It has no basis: each has its own.
+
+        Example:
+            >>> forecast.plus(forecast).sessions
+            2
+        """
         return Forecast(
             sessions=self.sessions + other.sessions,
             calls=self.calls.plus(*other.calls),
