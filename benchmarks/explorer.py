@@ -277,7 +277,7 @@ def _measure_building(server: int, login: Mapping[str, str]) -> Iterator[tuple[s
 def _measure_pages(server: int, login: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     client = Client(login)
     draw = Random(1)
-    rows = from_json(_unpack(client.get("/conversations.json")[1]))["sessions"]
+    rows = from_json(unpack(client.get("/conversations.json")[1]))["sessions"]
     talks = [f"/c/{row['data']}/{row['id']}" for row in draw.sample(rows, 40)]
     client.measure((*LISTS[:1], *SEARCHES[:1], *talks[:1]))
     groups = (("list page", "25 ms", LISTS), ("search", "150 ms", SEARCHES), ("conversation", "10 ms", talks))
@@ -294,7 +294,7 @@ def _measure_pages(server: int, login: Mapping[str, str]) -> Iterator[tuple[str,
             worst = max((client.measure([path])[1], path) for path in paths)
             yield f"{name}, slowest address at the 95th percentile", goal, f"{worst[0]:.1f} ms ({worst[1]})"
     page = client.get("/conversations")[1]
-    assets = re.findall(r'(?:href|src)="(/static/[^"]+)"', _unpack(page).decode())
+    assets = re.findall(r'(?:href|src)="(/static/[^"]+)"', unpack(page).decode())
     sizes = [len(client.get(asset)[1]) for asset in assets]
     yield "first visit, compressed", "40 KB", f"{(len(page) + sum(sizes)) / 1000:.1f} KB"
     later = [len(page), len(client.get(talks[0])[1]), len(client.get("/statistics")[1])]
@@ -309,11 +309,11 @@ def _measure_pages(server: int, login: Mapping[str, str]) -> Iterator[tuple[str,
 def _measure_map(server: int, login: Mapping[str, str], run: Path) -> Iterator[tuple[str, str, str]]:
     """Draw the map of the tasks, and move it in a browser."""
     client, name = Client(login), run.name.removesuffix(".db")
-    form = re.search(r'name="csrf" value="([^"]+)"', _unpack(client.get("/map")[1]).decode())
+    form = re.search(r'name="csrf" value="([^"]+)"', unpack(client.get("/map")[1]).decode())
     assert form is not None
     begun, cpu, memory = time.perf_counter(), 0.0, 0.0
     client.post("/map", f"csrf={form[1]}&data={name}&what=task")
-    while b"<canvas" not in _unpack(client.get(f"/map?data={name}&what=task")[1]):
+    while b"<canvas" not in unpack(client.get(f"/map?data={name}&what=task")[1]):
         for child in list_children(server):
             with suppress(OSError):  # It has ended.
                 if b"map_drawing" in Path(f"/proc/{child}/cmdline").read_bytes():
@@ -365,7 +365,8 @@ _FRAMES = """async () => {
 """Zooms in and out a hundred and twenty times, and returns the milliseconds that the page's own drawing took."""
 
 
-def _unpack(body: bytes) -> bytes:
+def unpack(body: bytes) -> bytes:
+    """Return a body as it was before it was compressed."""
     return gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
 
 
