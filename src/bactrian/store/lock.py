@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bactrian.errors import InputError, RunInUse, StoreError
+from bactrian.store.database import find_log
 from bactrian.store.filesystem import find_network_file_system
 
 # For the file of a lock may just be deleted by the previous writer. Short, since the event loop waits, too.
@@ -26,7 +27,9 @@ class RunLock:
         self._handle = -1
 
     def guard_run(self) -> None:
-        """Lock the run itself, too, so that a process that finds no lock beside it does not write it.
+        """Lock the open run's log, too, so that a process that finds no lock beside the run does not write it.
+
+        Not the run: closing any handle of it drops the locks of this process's readers. SQLite does not lock the log.
 
         Raises:
             RunInUse: another process writes the run, whose lock was deleted.
@@ -34,14 +37,14 @@ class RunLock:
         self._run = _identify(self._path)
         if find_network_file_system(self._path):
             return  # There, this lock and those of SQLite would be the same.
-        self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        self._handle = os.open(find_log(self._path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise _explain_in_use(self._path) from error
 
     def close(self) -> None:
-        """Unlock the run. SQLite must have closed it: closing any handle drops its locks."""
+        """Unlock the log."""
         if self._handle >= 0:
             os.close(self._handle)
 
@@ -127,7 +130,7 @@ def is_locked(path: Path) -> bool:
             return True
     return any(
         f":{each.stat().st_ino} " in line
-        for each in (file, path)
+        for each in (file, find_log(path))
         if each.exists()
         for line in locks.splitlines()
         if " FLOCK " in line
