@@ -52,7 +52,8 @@ def test_findings_are_lines_with_the_evidence(tmp_path: Path, run: Path) -> None
     assert done.returncode == 0, done.stderr
     (line,) = (tmp_path / "found.jsonl").read_text("utf-8").splitlines()
     report = json.loads(line)
-    assert list(report) == ["session", "turn", "behaviour", "confidence", "quote", "reason", "possible"]
+    keys = ["session", "turn", "behaviour", "confidence", "quote", "reason", "possible", "confirmed"]
+    assert list(report) == keys
     assert (report["session"], report["turn"], report["behaviour"]) == ("001_002_001", 2, "flake_reply")
     assert report["quote"] == "I will get started on it right away."
 

@@ -103,6 +103,19 @@ def test_a_view_is_saved_found_in_the_library_and_removed(
     context.close()
 
 
+def test_a_view_does_not_replace_another_one(explored: RunningExplorer) -> None:
+    csrf = explored.get("/statistics").text.partition('name="csrf" value="')[2].partition('"')[0]
+
+    def save(address: str) -> int:
+        form = f"csrf={csrf}&name=mine&address={quote(address, safe='')}".encode()
+        return explored.get("/views", form, Origin=explored.address).status
+
+    assert [save("/statistics"), save("/statistics"), save("/conversations")] == [303, 303, 400]
+    assert 'href="/statistics"' in explored.get("/").text.partition("Saved views")[2]
+    form = f"csrf={csrf}&remove=mine".encode()
+    assert explored.get("/views", form, Origin=explored.address).status == 303
+
+
 @pytest.mark.parametrize("address", ["//evil.example", "javascript:alert(1)", "/\\evil.example", "/x\ny"])
 def test_a_view_leads_to_no_other_place(explored: RunningExplorer, address: str) -> None:
     csrf = explored.get("/statistics").text.partition('name="csrf" value="')[2].partition('"')[0]

@@ -119,9 +119,7 @@ def make_links(address: str, page: str, tokens: Mapping[str, str]) -> dict[str, 
 def _check_name(name: str) -> str:
     voter = " ".join(clean_text(name).split())
     if not 0 < len(voter) <= _LONGEST_NAME:
-        raise InputError(
-            "A voter's name has 1 to 64 characters.", where=name[:80], next="Give a shorter name."
-        )
+        raise InputError("A pseudonym has 1 to 64 characters.", where=name[:80], next="Give a shorter name.")
     if "@" in voter:
         raise InputError(
             f"{voter!r} looks like an address; votes carry only a pseudonym.",

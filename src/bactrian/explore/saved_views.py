@@ -40,10 +40,11 @@ def read_views() -> dict[str, str]:
 
 
 def save_view(name: str, address: str) -> None:
-    """Save a view; one with the same name is replaced.
+    """Save a view.
 
     Raises:
-        InputError: the name or the address cannot be used, there are too many, or the file cannot be written.
+        InputError: the name or the address cannot be used, another view has the name, there are too many, or the file
+            cannot be written.
     """
     name = " ".join(name.split())
     if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
@@ -54,6 +55,11 @@ def save_view(name: str, address: str) -> None:
     if not is_address(address):
         raise InputError("This is not an address of a page.", where="address", next="Save it from its page.")
     views = read_views()
+    if views.get(name, address) != address:
+        raise InputError(
+            f"Another view has the name {name!r}.",
+            next="Go back and give another name, or remove that view in the library.",
+        )
     if len(views) >= _MOST and name not in views:
         raise InputError(f"There are {_MOST} saved views.", next="Remove one in the library.")
     _write({**views, name: address})

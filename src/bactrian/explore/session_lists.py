@@ -255,7 +255,9 @@ def _read_number(name: str, text: str) -> float | int:
         value = -1
     if not 0 <= value < 1 << 53:
         raise InputError(
-            f"{text[:20]!r} is not a number of this kind.", where=name, next="Give a whole number."
+            f"{text[:20]!r} is not a number of this kind.",
+            where=name,
+            next="Give a number, such as 0.25." if name == "cost" else "Give a whole number.",
         )
     return value
 

@@ -186,9 +186,16 @@ async def _send_folder(write: Callable[[Path], Awaitable[None]], name: str) -> R
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="bactrian-")))
         content = folder / "content"
-        content.mkdir()
-        await write(content)
-        await asyncio.to_thread(shutil.make_archive, str(folder / "made"), "zip", content)
+        try:
+            content.mkdir()
+            await write(content)
+            await asyncio.to_thread(shutil.make_archive, str(folder / "made"), "zip", content)
+        except OSError as error:
+            raise InputError(
+                f"{name} cannot be made: {error.strerror}.",
+                where=str(folder.parent),
+                next="Make room there, or start the explorer with another TMPDIR.",
+            ) from error
         keep = stack.pop_all()
     return FileResponse(folder / "made.zip", filename=name, background=BackgroundTask(keep.close))
 

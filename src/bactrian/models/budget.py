@@ -78,6 +78,11 @@ class UsageMeter:
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
+    def in_flight(self) -> int:
+        """Calls that hold a part of the limits."""
+        return self._in_flight
+
+    @property
     def limited(self) -> bool:
         """True if a limit is set."""
         return self.max_tokens is not None or self.max_usd is not None
@@ -137,6 +142,8 @@ class UsageMeter:
                 self.release(model, usage)
         if granted:
             return True
+        if self._in_flight:  # These may use less than they hold.
+            return False
         raise BudgetReached("The next call could pass the limit that all workers share.", next=RAISE_LIMIT)
 
     def release(self, model: str, held: Usage) -> None:

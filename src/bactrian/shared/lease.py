@@ -35,9 +35,17 @@ _SHARES = 4
 _SLICES = 20
 """Parts of what is left of a limit, of which each worker gets one at a time."""
 _LONGEST_WAIT = 1.0
+_PATIENT_FOR = 15.0
+"""Seconds that a call waits for others to give back what they do not use of the budget."""
 _LONGEST_BEAT = 5.0
 """Seconds between two signs of life, which also tell `status` how far each worker is."""
 _LIVE = "(SELECT count(*) FROM workers WHERE NOT dead AND NOT gone)"
+_GRANT = "UPDATE frontier SET granted_usd = granted_usd + %s, granted_tokens = granted_tokens + %s"
+_OTHERS_HOLD = (
+    "SELECT (granted_usd > coalesce(sum(usd), 0) + 1e-9"  # noqa: S608
+    f" OR granted_tokens > coalesce(sum(prompt_tokens + completion_tokens), 0)) AND {_LIVE} > 1"
+    " FROM frontier, workers GROUP BY granted_usd, granted_tokens"
+)
 # While the database is away, nobody can be heard. So only a worker reaps that was itself heard of for a whole lease
 # without a gap; or where the other one has given up by now.
 _REAP = """
@@ -168,7 +176,7 @@ class SharedClaims:
             tokens, usd = held
             done = shared.report()
             most = replace(done, usage=done.usage + Usage(tokens), usd=done.usd + usd)
-            return await self.grant(meter.max_usd, meter.max_tokens, most)
+            return await self.grant(meter.max_usd, meter.max_tokens, most, alone=meter.in_flight == 1)
 
         meter.grant = ask if meter.limited else None
         await self.beat()
@@ -237,8 +245,22 @@ class SharedClaims:
             sql = "DELETE FROM list_claims WHERE id = %s AND worker = %s"
             await self._transact(lambda connection: connection.execute(sql, (list_id, self._worker)))
 
-    async def grant(self, usd: float | None, tokens: int | None, most: WorkDone) -> bool:
-        """Return True if this process may use as much as ``most`` in all, within the limits of the run."""
+    async def grant(self, usd: float | None, tokens: int | None, most: WorkDone, *, alone: bool) -> bool:
+        """Return True if this process may use as much as ``most`` in all, within the limits of the run.
+
+        A call that is ``alone`` gives back what this process was granted and did not use, and waits a while for others
+        to do the same: what one call may take at most can be all that is left, and is much more than it takes.
+        """
+        waited, pause = 0.0, min(_LONGEST_WAIT, self._lease / 10)
+        while not await self._ask(usd, tokens, most):
+            if not alone or waited > _PATIENT_FOR or not await self._give_back():
+                return False
+            # Not all at the same time, or each would find what the others hold.
+            await asyncio.sleep(pause * (1 + self._worker % 7 / 7))
+            waited += pause
+        return True
+
+    async def _ask(self, usd: float | None, tokens: int | None, most: WorkDone) -> bool:
         async with self._asking:
             missing_usd = 0.0 if usd is None else max(0.0, most.usd - self._granted_usd)
             missing_tokens = 0 if tokens is None else max(0, most.usage.total - self._granted_tokens)
@@ -254,10 +276,7 @@ class SharedClaims:
                     return None
                 slice_usd = max(missing_usd, left_usd / (_SLICES * live)) if missing_usd else 0.0
                 slice_tokens = max(missing_tokens, left_tokens // (_SLICES * live)) if missing_tokens else 0
-                connection.execute(
-                    "UPDATE frontier SET granted_usd = granted_usd + %s, granted_tokens = granted_tokens + %s",
-                    (slice_usd, slice_tokens),
-                )
+                connection.execute(_GRANT, (slice_usd, slice_tokens))
                 return slice_usd, slice_tokens
 
             answer = await self._transact(grant)
@@ -266,6 +285,23 @@ class SharedClaims:
             self._granted_usd += answer[0]
             self._granted_tokens += answer[1]
             return True
+
+    async def _give_back(self) -> bool:
+        """Give back what was granted and not used; return True if other workers have more than they used."""
+        async with self._asking:
+            done = self._report()
+            usd = max(0.0, self._granted_usd - done.usd)
+            tokens = max(0, self._granted_tokens - done.usage.total)
+
+            def give(connection: psycopg.Connection[Any]) -> bool:
+                self._write_done(connection, done)
+                connection.execute(_GRANT, (-usd, -tokens))
+                return fetch(connection, _OTHERS_HOLD)[0][0]
+
+            held = await self._transact(give)
+            self._granted_usd -= usd
+            self._granted_tokens -= tokens
+            return held or bool(usd or tokens)
 
     async def beat(self) -> None:
         """Give a sign of life with what this worker has done, and learn what the others have done."""
@@ -295,11 +331,7 @@ class SharedClaims:
         def leave(connection: psycopg.Connection[Any]) -> None:
             self._write_done(connection, done)
             connection.execute("UPDATE workers SET gone = true WHERE id = %s", (self._worker,))
-            if usd or tokens:
-                connection.execute(
-                    "UPDATE frontier SET granted_usd = granted_usd - %s, granted_tokens = granted_tokens - %s",
-                    (usd, tokens),
-                )
+            connection.execute(_GRANT, (-usd, -tokens))
 
         await self._transact(leave)
 
