@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode
@@ -45,6 +46,21 @@ def send(explorer: RunningExplorer, path: str, **fields: str) -> tuple[int, str]
     data = urlencode({"csrf": token[1], **fields}).encode()
     answer = explorer.get(path, data, Origin=explorer.address)
     return answer.status, answer.text
+
+
+def test_two_explorers_of_a_run_both_keep_their_marks(editable: RunningExplorer, folder: Path) -> None:
+    with explore(folder, "run.db", "--edit", sessions=10) as other, ThreadPoolExecutor(2) as both:
+
+        def mark(explorer: RunningExplorer, name: str) -> set[int]:
+            return {send(explorer, "/c/run/s2/marks", mark=f"{name} {number}")[0] for number in range(8)}
+
+        assert list(both.map(mark, (editable, other), ("one", "two"))) == [{303}, {303}]
+
+    async def count() -> int:
+        async with open_store(folder / "run.db", read_only=True) as store:
+            return len(await store.marks("s2"))
+
+    assert asyncio.run(count()) == 16
 
 
 def test_after_a_mark_the_way_back_leads_to_the_list_from_which_the_reader_came(

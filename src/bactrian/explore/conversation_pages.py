@@ -27,7 +27,7 @@ from bactrian.detect.detector import POSSIBLE
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.explore.drawings import draw_hearing, list_heard
 from bactrian.explore.layout import PARTS, TextView, show_turns
-from bactrian.explore.library import DataSet, list_kept_files
+from bactrian.explore.library import DataSet, list_kept_files, open_for_page
 from bactrian.explore.rail import build_rail
 from bactrian.explore.related import find_related, read_hearing
 from bactrian.explore.rendering import (
@@ -47,7 +47,6 @@ from bactrian.records.run import Confirmation, Mark
 from bactrian.records.session import HUMAN, Session, find_kind
 from bactrian.records.text import clean_text, to_markdown
 from bactrian.records.turn import NOTHING_KNOWN, Usage
-from bactrian.store import open_store
 
 if TYPE_CHECKING:
     from bactrian.explore.playing import LiveStage
@@ -238,7 +237,7 @@ async def save_mark(request: Request) -> Response:
             return render_page(
                 request, "conflict.html", 409, data=data_set.name, session=session, stored=stored, note=note
             )
-        async with open_store(data_set.run) as store:
+        async with open_for_page(data_set.run) as store:
             if "remove" in form:
                 await store.remove_mark(session.id, name)
             else:
@@ -259,7 +258,7 @@ async def mark_all(request: Request) -> Response:
             missing = [session for session in ids if session not in have]
             if not missing:
                 continue
-            async with open_store(data_set.run) as store:
+            async with open_for_page(data_set.run) as store:
                 for begin in range(0, len(missing), _AT_ONCE):
                     some = missing[begin : begin + _AT_ONCE]
                     marks = [Mark(session, name, "", time.time()) for session in some]
@@ -289,13 +288,13 @@ async def save_answer(request: Request) -> Response:
     answer, number, behaviour = (*form.get("answer", "").split(" "), "", "")[:3]
     known = await data_set.read_known(session)
     place = (session.id, read_count(number, 0), behaviour)
-    found = next((number for number, one in enumerate(known.findings, 1) if one.key == place), None)
+    found = next((number for number, finding in enumerate(known.findings, 1) if finding.key == place), None)
     if answer not in _ANSWERS or found is None:
         raise InputError(
             "The conversation has no such finding any more.", next="Go back, reload the page and look again."
         )
     said = Confirmation(*place, HUMAN, _ANSWERS[answer], answer, Usage(), 0.0, HUMAN)
-    async with data_set.writing, open_store(data_set.run) as store:
+    async with data_set.writing, open_for_page(data_set.run) as store:
         await store.add_confirmation(said)
     back = ListFilter.read(request.query_params).write()
     first = read_count(form.get("from", ""), 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bactrian.errors import InputError
+from bactrian.errors import InputError, RunInUse
 from bactrian.explore.index_upkeep import IndexUpkeep, end_process
 from bactrian.explore.library_index import identify_run, prepare_index, read_index, read_meta, register_run
 from bactrian.explore.session_findings import KnownSession, read_known
@@ -34,6 +34,9 @@ _COUNTS = {
     # In the run.
     "last": "max(row) & 4294967295",
 }
+
+# Seconds between attempts to write a run that another process writes; two in all.
+_PAUSES = [0.02 * 1.5**number for number in range(10)]
 
 
 @dataclass(slots=True)
@@ -153,6 +156,26 @@ async def open_library(paths: Iterable[Path]) -> AsyncGenerator[Library]:
                 continue
             await add_data_set(library, path, stack)
         yield library
+
+
+@asynccontextmanager
+async def open_for_page(run: Path) -> AsyncGenerator[RunStore]:
+    """Open a run for what a page writes; wait a moment if another process is just writing such a thing.
+
+    Raises:
+        RunInUse: it is still being written.
+    """
+    async with AsyncExitStack() as stack:
+        pauses = iter(_PAUSES)
+        store: RunStore | None = None
+        while store is None:
+            try:
+                store = await stack.enter_async_context(open_store(run))
+            except RunInUse:
+                if (pause := next(pauses, None)) is None:
+                    raise
+                await asyncio.sleep(pause)
+        yield store
 
 
 async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> DataSet:
