@@ -91,11 +91,12 @@ document.addEventListener("submit", async (event) => {
   event.preventDefault();
   const fields = new URLSearchParams();
   for (const [name, value] of new FormData(form, event.submitter)) fields.append(name, String(value));
+  const box = form.querySelector("textarea"), written = box?.value ?? "";
+  if (fields.get("do") === "answer") form.reset();
   const answer = await fetch("/play/control", { method: "POST", body: fields, headers: { accept: "application/json" } });
-  if (answer.ok) {
-    if (fields.get("do") === "answer") form.reset();
-    show(await answer.json());
-  } else {
+  // What follows comes as an event, in its order: the state of this answer may be older.
+  if (!answer.ok) {
+    if (box) box.value = written;
     said.textContent = "This did not work; your text is still here. Reload the page if it stays so.";
   }
 });
