@@ -370,8 +370,14 @@ async def test_without_the_api_the_option_is_refused_and_a_variable_gives_a_noti
 def test_an_exporter_that_is_not_installed_is_named(tmp_path: Path) -> None:
     (tmp_path / "replies.json").write_text(json.dumps(LINES))
     command = ("play", "Time tea", "--model", "scripted:replies.json", "--run", "run.db")
-    exporters = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "carrier_pigeon"}
-    refused = bactrian(*command, "--telemetry", cwd=tmp_path, own_process=True, **exporters)
+    refused = bactrian(
+        *command,
+        "--telemetry",
+        cwd=tmp_path,
+        own_process=True,
+        OTEL_TRACES_EXPORTER="console",
+        OTEL_METRICS_EXPORTER="carrier_pigeon",
+    )
     assert refused.returncode == 2
     assert (
         "OTEL_METRICS_EXPORTER: OpenTelemetry's exporter 'carrier_pigeon' is not installed." in refused.stderr
@@ -381,7 +387,8 @@ def test_an_exporter_that_is_not_installed_is_named(tmp_path: Path) -> None:
         cwd=tmp_path,
         own_process=True,
         OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:4318",
-        **exporters,
+        OTEL_TRACES_EXPORTER="console",
+        OTEL_METRICS_EXPORTER="carrier_pigeon",
     )
     assert noted.returncode == 0
     assert "So there is no telemetry." in noted.stderr

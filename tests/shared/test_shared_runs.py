@@ -106,6 +106,8 @@ async def test_two_workers_have_one_budget(server: PostgresServer, database: str
             address,
             "SELECT (SELECT sum(prompt_tokens + completion_tokens)::bigint FROM workers), granted_tokens FROM frontier",
         )
+        assert isinstance(used, int)
+        assert isinstance(granted, int)
         assert limit / 2 < used <= granted <= limit
         more = await generate(folder, endpoint, "--run", address, "--concurrency", "3")
     assert more[0] == 0, more
