@@ -95,9 +95,9 @@ def find_voter(folder: Path, token: str) -> str | None:
     return next((entry.voter for entry in read_invitations(folder) if entry.digest == digest), None)
 
 
-def name_voters(count: int) -> list[str]:
-    """Return ``count`` random pseudonyms."""
-    return [f"voter-{secrets.token_hex(3)}" for _ in range(count)]
+def name_voters(count: int, kind: str = "voter") -> list[str]:
+    """Return ``count`` random pseudonyms, which begin with ``kind``."""
+    return [f"{kind}-{secrets.token_hex(3)}" for _ in range(count)]
 
 
 def check_address(address: str) -> str:

@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from bactrian.errors import InputError
-from bactrian.evaluate.invitations import find_voter, invite_voters, name_voters, read_invitations
+from bactrian.evaluate.invitations import find_voter, name_voters, read_invitations
 from bactrian.evaluate.label_queues import (
     GivenLabels,
     LabelQueue,
@@ -32,16 +32,22 @@ from bactrian.evaluate.label_queues import (
     store_labels,
 )
 from bactrian.explore.conversation_pages import find_named_session, name_roles, read_view
+from bactrian.explore.invited_people import (
+    explain_bad_link,
+    invite_owner,
+    log_in,
+    log_out,
+    name_cookie,
+    read_seconds,
+)
 from bactrian.explore.layout import show_turns
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, is_owner, read_form, render_page
-from bactrian.explore.security import set_login
 from bactrian.explore.session_lists import read_count
 from bactrian.records.session import Session
 from bactrian.records.turn import NOTHING_KNOWN
 
-# Seconds that a conversation can have been looked at.
-_LONGEST_TIME = 86_400.0
+_KIND = "labeller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ async def show_label(request: Request) -> Response:
     """Show the next conversation or the one with a number, or let a person in who brings an invitation."""
     if token := request.query_params.get("invite"):
         return _let_in(request, token)
-    person = _find_labeller(request, request.cookies.get(_name_cookie(request), ""))
+    person = _find_labeller(request, request.cookies.get(name_cookie(request, _KIND), ""))
     if person is None:
         return _ask_invitation(request)
     number = read_count(request.query_params.get("at", ""), 0)
@@ -70,7 +76,7 @@ async def save_labels(request: Request) -> Response:
     """Store what a person says of a conversation, and go to the next one."""
     explorer = get_explorer(request)
     form = await read_form(request, writes=False)
-    person = _find_labeller(request, request.cookies.get(_name_cookie(request), ""))
+    person = _find_labeller(request, request.cookies.get(name_cookie(request, _KIND), ""))
     if person is None:
         return _ask_invitation(request)
     if not explorer.edit:
@@ -88,7 +94,7 @@ async def save_labels(request: Request) -> Response:
             _read_labels(person.queue, form, turns),
             skipped="skip" in form,
             comment=form.get("comment", ""),
-            seconds=_read_seconds(form.get("shown", "")),
+            seconds=read_seconds(form.get("shown", "")),
         )
         await asyncio.to_thread(store_labels, person.folder, person.queue, answer, seen)
     except (InputError, ValueError) as error:
@@ -175,14 +181,8 @@ def _fill_fields(item: QueueItem, kept: Mapping[str, str] | None) -> Mapping[str
 
 def _let_in(request: Request, token: str) -> Response:
     if _find_labeller(request, token) is None:
-        address = request.client.host if request.client else ""
-        wait = get_explorer(request).guesses.take(address)
-        status, what = (429, "Too many links were tried; wait a minute.") if wait else (403, "")
-        return _ask_invitation(request, status, what or "This link is not valid: a newer one replaced it.")
-    # The token leaves the address at once: it stays in no history, and no picture of the page shows it.
-    answer = RedirectResponse("/label", 303)
-    set_login(answer, _name_cookie(request), token)
-    return answer
+        return _ask_invitation(request, *explain_bad_link(request))
+    return log_in("/label", name_cookie(request, _KIND), token)
 
 
 def _ask_invitation(request: Request, status: int = 401, problem: str = "") -> Response:
@@ -200,20 +200,14 @@ async def begin_labelling(request: Request) -> Response:
     if folder is None:
         raise InputError("There is no such queue.", next="`bactrian behaviours queue RUN NAME` makes one.")
     name = form.get("person", "")
-    if any(invitation.voter == name for invitation in read_invitations(folder)):
-        raise InputError(f"{name} has a link already.", next="Open it, or take another name.")
-    (token,) = invite_voters(folder, [name]).values()
-    answer = RedirectResponse("/label", 303)
-    set_login(answer, _name_cookie(request), token)
-    return answer
+    token = invite_owner(folder, name)
+    return log_in("/label", name_cookie(request, _KIND), token)
 
 
 async def leave_labelling(request: Request) -> Response:
     """Forget on this browser who labels. The link lets the person in again."""
     await read_form(request, writes=False)
-    answer = RedirectResponse("/label", 303)
-    answer.delete_cookie(_name_cookie(request))
-    return answer
+    return log_out("/label", name_cookie(request, _KIND))
 
 
 async def show_labels(request: Request) -> Response:
@@ -222,7 +216,7 @@ async def show_labels(request: Request) -> Response:
         (data_set.name, name, data_set.source, await asyncio.to_thread(_describe, folder))
         for data_set, name, folder in _list_queues(request)
     ]
-    return render_page(request, "labels.html", queues=queues, pseudonym=name_voters(1)[0])
+    return render_page(request, "labels.html", queues=queues, pseudonym=name_voters(1, "person")[0])
 
 
 def _describe(folder: Path) -> dict[str, object]:
@@ -261,19 +255,6 @@ def _find_labeller(request: Request, token: str) -> Labeller | None:
         if name := find_voter(folder, token):
             return Labeller(name, data_set, folder, read_queue(folder))
     return None
-
-
-def _name_cookie(request: Request) -> str:
-    return f"bactrian_labeller_{get_explorer(request).port}"
-
-
-def _read_seconds(shown: str) -> float:
-    """Return how long a conversation was looked at; 0 if the form does not tell."""
-    try:
-        seconds = time.time() - float(shown)
-    except ValueError:
-        return 0.0
-    return seconds if 0 <= seconds <= _LONGEST_TIME else 0.0
 
 
 ROUTES = (

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.comparison_jobs import TITLES
-from bactrian.evaluate.invitations import find_voter, invite_voters, name_voters, read_invitations
+from bactrian.evaluate.invitations import find_voter, name_voters, read_invitations
 from bactrian.evaluate.votes import (
     GUIDELINE,
     Ballot,
@@ -33,13 +33,19 @@ from bactrian.evaluate.votes import (
     read_tally,
     read_votes,
 )
+from bactrian.explore.invited_people import (
+    explain_bad_link,
+    invite_owner,
+    log_in,
+    log_out,
+    name_cookie,
+    read_seconds,
+)
 from bactrian.explore.layout import arrange_text
 from bactrian.explore.rendering import get_explorer, has_agreed, is_owner, read_form, render_page
-from bactrian.explore.security import set_login
 from bactrian.records.run import Vote
 
-# Seconds that a pair can have been looked at.
-_LONGEST_TIME = 86_400.0
+_KIND = "voter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ async def show_vote(request: Request) -> Response:
     token = request.query_params.get("invite")
     if token:
         return _let_in(request, token)
-    voter = _find_voter(request, request.cookies.get(_name_cookie(request), ""))
+    voter = _find_voter(request, request.cookies.get(name_cookie(request, _KIND), ""))
     if voter is None:
         return _ask_invitation(request)
     return await _show_next(request, voter, change="change" in request.query_params)
@@ -71,7 +77,7 @@ async def store_vote(request: Request) -> Response:
     """Store a vote and go to the next pair. A vote on a changed text, or over another one, is refused."""
     explorer = get_explorer(request)
     form = await read_form(request, writes=False)
-    voter = _find_voter(request, request.cookies.get(_name_cookie(request), ""))
+    voter = _find_voter(request, request.cookies.get(name_cookie(request, _KIND), ""))
     if voter is None:
         return _ask_invitation(request)
     if not explorer.edit:
@@ -124,7 +130,7 @@ async def _store(request: Request, voter: Voter, form: Mapping[str, str]) -> Res
         voter.name,
         form.get("choice", ""),
         comment=form.get("comment", ""),
-        seconds=_read_seconds(form.get("shown", "")),
+        seconds=read_seconds(form.get("shown", "")),
     )
     return RedirectResponse("/vote", 303)
 
@@ -185,18 +191,9 @@ async def _show_next(
 
 
 def _let_in(request: Request, token: str) -> Response:
-    voter = _find_voter(request, token)
-    if voter is None:
-        address = request.client.host if request.client else ""
-        wait = get_explorer(request).guesses.take(address)
-        status, what = (429, "Too many links were tried; wait a minute.") if wait else (403, "")
-        return _ask_invitation(
-            request, status, what or "This link is not valid: it was withdrawn, or replaced by a newer one."
-        )
-    # The token leaves the address at once: it stays in no history, and no picture of the page shows it.
-    answer = RedirectResponse("/vote", 303)
-    set_login(answer, _name_cookie(request), token)
-    return answer
+    if _find_voter(request, token) is None:
+        return _ask_invitation(request, *explain_bad_link(request))
+    return log_in("/vote", name_cookie(request, _KIND), token)
 
 
 def _ask_invitation(request: Request, status: int = 401, problem: str = "") -> Response:
@@ -222,23 +219,15 @@ async def begin_voting(request: Request) -> Response:
             "There are no solutions to vote on.", next="`bactrian evaluate agents RUN` writes them."
         )
     name = form.get("voter", "")
-    if any(invitation.voter == name for invitation in read_invitations(folder)):
-        raise InputError(
-            f"{name} has a link already.",
-            next=f"Open it, take another name, or make a new one: bactrian evaluate invite {folder} {name}",
-        )
-    (token,) = invite_voters(folder, [name]).values()
-    answer = RedirectResponse("/vote", 303)
-    set_login(answer, _name_cookie(request), token)
-    return answer
+    action = f"Open it, take another name, or make a new one: bactrian evaluate invite {folder} {name}"
+    token = invite_owner(folder, name, action)
+    return log_in("/vote", name_cookie(request, _KIND), token)
 
 
 async def leave_voting(request: Request) -> Response:
     """Forget on this browser who votes. The link lets the voter in again."""
     await read_form(request, writes=False)
-    answer = RedirectResponse("/vote", 303)
-    answer.delete_cookie(_name_cookie(request))
-    return answer
+    return log_out("/vote", name_cookie(request, _KIND))
 
 
 async def show_votes(request: Request) -> Response:
@@ -269,21 +258,8 @@ def _find_voter(request: Request, token: str) -> Voter | None:
     return None
 
 
-def _name_cookie(request: Request) -> str:
-    return f"bactrian_voter_{get_explorer(request).port}"
-
-
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-
-
-def _read_seconds(shown: str) -> float:
-    """Return how long a pair was looked at; 0 if the form does not tell."""
-    try:
-        seconds = time.time() - float(shown)
-    except ValueError:
-        return 0.0
-    return seconds if 0 <= seconds <= _LONGEST_TIME else 0.0
 
 
 ROUTES = (
