@@ -6,7 +6,7 @@ import warnings
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import aclosing
 from copy import copy
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -200,6 +200,16 @@ async def stream(
             yield event
 
 
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """The stored session that an order continues, and the addresses at which its models may be asked."""
+
+    name: str | None  # The id of the session
+    # Models of a file of unknown origin: a key goes to none of the addresses in their names.
+    distrusted: frozenset[str]
+    confirmed: Collection[str]  # The addresses that a person allows
+
+
 def order_session(
     idea: str | None,
     assistant: str | Role | None = None,
@@ -212,17 +222,13 @@ def order_session(
     endings: EndingLike | Iterable[EndingLike] = (),
     run: str | Path | None = None,
     options: PlayOptions,
-    name: str | None = None,
-    distrusted: frozenset[str] = frozenset(),
-    confirmed: Collection[str] | None = None,
+    continued: Continuation | None = None,
     beside: Iterable[Path] = (),
 ) -> SessionOrder | EmbodiedOrder:
     """Combine the arguments of :func:`play` into one order, which a command may change before it is played.
 
     Args:
-        name: The id of the stored session to continue.
-        distrusted: Models of a file of unknown origin: a key goes to none of the addresses in their names.
-        confirmed: To resume, the addresses that a person allows.
+        continued: The stored session to continue.
         beside: Runs whose models are asked where those runs asked them.
 
     Raises:
@@ -245,11 +251,13 @@ def order_session(
     chosen = choose_models(agents, model, models)
     check_base_url(options.get("base_url"), chosen.names.values())
     where = Path(run) if run is not None else None
+    name = continued.name if continued else None
     terms = read_play_terms(where, idea, chosen.names, name)
     names = frozenset(chosen.names.values())
     others = [each for path in beside if (each := read_terms(path)) and each.models & names]
+    confirmed = continued.confirmed if continued else None
     options = cast("PlayOptions", use_run_terms(options, names, terms, others, confirmed))
-    access = open_access(options, chosen, where, distrusted)
+    access = open_access(options, chosen, where, continued.distrusted if continued else frozenset())
     if access.base_url is not None:
         options["base_url"] = access.base_url  # stored with the session, which is resumed there
     specs, functions, stored_tools = read_tools(tools or (), options)
@@ -378,10 +386,8 @@ def order_society(
     options: SocietyOptions,
     *,
     endings: str = "default",
-    name: str | None = None,
     run: Path | None = None,
-    distrusted: frozenset[str] | None = None,
-    confirmed: Collection[str] | None = None,
+    continued: Continuation | None = None,
 ) -> tuple[SocietyRun, ModelOptions]:
     """Combine a society, by its name or file, with the options of a command, and return it with its models.
 
@@ -392,10 +398,8 @@ def order_society(
         models: Of ``task`` and ``critic``; to resume, those of all agents.
         options: The other options.
         endings: As a list of codes.
-        name: The id of a stored session to continue.
         run: The run that stores it.
-        distrusted: To resume, the models whose addresses nobody confirmed.
-        confirmed: To resume, the addresses that a person allows.
+        continued: The stored session to continue.
 
     Raises:
         InputError: the society or an option cannot be used.
@@ -405,7 +409,7 @@ def order_society(
 
     content, prompts = load_society(society)
     names = models
-    if distrusted is None:
+    if continued is None:
         if models.get("critic") == HUMAN and not any(stage.critic for stage in content.stages):
             raise InputError(
                 "No stage of this society has a critic.",
@@ -416,7 +420,9 @@ def order_society(
         names = name_models(content, usual, task_model=models.get("task"), critic_model=models.get("critic"))
         check_base_url(options.get("base_url"), names.values())
         # A society's file may come from another person: the addresses in it get no key.
-        distrusted = frozenset(names.values()) - {usual, *models.values()}
+        distrusted, confirmed = frozenset(names.values()) - {usual, *models.values()}, None
+    else:
+        distrusted, confirmed = continued.distrusted, continued.confirmed
     task = idea or content.task
     terms = read_play_terms(run, task, names, None)
     options = cast("SocietyOptions", use_run_terms(options, names.values(), terms, confirmed=confirmed))
@@ -446,7 +452,7 @@ def order_society(
         options.get("prompts"),
         paper_endings=paper,
         endings=rules,
-        name=name,
+        name=continued.name if continued else None,
         command=command,
     )
     return ordered, access

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.api.arguments import OWN, ToolLike
-from bactrian.api.conversation import order_session, order_society
+from bactrian.api.conversation import Continuation, order_session, order_society
 from bactrian.api.dataset import build_order, check_runs_code, use_terms_of_runs
 from bactrian.api.endpoints import confirm_addresses, find_foreign
 from bactrian.api.selection import find_session
@@ -193,9 +193,11 @@ def build_resume_session(
     models: Mapping[str, str] = stored["models"]
     options, confirmed = _merge(stored, chosen), _list_confirmed(chosen)
     distrusted = frozenset(models.values()) - confirm_addresses(models.values(), None, run, confirmed)
-    declaration = SocietyOptions if "society" in stored else PlayOptions
+    in_society = "society" in stored
+    continued = Continuation(stored.get("name") if in_society else command.session, distrusted, confirmed)
+    declaration = SocietyOptions if in_society else PlayOptions
     kept: Any = {name: value for name, value in options.items() if name in read_fields(declaration)}
-    if "society" in stored:
+    if in_society:
         return order_society(
             stored["society"],
             stored["idea"],
@@ -203,10 +205,8 @@ def build_resume_session(
             models,
             kept,
             endings=stored.get("endings", "default"),
-            name=stored.get("name"),
             run=run,
-            distrusted=distrusted,
-            confirmed=confirmed,
+            continued=continued,
         )
     role = Role(**stored["assistant"])
     if "embodied" in stored:
@@ -222,9 +222,7 @@ def build_resume_session(
         endings=stored.get("endings", ()),
         run=run,
         options=kept,
-        name=command.session,
-        distrusted=distrusted,
-        confirmed=confirmed,
+        continued=continued,
     )
 
 
