@@ -142,3 +142,39 @@ async def test_who_is_told_to_stop_while_it_waits_sends_nothing() -> None:
                 await asyncio.wait_for(task, 5)
         await model.close()
     assert len(endpoint.requests) == 1
+
+
+async def test_a_part_of_a_rate_is_whole_requests_and_a_wait_that_began_is_scaled() -> None:
+    clock = Clock()
+    at: list[float] = []
+
+    def reply(_: Received) -> str:
+        at.append(clock.now - 100.0)
+        return "Done."
+
+    async with Endpoint([reply]) as endpoint:
+        model = limited(endpoint, clock, requests_per_minute=20)
+        await model.reply(ASK)  # the next one in 3 s
+        model.divide(3, 0.0)  # 6 a minute and not 6.7: the next one in 10 s
+        for _ in range(2):
+            await model.reply(ASK)
+        clock.now += 5.0
+        model.divide(1, 0.0)
+        await model.reply(ASK)
+        model.divide(60, 7.0)  # one in three minutes: no whole request is left in a minute
+        for _ in range(2):
+            await model.reply(ASK)
+        await model.close()
+    assert at == pytest.approx([0, 10, 20, 26.5, 206.5, 386.5])
+
+
+async def test_a_part_of_a_rate_of_tokens_begins_after_the_wait() -> None:
+    clock = Clock()
+    async with Endpoint([used(10, 50)]) as endpoint:
+        model = limited(endpoint, clock, tokens_per_minute=60 / 0.98)
+        model.divide(2, 5.0)
+        await model.reply(ASK)
+        assert clock.now == pytest.approx(105.0)
+        await model.reply(ASK)
+        assert clock.now == pytest.approx(105.0 + 120.0)
+        await model.close()

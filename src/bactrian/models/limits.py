@@ -443,6 +443,11 @@ class Pace:
         """Take ``amount`` now; the next one waits until it is spread."""
         self._free_at = max(self._clock(), self._free_at) + amount * self._seconds_each
 
+    def change(self, per_minute: float, wait: float = 0.0) -> None:
+        """Set the pace to ``per_minute`` from now on; the next amount waits ``wait`` seconds, too."""
+        left, self._seconds_each = self.wait / self._seconds_each, 60 / per_minute
+        self._free_at = self._clock() + max(wait, left * self._seconds_each)
+
     def settle(self, difference: float) -> None:
         """Add the difference between what was used and what was taken."""
         self._free_at += difference * self._seconds_each
@@ -465,8 +470,10 @@ class RateLimit(Wrapper):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(model)
-        self._requests = Pace(requests_per_minute, clock) if requests_per_minute else None
-        self._tokens = Pace((1 - _SPARED) * tokens_per_minute, clock) if tokens_per_minute else None
+        self._most_requests = requests_per_minute or 0.0
+        self._most_tokens = (1 - _SPARED) * (tokens_per_minute or 0.0)
+        self._requests = Pace(self._most_requests, clock) if requests_per_minute else None
+        self._tokens = Pace(self._most_tokens, clock) if tokens_per_minute else None
         self._estimator = TokenEstimator()
         self._sleep = sleep
         self._turn = asyncio.Lock()
@@ -477,6 +484,15 @@ class RateLimit(Wrapper):
         shared._model = model
         shared._estimator = TokenEstimator()
         return shared
+
+    def divide(self, parts: int, wait: float = 0.0) -> None:
+        """Use one of ``parts`` equal parts of the limits, as so many processes do; begin after ``wait`` seconds."""
+        if self._requests is not None:
+            # Whole requests: with 33.3 each, three processes could send 102 in the same minute.
+            whole = self._most_requests // parts if parts > 1 else 0.0
+            self._requests.change(whole or self._most_requests / parts, wait)
+        if self._tokens is not None:
+            self._tokens.change(self._most_tokens / parts, wait)
 
     async def wait_again(self) -> None:
         """Wait for the turn of a request that is sent once more, as one whose connection was cut."""

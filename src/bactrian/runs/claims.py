@@ -33,10 +33,13 @@ class JobBlock:
 class Claims(Protocol):
     """Divides a run among processes. Each method raises StoreError once others have taken over this one's jobs."""
 
-    async def begin(self, jobs: str, progress: RunProgress, *, retry: bool) -> None:
+    async def begin(
+        self, jobs: str, progress: RunProgress, divide: Callable[[int, float], object], *, retry: bool
+    ) -> None:
         """Join the run, whose jobs are in the order ``jobs``; with ``retry``, its failed ones are played again.
 
-        ``progress`` is that of this process; what others do is added to it.
+        ``progress`` is that of this process; what others do is added to it. ``divide`` is told whenever another number
+        of processes share the rate limits, and how many seconds this one waits until the others know.
 
         Raises:
             InputError: other processes play the jobs in another order.

@@ -150,7 +150,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         )
         ids = JobIds(grid, await store.list_imported())
         jobs = _list_jobs(order, grid.axes)
-        scheduler, begun = await _find_work(order, kind, store, claims, ids, jobs, progress, longer=longer)
+        work = _find_work(order, kind, store, claims, ids, jobs, progress, run_models.divide, longer=longer)
+        scheduler, begun = await work
         progress.total = progress.done if order.lists_only else jobs.size
         price = meter.prices.get(plan.models.get("lister", ""))
         price = price and price.at(order.tier)
@@ -251,6 +252,7 @@ async def _find_work(
     ids: JobIds,
     jobs: JobSequence,
     progress: RunProgress,
+    divide: Callable[[int, float], object],
     *,
     longer: bool,
 ) -> tuple[Scheduler, list[tuple[Job, int]]]:
@@ -268,7 +270,7 @@ async def _find_work(
         progress.count_before(await read_spending(store))
         done, begun = await _find_done(store, ids, progress, jobs, retry_failed=order.retry_failed)
         return Scheduler(jobs, done, known, lists_only=order.lists_only), begun
-    await claims.begin(str(order.spread), progress, retry=order.retry_failed or longer)
+    await claims.begin(str(order.spread), progress, divide, retry=order.retry_failed or longer)
     return ClaimingScheduler(jobs, known, claims, ids.name_job, lists_only=order.lists_only), []
 
 
@@ -408,12 +410,18 @@ class RunModels:
 
     models: Mapping[str, Model]
     concurrency_limits: tuple[ConcurrencyLimit, ...]
+    rates: tuple[RateLimit, ...]
     window: Window
     """Conversations to have in flight."""
     opened: tuple[Model, ...]
     """The models without their wrappers."""
     stop_signal: StopSignal
     """Stopping it cancels the calls that have not been sent."""
+
+    def divide(self, parts: int, wait: float = 0.0) -> None:
+        """Use one of ``parts`` equal parts of the user's rate limits; begin after ``wait`` seconds."""
+        for rate in self.rates:
+            rate.divide(parts, wait)
 
     def pressure(self) -> EndpointPressure:
         """Return the current limits of the endpoints."""
@@ -532,7 +540,8 @@ async def open_run_models(
                 inner = limited[0][0]
             models[name] = Retry(inner, retry_policy, notice=note_repeat, sleep=partial(rest, limited[0][1]))
         by_agent = {agent: models[name] for agent, name in names.items()}
-        yield RunModels(by_agent, tuple(concurrency.values()), in_flight, tuple(opened), stop_signal)
+        limits_of_endpoints = tuple(concurrency.values()), tuple(rates.values())
+        yield RunModels(by_agent, *limits_of_endpoints, in_flight, tuple(opened), stop_signal)
     finally:
         for model in models.values():
             await model.close()
@@ -571,7 +580,12 @@ async def open_batched_models(
             models[name] = Retry(budget, policy, notice=access.notice, sleep=stop_signal.sleep)
         batches.collect()
         yield RunModels(
-            {agent: models[name] for agent, name in names.items()}, (), in_flight, tuple(opened), stop_signal
+            {agent: models[name] for agent, name in names.items()},
+            (),
+            (),
+            in_flight,
+            tuple(opened),
+            stop_signal,
         )
     finally:
         await batches.close()

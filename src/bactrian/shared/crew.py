@@ -65,16 +65,13 @@ class ProcessCrew:
         access = replace(
             order.access, progress=None, notice=None, report=None, recorded=None, person=None, meter=None
         )
-        share = RunLimits(
-            -(-window // self._size),
-            limits.requests_per_minute and limits.requests_per_minute / self._size,
-            limits.tokens_per_minute and limits.tokens_per_minute / self._size,
-        )
+        share = RunLimits(-(-window // self._size), limits.requests_per_minute, limits.tokens_per_minute)
         spending = meter.max_tokens, meter.max_usd, dict(meter.prices)
         self._terms = order.plan, order.run.absolute(), access, share, spending
         self._members: list[_Member] = []
         self._burials: set[asyncio.Task[None]] = set()
         self._closing = self._halted = False
+        self._busy = 0
 
     def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:  # noqa: ARG002  theirs is the same run
         """Play the session of ``job`` in a process; in another one if that dies.
@@ -126,6 +123,7 @@ class ProcessCrew:
             member = self._choose()
             key, steps = member.open_stream()
             member.link.send("make", key, kind, stepwise, *ask())
+            self._divide()
             try:
                 while (step := await steps.get()) is not _LOST:
                     if step is None:
@@ -144,6 +142,7 @@ class ProcessCrew:
                 raise
             finally:
                 del member.streams[key]
+                self._divide()
             losses += 1
         raise BactrianError(
             f"{_MOST_LOSSES} processes have died while they played it, and made no turn.",
@@ -160,8 +159,17 @@ class ProcessCrew:
             self._members.append(member)
         return min(self._members, key=lambda member: len(member.streams))
 
+    def _divide(self) -> None:
+        """Tell the processes how many of them share the rate limits: those that play."""
+        busy = sum(bool(member.streams) for member in self._members)
+        if busy != self._busy:
+            self._busy = busy
+            for member in self._members:
+                member.link.send("divide", max(1, busy))
+
     def _lose(self, member: _Member) -> None:
         self._members.remove(member)
+        self._divide()
         if not self._closing:
             burial = asyncio.create_task(self._bury(member, len(member.streams)))
             self._burials.add(burial)

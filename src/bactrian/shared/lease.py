@@ -130,12 +130,21 @@ class SharedClaims:
         self._lease = lease
         self._report: Callable[[], WorkDone] = WorkDone
         self._learn: Callable[[WorkDone], object] = lambda _: None
+        self._divide: Callable[[int, float], object] = lambda _parts, _wait: None
+        self._live = 0
         self._mine: set[int] = set()
         self._granted_usd = 0.0
         self._granted_tokens = 0
         self._asking = asyncio.Lock()
 
-    async def begin(self, jobs: str, progress: RunProgress, *, retry: bool) -> None:
+    @property
+    def seconds(self) -> float:
+        """Seconds between two signs of life."""
+        return min(self._lease / 3, _LONGEST_BEAT)
+
+    async def begin(
+        self, jobs: str, progress: RunProgress, divide: Callable[[int, float], object], *, retry: bool
+    ) -> None:
         """Join the run."""
 
         def begin(connection: psycopg.Connection[Any]) -> bool:
@@ -170,7 +179,7 @@ class SharedClaims:
                 next="Give all workers the same order and sample.",
             )
         shared, meter = SharedProgress(progress), progress.meter
-        self._report, self._learn = shared.report, shared.learn
+        self._report, self._learn, self._divide = shared.report, shared.learn, divide
 
         async def ask(held: tuple[int, float]) -> bool:
             tokens, usd = held
@@ -310,10 +319,17 @@ class SharedClaims:
         def beat(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
             self._write_done(connection, done)
             connection.execute(_REAP, {"me": self._worker, "patience": PATIENCE})
-            return fetch(connection, f"SELECT {SUMS} FROM workers WHERE id <> %s", (self._worker,))  # noqa: S608
+            sql = f"SELECT {SUMS}, NOT (dead OR gone) FROM workers WHERE id <> %s"  # noqa: S608
+            return fetch(connection, sql, (self._worker,))
 
         began = time.monotonic()
-        self._learn(add_up(await self._transact(beat)))
+        others = await self._transact(beat)
+        self._learn(add_up(others))
+        live = 1 + sum(row[-1] for row in others)
+        if live != self._live:
+            # The others send less from their next sign of life on.
+            self._divide(live, 0.0 if self._live or live == 1 else self.seconds)
+            self._live = live
         if (took := time.monotonic() - began) > self._lease / 2:
             self._server.outage.say(
                 f"A sign of life took {took:.0f} s, and the lease is {self._lease:.0f} s."
@@ -387,7 +403,7 @@ async def open_worker(address: RunAddress, order: RunOrder) -> AsyncGenerator[tu
 
 async def _keep(claims: SharedClaims, servers: Sequence[Server], lease: float) -> None:
     """Give signs of life until cancelled, and make a connection again that has no answer for a third of the lease."""
-    beating = asyncio.create_task(_beat(claims, min(lease / 3, _LONGEST_BEAT)))
+    beating = asyncio.create_task(_beat(claims))
     try:
         while True:
             await asyncio.sleep(lease / 15)
@@ -397,10 +413,10 @@ async def _keep(claims: SharedClaims, servers: Sequence[Server], lease: float) -
         beating.cancel()
 
 
-async def _beat(claims: SharedClaims, seconds: float) -> None:
+async def _beat(claims: SharedClaims) -> None:
     with suppress(StoreError):  # The next event of a session cannot be stored then, which ends the work.
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(claims.seconds)
             await claims.beat()
 
 

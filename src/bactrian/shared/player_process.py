@@ -54,6 +54,7 @@ class PlayerProcess:
         self._spoken: dict[int, list[tuple[Any, ...]]] = {}
         """Turns that are on disk, and that the command is told of a few times a second."""
         self._stopping = False
+        self._parts = 1
         self._over = asyncio.Event()
 
     async def play(self) -> None:
@@ -79,6 +80,7 @@ class PlayerProcess:
             order = RunOrder(plan, run, access, meter, limits)
             playing = await stack.enter_async_context(open_playing(order, self._store))
             self._playing.set_result(playing)
+            playing.models.divide(self._parts)
             if self._stopping:
                 playing.models.stop_signal.stop()
             while not self._over.is_set():
@@ -124,6 +126,11 @@ class PlayerProcess:
 
     def take_close(self, key: int) -> None:
         self._making[key].cancel()
+
+    def take_divide(self, parts: int) -> None:
+        self._parts = parts
+        if self._playing.done():
+            self._playing.result().models.divide(parts)
 
     def take_end(self) -> None:
         self._over.set()

@@ -1,0 +1,60 @@
+"""Processes that make a run in a database send together what the rate limits of the user allow."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from tests.helpers.command import Command
+from tests.helpers.endpoint import Endpoint, Plan, Received
+from tests.helpers.generation import RECIPE, said, start
+from tests.helpers.postgres import PostgresServer
+
+CALLS = 3 + 12 * 8
+
+
+@pytest.mark.slow
+async def test_workers_share_the_rate_limit_and_one_that_leaves_gives_its_part_back(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    (folder / "small.toml").write_text(RECIPE.replace("max_messages = 4", "max_messages = 8"))
+    address = server.address(database, lease=3)
+    times: list[float] = []
+
+    def reply(request: Received) -> Plan:
+        times.append(time.monotonic())
+        return said(request)
+
+    def work(endpoint: Endpoint) -> Command:
+        options = ("--run", address, "--concurrency", "1", "--requests-per-minute", "300")
+        return start(folder, endpoint, *options)
+
+    async def until(enough: Callable[[], bool], worker: Command) -> None:
+        while not enough():
+            assert worker.returncode is None, worker.peek()
+            await asyncio.sleep(0.02)
+
+    async with Endpoint([reply]) as endpoint:
+        first, second = work(endpoint), work(endpoint)
+        await until(lambda: len({request.peer for request in endpoint.requests}) > 1, first)
+        alone = len(times)
+        await until(lambda: len(times) >= alone + CALLS // 3, first)
+        together = times[alone:]
+        second.send_signal(signal.SIGTERM)
+        _, err = await second.communicate()
+        assert second.wait() == 143, err
+        left = time.monotonic()
+        _, err = await first.communicate()
+        assert first.wait() == 0, err
+    assert len(times) == CALLS
+    # But for what a busy computer delays; two that do not share would send ten a second.
+    assert len(together) - 1 <= 1.3 * 5 * (together[-1] - together[0])
+    later = [at for at in times if at > left + 1.5]
+    assert median(after - before for before, after in pairwise(later)) < 0.3
