@@ -21,6 +21,7 @@ from hypothesis import settings
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from tests.helpers.cpu_limit import CpuLimit
 from tests.helpers.network import LOG, guard_network
+from tests.helpers.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     gc.disable()  # until the tests are collected
     config.pluginmanager.register(CpuLimit())
+    config.pluginmanager.register(TimeLimit())
     settings.register_profile("untimed", deadline=None)
     settings.load_profile("untimed")
     keep_files_in_memory()
