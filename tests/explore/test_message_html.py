@@ -52,7 +52,7 @@ def test_tables_lists_code_and_formulas_are_laid_out() -> None:
         "<strong>Now</strong>",
         "costs $5 and $10",
         "<msup><mi>a</mi><mn>2</mn></msup>",
-        '<td dir="auto" class="n">2</td>',
+        '<td class="n" dir="auto">2</td>',
         '<li dir="auto">one</li>',
         '<span class="t-k">def</span>',
         '<math display="block"><mrow><mfrac>',

@@ -22,13 +22,14 @@ from xml.etree.ElementTree import Element
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
 from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
 from markupsafe import Markup
 
 from bactrian.blocks import MarkedSpan, make_visible
 
 if TYPE_CHECKING:
+    from markdown_it.rules_core import StateCore
     from markdown_it.rules_inline import StateInline
-    from markdown_it.token import Token
 
 # The label of words of the search. Those of evidence are the numbers of the findings, from 1.
 HIT = 0
@@ -51,6 +52,8 @@ _PLACES = re.compile(f"[{chr(_PLACE)}-{chr(_PLACE + _MOST_PLACES)}]")
 # What begins a line and is no text: a mark begins after it. Whole lines of signs, fences and empty lines.
 _NO_TEXT = re.compile(r"[ \t]*(?:(?:```|~~~)[^\n]*|[-|:=*_ \t]*)(?:\n|\Z)")
 _LEAD = re.compile(r"[ \t]*(?:(?:[>*+-]|#{1,6}|\d{1,9}[.)]|\|)[ \t]*)*")
+# What can make a line more than text.
+_MARKUP = re.compile(r"[*_`~$\\\[<&]")
 _SIGNS = re.compile(r"[*_`~$\\]+")
 _ADDRESS = re.compile(r"\]\([^()\s]*\)|<https?:[^<>\s]*>")
 _FORMULA = re.compile(
@@ -123,8 +126,24 @@ def _get_parser() -> MarkdownIt:
     # A definition far from its link would take text away from where it stands.
     parser.disable(["reference", "html_block", "html_inline"])
     parser.inline.ruler.before("escape", "formula", _read_formula)
+    parser.core.ruler.at("inline", _read_inline)
     parser.validateLink = lambda url: url.startswith(("http://", "https://"))  # type: ignore[method-assign]
     return parser
+
+
+def _read_inline(state: StateCore) -> None:
+    """Read what is within blocks. Most lines have no sign of Markdown, for which the parser need not look."""
+    for token in state.tokens:
+        if token.type != "inline":
+            continue
+        token.children = children = list[Token]()
+        if _MARKUP.search(token.content):
+            state.md.inline.parse(token.content, state.md, state.env, children)
+            continue
+        for number, line in enumerate(token.content.split("\n")):
+            if number:
+                children.append(Token("hardbreak", "br", 0))
+            children.append(Token("text", "", 0, content=line.strip(" ")))
 
 
 def _read_formula(state: StateInline, silent: bool) -> bool:
@@ -203,15 +222,17 @@ class _Renderer(RendererHTML):
 
     def renderToken(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:  # noqa: N802
         token = tokens[idx]
-        if token.type == "heading_open":  # All have one level, below the message's own.
-            token.attrSet("class", f"level-{token.tag[1:]}")
-        if token.type in ("heading_open", "heading_close"):
-            token.tag = "h3"
-        if token.type in _BLOCKS:
-            token.attrSet("dir", "auto")
-        if style := token.attrs.pop("style", ""):  # The policy of the pages permits no styles in tags.
-            token.attrSet("class", "n" if "right" in f"{style}" else "")
-        return super().renderToken(tokens, idx, options, env)
+        if token.hidden:
+            return ""
+        is_heading = token.type.startswith("heading_")
+        tag = "h3" if is_heading else token.tag  # All have one level, below the message's own.
+        if token.nesting < 0:
+            return f"</{tag}>\n" if token.block else f"</{tag}>"
+        given = f' class="level-{token.tag[1:]}"' if is_heading else ""
+        if token.attrs:  # The policy of the pages permits no styles in tags.
+            style = token.attrs.pop("style", "")
+            given += ' class="n"' if "right" in f"{style}" else self.renderAttrs(token)
+        return f'<{tag}{given} dir="auto">' if token.type in _BLOCKS else f"<{tag}{given}>"
 
 
 def _escape(text: str) -> str:
