@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = ROOT / "build" / "site" / "pages"
 HTML = ROOT / "build" / "site" / "html"
+LOOK = ROOT / "src" / "bactrian" / "figures" / "look.css"
+"""The colours of the explorer and of reports are the site's, too."""
 TOP = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 """Pages of the site that are not in docs/: a forge looks for them in the root."""
 LINK = re.compile(r"(\]\(|<img [^>]*src=\")(?!https?:|mailto:|#)([^)\s#\"]+)")
@@ -60,6 +62,7 @@ def copy_pages() -> None:
     """Copy docs/, the pages of the root, and every file that they link to."""
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.copytree(DOCS, PAGES, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copyfile(LOOK, PAGES / "site" / LOOK.name)
     pages = {*DOCS.rglob("*.md"), *(ROOT / name for name in TOP)}
     others = set[Path]().union(*(copy_page(page) for page in sorted(pages))) - pages
     for other in sorted(others):

@@ -31,6 +31,7 @@ from bactrian.analyze.learned import PAPER
 from bactrian.analyze.report import Json, is_sure
 from bactrian.analyze.report_charts import count_share, list_growth, list_rounds
 from bactrian.figures.chart import HistogramBar, Plot, build_curve, build_histogram, draw_plot
+from bactrian.figures.look import read_look
 from bactrian.records.text import to_line, to_printable
 from bactrian.records.turn import Usage
 
@@ -155,7 +156,7 @@ def render_template(name: str, **context: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= _FILTERS
-    return environment.get_template(name).render(**context)
+    return environment.get_template(name).render(look=Markup(read_look()), **context)  # noqa: S704
 
 
 def _finalize(value: object) -> object:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bactrian.errors import InputError
-from bactrian.figures.map_picture import COLOURS, LegendEntry, draw_map_picture
+from bactrian.figures.look import list_group_colours
+from bactrian.figures.map_picture import LegendEntry, draw_map_picture
 from bactrian.figures.text_map import TextMap, arrange_texts
 from bactrian.protocol.markers import read_instruction
 from bactrian.store import RunStore, open_store
@@ -83,7 +84,7 @@ async def make_map(
 
 def list_topics(made: TextMap) -> list[LegendEntry]:
     """Return the legend of a map that is coloured by topics: the largest ones, and the others in one."""
-    counts, last = Counter(made.topics), len(COLOURS) - 1
+    counts, last = Counter(made.topics), len(list_group_colours()) - 1
     legend = [
         LegendEntry(name, counts[topic], topic)
         for topic, name in enumerate(made.names[:last])
@@ -95,6 +96,6 @@ def list_topics(made: TextMap) -> list[LegendEntry]:
 
 def draw_topics(made: TextMap, title: str) -> str:
     """Return the picture (SVG) of a map that is coloured by topics."""
-    last = len(COLOURS) - 1
+    last = len(list_group_colours()) - 1
     points = [(*place, min(topic, last)) for place, topic in zip(made.places, made.topics, strict=True)]
     return draw_map_picture(points, made.labels, made.names, list_topics(made), title)

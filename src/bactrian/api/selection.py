@@ -21,6 +21,7 @@ from bactrian.analyze.behaviours import (
 )
 from bactrian.analyze.code_runs import CODE_FAILS
 from bactrian.errors import InputError
+from bactrian.figures.look import read_look
 from bactrian.files.toml import suggest_name
 from bactrian.options import SelectOptions, Words
 from bactrian.records.events import Ended, Spoke, Started, write_event
@@ -305,7 +306,7 @@ def write_markdown(session: Session, findings: Sequence[Finding] = (), marks: Se
 
 def render_page(sessions: Sequence[tuple[Session, Sequence[Finding]]], title: str) -> str:
     """Return the sessions as one self-contained HTML page for light and dark screens; all text is escaped."""
-    style = files("bactrian.api").joinpath("conversation.css").read_text("utf-8")
+    style = read_look() + files("bactrian.api").joinpath("conversation.css").read_text("utf-8")
     parts: list[str] = []
     for session, findings in sessions:
         items = "".join(f"<li>{escape(line)}</li>" for line in write_findings(findings))

@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from bactrian.amounts import write_percent, write_percents
 from bactrian.errors import BactrianError, InputError
@@ -30,6 +31,7 @@ from bactrian.evaluate.verdicts import (
     read_judged_tasks,
     read_solutions,
 )
+from bactrian.figures.look import read_look
 from bactrian.files.atomic import write_atomically
 from bactrian.files.report_file import check_own_report, write_report_file
 from bactrian.records.text import to_line
@@ -531,7 +533,7 @@ def write_page(path: Path, template: str, report: Json) -> None:
     environment.filters.update(percent=write_percent, interval=_interval)
     check_own_report(path)
     with write_atomically(path, overwrite=True) as folder:
-        page = environment.get_template(template).render(report=report)
+        page = environment.get_template(template).render(report=report, look=Markup(read_look()))  # noqa: S704
         write_report_file(folder / path.name, page, report)
 
 

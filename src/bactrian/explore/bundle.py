@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape, unescape
-from importlib.resources import files
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,7 +22,7 @@ from bactrian._version import __version__
 from bactrian.errors import InputError
 from bactrian.explore.library import Library, open_library
 from bactrian.explore.library_index import IMPORT_DONE, read_meta, read_signature
-from bactrian.explore.rendering import Explorer
+from bactrian.explore.rendering import Explorer, read_asset
 from bactrian.explore.server import build_app
 from bactrian.explore.session_lists import ListFilter
 from bactrian.files.atomic import check_target, write_atomically
@@ -94,7 +93,7 @@ _SINGLE = (
 
 def make_single_page(page: str, address: str) -> str:
     """Return ``page``, which is at ``address``, as a file that needs nothing else: without scripts, forms and links."""
-    style = files("bactrian.explore").joinpath("static", "style.css").read_text("utf-8")
+    style = "".join(read_asset(name) or "" for name in ("style.css", "talk.css"))
     page = _HEADS.sub("", rewrite_page(page, address, "page.html", lambda _: None))
     return page.replace(_POLICY, _SINGLE, 1).replace("</head>", f"<style>{style}</style>\n</head>", 1)
 
@@ -167,7 +166,7 @@ MOST = 1000
 # The filter that leaves out what was made to study misuse.
 NOT_RED = "-red-team"
 _FORMAT = "bundle"
-_ASSETS = ("style.css", "page.js", "bundle.js", "icon.svg")
+_ASSETS = ("style.css", "talk.css", "page.js", "bundle.js", "icon.svg")
 # Parameters of a conversation's address that show another part of it.
 _VIEWS = ("from", "whole")
 # Conditions that the search of a copy can say in words.
@@ -397,8 +396,7 @@ class _BundleCopy:
     def _write_assets(self, target: Path, rows: Sequence[dict[str, Any]]) -> None:
         (target / "static").mkdir()
         for name in _ASSETS:
-            content = files("bactrian.explore").joinpath("static", name).read_bytes()
-            (target / "static" / name).write_bytes(content)
+            (target / "static" / name).write_text(read_asset(name) or "", "utf-8")
         searched: list[tuple[str, str, str, str]] = []
         for row in rows:
             if file := self.files.get(_name_path(row)):  # An id such as ``..`` has no address.

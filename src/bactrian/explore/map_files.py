@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from markupsafe import Markup
 from bactrian.api.map_texts import MAP_TEXTS, MapText, draw_topics, list_topics, make_map
 from bactrian.blocks import make_visible
 from bactrian.errors import InputError
-from bactrian.figures.map_picture import COLOURS
+from bactrian.explore.rendering import read_asset
+from bactrian.figures.look import list_group_colours
 from bactrian.figures.text_map import TextMap
 from bactrian.files.atomic import check_target, write_atomically
 from bactrian.store import list_run_files
@@ -69,7 +69,7 @@ def _render_page(texts: Sequence[MapText], made: TextMap, title: str) -> str:
     data = {
         "x": [x for x, _ in made.places],
         "y": [y for _, y in made.places],
-        "groups": [min(topic, len(COLOURS) - 1) for topic in made.topics],
+        "groups": [min(topic, len(list_group_colours()) - 1) for topic in made.topics],
         "texts": [
             "Made to study misuse." if text.is_red else make_visible(text.text[:_LONGEST]) for text in texts
         ],
@@ -85,7 +85,7 @@ def _render_page(texts: Sequence[MapText], made: TextMap, title: str) -> str:
         "data": Markup(json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")),  # noqa: S704
     }
     parts = {
-        name: Markup(files("bactrian.explore").joinpath("static", name).read_text("utf-8"))  # noqa: S704
+        name: Markup(read_asset(name))  # noqa: S704
         for name in ("style.css", "map.css", "map.js")
     }
     return environment.get_template("map_file.html").render(map=map_, title=title, parts=parts)

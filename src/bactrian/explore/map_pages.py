@@ -27,7 +27,8 @@ from bactrian.explore.library import DataSet
 from bactrian.explore.library_index import read_meta
 from bactrian.explore.rendering import get_explorer, has_agreed, read_form, render_page, render_text, send_csv
 from bactrian.explore.session_lists import ListFilter, make_share, read_count, select_rows
-from bactrian.figures.map_picture import COLOURS, LegendEntry, draw_map_picture
+from bactrian.figures.look import list_group_colours
+from bactrian.figures.map_picture import LegendEntry, draw_map_picture
 from bactrian.figures.text_map import MapLabel
 from bactrian.protocol.markers import read_instruction
 
@@ -417,7 +418,7 @@ def _read_groups(
     query = f"SELECT value, count(*) FROM (SELECT {choice.value} AS value {_JOINED} {where}) GROUP BY value"  # noqa: S608
     with choice.data_set.read_index() as index:
         counted: list[tuple[int | str, int]] = index.execute(query, values).fetchall()
-    last = len(COLOURS) - 1
+    last = len(list_group_colours()) - 1
     counted.sort(key=lambda pair: (-pair[1], str(pair[0])))
     groups = {value: min(number, last) for number, (value, _) in enumerate(counted)}
     legend = [

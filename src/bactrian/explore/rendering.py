@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.resources import files
 from io import StringIO
+from mimetypes import guess_type
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, cast
@@ -38,6 +40,7 @@ from bactrian.explore.facets import FacetCache, FacetIndex
 from bactrian.explore.library import DataSet, Library, add_data_set
 from bactrian.explore.security import VisitLimit
 from bactrian.explore.session_lists import ListFilter, Listing
+from bactrian.figures.look import read_look
 from bactrian.files.atomic import is_same_file
 from bactrian.records.session import Session
 from bactrian.store import open_store
@@ -210,11 +213,33 @@ def get_templates() -> Environment:
     return environment
 
 
+# In scripts they contain the types.
+_COMMENTS = re.compile(r"/\*.*?\*/ ?|^\s*//[^\n]*\n|^\s+", re.S | re.M)
+
+
+@cache
+def read_asset(name: str) -> str | None:
+    """Return a static file as browsers get it, without comments; None if there is none of this name."""
+    stored = {file.name: file for file in files("bactrian.explore").joinpath("static").iterdir()}.get(name)
+    if stored is None:
+        return None
+    content = stored.read_text("utf-8")
+    return _COMMENTS.sub("", read_look() + content if name == "style.css" else content)
+
+
 @cache
 def find_asset(name: str) -> str:
     """Return the address of a static file. It changes with the content, so that browsers keep it for good."""
-    content = files("bactrian.explore").joinpath("static", name).read_bytes()
-    return f"/static/{name}?v={hashlib.sha256(content).hexdigest()[:10]}"
+    return f"/static/{name}?v={hashlib.sha256((read_asset(name) or '').encode()).hexdigest()[:10]}"
+
+
+def send_asset(request: Request) -> Response:
+    """Send a static file. As its address changes with its content, a browser need not ask again."""
+    name = request.path_params["name"]
+    if (content := read_asset(name)) is None:
+        raise HTTPException(404)
+    kept = {"cache-control": "public, max-age=31536000, immutable"} if "v" in request.query_params else {}
+    return Response(content, media_type=guess_type(name)[0], headers=kept)
 
 
 def _spell_code(code: str) -> str:

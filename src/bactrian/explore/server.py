@@ -26,15 +26,14 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Mount, Router
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.explore.library import open_library
 from bactrian.explore.library_index import TooSlow
-from bactrian.explore.rendering import Explorer, NoticeNeeded, render_page
+from bactrian.explore.rendering import Explorer, NoticeNeeded, render_page, send_asset
 from bactrian.explore.security import Guard, is_wildcard, make_access_rules, name_computer
 
 # The module of pages by the first part of their addresses; all others are in ``list_pages``.
@@ -71,21 +70,11 @@ async def find_page(scope: Scope, receive: Receive, send: Send) -> None:
 _LATER = 1.5
 
 
-class _Assets(StaticFiles):
-    """Static files. Their addresses change with their content, so that a browser need not ask again."""
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
-        if b"v=" in scope["query_string"]:
-            response.headers["cache-control"] = "public, max-age=31536000, immutable"
-        return response
-
-
 def build_app(explorer: Explorer) -> Starlette:
     """Return the application for ``explorer``. It answers whoever calls it: :class:`Guard` belongs before it."""
     app = Starlette(
         routes=[
-            Mount("/static", _Assets(packages=[("bactrian.explore", "static")])),
+            Route("/static/{name}", send_asset),
             Mount("", find_page),
         ],
         middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)],

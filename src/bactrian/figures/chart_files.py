@@ -12,7 +12,7 @@ from typing import Any
 from bactrian._version import __version__
 from bactrian.errors import import_optional
 from bactrian.figures.chart import Chart
-from bactrian.figures.map_picture import COLOURS
+from bactrian.figures.look import list_group_colours, read_colours
 from bactrian.files.atomic import check_target, write_atomically
 from bactrian.files.replacement import MANIFEST, list_files
 
@@ -34,7 +34,6 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#dcdad3",
     "grid.linewidth": 0.5,
     "legend.frameon": False,
     "lines.linewidth": 1.2,
@@ -104,7 +103,7 @@ def write_charts(charts: Sequence[Chart], folder: Path, width: float = COLUMN) -
         height = _HEIGHT
         if chart.kind == "rates":
             height = 0.75 + _LINE * len(chart.categories) * max(1.0, 0.6 * len(chart.series))
-        with matplotlib.rc_context(_STYLE):
+        with matplotlib.rc_context({**_STYLE, "grid.color": read_colours()["line"][0]}):
             figure = figures.Figure((width, height), layout="constrained")
             _draw(chart, figure.add_subplot(), _load("matplotlib.ticker"))
             for kind, date in (("svg", "Date"), ("pdf", "CreationDate")):
@@ -145,7 +144,7 @@ def _draw(chart: Chart, axes: Any, ticker: Any) -> None:
 
 
 def _draw_series(chart: Chart, axes: Any, number: int) -> None:
-    series, colour = chart.series[number], COLOURS[number % (len(COLOURS) - 1)]
+    series, colour = chart.series[number], list_group_colours()[number % (len(list_group_colours()) - 1)]
     marker = _MARKERS[number % len(_MARKERS)]
     positions = [position for position, *_ in series.points]
     values = [value for _, value, *_ in series.points]

@@ -6,15 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from bactrian.figures.look import list_group_colours, read_colours
 from bactrian.figures.text_map import LABEL_SIZE, MAP_WIDTH, POINT_RADIUS, MapLabel, measure_label
 
-# Of the groups: people with colour blindness tell them apart by hue or lightness. Further groups share the last.
-COLOURS = (
-    *("#3b6fb6", "#b5541c", "#2e7d4f", "#8a3fa0", "#a88300", "#0f7f8c", "#b02a5b"),
-    *("#6d97d1", "#d08742", "#5aa877", "#b583c8", "#6b7280"),
-)
 _LEGEND, _LINE = 4200, 300
-_TEXT = 'font-family="system-ui, sans-serif" fill="#1d232b"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +37,13 @@ def draw_map_picture(
         legend: What the colours mean.
         title: What the points are, for people who do not see them.
     """
-    groups: list[list[str]] = [[] for _ in COLOURS]
+    colours, ink = list_group_colours(), read_colours()["ink"][0]
+    groups: list[list[str]] = [[] for _ in colours]
     for x, y, group in points:
         groups[group].append(f'<circle cx="{x}" cy="{MAP_WIDTH - y}" r="{POINT_RADIUS}"/>')
     drawn = [
         f'<g fill="{colour}" fill-opacity=".85">{"".join(dots)}</g>'
-        for colour, dots in zip(COLOURS, groups, strict=True)
+        for colour, dots in zip(colours, groups, strict=True)
         if dots
     ]
     for label in labels:
@@ -55,8 +51,8 @@ def draw_map_picture(
     for line, entry in enumerate(legend):
         y = MAP_WIDTH * 0.07 + line * _LINE
         drawn.append(
-            f'<rect x="{MAP_WIDTH + 100}" y="{y - 130:g}" width="150" height="150" fill="{COLOURS[entry.group]}"/>'
-            f'<text x="{MAP_WIDTH + 340}" y="{y:g}" font-size="{LABEL_SIZE}" {_TEXT}>'
+            f'<rect x="{MAP_WIDTH + 100}" y="{y - 130:g}" width="150" height="150" fill="{colours[entry.group]}"/>'
+            f'<text x="{MAP_WIDTH + 340}" y="{y:g}" font-size="{LABEL_SIZE}">'
             f"{escape(entry.name)} ({entry.count:,})</text>"
         )
     return "\n".join(
@@ -64,7 +60,9 @@ def draw_map_picture(
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {MAP_WIDTH + _LEGEND} {MAP_WIDTH}" role="img">',
             f"<title>{escape(title)}</title>",
             f'<rect width="{MAP_WIDTH + _LEGEND}" height="{MAP_WIDTH}" fill="#fff"/>',
+            f'<g font-family="system-ui, sans-serif" fill="{ink}">',
             *drawn,
+            "</g>",
             "</svg>\n",
         )
     )
@@ -79,9 +77,9 @@ def _draw_label(label: MapLabel, name: str) -> Iterable[str]:
     if abs(edge_x - label.point_x) + abs(edge_y - (MAP_WIDTH - label.point_y)) > LABEL_SIZE:
         yield (
             f'<line x1="{edge_x:g}" y1="{edge_y:g}" x2="{label.point_x}" y2="{MAP_WIDTH - label.point_y}"'
-            ' stroke="#535d69" stroke-width="12"/>'
+            f' stroke="{read_colours()["soft"][0]}" stroke-width="12"/>'
         )
     yield (
         f'<text x="{label.x}" y="{y + LABEL_SIZE * 0.35:g}" text-anchor="middle" font-size="{LABEL_SIZE}"'
-        f' font-weight="600" {_TEXT}>{escape(name)}</text>'
+        f' font-weight="600">{escape(name)}</text>'
     )

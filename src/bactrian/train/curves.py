@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader
 
 from bactrian.errors import InputError
 from bactrian.figures.chart import HEIGHT, WIDTH, Pair, Plot, draw_plot
+from bactrian.figures.look import read_colours
 from bactrian.train.training_folder import StageFolder, list_stage_folders, measure_usage, read_log, read_plan
 
 MEASURES = ("loss", "held_out", "tokens_per_second", "learning_rate")  # What is measured at a step
@@ -149,5 +150,7 @@ def draw_losses(stages: Sequence[StageFolder], target: Path) -> None:
     plots = [plot for plot in draw_plots([_read_stage(stage) for stage in stages]) if plot.title == "Loss"]
     environment = Environment(autoescape=True, loader=PackageLoader("bactrian.train", ""))
     template = environment.get_template("losses.svg.j2")
-    picture = template.render(plot=plots[0] if plots else None, width=WIDTH, height=HEIGHT)
+    picture = template.render(
+        plot=plots[0] if plots else None, width=WIDTH, height=HEIGHT, look=read_colours()
+    )
     target.write_text(picture, "utf-8")
