@@ -101,6 +101,19 @@ async def test_what_a_killed_process_played_goes_on_in_another_one(folder: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+async def test_a_process_that_is_stopped_is_continued(folder: Path) -> None:
+    async with Endpoint([say]) as endpoint:
+        command = start(folder, endpoint, *TWO)
+        await until_asked(endpoint, 12, command)
+        for player in list_players(command):
+            os.kill(player, signal.SIGSTOP)
+        _, err = await command.communicate()
+        assert command.wait() == 0, err
+        assert len(endpoint.requests) == 3 + 12 * 4
+    await expect_run_of_one(folder)
+
+
 async def test_processes_that_are_killed_again_and_again_leave_the_run_whole(folder: Path) -> None:
     async def answer(request: Received) -> Plan:
         await asyncio.sleep(0.6)
@@ -178,6 +191,24 @@ async def test_one_budget_holds_for_all_processes(folder: Path) -> None:
         code, lines, err = await generate(folder, endpoint, *limits, "100")
         assert code == 0, err
         assert len(endpoint.requests) == 12 * 4 + 3
+
+
+async def test_a_budget_is_not_passed_where_no_process_knows_how_long_replies_are(folder: Path) -> None:
+    def reply(request: Received) -> Plan:
+        text = said(request)
+        assert isinstance(text, str)
+        return {**completion(text), "usage": {"prompt_tokens": 100, "completion_tokens": 8000}}
+
+    asked = 'per = ["role"]\nask = "List {{ count }} tasks for {{ role }}."'
+    (folder / "small.toml").write_text(RECIPE.replace(asked, 'given = ["Sing", "Run", "Dig", "Swim"]'))
+    async with Endpoint([reply]) as endpoint:
+        options = ("--set", "parameters.max_tokens=none", "--processes", "4", "--concurrency", "4", "--json")
+        code, lines, err = await generate(folder, endpoint, *options, "--max-tokens", "30000")
+        assert code == 3, err
+        assert 8100 < lines[-1]["run_tokens"] <= 30_000
+        code, lines, err = await generate(folder, endpoint, *options, "--max-tokens", "1000000")
+        assert code == 0, err
+        assert len(endpoint.requests) == 12 * 4
 
 
 async def test_one_limit_of_requests_holds_for_all_processes(folder: Path) -> None:

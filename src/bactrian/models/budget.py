@@ -214,8 +214,9 @@ class Budget(Wrapper):
     other languages have other tokens. Calls in flight count with their estimate, so that many at once do not pass the
     limit together; a call for which there is room only if those use less than estimated waits for them. If the replies
     of an endpoint exceed ``max_tokens``, later ones are expected to exceed it, too. Without ``max_tokens``, a reply is
-    expected to be as long as the longest one so far. At the end of a limit, where a reply of ``max_tokens`` could
-    pass it, the call asks for a shorter one, if replies have been much shorter so far.
+    expected to be as long as the longest one so far, and a model's first one as the longest of all models. At the end
+    of a limit, where a reply of ``max_tokens`` could pass it, the call asks for a shorter one, if replies have been
+    much shorter so far.
     """
 
     def __init__(self, model: Model, meter: UsageMeter, *, alone: bool = True, tier: str = "") -> None:
@@ -264,6 +265,7 @@ class Budget(Wrapper):
             # How the endpoint counts, and whether it keeps to a longest reply, shows in a single call.
             if self._estimator.knows or not (self._alone and self._asking):
                 most = replace(self._estimator.find_most(estimated, request.n), tier=self._tier)
+                most = most if most.completion else replace(most, completion=self._meter.longest_tokens)
                 most, asked = self._fit(most, request)
                 self._asking, taken = True, False
                 try:

@@ -38,6 +38,8 @@ _MOST_LOSSES = 3
 """Processes that may die at the same turn of a conversation, which may be what kills them."""
 _END = 10.0
 """Seconds that a process has to end by itself."""
+_SILENCE = 5.0
+"""Seconds without a message after which a process may have been stopped: it sends one twice a second."""
 _LOST = object()
 _NO_TEXT = Text("")
 
@@ -46,9 +48,11 @@ _NO_TEXT = Text("")
 async def open_crew(processes: int, order: RunOrder, store: RunStore) -> AsyncGenerator[Crew]:
     """Open processes that play the jobs of ``order``. They start with the first job or list."""
     crew = ProcessCrew(processes, order, store)
+    waking = asyncio.create_task(crew.wake())
     try:
         yield crew
     finally:
+        waking.cancel()
         await crew.close()
 
 
@@ -106,6 +110,15 @@ class ProcessCrew:
         self._halted = True
         for member in self._members:
             member.link.send("halt")
+
+    async def wake(self) -> None:
+        """Continue processes that somebody stopped (SIGSTOP), again and again: others would wait for them for ever."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(_SILENCE)
+            for member in self._members:
+                if clock() - member.heard > _SILENCE:
+                    member.process.send_signal(signal.SIGCONT)  # which does nothing to one that is busy
 
     async def close(self) -> None:
         """End the processes, and wait for them."""
@@ -209,6 +222,7 @@ class _Member:
         self.streams: dict[int, asyncio.Queue[Any]] = {}
         """The steps of conversations and lists: behind the last one is None, an error, or that the process is lost."""
         self.pressure = EndpointPressure()
+        self.heard = asyncio.get_running_loop().time()
         self.gone = asyncio.Event()
         self._fault: BaseException | None = None
         self._meter = meter
@@ -297,6 +311,7 @@ class _Member:
         task.add_done_callback(self._holding.discard)
 
     def take_state(self, pressure: EndpointPressure, counted: UsageMeter) -> None:
+        self.heard = asyncio.get_running_loop().time()
         self.pressure = pressure
         self._meter.add(counted)
 
@@ -311,14 +326,21 @@ class _Member:
 
     async def _hold(self, ticket: int, model: str, usage: Usage) -> None:
         """Answer whether a call may begin, once those in flight leave room for it or have ended."""
+        meter, taken = self._meter, False
         failure: BactrianError | None = None
         try:
-            while not self._meter.hold(model, usage):
-                await self._meter.wait()
-            self._held.append((model, usage))
+            # A process that has had no reply yet asks again where the run knows how long replies are.
+            while not taken and (usage.completion or not meter.longest_tokens):
+                # Otherwise its call goes alone, as the first one of a single process does.
+                if usage.completion or meter.calls or not meter.in_flight:
+                    taken = meter.hold(model, usage)
+                if not taken:
+                    await meter.wait()
+            if taken:
+                self._held.append((model, usage))
         except BactrianError as error:
             failure = error
-        self.link.send("held", ticket, failure, self._meter.used, self._meter.usd)
+        self.link.send("held", ticket, failure, taken, meter.used, meter.usd, meter.longest_tokens)
 
     def _end_streams(self) -> None:
         """Give back what the calls of a dead process held, and end its streams."""

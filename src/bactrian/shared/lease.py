@@ -115,6 +115,9 @@ class SharedProgress:
             usage.cached - before.usage.cached,
         )
         self.progress.count_before(Spending(more, others.usd - before.usd))
+        if others.calls:
+            meter = self.progress.meter
+            meter.longest_tokens = max(meter.longest_tokens, usage.completion // others.calls)
         self.progress.done += sum(others.endings.values()) - sum(before.endings.values())
         self.progress.endings.update(others.endings)
         self.progress.endings.subtract(before.endings)

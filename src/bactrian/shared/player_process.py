@@ -101,7 +101,10 @@ class PlayerProcess:
         return done
 
     def ask(self, model: str, usage: Usage) -> asyncio.Future[Message]:
-        """Ask the command whether a call may begin; the answer is an error, or None, and what the run has used."""
+        """Ask the command whether a call may begin.
+
+        The answer is an error or None, True if it may begin, what the run has used, and its longest reply in tokens.
+        """
         ticket = next(self._tickets)
         self.link.send("hold", ticket, model, usage)
         answer = self._answers[ticket] = asyncio.get_running_loop().create_future()
@@ -211,13 +214,13 @@ class MeterOfCommand(UsageMeter):
     async def take(self, model: str, usage: Usage) -> bool:
         """Ask whether a call may begin; False if it has to be fitted again to what is left."""
         known = self.used.total
-        error, self.used, self.usd = await self.process.ask(model, usage)
-        if error is None:
+        error, taken, self.used, self.usd, self.longest_tokens = await self.process.ask(model, usage)
+        if taken:
             return True
         self._wake()
-        self._again = self.used.total != known
-        if not self._again:
+        if error is not None and self.used.total == known:
             raise error
+        self._again = True
         return False
 
     async def wait(self) -> None:
