@@ -169,6 +169,18 @@ async def test_unreadable_and_failed_verdicts_are_kept_apart(folder: Path) -> No
     assert "None at all." in texts
 
 
+async def test_a_judge_without_a_verdict_or_with_nothing_but_ties_gives_no_result(folder: Path) -> None:
+    said = "Both are fine."
+    async with Endpoint([serve(lambda *_: said)]) as endpoint:
+        code, out, err = await run(folder, *build_command(endpoint))
+        assert (code, "No winner: no verdict can be read." in " ".join(out.split())) == (4, True), err
+        said = write_scores(10, 10)
+        code, out, err = await run(folder, *build_command(endpoint, "--out", "ties"))
+    assert code == 0, err
+    told = "No result: openai:judge gave both the same score in each of its 8 replies."
+    assert told in " ".join(out.split())
+
+
 @pytest.mark.system
 async def test_a_kill_loses_no_answer_and_asks_none_twice(folder: Path) -> None:
     async with Endpoint([serve(judge_by_length)]) as endpoint:

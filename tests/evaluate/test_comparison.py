@@ -156,6 +156,7 @@ def test_repetitions_show_how_far_a_judge_agrees_with_itself() -> None:
         ("w" * 12 + "l" * 8, "No winner yet: mini has a win rate of 60.0 %", "and more."),
         ("wl" * 5, "No winner: both have a win rate of 50.0 %", " %)."),
         ("uu", "No winner: no verdict can be read.", "read."),
+        ("dd", "No result: judge gave both the same score in each of its 4 replies.", "about them."),
     ],
 )
 def test_the_winner_is_named_only_if_the_interval_leaves_out_one_half(

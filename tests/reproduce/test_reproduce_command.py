@@ -100,6 +100,22 @@ async def test_the_manifest_says_how_each_run_was_made(tmp_path: Path) -> None:
     assert manifest["command"] in page
 
 
+async def test_a_folder_that_was_moved_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        assert (await run(tmp_path, *order_table(endpoint)))[0] == 0
+        asked = len(endpoint.requests)
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "paper").rename(tmp_path / "elsewhere/paper")
+        before = read_report(tmp_path / "elsewhere")["parts"]
+        (tmp_path / "elsewhere/paper/table1/report.json").unlink()
+        code, _, err = await run(tmp_path / "elsewhere", *order_table(endpoint))
+        assert (code, len(endpoint.requests)) == (0, asked), err
+        solutions = f"paper/table1/society-{TASKS}/solutions.db"
+        code, _, err = await run(tmp_path / "elsewhere", "resume", solutions, "--base-url", endpoint.url)
+        assert (code, len(endpoint.requests)) == (0, asked), err
+    assert read_report(tmp_path / "elsewhere")["parts"] == before
+
+
 @pytest.mark.system
 async def test_a_kill_at_any_step_loses_no_reply_and_the_same_command_goes_on(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:

@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 
 from bactrian.errors import BactrianError, InputError
+from bactrian.models.model import Request
+from bactrian.models.open import ModelOptions, open_model
+from bactrian.records.text import Text
+from bactrian.records.turn import Message, Sampling
 from bactrian.train.training import TrainOrder, train_recipe
 from bactrian.train.training_folder import list_stage_folders
 from bactrian.train.training_process import EXTRA, find_launcher
@@ -226,6 +230,16 @@ async def test_a_sequence_to_sequence_model_learns_replies_from_what_was_said(tm
     assert (stage.model / "config.json").exists()
     preview = (tmp_path / "out" / "data" / "01-conversations" / "preview.txt").read_text("utf-8")
     assert "User: Name 0.\n\nAssistant:</s>⟦Solution: 0.</s>⟧" in preview
+
+
+async def test_a_sequence_to_sequence_model_is_made_from_nothing_and_answers(tmp_path: Path) -> None:
+    settings = ("base.new={kind='t5', width=16, vocabulary=300}", "steps=2", "batch=4", "held_out=0")
+    order = TrainOrder("flan-t5", tmp_path / "out", {"": [write_chat(tmp_path / "a.jsonl")]}, settings)
+    (base, stage) = (await train_recipe(order)).stages
+    assert (base.gguf, stage.gguf) == (None, None)
+    model = open_model(f"hf:{stage.model}", ModelOptions())
+    request = Request((Message("user", Text("Name 0.")),), sampling=Sampling(0.0, max_tokens=4))
+    assert (await model.reply(request)).usage.completion in range(1, 5)
 
 
 def test_the_loss_of_a_sequence_to_sequence_model_is_that_of_a_step_however_much_fits_into_memory(

@@ -157,6 +157,7 @@ async def compare_stages(
     *,
     out: Path,
     limit: int | None = None,
+    pairs: Sequence[tuple[str, str]] = (),
     tell: Callable[[str], object] = lambda _: None,
 ) -> Comparison:
     """Let all stages answer sets of questions, and judges compare them.
@@ -168,6 +169,7 @@ async def compare_stages(
         series: Limits for all runs together.
         out: Holds a folder for each set.
         limit: Questions of each set, drawn at random; None for all.
+        pairs: Names of the stages to compare; default those of table 2.
         tell: Receives the name of each set before its runs begin.
 
     Raises:
@@ -187,7 +189,7 @@ async def compare_stages(
                 or find_reply_length(out / questions.name / "solutions.db", Solutions.key),
             ),
             {stage.name: stage.model for stage in stages},
-            pair_stages(stages),
+            pairs or pair_stages(stages),
             len(asked),
             single_answer=questions.has_one_answer,
         )

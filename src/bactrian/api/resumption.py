@@ -15,6 +15,7 @@ from bactrian.api.endpoints import confirm_addresses, find_foreign
 from bactrian.api.selection import find_session
 from bactrian.api.shared_run import open_anywhere
 from bactrian.errors import InputError, StoreError
+from bactrian.evaluate.comparison_jobs import Solutions, Verdicts
 from bactrian.models.open import ModelOptions
 from bactrian.options import Critic, PlayOptions, ResumeOptions, SocietyOptions, read_fields
 from bactrian.recipes.load import read_recipe_content
@@ -84,6 +85,8 @@ async def read_stored_run(store: RunStore) -> StoredRun:
     try:
         models: Mapping[str, str] = dict(content["models"])
         recipe = read_recipe_content(content["recipe"])
+        if isinstance(recipe.job, Solutions | Verdicts):
+            recipe = recipe.with_folder(str(store.path.parent))
         shard = read_shard(content.get(SHARD), {})
     except (AttributeError, InputError, KeyError, TypeError, ValueError) as error:
         raise StoreError(

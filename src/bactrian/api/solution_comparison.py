@@ -15,7 +15,7 @@ from bactrian.api.dataset import build_run_order, run_order, watch_progress
 from bactrian.api.endpoints import check_askable, find_foreign
 from bactrian.api.model_arguments import ModelLike
 from bactrian.errors import BudgetReached, InputError
-from bactrian.evaluate.comparison import ComparedRuns, build_comparison_report, write_dilemma
+from bactrian.evaluate.comparison import OUTCOMES, ComparedRuns, build_comparison_report, write_dilemma
 from bactrian.evaluate.comparison_jobs import (
     EXTRACTED,
     TITLES,
@@ -24,6 +24,7 @@ from bactrian.evaluate.comparison_jobs import (
     Way,
     build_solution_recipe,
     build_verdict_recipe,
+    name_input,
 )
 from bactrian.evaluate.question_sets import (
     draw_tasks,
@@ -201,6 +202,13 @@ class Comparison:
     # Of an extraction: session, task and solution of each conversation
     extracted: Sequence[Mapping[str, str]] = ()
 
+    @property
+    def is_read(self) -> bool:
+        """False if no verdict of a judge on two ways can be read."""
+        reports = (self.report or {}).get("sets", {"": self.report or {}}).values()
+        pairs = [pair["counts"] for report in reports for pair in report.get("comparisons", ())]
+        return all(any(counts[outcome] for outcome in OUTCOMES) for counts in pairs)
+
 
 async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series: RunSeries) -> ComparedRuns:
     """Write the solutions of ``plan``, and ask the judges.
@@ -369,8 +377,8 @@ async def _plan_role_plays(
     lengths = {way: (way in EXTRACTED and options["extractor_reply_length"]) or length for way in ways}
     spec = Solutions(
         ways=tuple(ways),
-        source=str(source.absolute()),
-        against=str(against.absolute()) if against else "",
+        source=name_input(source, folder),
+        against=name_input(against, folder) if against else "",
         seed=options["seed"] or 0,
         drawn=None if only else tasks,
         max_tokens=stored.get("recipe", {}).get(Solutions.key, {}).get("max_tokens"),
@@ -396,7 +404,7 @@ async def _plan_role_plays(
         models[way] = chosen
     return SolutionPlan(
         folder,
-        build_solution_recipe(drawn, spec),
+        build_solution_recipe(drawn, spec, folder),
         models,
         list(combinations(ways, 2)),
         len(drawn),

@@ -82,16 +82,17 @@ def find_figures(pair: Pair, recipe: str, *, ablated: bool = False, people: bool
 
 
 def find_stage_figures(pair: Pair, questions: str) -> list[Json]:
-    """Return the row of table 2 for a pair of stages; none for other models."""
+    """Return the paper's row for a pair of stages; none for other models."""
     paper = load_paper()
-    rows = [row for row in paper["table_2"] if questions in row["sets"] and tuple(row["pair"]) == pair]
+    rows = [row for row in paper["pairs"] if questions in row["sets"] and tuple(row["pair"]) == pair]
+    titles = {**paper["stages"], **paper["models"]}
     figures: list[Json] = []
     for row in rows:
         first, second = row["pair"]
         draw, win, loss = (round(100 * n / sum(row["sets"][questions]), 1) for n in row["sets"][questions])
-        data = f"{paper['stages'][first]}, {paper['stages'][second]}"
+        data = f"{titles[first]}, {titles[second]}"
         figures.append(
-            {"table": "Table 2", "data": data, "judge": "GPT-4", "other": second}
+            {"table": row["table"], "data": data, "judge": "GPT-4", "other": second}
             | {"draw": draw, "loss": loss, "win": win}
         )
     return figures
@@ -220,11 +221,18 @@ def _control_length(clusters: Sequence[Sequence[tuple[float, float]]]) -> list[f
 def write_winner(comparison: Json, first: str, second: str) -> str:
     """Return which of two ways is better by the judge's verdicts, or that there is no winner yet.
 
-    A way wins if the 95 % interval of its win rate, in which a draw is half a win, leaves out one half.
+    Nothing is a result if the judge gives both the same score in each reply. A way wins if the 95 % interval of its
+    win rate, in which a draw is half a win, leaves out one half.
     """
     value, low, high = (comparison["shares"]["win_rate"][key] for key in ("value", "low", "high"))
     if value is None:
         return "No winner: no verdict can be read."
+    if comparison["ties"]["value"] == 1:
+        read = comparison["replies"] - comparison["unreadable"]
+        return (
+            f"No result: {comparison['judge']} gave both the same score in each of its {read:,} replies. "
+            "It did not tell them apart, and these draws say nothing about them."
+        )
     best, ends = first, None if low is None else (low, high)
     if value < 0.5:
         best, value, ends = second, 1 - value, ends and (1 - ends[1], 1 - ends[0])
@@ -322,7 +330,7 @@ async def describe_solutions(solutions: Path) -> Json:
         cut[turn.speaker] += is_cut(turn)
     wanted = {session.values.get("task", "") for session in done}
     origins = {
-        way: await _read_origin(Path(spec[key]), wanted)
+        way: await _read_origin(solutions.parent / spec[key], wanted)
         for way, key in (("extraction", "source"), ("against", "against"))
         if spec.get(key)
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -195,7 +196,9 @@ class Solutions(JobSpec):
     weights: Annotated[
         dict[Way, str] | None, Field(description="Hashes of the weights of local models, by way.")
     ] = None
-    source: Annotated[str, Field(description="Run of the conversations; empty for questions.")] = ""
+    source: Annotated[
+        str, Field(description="Run of the conversations, from the run's folder; empty for questions.")
+    ] = ""
     against: Annotated[str, Field(description="Another run on the same tasks.")] = ""
     seed: Annotated[int, Field(description="Seed by which the tasks were drawn.")] = 0
     drawn: Annotated[int | None, Field(description="Tasks to draw; None if they were named.")] = None
@@ -224,14 +227,20 @@ class SolutionJobs(JobKind[Solutions]):
 
     def list_inputs(self) -> Sequence[Path]:
         """Return the runs of the conversations."""
-        return tuple(Path(run) for run in (self.job.source, self.job.against) if run)
+        return tuple(_find_input(self.plan.recipe, run) for run in (self.job.source, self.job.against) if run)
+
+    def identify(self, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the content with the hashes of weights instead of their paths, and with whole paths of runs."""
+        weights = content["recipe"].get(Solutions.key, {}).get("weights") or {}
+        models = {way: weights.get(way, name) for way, name in content["models"].items()}
+        return {**_find_inputs(self.plan.recipe, content, Solutions.key), "models": models}
 
     async def estimate(self) -> JobCost:
         """Count the prompts, which are on disk; replies are assumed, and at most three times as long."""
         ways, tasks = self.job.ways, choose_counted(self.plan.recipe.axes[0].items or ())
         prompt = completion = 0
         async with AsyncExitStack() as stack:
-            runs = await open_conversations(self.job, stack)
+            runs = await open_conversations(self.plan.recipe, stack)
             for item in tasks:
                 conversations = {way: await _find_session(run, item) for way, run in runs.items()}
                 text = next((said.task.text for said in conversations.values()), item)
@@ -252,14 +261,36 @@ class SolutionJobs(JobKind[Solutions]):
 
     async def open(self, context: JobContext) -> SolutionPlayer:
         """Return the player of the tasks."""
-        runs = await open_conversations(self.job, context.stack)
+        runs = await open_conversations(self.plan.recipe, context.stack)
         return SolutionPlayer(self.plan, self.job, context, runs)
 
 
-async def open_conversations(spec: Solutions, stack: AsyncExitStack) -> dict[Way, RunStore]:
+def name_input(source: Path, folder: Path) -> str:
+    """Return the path of a run by which the plan of a run in ``folder`` names it.
+
+    It is relative for a run in this folder or up to two above, so that all can be moved together.
+    """
+    source, folder = source.resolve(), folder.resolve()
+    near = source.parent in (folder, *folder.parents[:2])
+    return Path(os.path.relpath(source, folder)).as_posix() if near else str(source)
+
+
+def _find_input(recipe: Recipe, name: str) -> Path:
+    return Path(recipe.folder, name).resolve()
+
+
+def _find_inputs(recipe: Recipe, content: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the content of a run with the whole paths of the runs that it reads."""
+    job = content["recipe"].get(key, {})
+    found = {name: str(_find_input(recipe, job[name])) for name in ("source", "against") if job.get(name)}
+    return {**content, "recipe": {**content["recipe"], key: {**job, **found}}}
+
+
+async def open_conversations(recipe: Recipe, stack: AsyncExitStack) -> dict[Way, RunStore]:
     """Open the runs whose conversations are extracted, by way."""
+    spec = cast("Solutions", recipe.job)
     return {
-        way: await stack.enter_async_context(open_store(Path(run), read_only=True))
+        way: await stack.enter_async_context(open_store(_find_input(recipe, run), read_only=True))
         for way, run in (("extraction", spec.source), ("against", spec.against))
         if run
     }
@@ -385,7 +416,7 @@ class Verdicts(JobSpec):
 
     key: ClassVar[str] = "verdicts"
 
-    source: Annotated[Filled, Field(description="Run of the solutions.")]
+    source: Annotated[Filled, Field(description="Run of the solutions, from the run's folder.")]
     style: Annotated[Style, Field(description="How the judge is asked.")] = "general"
     repeats: Annotated[int, Field(gt=0, strict=True, description="Judgements in each order.")] = 1
     max_tokens: Annotated[
@@ -406,7 +437,11 @@ class VerdictJobs(JobKind[Verdicts]):
 
     def list_inputs(self) -> Sequence[Path]:
         """Return the run of the solutions."""
-        return (Path(self.job.source),)
+        return (_find_input(self.plan.recipe, self.job.source),)
+
+    def identify(self, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the content with the whole path of the solutions."""
+        return _find_inputs(self.plan.recipe, content, Verdicts.key)
 
     async def estimate(self) -> JobCost:
         """Estimate two calls for each repetition: their prompts are counted when the solutions are on disk."""
@@ -423,7 +458,7 @@ class VerdictJobs(JobKind[Verdicts]):
 
     async def _count_prompts(self) -> float | None:
         """Return the mean tokens of a prompt; None without a solved task."""
-        source = Path(self.job.source)
+        source = _find_input(self.plan.recipe, self.job.source)
         if not await asyncio.to_thread(source.exists):
             return None
         model = self.plan.models[JUDGE]
@@ -443,7 +478,8 @@ class VerdictJobs(JobKind[Verdicts]):
 
     async def open(self, context: JobContext) -> VerdictPlayer:
         """Return the player of the comparisons."""
-        source = await context.stack.enter_async_context(open_store(Path(self.job.source), read_only=True))
+        (path,) = self.list_inputs()
+        source = await context.stack.enter_async_context(open_store(path, read_only=True))
         return VerdictPlayer(self.plan, self.job, context, source)
 
 
@@ -514,10 +550,11 @@ def shorten_solution(text: str, longest: int | None) -> str:
 # The recipes of the two runs.
 
 
-def build_solution_recipe(tasks: Sequence[str], spec: Solutions) -> Recipe:
-    """Return the recipe that writes the solutions of ``tasks``: session ids, or questions."""
+def build_solution_recipe(tasks: Sequence[str], spec: Solutions, folder: Path | None = None) -> Recipe:
+    """Return the recipe that writes the solutions of ``tasks``, session ids or questions, in a run in ``folder``."""
     job = {Solutions.key: spec.model_dump(mode="json")}
-    return build_recipe("solutions", {"task": tasks}, job, "Solutions that are compared with each other.")
+    recipe = build_recipe("solutions", {"task": tasks}, job, "Solutions that are compared with each other.")
+    return recipe if folder is None else recipe.with_folder(str(folder))
 
 
 def build_verdict_recipe(
@@ -532,13 +569,14 @@ def build_verdict_recipe(
 ) -> Recipe:
     """Return the recipe in which a judge compares ``pairs`` of solutions of each of so many tasks.
 
-    Those with a solution that is ``cut`` are compared in a run of their own.
+    Its run is beside that of the solutions. Those with a solution that is ``cut`` are compared in a run of their own.
     """
     width = max(3, len(str(tasks)))  # as a run names its sessions
     axes = {
         "pair": [join_pair(*pair) for pair in pairs],
         "task": [f"{number:0{width}}" for number in range(1, tasks + 1)],
     }
-    spec = {"source": str(solutions), "style": style, "repeats": repeats, "max_tokens": max_tokens}
+    spec = {"source": solutions.name, "style": style, "repeats": repeats, "max_tokens": max_tokens}
     job = {Verdicts.key: {**spec, "cut": cut or None}}
-    return build_recipe("verdicts", axes, job, "Verdicts of a judge on pairs of solutions.")
+    recipe = build_recipe("verdicts", axes, job, "Verdicts of a judge on pairs of solutions.")
+    return recipe.with_folder(str(solutions.parent))

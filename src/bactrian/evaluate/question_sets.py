@@ -195,10 +195,13 @@ def read_task_file(path: Path, sessions: Sequence[str]) -> list[str]:
 
 
 def find_stored_draw(content: Mapping[str, Any], spec: Solutions) -> list[str] | None:
-    """Return the tasks of the solutions of ``content`` if they were drawn in the same way; None if not."""
+    """Return the tasks of the solutions of ``content`` if they were drawn in the same way; None if not.
+
+    That they were drawn from the same run is checked when the solutions are resumed.
+    """
     recipe = content.get("recipe", {})
     stored = recipe.get(Solutions.key, {})
-    same = all(stored.get(key) == getattr(spec, key) for key in ("source", "seed", "drawn"))
+    same = all(stored.get(key) == getattr(spec, key) for key in ("seed", "drawn"))
     return list(recipe["axes"][0]["given"]) if same and spec.drawn is not None else None
 
 

@@ -150,11 +150,14 @@ class StageModel:
 
     name: str
     model: str  # As `--model` names it
+    label: str = ""  # What a report calls it, where its name does not tell
 
     @property
     def title(self) -> str:
         """What a report calls it."""
-        return "Base" if self.name == "base" else load_paper()["stages"].get(self.name, f"+ {self.name}")
+        return self.label or (
+            "Base" if self.name == "base" else load_paper()["stages"].get(self.name, f"+ {self.name}")
+        )
 
 
 def read_stages(texts: Sequence[str], options: ModelOptions) -> tuple[StageModel, ...]:
@@ -249,7 +252,7 @@ def _describe_row(questions: str, of: Json, titles: Mapping[str, str]) -> Json:
     """Return one row of table 2: counts of questions, with the paper's where it has the same pair."""
     rate, counts = of["shares"]["win_rate"], of["counts"]
     paper = next(
-        (row["sets"].get(questions) for row in load_paper()["table_2"] if row["pair"] == of["pair"]), None
+        (row["sets"].get(questions) for row in load_paper()["pairs"] if row["pair"] == of["pair"]), None
     )
     # The rate is that of the second stage: its ends are swapped.
     second_rate = {
@@ -266,6 +269,7 @@ def _describe_row(questions: str, of: Json, titles: Mapping[str, str]) -> Json:
         "second_wins": counts["loss"],
         "unreadable": counts["unreadable"],
         "draws": of["draws"],
+        "verdict": of["verdict"],
         "second_rate": second_rate,
         "paper": paper and dict(zip(("draw", "first_wins", "second_wins"), paper, strict=True)),
     }

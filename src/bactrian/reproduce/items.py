@@ -47,6 +47,15 @@ class PaperRun(Part):
         return read_recipe_content(self.table) if self.table else load_recipe(self.recipe, self.settings)
 
 
+class PaperTraining(Part):
+    """A training of an item: a recipe, and the runs that each of its stages learns from."""
+
+    recipe: str
+    settings: tuple[str, ...] = ()  # Changes to the recipe
+    stages: dict[str, tuple[str, ...]]
+    models: dict[str, str]  # The stages that are compared, the base among them, by the name they have there
+
+
 class ItemStep(Part):
     """A step of an item: what is done, and with what."""
 
@@ -64,9 +73,12 @@ class ItemStep(Part):
     engine: tuple[str, ...] = ()  # Names of the program's own prompts
     templates: tuple[str, ...] = ()  # Names of a pack's prompts
     recipe: str = ""  # Of conversations, or of a training
-    settings: tuple[str, ...] = ()  # Changes to the recipe of a training
-    # The runs that each stage of a training learns from
-    stages: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
+    trainings: dict[str, PaperTraining] = Field(
+        default_factory=dict[str, PaperTraining]
+    )  # By the name of the folder
+    pairs: tuple[tuple[str, str], ...] = ()  # The trained models that are compared
+    questions: tuple[str, ...] = ()  # Sets of questions
+    reply_length: int = 0  # Longest answer of a trained model, in tokens
     temperatures: tuple[float, ...] = ()
     samples: int = 0
     printed: dict[str, float] = Field(default_factory=dict[str, float])  # The paper's numbers by name

@@ -6,9 +6,9 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from math import ceil
 from pathlib import Path
@@ -32,7 +32,8 @@ from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import FEW
 from bactrian.store import read_making
-from bactrian.train.training import OnEvent
+from bactrian.train.training import OnEvent, TrainOrder
+from bactrian.train.training_folder import list_stage_folders
 
 Json = dict[str, Any]
 PAPER = "arXiv:2303.17760"
@@ -138,6 +139,7 @@ class Workshop:
         spending: SpendingOptions,
         on_training: OnEvent | None = None,
         tell: Callable[[str], None] = lambda _: None,
+        needs: Needs | None = None,
     ) -> None:
         """Begin; a ``series`` with a forecast runs nothing.
 
@@ -147,7 +149,9 @@ class Workshop:
             spending: How models are asked.
             on_training: Receives the events of trainings.
             tell: Receives what is being done where no model is asked.
+            needs: Counts what is needed, for a forecast.
         """
+        self.needs = needs
         self.tell = tell
         self.on_training = on_training
         self.order = order
@@ -167,6 +171,21 @@ class Workshop:
         await self.series.run(spec.title, recipe, path, {"": self.order.model}, jobs=jobs)
         self.used[path] = spec.title
         return path
+
+    @contextmanager
+    def choose_options(self, **options: Any) -> Generator[None]:
+        """Change some of the options of evaluations in the context."""
+        before = self.series.options
+        self.series.options = {**before, **options}
+        try:
+            yield
+        finally:
+            self.series.options = before
+
+    def forecast_training(self, order: TrainOrder, conversations: Sequence[int]) -> None:
+        """Count the time of a training on so many conversations in each of its stages, as far as it is not done."""
+        if self.needs is not None:
+            self.needs.trainings[order.out] = guess_training(order, conversations)
 
     async def count_ended(self, run: Path) -> int:
         """Return how many conversations of a run have ended; none of a run that is not begun."""
@@ -322,6 +341,7 @@ class Needs:
     """What items need, by run: a run that several items share counts once, at its largest."""
 
     runs: dict[Path, Forecast] = field(default_factory=dict[Path, Forecast])
+    trainings: dict[Path, float] = field(default_factory=dict[Path, float])  # Seconds, by folder
 
     async def add(self, order: RunOrder, title: str) -> None:  # noqa: ARG002 - as a forecast function is called
         """Count the rest of a run."""
@@ -334,8 +354,29 @@ class Needs:
         for run, forecast in other.runs.items():
             if run not in self.runs or self.runs[run].calls.value < forecast.calls.value:
                 self.runs[run] = forecast
+        self.trainings |= other.trainings
 
     def add_up(self) -> Forecast | None:
         """Return the forecast of all runs together; None if no model is asked."""
         asking = [forecast for forecast in self.runs.values() if forecast.calls.value]
-        return reduce(Forecast.plus, asking) if asking else None
+        if not asking:
+            return None
+        models, training = reduce(Forecast.plus, asking), sum(self.trainings.values())
+        return replace(models, seconds=models.seconds.plus(training, training, 2 * training))
+
+
+# Measured on two cores with the built-in model: tokens that are learned a second, those of a conversation with its
+# prompts, and the seconds of a stage's begin and end, in which its model is read, written and checked.
+_LEARNED_A_SECOND, _LEARNED, _STAGE_SECONDS = 140.0, 1000, 40.0
+
+
+def guess_training(order: TrainOrder, conversations: Sequence[int]) -> float:
+    """Return the seconds that a training of the built-in model will take, with so many conversations in each stage."""
+    recipe = order.read_recipe()
+    stages = list_stage_folders(order.out, [stage.name for stage in recipe.stages])[1:]
+    seconds, seen = 0.0, 0
+    for folder, count in zip(stages, conversations, strict=True):
+        seen = seen + count if recipe.origin == "union" else count
+        if not folder.is_complete:
+            seconds += _STAGE_SECONDS + seen * _LEARNED * recipe.training.epochs / _LEARNED_A_SECOND
+    return seconds

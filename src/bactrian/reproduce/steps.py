@@ -17,7 +17,7 @@ from bactrian.api.facts import describe_usage
 from bactrian.api.knowledge import compare_stages, find_stages
 from bactrian.api.map_texts import MAP_TEXTS, draw_topics, make_map
 from bactrian.api.solution_comparison import compare_role_plays, guess_comparison, run_comparison
-from bactrian.evaluate.comparison import OUTCOMES, NoVerdict
+from bactrian.evaluate.comparison import OUTCOMES, NoVerdict, load_paper
 from bactrian.evaluate.question_sets import EXAMPLES, SETS, load_questions
 from bactrian.evaluate.stages import StageModel
 from bactrian.evaluate.votes import read_tally
@@ -27,7 +27,7 @@ from bactrian.protocol.pack import load_engine_prompts, load_pack
 from bactrian.recipes.load import load_recipe
 from bactrian.records.run import Finding
 from bactrian.records.text import write_count
-from bactrian.reproduce.items import Action, ItemStep, PaperItem, load_paper_items
+from bactrian.reproduce.items import Action, ItemStep, PaperItem, PaperTraining, load_paper_items
 from bactrian.reproduce.reproduction import (
     ItemPart,
     Measure,
@@ -69,22 +69,24 @@ async def make_item(item: PaperItem, workshop: Workshop, command: str = "") -> J
 async def _compare(step: ItemStep, name: str, workshop: Workshop) -> Sequence[ItemPart]:
     order, series = workshop.order, workshop.series
     run, count = await workshop.converse(step.run, step.tasks), order.shrink(step.tasks)
-    folder = (order.folder / name / f"{step.run}-{count}").absolute()
+    folder = order.folder / name / f"{step.run}-{count}"
     against: Path | None = None
     ways = ("extraction", step.other)
     if step.other in load_paper_items().runs:
         ways, against = ("extraction", "against"), await workshop.converse(step.other, step.tasks)
-    series.options = {**series.options, "tasks": count, "out": folder, "against": against}
-    # The built-in model's solutions are short by its window: most are cut, and a warning says so.
-    series.options["judge_cut"] = any(find_traits(name).small for name in order.models)
     ended = [await workshop.count_ended(path) for path in (run, against) if path is not None]
     if series.forecast is not None and min(ended) < count:
         guess = guess_comparison(folder, ways, count, order.model, order.extractor)
         await run_comparison(guess, [order.judge], series)
         return ()
     spec = load_paper_items().runs[step.run]
+    # The built-in model's solutions are short by its window: most are cut, and a warning says so.
+    cut = any(find_traits(name).small for name in order.models)
     try:
-        compared = await compare_role_plays(run, [order.judge], series, order.model, order.extractor, ways)
+        with workshop.choose_options(tasks=count, out=folder, against=against, judge_cut=cut):
+            compared = await compare_role_plays(
+                run, [order.judge], series, order.model, order.extractor, ways
+            )
     except NoVerdict as error:
         return [ItemPart(spec.title, failure=f"{error.what} {error.next}")]
     finally:
@@ -293,24 +295,24 @@ async def _judge_stages(step: ItemStep, name: str, workshop: Workshop) -> Sequen
     order, series = workshop.order, workshop.series
     if series.forecast is None:
         check_libraries()  # before conversations are paid for that nothing could be trained on
-    data: dict[str, list[Path]] = {}
-    for stage, runs in step.stages.items():
-        data[stage] = [await workshop.converse(run, step.sessions) for run in runs]
-    folder = order.folder / name
+    models: dict[str, StageModel] = {}
+    for folder, training in step.trainings.items():
+        models |= await _train(training, folder, step, name, workshop)
     limit = None if order.scale >= 1 else order.shrink(step.tasks)
-    out = folder / f"questions-{limit or 'all'}"
-    if series.forecast is not None:
-        stages = tuple(StageModel(stage, "local") for stage in ("base", *step.stages))
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-        trained = folder / f"training-{order.shrink(step.sessions)}"
-        await train_recipe(TrainOrder(step.recipe, trained, data, step.settings), workshop.on_training)
-        stages = find_stages([str(trained)], ModelOptions())
-    series.options = {**series.options, "judge_cut": True}  # as for every model on this computer
+    out = order.folder / name / f"questions-{limit or 'all'}"
     try:
-        compared = await compare_stages(
-            stages, SETS, [order.judge], series, out=out.absolute(), limit=limit, tell=workshop.tell
-        )
+        # Answers are judged although they are cut, as for every model on this computer.
+        with workshop.choose_options(judge_cut=True, reply_length=step.reply_length):
+            compared = await compare_stages(
+                tuple(models.values()),
+                step.questions,
+                [order.judge],
+                series,
+                out=out,
+                limit=limit,
+                pairs=step.pairs,
+                tell=workshop.tell,
+            )
     except NoVerdict as error:
         return [ItemPart("Stages", failure=f"{error.what} {error.next}")]
     for path in sorted(out.glob("*/*.db")):
@@ -324,13 +326,44 @@ async def _judge_stages(step: ItemStep, name: str, workshop: Workshop) -> Sequen
             part.failure = _explain_unread(row["judge"], 2 * row["unreadable"])
         if row["paper"]:
             part.notes.append(
-                "The paper's base is LLaMA-7B: {draw}/{first_wins}/{second_wins}.".format(**row["paper"])
+                "The paper (draw/first/second): {draw}/{first_wins}/{second_wins}.".format(**row["paper"])
             )
-        part.notes.append("Here (draw/first/second): {draw}/{first_wins}/{second_wins}.".format(**row))
+        part.notes += [
+            "Here (draw/first/second): {draw}/{first_wins}/{second_wins}.".format(**row),
+            row["verdict"],
+        ]
         if n:
             part.measures.append(Measure("second's win rate", of["value"], of["low"], of["high"], n))
         parts.append(part)
+    if compared.report is not None:
+        parts[0].warnings = compared.report["warnings"]
     return parts
+
+
+async def _train(
+    training: PaperTraining, name: str, step: ItemStep, item: str, workshop: Workshop
+) -> dict[str, StageModel]:
+    """Play what a training learns from, train its stages, and return those to compare; a forecast trains nothing."""
+    order, sizes = workshop.order, list[int]()
+    data: dict[str, list[Path]] = {}
+    for stage, runs in training.stages.items():
+        data[stage] = [await workshop.converse(run, step.sessions) for run in runs]
+        sizes.append(len(runs) * order.shrink(step.sessions))
+    folder = order.folder / item / f"{name}-{order.shrink(step.sessions)}"
+    # A whole training has the paper's epochs; a small one is to show that it works.
+    epochs = ("epochs=3",) if order.scale >= 1 else ("epochs=1",)
+    command = TrainOrder(training.recipe, folder, data, (*training.settings, *epochs))
+    if workshop.series.forecast is not None:
+        workshop.forecast_training(command, sizes)
+        return {model: StageModel(model, "local") for model in training.models}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    await train_recipe(command, workshop.on_training)
+    trained = {stage.name: stage.model for stage in find_stages([str(folder)], ModelOptions())}
+    labels = load_paper()["models"]
+    return {
+        model: StageModel(model, trained[stage], labels.get(model, ""))
+        for model, stage in training.models.items()
+    }
 
 
 # What needs no model: prompts, settings, questions, and what another program measures.

@@ -345,6 +345,10 @@ class JobKind(ABC, Generic[SpecT]):
         """Return the files that the jobs read, which must not be the run itself."""
         return ()
 
+    def identify(self, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the content of a run without what may change when files move: two runs of one plan have the same."""
+        return content
+
     def tools(self) -> Mapping[str, ToolsSpec]:
         """Return the tools by agent."""
         return {}

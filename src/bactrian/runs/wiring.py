@@ -120,7 +120,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         if stored := await store.recipe():
             before, now = ({**each, "tools": None} for each in (stored, plan.content(kind.content())))
             if not _is_longer(kind, before, now):
-                check_same(before, now, str(order.run))
+                check_same(kind.identify(before), kind.identify(now), str(order.run))
         lister = crew or _make_lister(kind, run_models)
         grid = await kind.read_grid()
         sources = {axis.name: _find_source(axis, lister, order) for axis in plan.recipe.axes}
@@ -128,7 +128,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         tools = await stack.enter_async_context(open_tools(kind.tools(), embodied=kind.embodied))
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
-        if longer := _is_longer(kind, frozen, content):
+        longer = _is_longer(kind, frozen, content)
+        if longer or (frozen != content and kind.identify(frozen) == kind.identify(content)):
             frozen = await store.extend(content)
         check_same(frozen, content, str(order.run))
         await store.add_command(

@@ -417,7 +417,7 @@ class RunStore:
         return stored
 
     async def extend(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace what the run is made from by the same with a larger limit, and return what is stored."""
+        """Replace what the run is made from by the same with a larger limit or other paths; return what is stored."""
         await self._write(_EXTEND, (write_json(recipe),))
         return dict(recipe)
 

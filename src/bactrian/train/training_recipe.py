@@ -39,8 +39,11 @@ _STAGE_NAME = r"^[a-z0-9][a-z0-9-]{0,63}$"
 
 
 class NewModel(Part):
-    """A language model made from nothing: a small Llama, with a tokenizer trained on the recipe's data."""
+    """A language model made from nothing, with a tokenizer trained on the recipe's data."""
 
+    kind: Literal["llama", "t5"] = Field(
+        default="llama", description="llama: a language model. t5: a sequence-to-sequence model."
+    )
     width: Count = 128
     layers: Count = 2
     heads: Count = 4

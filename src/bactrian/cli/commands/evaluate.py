@@ -153,7 +153,7 @@ class Evaluation:
             self.write(compared.report, template, show)
             if self.forecast is None:
                 tell(compared)
-            return series.code
+            return series.code if compared.is_read else max(series.code, SOME_FAILED)
 
         self.end(run())
 

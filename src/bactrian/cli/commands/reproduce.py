@@ -105,7 +105,7 @@ async def _forecast(
     """Return what an item needs, and why it cannot be made on this computer."""
     needs = Needs()
     try:
-        await make_item(item, Workshop(order, RunSeries(flags, forecast=needs.add), flags))
+        await make_item(item, Workshop(order, RunSeries(flags, forecast=needs.add), flags, needs=needs))
     except (SandboxError, MissingExtra) as error:
         return needs, str(error)
     return needs, None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -22,6 +22,8 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from bactrian.errors import InputError, Refused
@@ -42,8 +44,19 @@ TEMPLATE = (
 
 def make_new_model(spec: NewModel, texts: Iterable[str], seed: int, folder: Path) -> None:
     """Write a new model and its tokenizer, trained on ``texts``, to ``folder``."""
-    tokenizer = _train_tokenizer(texts, spec.vocabulary)
+    tokenizer = _train_tokenizer(texts, spec.vocabulary, closes=spec.kind == "t5")
     torch.manual_seed(seed)
+    if spec.kind == "t5":
+        shape: dict[str, Any] = {
+            "d_model": spec.width,
+            "d_ff": spec.width * 3,
+            "d_kv": spec.width // spec.heads,
+        }
+        shape |= {"num_layers": spec.layers, "num_heads": spec.heads, "dropout_rate": 0.0}
+        shape |= {"decoder_start_token_id": 0, "eos_token_id": 2, "pad_token_id": 2}
+        T5ForConditionalGeneration(T5Config(vocab_size=len(tokenizer), **shape)).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=spec.width,
@@ -61,8 +74,11 @@ def make_new_model(spec: NewModel, texts: Iterable[str], seed: int, folder: Path
     tokenizer.save_pretrained(folder)
 
 
-def _train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """Train byte-level BPE with GPT-2's way of dividing words, which llama.cpp knows too."""
+def _train_tokenizer(texts: Iterable[str], vocabulary: int, *, closes: bool) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE with GPT-2's way of dividing words, which llama.cpp knows too.
+
+    One that ``closes`` puts the end token after each text, as the encoder of T5 reads it.
+    """
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     raw.decoder = decoders.ByteLevel()
@@ -73,6 +89,10 @@ def _train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokeniz
         show_progress=False,
     )
     raw.train_from_iterator(texts, trainer)
+    if closes:
+        raw.post_processor = processors.TemplateProcessing(
+            single="$A <|im_end|>", special_tokens=[("<|im_end|>", 2)]
+        )
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=raw,
         bos_token="<|im_start|>",  # noqa: S106  names of tokens
@@ -110,8 +130,9 @@ def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
     if base.new is not None:
         folder, gguf = stage.path / "model", stage.path / "model.gguf"
         make_new_model(base.new, texts, recipe.training.seed, folder)
-        write_gguf(folder, gguf, "f16")
-        return OpenBase(folder, gguf, None, NEW, hash_weights(folder), None)
+        if has_gguf := base.new.kind == "llama":
+            write_gguf(folder, gguf, "f16")
+        return OpenBase(folder, gguf if has_gguf else None, None, NEW, hash_weights(folder), None)
     assert base.model is not None
     path = Path(base.model)
     if base.model == BUILT_IN_BASE:
