@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -14,12 +13,11 @@ from typing import Any
 import pytest
 
 import bactrian as bt
-from bactrian.api import run_parts as merging
 from bactrian.api.run_parts import group_parts, join_parts, merge_runs
 from bactrian.errors import InputError
 from bactrian.store.care import verify
 from bactrian.store.record_tables import SEALED
-from tests.helpers.command import bactrian
+from tests.helpers.command import bactrian, start_python
 from tests.helpers.generation import RECIPE as GENERATED
 
 RECIPE = GENERATED.replace("count = 4", "count = 2")
@@ -116,17 +114,26 @@ def test_the_whole_of_incomplete_parts_is_finished_by_resuming(folder: Path) -> 
     }
 
 
-def test_a_killed_merge_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from bactrian.api import run_parts
+
+run_parts._ROWS = 1  # each session is committed by itself
+
+def kill(done, total):
+    if total and done == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+*parts, merged = map(Path, sys.argv[1:])
+run_parts.merge_runs(parts, merged, kill)
+"""
+
+
+@pytest.mark.system
+def test_a_killed_merge_goes_on(folder: Path) -> None:
     parts = make_parts()
-    monkeypatch.setattr(merging, "_ROWS", 1)  # each session is committed by itself
-
-    def kill(done: int, total: int | None) -> None:
-        if total and done == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    if not (child := os.fork()):
-        merge_runs(parts, folder / "merged.db", kill)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert start_python(KILLED, *parts, "merged.db", cwd=folder).wait() == -signal.SIGKILL
     assert len(bt.open_run("merged.db")) == 3
     assert merge_runs(parts, folder / "merged.db").added == 3
     assert read(folder / "merged.db") == read(make("whole.db"))

@@ -7,6 +7,7 @@ import atexit
 import json
 import marshal
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tests.helpers.in_process import can_run_here, run_here
+from tests.helpers.time_limit import read_limit
 
 LINES = [
     "Build a tea timer.",
@@ -83,26 +85,43 @@ class Command:
         }
         self._link.sendall(marshal.dumps(order))
         self._link.shutdown(socket.SHUT_WR)
-        self._lines = self._link.makefile("rb")
-        self.pid = int(self._lines.readline())
+        # Without a buffer, which could take the exit code along with the process id; nobody would see it arrive.
+        self._lines = self._link.makefile("rb", buffering=0)
+        self._name = " ".join(arguments)[:200]
         self._code: int | None = None
+        self.pid = 0
+        self.pid = self._read_number()
 
     @property
     def returncode(self) -> int | None:
         """The exit code, or None while the command runs."""
         if self._code is None:
             with suppress(BlockingIOError):
-                if self._link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-                    self.wait()
+                self._link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+                self.wait()
         return self._code
 
     def wait(self) -> int:
         """Wait for the end; gives the exit code."""
         if self._code is None:
-            self._code = int(self._lines.readline())
+            self._code = self._read_number()
             self._lines.close()
             self._link.close()
         return self._code
+
+    def _read_number(self) -> int:
+        """Read what the forking process says. A command that hangs writes the stacks of its threads, and ends."""
+        seconds = 0.8 * read_limit()  # so that the test can still say what it waits for
+        poll = select.poll()  # other than select.select, it takes any number of a file
+        poll.register(self._link, select.POLLIN)
+        if not poll.poll(1000 * seconds):
+            if self.pid:
+                os.kill(self.pid, signal.SIGABRT)
+                poll.poll(5000)
+            raise TimeoutError(f"After {seconds:.0f} s, `{self._name}` has not ended:\n{self.peek()}")
+        if not (line := self._lines.readline()):
+            raise RuntimeError(f"The process that forks commands has ended before `{self._name}`.")
+        return int(line)
 
     def finish(self) -> tuple[bytes, bytes]:
         """Wait for the end; gives standard output and standard error."""

@@ -16,6 +16,7 @@ standard streams, which are made as Python makes them. Commands for which the re
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
 import marshal
@@ -167,6 +168,7 @@ class _Forks:
 
 def main() -> None:
     """Load everything, then serve."""
+    faulthandler.enable()  # A test ends a command that hangs by SIGABRT, to see where.
     requests = socket.socket(fileno=int(sys.argv[1]))
     import_everything()
     read_once()

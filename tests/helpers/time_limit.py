@@ -12,10 +12,17 @@ from collections.abc import Generator
 
 import pytest
 
-LIMIT = 120
-"""Seconds of waiting and working together for a test with its fixtures, on however busy a computer."""
+LIMIT = 240
+"""Seconds of waiting and working together for a test with its fixtures: five times what any took on a busy computer."""
 SLOW_LIMIT = 1_200
 """The same for a test that is marked as ``slow``."""
+_SECONDS = "TEST_SECONDS"
+"""The environment variable that has the limit of the test that runs."""
+
+
+def read_limit() -> float:
+    """Return the limit of the test that runs, in seconds."""
+    return float(os.environ.get(_SECONDS, LIMIT))
 
 
 class TimeLimit:
@@ -48,4 +55,5 @@ class TimeLimit:
 
     def _begin(self, item: pytest.Item | None = None) -> None:
         limit = SLOW_LIMIT if item and item.get_closest_marker("slow") else self.limit
+        os.environ[_SECONDS] = str(limit)
         faulthandler.dump_traceback_later(limit, file=self._errors, exit=True)

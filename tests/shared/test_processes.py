@@ -147,7 +147,8 @@ async def test_the_processes_of_a_killed_command_end_and_resume_goes_on(folder: 
         resumed = Command(
             ("resume", "run.db", "--send-keys-to", endpoint.url, "--json"), folder, dict(os.environ)
         )
-        while not resumed.returncode and len(list_players(resumed)) < 2:  # as many as the stored command had
+        # As many as the stored command had.
+        while resumed.returncode is None and len(list_players(resumed)) < 2:
             await asyncio.sleep(0.02)
         _, err = await resumed.communicate()
         assert resumed.wait() == 0, err
