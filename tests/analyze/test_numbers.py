@@ -7,7 +7,7 @@ import random
 import pytest
 
 from bactrian.analyze.aggregate import HashSample, measure_diversity
-from bactrian.figures.chart import HEIGHT, WIDTH, build_curve
+from bactrian.figures.chart import HEIGHT, WIDTH, draw_plot
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 
@@ -113,9 +113,13 @@ def test_no_texts_have_no_diversity_and_no_certainty() -> None:
 
 
 def test_a_curve_fills_its_field_and_has_whole_ticks_below() -> None:
-    drawn = build_curve([(1, 10.0, None, None), (20, 40.0, 30.0, 50.0)])
+    line = [(1.0, 10.0), (20.0, 40.0)]
+    drawn = draw_plot(
+        "growth", {("run", "run0"): [line]}, band=[(1, 10.0, None, None), (20, 40.0, 30.0, 50.0)]
+    )
     assert drawn is not None
-    assert drawn.line == f"0,{HEIGHT * 0.8:g} {WIDTH:g},{HEIGHT * 0.2:g}"
+    assert list(drawn.lines[0].parts) == [f"0,{HEIGHT * 0.8:g} {WIDTH:g},{HEIGHT * 0.2:g}"]
+    assert drawn.band.split()[1:3] == [f"{WIDTH:g},0", f"{WIDTH:g},{HEIGHT * 0.4:g}"]
     assert [value for _, value in drawn.across] == list(range(2, 21, 2))
     assert drawn.up[0][1] == 0
-    assert build_curve([]) is None
+    assert draw_plot("growth", {("run", "run0"): []}) is None

@@ -30,7 +30,7 @@ from bactrian.analyze.excerpts import (
 from bactrian.analyze.learned import PAPER
 from bactrian.analyze.report import Json, is_sure
 from bactrian.analyze.report_charts import count_share, list_growth, list_rounds
-from bactrian.figures.chart import HistogramBar, Plot, build_curve, build_histogram, draw_plot
+from bactrian.figures.chart import HistogramBar, Plot, build_histogram, draw_plot
 from bactrian.figures.look import read_look
 from bactrian.records.text import to_line, to_printable
 from bactrian.records.turn import Usage
@@ -122,7 +122,9 @@ def render_report(
         return render_template(
             "run.html.j2",
             report=report,
-            charts=_draw(report),
+            plots=_draw_plots(reports),
+            lengths=_draw_lengths(report),
+            heat_map=_map(report),
             verdict=write_verdict(reports, ()),
             shown=shown[0] if shown else (),
             groups=_group(report, shown[0] if shown else ()),
@@ -137,7 +139,7 @@ def render_report(
         verdict=write_verdict(reports, changes),
         is_sure=is_sure,
         rows=_list_rows(reports, changes),
-        plots=_draw_together(reports),
+        plots=_draw_plots(reports),
         lengths=[_draw_lengths(report) for report in reports],
         examples=_match_conversations(shown),
         shown=shown,
@@ -197,33 +199,22 @@ def _split_definition(text: str) -> tuple[str, ...]:
     return tuple(" ".join(part.split()) for part in text.strip().split("\n\n"))
 
 
-def _draw(report: Json) -> dict[str, Any]:
-    return {
-        "growth": build_curve(list_growth(report)),
-        "rounds": build_curve(list_rounds(report)),
-        "lengths": _draw_lengths(report),
-        "map": _map(report),
-    }
-
-
 def _draw_lengths(report: Json) -> tuple[HistogramBar, ...]:
     counts: Json = report["length"]["sessions_by_messages"]
     return build_histogram({int(messages): count for messages, count in counts.items()})
 
 
-def _draw_together(reports: Sequence[Json]) -> dict[str, Plot | None]:
-    """Return failures by round and growth of the prompt, with a line for each run over common axes."""
-    return {
-        name: draw_plot(
-            name,
-            {
-                (report["run"], f"run{number % _STYLES}"): [[point[:2] for point in points]] if points else []
-                for number, report in enumerate(reports)
-                for points in (list_points(report),)
-            },
-        )
-        for name, list_points in (("rounds", list_rounds), ("growth", list_growth))
-    }
+def _draw_plots(reports: Sequence[Json]) -> dict[str, Plot | None]:
+    """Return failures by round and growth of the prompt: a line for each run; the intervals of one run alone."""
+    plots: dict[str, Plot | None] = {}
+    for name, list_points in (("rounds", list_rounds), ("growth", list_growth)):
+        points = [list_points(report) for report in reports]
+        lines = {
+            (report["run"], f"run{number % _STYLES}"): [[point[:2] for point in some]] if some else []
+            for number, (report, some) in enumerate(zip(reports, points, strict=True))
+        }
+        plots[name] = draw_plot(name, lines, band=points[0] if len(reports) == 1 else ())
+    return plots
 
 
 def _sort_roles(roles: Json) -> list[tuple[str, Json]]:

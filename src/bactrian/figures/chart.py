@@ -49,70 +49,6 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Axes:
-    """The axes of a chart: the lower one from the first to the last position, the left one from 0 to the top value."""
-
-    first: float
-    last: float
-    top: float
-
-    def x(self, position: float) -> float:
-        """Return the coordinate of a position."""
-        share = (position - self.first) / (self.last - self.first) if self.last > self.first else 0.5
-        return round(WIDTH * share, 1)
-
-    def y(self, value: float) -> float:
-        """Return the coordinate of a value."""
-        return round(HEIGHT * (1 - min(max(value, 0.0), self.top) / self.top), 1)
-
-    @property
-    def across(self) -> tuple[Pair, ...]:
-        """Ticks of the lower axis: coordinate and whole number."""
-        ticks = _list_ticks(self.first, self.last, whole=True)
-        return tuple((self.x(position), position) for position in ticks)
-
-    @property
-    def up(self) -> tuple[Pair, ...]:
-        """Ticks of the left axis."""
-        return tuple((self.y(value), value) for value in _list_ticks(0.0, self.top))
-
-    def join(self, points: Iterable[Pair]) -> str:
-        """Return the points of a line, in SVG syntax."""
-        return " ".join(f"{self.x(position):g},{self.y(value):g}" for position, value in points)
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """The coordinates of a curve."""
-
-    # Points of the curve, in SVG syntax.
-    line: str
-    # Outline of the interval, in SVG syntax.
-    band: str
-    dots: tuple[Pair, ...]
-    across: tuple[Pair, ...]
-    up: tuple[Pair, ...]
-
-
-def build_curve(points: Sequence[Point]) -> Curve | None:
-    """Return the curve through ``points``, ordered from left to right; None if there is nothing to draw."""
-    if not points:
-        return None
-    top = max(max(value, high or 0.0) for _, value, _, high in points) or 1.0
-    axes = Axes(points[0][0], points[-1][0], top)
-    line = [(position, value) for position, value, _, _ in points]
-    above = [(position, value if high is None else high) for position, value, _, high in points]
-    below = [(position, value if low is None else low) for position, value, low, _ in points]
-    return Curve(
-        axes.join(line),
-        axes.join([*above, *reversed(below)]),
-        tuple((axes.x(position), axes.y(value)) for position, value in line),
-        axes.across,
-        axes.up,
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class PlotLine:
     """A line of a plot, which may have gaps."""
 
@@ -127,20 +63,24 @@ class PlotLine:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Lines over common axes."""
+    """Lines over common axes, in the coordinates of a page."""
 
     title: str
     lines: Sequence[PlotLine]
+    # Ticks: coordinate and number.
     across: Sequence[Pair]
     up: Sequence[Pair]
     # Where sections end, and their names.
     ends: Sequence[tuple[float, str]]
+    # Outline of the interval, in SVG syntax; empty if none is drawn.
+    band: str
 
 
 def draw_plot(
     title: str,
     lines: Mapping[tuple[str, str], Sequence[Sequence[Pair]]],
     ends: Sequence[tuple[float, str]] = (),
+    band: Sequence[Point] = (),
 ) -> Plot | None:
     """Return a plot of lines, by name and style; None if there is nothing to draw. A line without points is left out.
 
@@ -148,22 +88,36 @@ def draw_plot(
         title: The title.
         lines: The parts of each line, none of which is empty.
         ends: The positions at which sections end, and their names.
+        band: The points whose intervals are drawn, from left to right.
     """
     drawn = {key: parts for key, parts in lines.items() if parts}
     points = [point for parts in drawn.values() for part in parts for point in part]
     if not points:
         return None
-    positions = [position for position, _ in points]
-    axes = Axes(min(positions), max(positions), max(value for _, value in points) or 1.0)
+    above = [(position, value if high is None else high) for position, value, _, high in band]
+    below = [(position, value if low is None else low) for position, value, low, _ in band]
+    first, last = min(points)[0], max(points)[0]
+    top = max(value for _, value in (*points, *above)) or 1.0
+
+    def x(position: float) -> float:
+        return round(WIDTH * ((position - first) / (last - first) if last > first else 0.5), 1)
+
+    def y(value: float) -> float:
+        return round(HEIGHT * (1 - min(max(value, 0.0), top) / top), 1)
+
+    def join(points: Iterable[Pair]) -> str:
+        return " ".join(f"{x(position):g},{y(value):g}" for position, value in points)
+
     return Plot(
         title,
         [
-            PlotLine(name, style, [axes.join(part) for part in parts], parts[0][0][1], parts[-1][-1][1])
+            PlotLine(name, style, [join(part) for part in parts], parts[0][0][1], parts[-1][-1][1])
             for (name, style), parts in drawn.items()
         ],
-        axes.across,
-        axes.up,
-        [(axes.x(position), name) for position, name in ends],
+        [(x(position), position) for position in _list_ticks(first, last, whole=True)],
+        [(y(value), value) for value in _list_ticks(0.0, top)],
+        [(x(position), name) for position, name in ends],
+        join([*above, *reversed(below)]),
     )
 
 
