@@ -37,7 +37,7 @@ def rows() -> Iterator[tuple[str, float, Study]]:
     yield (
         "difference of shares, 30 % and 50 %",
         0.2,
-        lambda draw, n: draw_share(draw, n, 0.5).difference_interval(draw_share(draw, n, 0.3)),
+        study_two_shares,
     )
     yield "difference of shares on the same jobs", 0.0, study_pairs
     for rate, alike in ((0.02, 0.3), (0.1, 0.0), (0.1, 0.3), (0.5, 0.3)):
@@ -111,6 +111,11 @@ def draw_turns(
 def study_pairs(draw: Random, n: int) -> Interval | None:
     cells = draw.choices(range(4), (0.3, 0.15, 0.15, 0.4), k=n)
     return PairedProportions(*(cells.count(cell) for cell in range(4))).interval
+
+
+def study_two_shares(draw: Random, n: int) -> ClusterEstimate:
+    first, second = (mean(float(draw.random() < rate) for _ in range(n)) for rate in (0.5, 0.3))
+    return estimate_difference(first, second)
 
 
 def study_two_runs(draw: Random, n: int) -> ClusterEstimate:

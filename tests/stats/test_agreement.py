@@ -28,7 +28,6 @@ KRIPPENDORFF = [
 def test_alpha_is_that_of_krippendorffs_own_example() -> None:
     nominal = measure_alpha(KRIPPENDORFF)
     assert round(nominal.value, 3) == 0.743
-    assert round(measure_alpha(KRIPPENDORFF, "interval").value, 3) == 0.849
     assert nominal.items == 11
     assert nominal.interval is not None
     assert nominal.interval[0] < nominal.value <= nominal.interval[1]
@@ -78,5 +77,3 @@ def test_without_variation_or_items_nothing_is_claimed() -> None:
 def test_wrong_labels_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter|longer"):
         measure_kappa("ab", "abc")
-    with pytest.raises(TypeError, match="numbers"):
-        measure_alpha([["a", "b"]], "interval")

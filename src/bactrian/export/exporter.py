@@ -109,7 +109,7 @@ async def _export(store: RunStore, options: ExportOptions, on_progress: OnProgre
             options.format.finish(target, manifest)
         _write_tool_config(options, stage)
         inside = target.is_dir() and options.format.manifest_inside
-        path = target / MANIFEST if inside else stage / name_companion(target, MANIFEST)
+        path = target / MANIFEST if inside else stage / name_companion(target)
         write_manifest(manifest, stage, path)
     return manifest
 
@@ -378,7 +378,7 @@ async def export_lists(store: RunStore, out: Path, *, overwrite: bool = False) -
             counts.rows[path.relative_to(target).parts[0].removesuffix(".txt")] += len(items)
         options = {"format": LISTS, "run": _describe_run(store.path.stem, recipe), "notes": {}}
         manifest = build_manifest(options, counts)
-        write_manifest(manifest, stage, stage / name_companion(target, MANIFEST))
+        write_manifest(manifest, stage, stage / name_companion(target))
     return manifest
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,31 +56,22 @@ def check_figures(folder: Path, *, overwrite: bool = False) -> None:
     check_target(folder, overwrite=overwrite, listed=True)
 
 
-def save_charts(
-    charts: Sequence[Chart],
-    folder: Path,
-    *,
-    overwrite: bool = False,
-    protect: Iterable[Path] = (),
-    width: float = COLUMN,
-) -> None:
+def save_charts(charts: Sequence[Chart], folder: Path, *, overwrite: bool = False) -> None:
     """Write ``folder`` with all that :func:`write_charts` writes, and a list of its files; all of it, or nothing.
 
     Args:
         charts: The charts.
         folder: A new folder, or with ``overwrite`` one that this function wrote.
         overwrite: True to replace it.
-        protect: Files that are never replaced.
-        width: Of a picture, in inches.
 
     Raises:
         InputError: the folder cannot be written.
         MissingExtra: matplotlib is not installed.
     """
-    with write_atomically(folder, overwrite=overwrite, listed=True, protect=protect) as stage:
+    with write_atomically(folder, overwrite=overwrite, listed=True) as stage:
         target = stage / folder.name
         target.mkdir()
-        write_charts(charts, target, width)
+        write_charts(charts, target)
         content = {"bactrian": __version__, "format": "figures", "files": list_files(stage)}
         (target / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 

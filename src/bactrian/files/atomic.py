@@ -179,7 +179,7 @@ def _finish(ready: Path, target: Path) -> None:
         if final.exists() and (final.is_dir() or new.is_dir()):
             # Only a file can replace a file in one step.
             replaced.mkdir(exist_ok=True)
-            listing = final.with_name(name_companion(final, MANIFEST))
+            listing = final.with_name(name_companion(final))
             if listing.exists():  # it may be replaced before the old files are deleted
                 keep = shutil.copyfile if listing.name in staged else shutil.move
                 keep(listing, replaced / listing.name)

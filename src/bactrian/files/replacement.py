@@ -26,9 +26,9 @@ _LARGEST = 1 << 30  # Bytes of a manifest; one of a million files has 150 MB
 Listing = Mapping[PurePosixPath, tuple[int | None, str | None]]
 
 
-def name_companion(target: Path, ending: str) -> str:
-    """Return the name of a file that accompanies ``target`` in the same folder."""
-    return f"{target.name}.{ending}"
+def name_companion(target: Path) -> str:
+    """Return the name of the manifest that accompanies ``target`` in the same folder."""
+    return f"{target.name}.{MANIFEST}"
 
 
 def list_files(folder: Path) -> list[dict[str, Any]]:
@@ -144,7 +144,7 @@ def _read_listing(path: Path) -> Listing | None:
 def _find_listings(path: Path) -> list[Listing]:
     """Return the listings of ``path``: of the manifest in it, and of the one beside it."""
     if not path.is_dir():
-        beside = _read_listing(path.with_name(name_companion(path, MANIFEST)))
+        beside = _read_listing(path.with_name(name_companion(path)))
         return [] if beside is None else [beside]
     # Paths begin with the name of the folder, which may have been renamed since.
     return [
@@ -155,7 +155,7 @@ def _find_listings(path: Path) -> list[Listing]:
 
 
 def _name_manifests(folder: Path) -> tuple[Path, Path]:
-    return folder / MANIFEST, folder.with_name(name_companion(folder, MANIFEST))
+    return folder / MANIFEST, folder.with_name(name_companion(folder))
 
 
 def _find_other(path: Path, listing: Listing) -> str | None:

@@ -96,7 +96,7 @@ def find_chats(
         raise InputError("There is no such file or folder.", where=str(path), next="Check the path.")
     if path.is_dir() and form not in (None, *_IN_ARCHIVES):
         raise InputError("This is a folder.", where=str(path), next=f"Name one file for form={form}.")
-    manifest = read_manifest(path / MANIFEST) or read_manifest(path.with_name(name_companion(path, MANIFEST)))
+    manifest = read_manifest(path / MANIFEST) or read_manifest(path.with_name(name_companion(path)))
     if not origin.source and manifest and (license_name := manifest.get("license")):
         origin = replace(origin, source={"license": license_name})
     source = _read_all(read_rows(path, plain=form is not None and form not in _IN_ARCHIVES), form, origin)

@@ -212,11 +212,10 @@ class SandboxSession:
         *,
         files: Mapping[str, bytes] | None = None,
         tier: Tier | None = None,
-        packages: bool = False,
     ) -> None:
         self._limits = limits or Limits()
         self._actions = dict(actions or {})
-        order = ProcessOrder(tier or choose_tier(), self._limits, files or {}, packages)
+        order = ProcessOrder(tier or choose_tier(), self._limits, files or {})
         self._process = SandboxProcess(order)
         self._report: ExitReport | None = None
         self._process.send({"do": "serve", "actions": list(self._actions)})

@@ -97,10 +97,8 @@ def estimate_statistics(
     clusters: Sequence[_Cluster],
     measure: Callable[[Sequence[_Cluster]], Sequence[float | None]],
     scale: Scale,
-    *,
-    name: str = "task",
 ) -> list[ClusterEstimate]:
-    """Estimate statistics of ``clusters`` that are not ratios of sums, such as fitted parameters.
+    """Estimate statistics of ``clusters``, which are tasks, that are not ratios of sums, such as fitted parameters.
 
     With more than 200 clusters, equal random blocks of them are left out, not single ones.
 
@@ -108,9 +106,8 @@ def estimate_statistics(
         clusters: The independent observations.
         measure: Returns the statistics; None for one that is not defined.
         scale: Of all statistics.
-        name: What a cluster is, for the reason why an interval is withheld.
     """
-    values, count = measure(clusters), len(clusters)
+    values, count, name = measure(clusters), len(clusters), "task"
     if count < FEW:
         return [ClusterEstimate(value, None, None, count, _count_few(count, name)) for value in values]
     order = Random(_SEED).sample(range(count), count)  # noqa: S311

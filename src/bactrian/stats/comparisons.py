@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, comb, exp, hypot, log, nan, sqrt, tanh
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 from bactrian.stats.clusters import estimate_from_leave_outs, estimate_ratio
 from bactrian.stats.intervals import Interval
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# How two labels differ: ``nominal`` labels are equal or not, ``interval`` labels are numbers some distance apart.
-Scale = Literal["nominal", "interval"]
 _FEW_RARE = 5  # other labels than the commonest one, by a rater, below which chance agreement is hardly known
 
 
@@ -58,7 +56,7 @@ def measure_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> Agre
     return _correct_for_chance(pairs, [(float(a != b), 1.0) for a, b in pairs], expect)
 
 
-def measure_alpha(units: Sequence[Sequence[Hashable | None]], scale: Scale = "nominal") -> Agreement:
+def measure_alpha(units: Sequence[Sequence[Hashable | None]]) -> Agreement:
     """Compute Krippendorff's alpha for any number of labels per item.
 
     Source: K. Krippendorff, Computing Krippendorff's alpha-reliability, 2011.
@@ -66,27 +64,18 @@ def measure_alpha(units: Sequence[Sequence[Hashable | None]], scale: Scale = "no
     Args:
         units: The labels of each item, None for a missing label. Items with fewer than two labels
             are left out.
-        scale: ``nominal`` for categories, ``interval`` for numbers.
-
-    Raises:
-        TypeError: ``scale`` is ``interval`` and a label is not a number.
     """
     known = [[label for label in unit if label is not None] for unit in units]
     items = [tuple(unit) for unit in known if len(unit) > 1]
-    if scale == "interval" and not all(isinstance(label, int | float) for item in items for label in item):
-        raise TypeError("labels on an interval scale must be numbers")
-    distance = _compare if scale == "nominal" else _square
     labels = Counter(label for item in items for label in item)
 
     def expect(without: Sequence[Hashable]) -> float:
         labels.subtract(without)
-        distances, total = _sum_distances(labels, distance), labels.total()
+        unequal, total = _count_unequal(labels), labels.total()
         labels.update(without)
-        return distances / (total * (total - 1)) if total > 1 else 0.0
+        return unequal / (total * (total - 1)) if total > 1 else 0.0
 
-    observed = [
-        (_sum_distances(Counter(item), distance) / (len(item) - 1), float(len(item))) for item in items
-    ]
+    observed = [(_count_unequal(Counter(item)) / (len(item) - 1), float(len(item))) for item in items]
     return _correct_for_chance(items, observed, expect)
 
 
@@ -120,22 +109,9 @@ def _correct_for_chance(
     return Agreement(value, (max(-1.0, 1 - most), 1 - least), len(items))
 
 
-def _sum_distances(count: Counter[Hashable], distance: Callable[[Hashable, Hashable], float]) -> float:
-    """Return the sum of the distances over all ordered pairs of labels."""
-    return sum(
-        times * more * distance(first, second)
-        for first, times in count.items()
-        for second, more in count.items()
-    )
-
-
-def _compare(first: Hashable, second: Hashable) -> float:
-    return float(first != second)
-
-
-def _square(first: Hashable, second: Hashable) -> float:
-    assert isinstance(first, int | float) and isinstance(second, int | float)
-    return float(first - second) ** 2
+def _count_unequal(count: Counter[Hashable]) -> int:
+    """Return the number of ordered pairs of labels that differ."""
+    return count.total() ** 2 - sum(times**2 for times in count.values())
 
 
 # The strengths of several systems from comparisons in pairs (Bradley and Terry, 1952).
@@ -213,17 +189,12 @@ def _check_connected(names: list[str], met: NDArray[np.bool_]) -> None:
 # judge that decides by length alone does not converge.
 _RIDGE = 1 / 2.5**2
 _RIDGE_LEVEL = 0.01
-_STEPS_length_control = 30
-_CLOSE_length_control = 1e-8
+_STEPS_FOR_LENGTH, _CLOSE_FOR_LENGTH = 30, 1e-8
 
 
 def scale_lengths(differences: Sequence[float]) -> list[float]:
     """Return tanh of each difference divided by the root mean square of all; a difference of zero stays zero."""
-    spread = (
-        sqrt(sum(difference * difference for difference in differences) / len(differences))
-        if differences
-        else 0.0
-    )
+    spread = sqrt(sum(difference**2 for difference in differences) / max(1, len(differences)))
     return [tanh(difference / spread) if spread else 0.0 for difference in differences]
 
 
@@ -245,7 +216,7 @@ def fit_length_controlled_rate(wins: Sequence[float], scaled: Sequence[float]) -
 
     table = np.column_stack((np.ones(len(scaled)), scaled))
     ridge, effects = np.array((_RIDGE_LEVEL, _RIDGE)), np.zeros(2)
-    for _ in range(_STEPS_length_control):
+    for _ in range(_STEPS_FOR_LENGTH):
         # Newton's method on the penalized likelihood, in the level and in the effect of length.
         rates = 1 / (1 + np.exp(-np.clip(table @ effects, -700, 700)))
         slope = table.T @ (np.asarray(wins) - rates) - ridge * effects
@@ -253,7 +224,7 @@ def fit_length_controlled_rate(wins: Sequence[float], scaled: Sequence[float]) -
         step = cast("NDArray[np.float64]", np.linalg.solve(curve, slope))
         largest = float(np.abs(step).max())
         effects += step / max(1.0, largest / 2)
-        if largest < _CLOSE_length_control:
+        if largest < _CLOSE_FOR_LENGTH:
             break
     return 1 / (1 + exp(-float(effects[0])))
 
@@ -268,23 +239,22 @@ def compute_sign_test(wins: int, losses: int) -> float:
     return min(1.0, 2 * tail)
 
 
-def count_tasks_needed(win: float, loss: float, *, power: float = 0.8, level: float = 0.05) -> int | None:
+def count_tasks_needed(win: float, loss: float) -> int | None:
     """Return how many tasks the sign test needs to tell a win rate from a loss rate; None if they are equal.
 
+    It finds the difference with a probability of 0.8, at a two-sided level of 0.05.
     Source: R. J. Connor, Sample size for testing differences in proportions for the paired-sample design, 1987.
 
     Args:
         win: Share of tasks won, from 0 to 1.
         loss: Share of tasks lost; the rest are draws.
-        power: Probability that the test finds the difference.
-        level: Its level of significance, two-sided.
     """
     difference, either = abs(win - loss), win + loss
     if not difference:
         return None
     normal = NormalDist()
     spread = max(0.0, either - difference**2)
-    reach = normal.inv_cdf(1 - level / 2) * sqrt(either) + normal.inv_cdf(power) * sqrt(spread)
+    reach = normal.inv_cdf(0.975) * sqrt(either) + normal.inv_cdf(0.8) * sqrt(spread)
     tasks = (reach / difference) ** 2
     # The test counts whole wins, so it finds less than the normal curve says: Fleiss's correction for continuity.
     return ceil(tasks / 4 * (1 + sqrt(1 + 4 / (tasks * difference))) ** 2)

@@ -64,12 +64,6 @@ class Proportion:
         trusted = self.total >= FEW and self.independent
         return find_wilson_interval(self.rate, self.total) if trusted else None
 
-    def difference_interval(self, other: Proportion) -> Interval | None:
-        """Return the 95 % interval of this rate minus that of ``other``; None if either has none."""
-        if self.interval is None or other.interval is None:
-            return None
-        return combine_intervals(self.rate, self.interval, other.rate, other.interval)
-
 
 @dataclass(frozen=True, slots=True)
 class PairedProportions:
