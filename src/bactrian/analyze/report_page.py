@@ -110,7 +110,7 @@ def render_report(
         conversations: The sessions of each run to show as a whole, as far as they fit; the first ones first.
         definitions: Definitions of behaviours, by code.
     """
-    shared = {
+    shared: dict[str, Any] = {
         "cooperation": COOPERATION,
         "paper": PAPER,
         "definitions": {code: _split_definition(text) for code, text in (definitions or {}).items()},
@@ -147,10 +147,10 @@ def render_report(
     )
 
 
-def render_template(name: str, **context: Any) -> str:
-    """Return the text of a template."""
+def render_template(name: str, package: str = "analyze", **context: Any) -> str:
+    """Return the text of a template of a package."""
     environment = Environment(
-        loader=PackageLoader("bactrian.analyze"),
+        loader=PackageLoader(f"bactrian.{package}"),
         autoescape=select_autoescape(("html.j2",)),
         undefined=StrictUndefined,
         finalize=_finalize,

@@ -16,10 +16,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from bactrian.amounts import write_percent, write_percents
+from bactrian.analyze.report_page import render_template
 from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.comparison_jobs import TITLES
 from bactrian.evaluate.verdicts import (
@@ -31,10 +29,8 @@ from bactrian.evaluate.verdicts import (
     read_judged_tasks,
     read_solutions,
 )
-from bactrian.figures.look import read_look
 from bactrian.files.atomic import write_atomically
 from bactrian.files.report_file import check_own_report, write_report_file
-from bactrian.records.text import to_line
 from bactrian.stats.clusters import estimate_ratio, estimate_statistics
 from bactrian.stats.comparisons import (
     compute_sign_test,
@@ -525,32 +521,15 @@ def _find_family(name: str) -> str:
 
 
 def write_page(path: Path, template: str, report: Json) -> None:
-    """Write ``report`` as a self-contained page to ``path``, by a file in the folder `pages`; an older page goes.
+    """Write ``report`` as a self-contained page to ``path``, by a template of this package; an older page goes.
 
     Raises:
         InputError: the file cannot be written.
     """
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=PackageLoader("bactrian.evaluate", "pages"),
-    )
-    environment.filters.update(percent=write_percent, interval=_interval)
     check_own_report(path)
     with write_atomically(path, overwrite=True) as folder:
-        page = environment.get_template(template).render(report=report, look=Markup(read_look()))  # noqa: S704
+        page = render_template(template, "evaluate", report=report)
         write_report_file(folder / path.name, page, report)
-
-
-def _finalize(value: object) -> object:
-    return to_line(value) if type(value) is str else value
-
-
-def _interval(of: Json) -> str:
-    return write_percents(of["low"], of["high"])
 
 
 # Solutions in the form that CAMEL's voting app (``apps/dilemma``) reads: a zip of JSON files.

@@ -146,24 +146,11 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000
 
 def write_card(manifest: Mapping[str, Any]) -> str:
     """Return the card of the data that this manifest describes: a YAML header and text."""
-    from jinja2 import Environment, StrictUndefined
-
     counts = manifest["counts"]
     rows = sum(counts["rows"].values())
     independent = are_independent(counts["sessions"], counts["pairs"], counts["tasks"])
-    # A card is Markdown, which its own filters escape.
-    environment = Environment(  # noqa: S701
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    environment.filters.update(
-        line=to_line,
-        markdown=to_markdown,
-        code=to_code_span,
-        json=_dump_json,
-        whole="{:,}".format,
-        percent=write_percent,
-    )
-    return environment.from_string(_read_resource("card.md.j2")).render(
+    return render_card(
+        _read_resource("card.md.j2"),
         manifest,
         size=next((name for limit, name in _SIZES if rows < limit), "n>1M"),
         licenses=[name.lower() for name in (manifest["license"] or "").split(" AND ") if name],
@@ -177,8 +164,26 @@ def write_card(manifest: Mapping[str, Any]) -> str:
     )
 
 
+def render_card(template: str, /, *values: Mapping[str, Any], **more: Any) -> str:
+    """Return a card: Markdown, which the template's own filters escape, after a header in YAML."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(  # noqa: S701
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters.update(
+        line=to_line,
+        markdown=to_markdown,
+        code=to_code_span,
+        json=_dump_json,
+        form=format,
+        percent=write_percent,
+    )
+    return environment.from_string(template).render(*values, **more)
+
+
 def _dump_json(value: object, ensure_ascii: bool = False) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii)
+    return json.dumps(value) if ensure_ascii else to_json(value)
 
 
 # Configuration entries of training tools for the exported data.

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from jinja2 import Environment
 from pydantic import ValidationError
 
 import bactrian
 from bactrian.errors import InputError, Refused, RunInUse, StoreError
+from bactrian.export.manifest import render_card
 from bactrian.recipes.load import find_differences
-from bactrian.records.text import to_code_span, to_json, to_markdown
 from bactrian.train.curves import draw_losses
 from bactrian.train.gguf_check import check_stage_gguf, check_template
 from bactrian.train.training_data import (
@@ -277,30 +276,9 @@ def _describe(
 
 def _write_card(path: Path, manifest: Mapping[str, Any], recipe: TrainRecipe) -> None:
     """Write the card of a stage from its manifest. Every number in it was measured."""
-    # A card is Markdown, which its filters escape.
-    environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701
-    environment.filters.update(
-        markdown=to_markdown,
-        code=to_code_span,
-        json=to_json,
-        file=lambda path: Path(str(path)).name,
-        loss=_show_loss,
-        whole="{:,}".format,
-        rounded="{:,.0f}".format,
-        short="{:g}".format,
-    )
     template = resources.files("bactrian.train").joinpath("model_card.md.j2").read_text("utf-8")
-    known = {
-        "origin": manifest["from"],
-        "play_option": find_play_option(manifest),
-        "recipe": recipe,
-        "new": NEW,
-    }
-    path.write_text(environment.from_string(template).render(manifest, **known), "utf-8")
-
-
-def _show_loss(loss: float | None) -> str:
-    return "unknown" if loss is None else f"{loss:.3f}"
+    known = {"origin": manifest["from"], "play_option": find_play_option(manifest)}
+    path.write_text(render_card(template, manifest, known, recipe=recipe, new=NEW), "utf-8")
 
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
