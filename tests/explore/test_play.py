@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from bactrian.records.session import Session
 from bactrian.store import open_store
@@ -39,18 +39,56 @@ CHOICES = {
 }
 
 
+SOCIETY = """
+name = "tea-house"
+task = "Choose a tea"
+
+[[agents]]
+name = "guest"
+role = "Guest"
+
+[[agents]]
+name = "host"
+role = "Host"
+prompt = "Pour what was chosen: {{ task }}"
+
+[[agents]]
+name = "taster"
+role = "human"
+prompt = "Drink: {{ task }}"
+
+[[stages]]
+name = "choose"
+user = "guest"
+assistant = "host"
+
+[stages.critic]
+role = "Tea taster"
+proposals = 2
+
+[[stages]]
+name = "pour"
+agents = ["host", "taster"]
+done_by = ["taster"]
+"""
+POURING = {**CHOICES, "host": ["Here is your cup."] * 3}
+
+
 @pytest.fixture(scope="module")
 def theatre(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -> Generator[RunningExplorer]:
     """An explorer that may play two scripts, each idea once, beside a run of one conversation."""
     folder = tmp_path_factory.mktemp("theatre")
     # Apart, before the browser's event loop runs in this thread.
     run_apart(make_run(folder / "run.db", [session("first")]))
-    for name, content in (("script", SCRIPT), ("choices", CHOICES)):
+    (folder / "tea-house.toml").write_text(SOCIETY)
+    for name, content in (("script", SCRIPT), ("choices", CHOICES), ("pouring", POURING)):
         (folder / f"{name}.json").write_text(json.dumps(content))
     models = [
-        part for name in ("script", "choices") for part in ("--model", f"scripted:{folder}/{name}.json")
+        part
+        for name in ("script", "choices", "pouring")
+        for part in ("--model", f"scripted:{folder}/{name}.json")
     ]
-    with explore(folder, "run.db", "--edit", *models, sessions=1) as explorer:
+    with explore(folder, "run.db", "--edit", "--society", "tea-house.toml", *models, sessions=1) as explorer:
         yield explorer
 
 
@@ -79,12 +117,17 @@ def read_played(folder: Path) -> Session:
     return made[-1]
 
 
+def roles(page: Page) -> Locator:
+    """The form of a conversation between two roles."""
+    return page.get_by_role("form", name="Two roles")
+
+
 def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     page.goto(explorer.link("/play"))
     assert find_barriers(page) == []
-    page.get_by_role("textbox", name="Idea").fill("Build a tea timer")
-    page.get_by_role("button", name="Begin").click()
+    roles(page).get_by_role("textbox", name="Idea").fill("Build a tea timer")
+    roles(page).get_by_role("button", name="Begin").click()
     expect(page.locator("#turn-1")).to_be_visible()
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("Paused")).to_be_visible()
@@ -103,8 +146,8 @@ def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[Run
 def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     page.goto(explorer.link("/play"))
-    page.get_by_label("the AI assistant").check()
-    page.get_by_role("button", name="Begin").click()
+    roles(page).get_by_label("the AI assistant").check()
+    roles(page).get_by_role("button", name="Begin").click()
     expect(page.get_by_text("You are the AI assistant")).to_be_visible()
     page.get_by_role("textbox", name="Your message").fill("A glass of <b>sand</b>.")
     page.keyboard.press("Control+Enter")
@@ -120,12 +163,12 @@ def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, P
 def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     page.goto(explorer.link("/play"))
-    page.get_by_label("Model").select_option(index=1)
-    page.get_by_label("Let the task specifier").uncheck()
-    page.get_by_label("Critic, a role").fill("Tea taster")
-    page.get_by_label("Proposals").fill("2")
-    page.get_by_label("the critic", exact=True).check()
-    page.get_by_role("button", name="Begin").click()
+    roles(page).get_by_label("Model").select_option(index=1)
+    roles(page).get_by_label("Let the task specifier").uncheck()
+    roles(page).get_by_label("Critic, a role").fill("Tea taster")
+    roles(page).get_by_label("Proposals").fill("2")
+    roles(page).get_by_label("the critic", exact=True).check()
+    roles(page).get_by_role("button", name="Begin").click()
     expect(page.get_by_text("You are the critic")).to_be_visible()
     expect(page.locator("#proposals")).to_contain_text("Name a cup.")
     assert find_barriers(page) == []
@@ -151,13 +194,13 @@ def test_a_critic_edits_a_proposal_writes_a_message_and_asks_for_better_ones(
     }
     (explorer.folder / "choices.json").write_text(json.dumps(script))
     page.goto(explorer.link("/play"))
-    page.get_by_role("textbox", name="Idea").fill("Talk about tea")
-    page.get_by_label("Model").select_option(index=1)
-    page.get_by_label("Let the task specifier").uncheck()
-    page.get_by_label("Proposals", exact=True).fill("2")
-    page.get_by_label("Rounds of the critic").fill("2")
-    page.get_by_label("the critic", exact=True).check()
-    page.get_by_role("button", name="Begin").click()
+    roles(page).get_by_role("textbox", name="Idea").fill("Talk about tea")
+    roles(page).get_by_label("Model").select_option(index=1)
+    roles(page).get_by_label("Let the task specifier").uncheck()
+    roles(page).get_by_label("Proposals", exact=True).fill("2")
+    roles(page).get_by_label("Rounds of the critic").fill("2")
+    roles(page).get_by_label("the critic", exact=True).check()
+    roles(page).get_by_role("button", name="Begin").click()
     box = page.get_by_role("textbox", name="your own message")
     box.fill("Name something that is drunk in Japan.")
     page.get_by_role("button", name="Ask for better ones").click()
@@ -184,8 +227,8 @@ def test_a_critic_edits_a_proposal_writes_a_message_and_asks_for_better_ones(
 def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     page.goto(explorer.link("/play"))
-    page.get_by_role("textbox", name="Idea").fill("Build an egg timer")
-    page.get_by_role("button", name="Begin").click()
+    roles(page).get_by_role("textbox", name="Idea").fill("Build an egg timer")
+    roles(page).get_by_role("button", name="Begin").click()
     expect(page.locator("#turn-2")).to_be_visible()
     stop = page.get_by_role("button", name="Stop")
     before = stop.bounding_box()
@@ -208,8 +251,8 @@ def test_after_a_failed_model_the_page_says_why_and_goes_on(stage: tuple[Running
     script = explorer.folder / "script.json"
     script.write_text(json.dumps({**SCRIPT, "assistant": SCRIPT["assistant"][:1]}))
     page.goto(explorer.link("/play"))
-    page.get_by_role("textbox", name="Idea").fill("Build an hourglass")
-    page.get_by_role("button", name="Begin").click()
+    roles(page).get_by_role("textbox", name="Idea").fill("Build an hourglass")
+    roles(page).get_by_role("button", name="Begin").click()
     expect(page.get_by_role("heading", name="failed")).to_be_visible(timeout=20_000)
     expect(page.get_by_text("The script has no line 2 for assistant")).to_be_visible()
     script.write_text(json.dumps(SCRIPT))
@@ -270,8 +313,8 @@ def test_begin_never_goes_on_with_an_older_conversation(stage: tuple[RunningExpl
     addresses: list[str] = []
     for _ in range(2):
         page.goto(explorer.link("/play"))
-        page.get_by_role("textbox", name="Idea").fill("Build a water clock")
-        page.get_by_role("button", name="Begin").click()
+        roles(page).get_by_role("textbox", name="Idea").fill("Build a water clock")
+        roles(page).get_by_role("button", name="Begin").click()
         expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
         addresses.append(page.url)
     assert len(set(addresses)) == 2
@@ -282,13 +325,13 @@ def test_a_person_speaks_once_where_a_critic_chooses_for_the_models(
 ) -> None:
     explorer, page = stage
     page.goto(explorer.link("/play"))
-    page.get_by_role("textbox", name="Idea").fill("Choose a cup of tea")
-    page.get_by_label("Model").select_option(index=1)
-    page.get_by_label("Let the task specifier").uncheck()
-    page.get_by_label("Critic, a role").fill("Tea taster")
-    page.get_by_label("Proposals").fill("2")
-    page.get_by_label("the AI user").check()
-    page.get_by_role("button", name="Begin").click()
+    roles(page).get_by_role("textbox", name="Idea").fill("Choose a cup of tea")
+    roles(page).get_by_label("Model").select_option(index=1)
+    roles(page).get_by_label("Let the task specifier").uncheck()
+    roles(page).get_by_label("Critic, a role").fill("Tea taster")
+    roles(page).get_by_label("Proposals").fill("2")
+    roles(page).get_by_label("the AI user").check()
+    roles(page).get_by_role("button", name="Begin").click()
     for number, text in ((1, "Name a strong tea."), (3, "done")):
         expect(page.get_by_text("You are the AI user")).to_be_visible()
         page.get_by_role("textbox", name="Your message").fill(text)
@@ -297,3 +340,40 @@ def test_a_person_speaks_once_where_a_critic_chooses_for_the_models(
             expect(page.locator("#turn-2")).to_contain_text("Sencha")
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
     expect(page.locator("#turn-1")).to_contain_text("Name a strong tea.")
+
+
+def test_a_person_is_the_critic_of_a_society_and_one_of_its_agents(
+    stage: tuple[RunningExplorer, Page],
+) -> None:
+    explorer, page = stage
+    page.goto(explorer.link("/play"))
+    form = page.get_by_role("form", name="A society")
+    form.get_by_label("Society", exact=False).first.select_option("tea-house.toml")
+    form.get_by_label("Model").select_option(index=2)
+    form.get_by_label("I play its critic").check()
+    form.get_by_role("button", name="Begin").click()
+    expect(page.get_by_text("You are the critic")).to_be_visible()
+    first = page.url
+    page.get_by_role("button", name="Choose 2").click()
+    expect(page.locator("#turn-1")).to_contain_text("Name a cup.")
+    page.get_by_role("textbox", name="Your reason").fill("Sencha, in a blue cup.")
+    page.get_by_role("button", name="Say this instead").click()
+    expect(page.locator("#turn-2")).to_contain_text("Sencha, in a blue cup.")
+    page.get_by_role("button", name="Give the critic back").click()
+    # The next conversation of the society follows by itself. Its file has a person in it.
+    expect(page.get_by_role("heading", name="You are taster")).to_be_visible(timeout=20_000)
+    assert page.url != first
+    expect(page.locator("#turn-1")).to_contain_text("Here is your cup.")
+    assert find_barriers(page) == []
+    page.get_by_role("textbox", name="Your message").fill("Thank you. <CAMEL_TASK_DONE>")
+    page.get_by_role("button", name="Say it").click()
+    expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
+    assert [turn.model for turn in read_played(explorer.folder).turns][1] == "human"
+
+
+def test_a_society_that_was_not_named_is_refused(theatre: RunningExplorer) -> None:
+    token = re.search(r'name="csrf" value="([^"]+)"', theatre.get("/play").text)
+    assert token is not None
+    for name, what in (("/etc/passwd", "There is no society"), ("panel&take_critic=1", "has a critic")):
+        answer = theatre.get("/play", f"csrf={token[1]}&society={name}".encode(), Origin=theatre.address)
+        assert (answer.status, what in answer.text) == (400, True)

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -111,6 +112,10 @@ async def show_conversation(request: Request) -> Response:
         filter=listing.filter,
         # Also after it was stopped; None if no page began it.
         stage=stage if stage and (stage.data, stage.session) == (data_set.name, session.id) else None,
+        # Of a society, the conversation that is played now.
+        later=stage.session
+        if stage and stage.is_running and stage.data == data_set.name and session.id in stage.sessions
+        else "",
         heard={} if deaf is None else list_heard(session, deaf),
         hearing=None if deaf is None else draw_hearing(session, deaf),
         seconds=sum(turn.seconds for turn in session.turns),
@@ -343,6 +348,12 @@ async def _read_again(data_set: DataSet, session_id: str) -> Session:
     return session
 
 
+def _find_next(stage: LiveStage | None, session_id: str) -> str | None:
+    """Return the page of what a society plays after a conversation; None if that is all."""
+    later = stage is not None and stage.is_running and stage.session != session_id
+    return f"/c/{quote(stage.data)}/{quote(stage.session)}#live" if stage and later else None
+
+
 async def _follow(
     request: Request, data_set: DataSet, session_id: str, after: int, stage: LiveStage | None
 ) -> AsyncGenerator[bytes]:
@@ -352,7 +363,7 @@ async def _follow(
         if stage is not None:
             yield _write("state", stage.describe())
         while True:
-            playing = stage is not None and stage.is_running
+            playing = stage is not None and stage.is_running and stage.session == session_id
             last, _ = await data_set.store.find_touched(1 << 62)
             if last != seen or silent >= 1 or (stage is not None and not playing):
                 seen = last
@@ -367,7 +378,7 @@ async def _follow(
                     yield _write("turn", {"number": after, "html": html}, after)
                 # A play that failed is not over as soon as its ending is stored.
                 if not playing and (session.ending is not None or stage is not None):
-                    yield _write("ended", {})
+                    yield _write("ended", {"next": _find_next(stage, session_id)})
                     return
             if silent >= _ALIVE:
                 silent = 0.0

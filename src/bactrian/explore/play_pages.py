@@ -1,8 +1,8 @@
-"""Play a conversation from a page: start, watch, pause, stop, and take the part of an agent."""
+"""Play a conversation or a society from a page: start, watch, pause, stop, and take the part of an agent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
@@ -11,13 +11,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from bactrian.api.conversation import EXAMPLE, order_session
+from bactrian.api.conversation import EXAMPLE, order_session, order_society
 from bactrian.errors import InputError
-from bactrian.explore.playing import SEATS, LiveStage
-from bactrian.explore.rendering import get_explorer, read_form, render_page
+from bactrian.explore.playing import SEATS, LiveStage, SocietyOrder
+from bactrian.explore.rendering import Explorer, get_explorer, read_form, render_page
 from bactrian.explore.session_lists import read_count
-from bactrian.options import Critic, PlayOptions
-from bactrian.records.session import Role
+from bactrian.options import Critic, PlayOptions, SocietyOptions
+from bactrian.recipes.society_file import Society, SocietyStage, list_societies, load_society
+from bactrian.records.session import HUMAN, Role
+from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.store import is_run
 
@@ -30,7 +32,8 @@ _LONGEST = 4000
 async def show_play(request: Request) -> Response:
     """Show the form of a new conversation, and the conversation that is being played."""
     explorer = get_explorer(request)
-    return render_page(request, "play.html", example=EXAMPLE, stage=explorer.stage, models=explorer.models)
+    societies = list_playable(explorer) if explorer.edit else {}
+    return render_page(request, "play.html", example=EXAMPLE, stage=explorer.stage, societies=societies)
 
 
 async def begin_play(request: Request) -> Response:
@@ -39,17 +42,11 @@ async def begin_play(request: Request) -> Response:
     explorer = get_explorer(request)
     if explorer.stage is not None and explorer.stage.is_running:
         raise InputError("A conversation is being played.", next="Stop it first, on its page.")
-    beside = [data_set.source for data_set in explorer.library.sets.values() if is_run(data_set.source)]
-    order = _read_order(form, explorer.models, Path(PLAYED), beside)
     data_set = await explorer.add_played(Path(PLAYED))
-    session = order.make_session({}).id
-    names = chain([session], (f"{session}-{number}" for number in count(2)))
     stored = {outline.id for outline in await data_set.store.outlines(limit=-1)}
-    # The same form begins another conversation: the page of the older one continues that.
-    order = replace(order, name=next(name for name in names if name not in stored))
-    agents = SEATS if order.setup.critic else SEATS[:2]
-    stage = LiveStage(data_set.name, agents, order, {agent for agent in agents if form.get(f"take_{agent}")})
-    explorer.stage = stage
+    set_up = _set_society if form.get("society") else _set_role_play
+    explorer.stage = stage = set_up(form, explorer, data_set.name, stored)
+    stage.taken |= {agent for agent in stage.agents if form.get(f"take_{agent}")}
     await stage.start()
     if not stage.session:
         raise InputError(
@@ -100,26 +97,32 @@ def _show_stage(stage: LiveStage) -> Response:
     return RedirectResponse(f"/c/{stage.data}/{stage.session}#live", 303)
 
 
-def _read_order(
-    form: Mapping[str, str], models: tuple[str, ...], run: Path, beside: Iterable[Path]
-) -> SessionOrder:
-    """Return the order that the form describes; its models are asked where the runs ``beside`` it asked them.
+def _read_text(form: Mapping[str, str], name: str, default: str = "") -> str:
+    return form.get(name, "").strip()[:_LONGEST] or default
 
-    Raises:
-        InputError: a number or the model is not valid, or the idea is empty.
-    """
 
-    def read(name: str, default: str = "") -> str:
-        return form.get(name, "").strip()[:_LONGEST] or default
-
-    model = read("model", models[0])
+def _read_model(form: Mapping[str, str], models: tuple[str, ...]) -> str:
+    model = _read_text(form, "model", models[0])
     if model not in models:
         raise InputError(
             f"The model {model!r} was not named when the explorer was started.",
             next=f"Start it with --model {model}, or choose one of: {', '.join(models)}.",
         )
+    return model
+
+
+def _set_role_play(
+    form: Mapping[str, str], explorer: Explorer, data: str, stored: Collection[str]
+) -> LiveStage:
+    """Return the stage of the conversation that the form describes; its models are asked where other runs asked them.
+
+    The same form begins another conversation than those ``stored``: the page of an older one continues that.
+
+    Raises:
+        InputError: a number or the model is not valid, or the idea is empty.
+    """
     # A person who plays the critic need not invent a role for it.
-    role = read("critic", "Critic" if "take_critic" in form else "")
+    role = _read_text(form, "critic", "Critic" if "take_critic" in form else "")
     critic = (
         Critic(role, _read_count(form, "proposals", 3, 10), _read_count(form, "rounds", 1, 10))
         if role
@@ -129,21 +132,74 @@ def _read_order(
         specify="specify" in form,
         word_limit=_read_count(form, "words", 50, 1000),
         max_messages=_read_count(form, "messages", 12, 50),
-        language=read("language") or None,
+        language=_read_text(form, "language") or None,
         seed=_read_count(form, "seed", 1, 1 << 31),
     )
     order = order_session(
-        read("idea", EXAMPLE[0]),
-        Role(read("assistant", EXAMPLE[1])),
-        Role(read("user", EXAMPLE[2])),
-        model,
+        _read_text(form, "idea", EXAMPLE[0]),
+        Role(_read_text(form, "assistant", EXAMPLE[1])),
+        Role(_read_text(form, "user", EXAMPLE[2])),
+        _read_model(form, explorer.models),
         critic=critic,
-        run=run,
+        run=Path(PLAYED),
         options=options,
-        beside=beside,
+        beside=[each.source for each in explorer.library.sets.values() if is_run(each.source)],
     )
     assert isinstance(order, SessionOrder)
-    return order
+    session = order.make_session({}).id
+    names = chain([session], (f"{session}-{number}" for number in count(2)))
+    order = replace(order, name=next(name for name in names if name not in stored))
+    return LiveStage(data, SEATS if critic else SEATS[:2], order)
+
+
+def _set_society(
+    form: Mapping[str, str], explorer: Explorer, data: str, stored: Collection[str]
+) -> LiveStage:
+    """Return the stage of the society that the form names. Parts that its file gives to a person are taken.
+
+    Raises:
+        InputError: the society, a number or the model is not valid.
+    """
+    known = list_playable(explorer)
+    if (name := form["society"]) not in known:
+        raise InputError(f"There is no society {name[:80]!r}.", next=f"One of {', '.join(known)}.")
+    model = _read_model(form, explorer.models)
+    options = SocietyOptions(
+        language=_read_text(form, "language") or None,
+        seed=_read_count(form, "seed", 1, 1 << 31),
+        max_messages=_read_count(form, "messages", 0, 50) or None,
+    )
+    run = Path(PLAYED)
+    settings, access = order_society(name, _read_text(form, "idea") or None, model, {}, options, run=run)
+    # Who takes a part from a person and gives it back gives it to this model.
+    models = {agent: model if name == HUMAN else name for agent, name in settings.chat.models.items()}
+    settings = replace(settings, chat=replace(settings.chat, models=models))
+    names = chain([None], (f"{settings.id}-{number}" for number in count(2)))
+    first, *_ = stages = settings.society.stages
+    made = (replace(settings, name=name) for name in names)
+    settings = next(each for each in made if each.session_id(first) not in stored)
+    seats = {settings.session_id(stage): list_seats(settings.society, stage) for stage in stages}
+    persons = {session: [seat for seat, role in of.items() if role == HUMAN] for session, of in seats.items()}
+    agents = tuple(dict.fromkeys(seat for of in seats.values() for seat in of))
+    if "take_critic" in form and CRITIC not in agents:
+        raise InputError("No conversation of this society has a critic.", next="Go back, and take no part.")
+    return LiveStage(data, agents, SocietyOrder(settings, access, run), persons=persons)
+
+
+def list_seats(society: Society, stage: SocietyStage) -> dict[str, str]:
+    """Return the roles of those whose part a person can take in a stage, by what they are called there."""
+    cast = {name: name for name in stage.agents} or {
+        "user": stage.user or "",
+        "assistant": stage.assistant or "",
+    }
+    roles = {seat: society.agent(name).role for seat, name in cast.items()}
+    return roles | ({CRITIC: stage.critic.role} if stage.critic else {})
+
+
+def list_playable(explorer: Explorer) -> dict[str, Society]:
+    """Return the societies that pages may play, by their names or files."""
+    names = (*list_societies(), *explorer.societies)
+    return {name: load_society(name)[0] for name in names}
 
 
 def _read_count(form: Mapping[str, str], name: str, default: int, most: int) -> int:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from bactrian.errors import BactrianError
 from bactrian.models.model import Model, Reply, ReplyChoice, Request, Wrapper
-from bactrian.models.open import load_local, open_model
+from bactrian.models.open import ModelOptions, load_local, open_model
 from bactrian.records.events import Ended, Event, Proposed, Started
+from bactrian.records.session import Session
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Message, Proposal, Speaker, Usage
 from bactrian.roleplay.agent import BROKE_OFF
 from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.human import HUMAN, format_line
 from bactrian.roleplay.role_play import SessionOrder
+from bactrian.roleplay.society import SocietyRun, play_one_society
 from bactrian.roleplay.start import play_one
 
 # Agents whose part a person can take.
@@ -25,6 +28,15 @@ SEATS: tuple[str, ...] = ("user", "assistant", CRITIC)
 # A critic's line: a number and a reason, a text of one's own, an edited proposal, or what would be better.
 _LINE = re.compile(r"(?:(?:edit\s+)?(\d{1,3})\b|(?:write|again)\s+\S).*", re.DOTALL | re.IGNORECASE)
 _NUMBERS = re.compile(r"\s*(\d{1,3}(?:\s*[,>]\s*\d{1,3})*)\b[\s.:,-]*(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class SocietyOrder:
+    """A society to play: its conversations, one after another."""
+
+    settings: SocietyRun
+    options: ModelOptions
+    run: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,13 @@ class PersonQuestion:
     # True if a critic may ask for better ones.
     may_ask: bool = False
 
+    @property
+    def title(self) -> str:
+        """Who the person is now."""
+        if self.agent == CRITIC:
+            return "You are the critic: which message is best?"
+        return f"You are {f'the AI {self.agent}' if self.agent in SEATS else self.agent}"
+
 
 @dataclass(slots=True)
 class LiveStage:
@@ -48,15 +67,20 @@ class LiveStage:
     data: str
     # Those that take part and could be taken over.
     agents: tuple[str, ...]
-    order: SessionOrder
+    order: SessionOrder | SocietyOrder
     # Agents whose part a person plays.
     taken: set[str] = field(default_factory=set[str])
-    # The session's id, once it began.
+    # Those whose part the file of a society gives to a person, by the id of a conversation.
+    persons: Mapping[str, Collection[str]] = field(default_factory=dict[str, Collection[str]])
+    # The id of the conversation that is played, once it began, and of all that were.
     session: str = ""
+    sessions: list[str] = field(default_factory=list[str])
     # Why the play ended too early; empty if it did not.
     problem: str = ""
     # What is being asked now.
     question: PersonQuestion | None = None
+    # How often the critic of the conversation may be asked for a turn.
+    rounds: int = 1
     # Those of the turn that comes next.
     proposals: list[Proposal] = field(default_factory=list[Proposal])
     _task: asyncio.Task[None] | None = None
@@ -86,6 +110,7 @@ class LiveStage:
             "paused": self.is_paused,
             "taken": sorted(self.taken),
             "asks": question.agent if question else None,
+            "title": question.title if question else "",
             "question": question.text[-20_000:] if question else None,
             "proposals": [[proposal.place, proposal.text] for proposal in question.proposals]
             if question
@@ -114,8 +139,7 @@ class LiveStage:
                 async for event in events:
                     match event:
                         case Started(session):
-                            self.session = session.id
-                            self._began.set()
+                            self._begin(session)
                         case Proposed(proposal):
                             round_ = (proposal.number, proposal.round)
                             self.proposals = [
@@ -134,6 +158,13 @@ class LiveStage:
         finally:
             self._began.set()
             self.tell("state")
+
+    def _begin(self, session: Session) -> None:
+        self.session, self.proposals = session.id, []
+        self.sessions.append(session.id)
+        self.rounds = session.provenance.critic.rounds if session.provenance.critic else 1
+        self.taken |= set(self.persons.get(session.id, ()))
+        self._began.set()
 
     def subscribe(self) -> asyncio.Queue[tuple[str, str]]:
         """Return a queue of what happens from now on: a kind and a text."""
@@ -203,8 +234,7 @@ class LiveStage:
         last = request.messages[-1].text if request.messages else ""
         chooses = request.agent == CRITIC and not _asks_ranking(request)
         offered = tuple(self.proposals) if chooses else ()
-        critic = self.order.setup.critic
-        may_ask = bool(offered) and critic is not None and offered[0].round < critic.rounds
+        may_ask = bool(offered) and offered[0].round < self.rounds
         self.question = PersonQuestion(request.agent, last, offered, may_ask)
         self.tell("state")
         try:
@@ -255,14 +285,20 @@ def _asks_ranking(request: Request) -> bool:
     return request.response_format is not None and request.response_format.name == "ranking"
 
 
-async def _open_and_play(order: SessionOrder, stage: LiveStage) -> AsyncGenerator[Event]:
+async def _open_and_play(order: SessionOrder | SocietyOrder, stage: LiveStage) -> AsyncGenerator[Event]:
     """Open the models behind those that a person can replace, and yield the events."""
-    names = set(order.setup.models.values())
+    of = order.settings.chat if isinstance(order, SocietyOrder) else order.setup
+    names = set(of.models.values())
     inner = {name: open_model(name, order.options) for name in names}
     for model in inner.values():
         await load_local(model)
     objects = {name: TakeOver(model, stage) for name, model in inner.items()}
     options = replace(order.options, objects={**order.options.objects, **objects})
-    async with aclosing(play_one(replace(order, options=options), stage)) as events:
+    played = (
+        play_one_society(order.settings, options, order.run, stage)
+        if isinstance(order, SocietyOrder)
+        else play_one(replace(order, options=options), stage)
+    )
+    async with aclosing(played) as events:
         async for event in events:
             yield event

@@ -63,6 +63,8 @@ class Explorer:
     port: int = 0
     # Models that may play. Others are refused, because a name may stand for a file.
     models: tuple[str, ...] = ("local",)
+    # Files of societies that may be played beside the built-in ones.
+    societies: tuple[str, ...] = ()
     # The filter of a static copy, as in an address; empty on a server.
     static: str = ""
     # Names and addresses of the maps in a static copy.

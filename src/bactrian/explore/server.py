@@ -106,6 +106,8 @@ class ServerOptions:
     edit: bool = False
     # Models that pages may play with.
     models: tuple[str, ...] = ("local",)
+    # Files of societies that pages may play beside the built-in ones.
+    societies: tuple[str, ...] = ()
     # True if pages of this computer, such as a notebook, may show the explorer in a frame.
     framed: bool = False
 
@@ -125,7 +127,8 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
     """
     with open_address(options.host, options.port) as listening:
         async with open_library(paths) as opened, AsyncExitStack() as stack:
-            explorer = Explorer(opened, options.edit, options.port, options.models, stack=stack)
+            may = options.edit, options.port, options.models, options.societies
+            explorer = Explorer(opened, *may, stack=stack)
             stack.push_async_callback(_stop_playing, explorer)
             rules = make_access_rules(options.host, options.port, options.token, options.once)
             rules = replace(rules, framed=options.framed)

@@ -13,7 +13,7 @@ from bactrian.cli.flags import Argument, find_run_files
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, say
 from bactrian.errors import MissingExtra
-from bactrian.options import LIMIT, MODEL, OVERWRITE, Option
+from bactrian.options import LIMIT, MODEL, OVERWRITE, SOCIETY, Option
 from bactrian.records.text import to_printable, write_count
 
 _NEEDED = ("latex2mathml", "markdown_it", "starlette", "uvicorn")
@@ -39,6 +39,11 @@ def explore(
         list[str] | None,
         MODEL,
         "A model that the pages may play with. Can be repeated. Default: local.",
+    ] = None,
+    societies: Annotated[
+        list[Path] | None,
+        SOCIETY,
+        "A society's file that the pages may play, beside the built-in ones. Can be repeated.",
     ] = None,
     bundle: Annotated[
         Path | None,
@@ -74,7 +79,13 @@ def explore(
     # Imported here, so that the event loop does not wait for it.
     from bactrian.explore.server import ServerOptions, run_server
 
-    options = ServerOptions(host, port, edit=edit, models=tuple(models or ("local",)))
+    files = tuple(map(str, societies or ()))
+    if files:
+        from bactrian.recipes.society_file import load_society
+
+        for file in files:  # What is wrong with one is told at once.
+            load_society(file)
+    options = ServerOptions(host, port, edit=edit, models=tuple(models or ("local",)), societies=files)
 
     def tell() -> None:
         open_output().print(to_printable(f"{options.write_address(options.token)}\nPress Ctrl-C to stop."))

@@ -20,7 +20,18 @@ from bactrian.cli.settings import list_given
 from bactrian.cli.terminal.keyboard import ask_consent
 from bactrian.cli.view.watching import OutputFlags, PlayKeeper
 from bactrian.errors import InputError
-from bactrian.options import MCP, SET, TOOLS, YES, AgentModels, Critic, Option, PlayOptions, SocietyOptions
+from bactrian.options import (
+    MCP,
+    SET,
+    SOCIETY,
+    TOOLS,
+    YES,
+    AgentModels,
+    Critic,
+    Option,
+    PlayOptions,
+    SocietyOptions,
+)
 from bactrian.records.session import Role
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
@@ -100,7 +111,8 @@ def play(
     tools: ToolFlags,
     society: Annotated[
         str | None,
-        Option("--society", "More agents, or more conversations: a society's name or .toml file."),
+        SOCIETY,
+        "More agents, or more conversations: a society's name or .toml file.",
     ] = None,
     output: OutputFlags,
     settings: Annotated[  # noqa: ARG001 (they have become the other options)

@@ -3,7 +3,7 @@
 
 /**
  * What the play waits for, and whom pages play.
- * @typedef {{ paused: boolean, taken: string[], asks: string, question: string, proposals: [number, string][],
+ * @typedef {{ paused: boolean, taken: string[], asks: string, title: string, question: string, proposals: [number, string][],
  *   may_ask: boolean, problem: string }} PlayState
  * @typedef {HTMLElement & Pick<HTMLFormElement, "reset" | "requestSubmit">} Part
  */
@@ -32,8 +32,10 @@ source.addEventListener("piece", (event) => {
 });
 source.addEventListener("restart", () => { speaking.textContent = ""; });
 source.addEventListener("state", (event) => show(JSON.parse(event.data)));
-source.addEventListener("ended", () => {
+source.addEventListener("ended", (event) => {
   source.close();
+  const { next } = JSON.parse(event.data);
+  if (next) { location.assign(next); return; }
   if (!new URLSearchParams(location.search).has("follow")) { location.reload(); return; }
   said.textContent = "It has ended; the newest conversation follows.";
   setTimeout(() => location.assign(`/newest${location.search}`), 2000);
@@ -64,10 +66,10 @@ const show = (state) => {
     get("[value=release]", seat).hidden = !taken;
   }
   const form = get("#answer"), asked = get("#asked", form);
-  const waits = Boolean(state.asks), isCritic = state.asks === "critic", chooses = state.proposals.length > 0;
+  const waits = Boolean(state.asks), chooses = state.proposals.length > 0;
   if (waits && form.hidden) speaking.textContent = "";
-  asked.textContent = isCritic ? "You are the critic: which message is best?" : `You are the AI ${state.asks}`;
-  get("#question", form).textContent = isCritic && !chooses ? state.question : "";
+  asked.textContent = state.title;
+  get("#question", form).textContent = state.asks === "critic" && !chooses ? state.question : "";
   get("#line", form).textContent = chooses ? "Your reason, or your own message" : "Your message";
   get("#say", form).hidden = chooses;
   get("#instead", form).hidden = !chooses;
