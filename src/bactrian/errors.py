@@ -233,16 +233,20 @@ class BudgetReached(BactrianError):
 
 
 class LeaseLost(StoreError):
-    """Others have taken over the jobs of this process, which was not heard of for too long."""
+    """What this process holds of the run may no longer be so: others play its jobs, or turns were lost."""
 
     exit_code = 5
 
-    def __init__(self, where: str) -> None:
-        super().__init__(
-            "This process was not heard of for longer than its lease, so others play its jobs.",
-            where=where,
-            next="Nothing is lost. The same command joins the run again.",
-        )
+    def __init__(self, where: str, *, moved: bool) -> None:
+        if moved:
+            what, kept = (
+                "The database is now another server, which may lack the last turns.",
+                "They are made again.",
+            )
+        else:
+            what = "This process was not heard of for longer than its lease, so others play its jobs."
+            kept = "Nothing is lost."
+        super().__init__(what, where=where, next=f"{kept} The same command joins the run again.")
 
 
 class BatchesOut(BactrianError):

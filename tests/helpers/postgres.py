@@ -58,6 +58,19 @@ class PostgresServer:
             self.ask(f"DROP TABLESPACE {name}")
 
     @contextmanager
+    def run_replica(self) -> Generator[PostgresServer]:
+        """Start a server that follows this one, some moments behind."""
+        replica = PostgresServer(self.folder / "replica", find_port(), self.programs)
+        where = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres")
+        self.run("pg_basebackup", *where, "-D", str(replica.folder / "data"), "-R", "-c", "fast", "--no-sync")
+        replica.start()
+        try:
+            yield replica
+        finally:
+            replica.stop("immediate")
+            shutil.rmtree(replica.folder)
+
+    @contextmanager
     def run_bouncer(self) -> Generator[int]:
         """Start pgbouncer in transaction mode before the server, and give its port."""
         program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
@@ -108,6 +121,10 @@ class PostgresServer:
         self.run(
             "pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", "60", "-l", log, "-o", options, "start"
         )
+
+    def promote(self) -> None:
+        """Make a replica the server that writes."""
+        self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "promote")
 
     def stop(self, mode: str = "fast") -> None:
         self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", mode, "stop")

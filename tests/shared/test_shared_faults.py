@@ -133,6 +133,38 @@ async def test_a_crash_of_the_database_costs_no_worker_its_lease_and_no_call(
     await check_whole(folder, address, replies)
 
 
+@pytest.mark.parametrize("lags", [False, True])
+async def test_after_a_failover_to_a_replica_the_same_command_goes_on(
+    server: PostgresServer, database: str, folder: Path, lags: bool
+) -> None:
+    replies = NumberedReplies(0.2)
+    with server.run_replica() as replica:
+        hosts = f"127.0.0.1:{server.port},127.0.0.1:{replica.port}"
+        address = f"postgresql://postgres@{hosts}/{database}?lease={LEASE}"
+        async with Endpoint([replies]) as endpoint:
+            workers = [work(folder, endpoint, address) for _ in range(2)]
+            await wait_for_calls(replies, 14)
+            asked = len(replies.requests)
+            if lags:
+                replica.ask("ALTER SYSTEM SET primary_conninfo = ''")
+                replica.ask("SELECT pg_reload_conf()")
+                await wait_for_calls(replies, asked + 10)
+            lost = len(replies.requests) - asked
+            await asyncio.to_thread(server.stop, "immediate")
+            try:
+                await asyncio.to_thread(replica.promote)
+                codes, told = await finish(*workers)
+                assert codes == [5, 5], told
+                assert all("another server, which may lack the last turns" in each for each in told)
+                in_flight = 2 * AT_ONCE * (2 if lags else 1)
+                codes, told = await finish(work(folder, endpoint, address))
+                assert codes == [0], told
+                assert len(replies.requests) <= CALLS + in_flight + lost
+                await check_whole(folder, address, replies)
+            finally:
+                server.start()
+
+
 async def test_a_full_disk_of_the_database_is_told_and_waited_for(
     server: PostgresServer, folder: Path
 ) -> None:
@@ -192,6 +224,7 @@ async def test_a_worker_of_another_version_is_refused_and_changes_nothing(
     assert (code, len(endpoint.requests)) == (2, before)
     assert "Another version of bactrian made this run" in told
     assert "Use the same version on all computers." in told
+    assert "`bactrian pull` the run with the version that made it" in told
     for verb in ("status", "pull"):
         done = bactrian(verb, address, *(["run.db"] if verb == "pull" else []), cwd=folder)
         assert (done.returncode, "Another version of bactrian" in done.stderr) == (2, True), done.stderr

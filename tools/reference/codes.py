@@ -28,7 +28,7 @@ _CODES = {
         "`bactrian failures RUN` names them; `--retry-failed` retries them.",
     ),
     5: (
-        "Other processes have taken over the jobs of this one, which was not heard of for longer than its lease.",
+        "Other processes have taken over the jobs of this one, which was not heard of for longer than its lease, or a replica of the database has taken its place.",
         "Everything is stored. The same command joins the shared run again.",
     ),
     130: ("Ctrl-C.", "Everything is stored. The same command resumes."),

@@ -387,6 +387,7 @@ async def open_worker(address: RunAddress, order: RunOrder) -> AsyncGenerator[tu
     ((worker, lease),) = await asyncio.to_thread(
         server.transact, lambda connection: fetch(connection, sql, (name,))
     )
+    server.timeline = writing.timeline = await asyncio.to_thread(server.read_timeline)
     claims = SharedClaims(server, worker, lease)
     writer = SharedWriter(writing, worker)
     keeping = asyncio.create_task(_keep(claims, (server, writing), lease))

@@ -13,6 +13,7 @@ from logging import NullHandler, getLogger
 from os import dup
 from threading import Lock
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar, cast
+from urllib.parse import urlsplit
 
 from bactrian.errors import BactrianError, InputError, LeaseLost, StoreError, import_optional
 from bactrian.store import SCHEMA, list_additions, read_schema_text
@@ -29,6 +30,9 @@ _CONNECT_SECONDS = 5
 _IDLE, _IDLE_COPYING = "5s", "10min"
 """A transaction that waits so long for its next statement is ended by the server: it may hold what others wait for."""
 _LOST = "BT001"
+_READ_ONLY = "25006"
+# A replica that takes the place of a server changes it, and may lack what was committed last.
+_TIMELINE = "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 _FULL = "53100"
 _RETRY_SECONDS = (0.1, 1.0)
 PATIENCE = 1800.0
@@ -70,10 +74,17 @@ class Server:
         # It warns of broken connections, which are made again.
         getLogger("psycopg").addHandler(NullHandler())
         self.outage = outage or Outage()
+        # Of several servers, the one that is not a replica.
+        several = (
+            "," in urlsplit(address.connection).netloc and "target_session_attrs" not in address.connection
+        )
+        self._only: dict[str, str] = {"target_session_attrs": "read-write"} if several else {}
         self._snapshot = snapshot
         self._turn = Lock()
         self._connection: psycopg.Connection[Any] | None = None
         self._patience = 0.0
+        self.timeline: str | None = None
+        """That of the server in which a worker joined; None if it is unknown."""
         self.busy_since: float | None = None
         """When the transaction began that is under way; None between transactions."""
 
@@ -114,10 +125,11 @@ class Server:
     def transact(self, work: Work[T], *, worker: int | None = None, pipelined: bool = True) -> T:
         """Do ``work`` in one transaction, and again if the connection breaks: so it has to be repeatable.
 
-        It is one round trip if ``work`` reads no result. With ``worker``, nothing is done once that one is dead.
+        It is one round trip if ``work`` reads no result. With ``worker``, nothing is done once that one is dead, or
+        another server has taken the place of the one where it joined.
 
         Raises:
-            LeaseLost: ``worker`` is dead.
+            LeaseLost: ``worker`` is dead, or the server is another one.
             StoreError: the database refuses it, or has been away for too long.
         """
         with self._turn:
@@ -129,10 +141,13 @@ class Server:
                     return result
                 except self._psycopg.Error as error:
                     if error.sqlstate == _LOST:
-                        raise LeaseLost(str(self.address)) from error
+                        raise LeaseLost(
+                            str(self.address), moved=self.read_timeline() != self.timeline
+                        ) from error
                     broken = self._connection is None or self._connection.broken
                     self._drop()
                     passing = isinstance(error, self._psycopg.OperationalError) or broken
+                    passing = passing or error.sqlstate == _READ_ONLY  # a replica, for now
                     if not passing or time.monotonic() - began > self._patience:
                         raise self._explain(error) from error
                     if time.monotonic() - began > 1:
@@ -151,7 +166,9 @@ class Server:
                     (self.address.schema, _IDLE_COPYING if self._snapshot or not pipelined else _IDLE),
                 )
                 if worker is not None:
-                    connection.execute("SELECT fence(%s)", (worker,))
+                    known = self.timeline
+                    here = f"CASE ({_TIMELINE}) WHEN %(known)s THEN %(me)s::bigint END" if known else "%(me)s"
+                    connection.execute(f"SELECT fence({here})", {"known": known, "me": worker})
                 result = work(connection)
                 connection.execute("COMMIT")
             return result
@@ -163,6 +180,13 @@ class Server:
         finally:
             self.busy_since = None
 
+    def read_timeline(self) -> str | None:
+        """Return the timeline of the server; None where it does not tell."""
+        try:
+            return self._try(lambda connection: fetch(connection, _TIMELINE)[0][0], None, pipelined=False)
+        except self._psycopg.Error:
+            return None
+
     def _connect(self) -> psycopg.Connection[Any]:
         # Statements that the server keeps by a name would be missing in the next session that pgbouncer gives.
         self._connection = self._psycopg.connect(
@@ -170,6 +194,7 @@ class Server:
             prepare_threshold=None,
             connect_timeout=_CONNECT_SECONDS,
             application_name="bactrian",
+            **self._only,
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
@@ -289,7 +314,8 @@ def check_version(address: RunAddress, version: int) -> None:
         raise InputError(
             f"Another version of bactrian made this run: its tables are version {version}, and this one's {VERSION}.",
             where=str(address),
-            next="Use the same version on all computers.",
+            next="Use the same version on all computers. To go on with this one, stop all processes, `bactrian pull` "
+            "the run with the version that made it, and `bactrian push` the file with this one to another ?run=NAME.",
         )
 
 
