@@ -223,6 +223,17 @@ async def test_each_call_is_counted_and_a_session_is_one_trace(folder: Path, col
         assert 0 < of_sessions <= total
 
 
+@pytest.mark.parametrize(("limit", "ending"), [(2, "max_messages"), (9, "task_done")])
+def test_the_span_of_a_played_conversation_says_how_many_turns_it_has_and_how_it_ended(
+    tmp_path: Path, collector: Collector, limit: int, ending: str
+) -> None:
+    (tmp_path / "replies.json").write_text(json.dumps(LINES))
+    command = ("play", "Time tea", "--model", "scripted:replies.json", "--telemetry")
+    bactrian(*command, "--max-messages", str(limit), "--run", "run.db", cwd=tmp_path)
+    (attributes,) = spread(collector.spans, "invoke_workflow play")
+    assert (attributes["bactrian.turns"], attributes["bactrian.ending"]) == (min(limit, 3), ending)
+
+
 async def test_sessions_are_chosen_as_a_whole_and_the_same_ones_again(
     folder: Path, collector: Collector
 ) -> None:

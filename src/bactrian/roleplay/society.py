@@ -37,6 +37,7 @@ from bactrian.roleplay.start import (
     begin_session,
     has_stopped_at_limit,
     open_models,
+    report_endings,
     resume_shorter,
     run_scene,
 )
@@ -432,7 +433,7 @@ async def play_one_society(
         store = await stack.enter_async_context(open_store(run)) if run else kept_in
         sink = store.add_call if store is not None else None
         options = replace(options, slots=max(options.slots, len(models)))
-        opened = await stack.enter_async_context(open_models(models, options, sink=sink))
+        opened, telemetry = await stack.enter_async_context(open_models(models, options, sink=sink))
         _check_beginning(settings)
         tools = await stack.enter_async_context(open_tools(settings.society.tools))
         settings = replace(settings, tools=tools)
@@ -443,7 +444,7 @@ async def play_one_society(
             command = {**settings.command, "name": settings.name}
             await store.add_command(begin_command(command, options, name))
         events = play_society(settings, opened, store, listener)
-        async with aclosing(events):
+        async with aclosing(report_endings(events, telemetry) if telemetry else events) as events:
             async for event in events:
                 yield event
 

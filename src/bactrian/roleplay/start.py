@@ -17,7 +17,7 @@ from bactrian.models.budget import Budget
 from bactrian.models.model import Model
 from bactrian.models.open import ModelOptions, load_local, open_model
 from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
-from bactrian.models.telemetry import open_telemetry, trace_calls
+from bactrian.models.telemetry import Telemetry, open_telemetry, trace_calls
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.run import Call, Command
 from bactrian.records.session import HUMAN, Ending, Session
@@ -94,7 +94,7 @@ async def play_one(
         if store is not None and order.name is not None:
             draft = await store.session(order.name) or draft
         sink = None if store is None else store.add_call
-        models = await stack.enter_async_context(
+        models, telemetry = await stack.enter_async_context(
             open_models(draft.provenance.models, order.options, sink=sink)
         )
         tools: Mapping[str, Toolbox] = await stack.enter_async_context(
@@ -121,7 +121,8 @@ async def play_one(
         if session.ending is None or not session.ending.final:
             for model in models.values():
                 await load_local(model)
-        async with aclosing(await order.play(session, models, tools, store, listener)) as events:
+        events = await order.play(session, models, tools, store, listener)
+        async with aclosing(report_endings(events, telemetry) if telemetry else events) as events:
             async for event in events:
                 yield event
 
@@ -135,8 +136,8 @@ async def open_models(
     access: ModelOptions,
     *,
     sink: Callable[[Call], Awaitable[None]] | None = None,
-) -> AsyncGenerator[Mapping[str, Model]]:
-    """Open the model that ``names`` gives for each agent; agents that share a name share a model.
+) -> AsyncGenerator[tuple[Mapping[str, Model], Telemetry | None]]:
+    """Open the model that ``names`` gives for each agent, and the telemetry; agents that share a name share a model.
 
     Transient faults are retried. ``sink`` receives every call, failed ones too. Humans are neither retried nor
     recorded as calls.
@@ -157,10 +158,32 @@ async def open_models(
                 if access.tier:  # It has no room for many requests, one after another, and then it has.
                     policy = replace(policy, attempts=_MANY)
                 models[name] = Retry(RefusalCheck(model), policy, notice=access.notice)
-            yield {agent: models[name] for agent, name in names.items()}
+            yield {agent: models[name] for agent, name in names.items()}, telemetry
         finally:
             for model in models.values():
                 await model.close()
+
+
+async def report_endings(events: AsyncGenerator[Event], telemetry: Telemetry) -> AsyncGenerator[Event]:
+    """Yield ``events``, and tell ``telemetry`` how many turns each session has and how it ended."""
+    session, turns, code = "", 0, ""
+    try:
+        async with aclosing(events):
+            async for event in events:
+                match event:
+                    case Started(begun):
+                        session, turns, code = begun.id, len(begun.turns), ""
+                    case Spoke(turn):
+                        turns = turn.number
+                    case Ended(ending, error) if not (isinstance(error, ModelError) and error.endpoint_wide):
+                        code = ending.code
+                    case _:
+                        pass
+                yield event
+                if isinstance(event, Ended):
+                    telemetry.end_session(session, turns, code)
+    finally:
+        telemetry.end_session(session, turns, code)
 
 
 def begin_command(command: Mapping[str, Any], options: ModelOptions, session: str) -> Command:

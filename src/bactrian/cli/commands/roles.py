@@ -138,7 +138,7 @@ async def _roles(
 
     written = 0
     suggested: RoleSuggestions | None = None
-    async with open_models({"role_assigner": name}, reach) as models:
+    async with open_models({"role_assigner": name}, reach) as (models, _):
         async for suggested in ask(models["role_assigner"]):
             for number, expert in enumerate(suggested.experts[written:], start=written + 1):
                 write(number, expert)
