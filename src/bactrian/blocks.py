@@ -40,7 +40,7 @@ class Piece(Generic[LabelT]):
     text: str
     # Those of its marks, each once.
     labels: tuple[LabelT, ...] = ()
-    # The class of a piece of code (``k`` for a keyword …), as Pygments names it; empty if code is not coloured.
+    # The class of a piece of code (``k`` for a keyword …); empty if code is not coloured.
     token: str = ""
 
 

@@ -51,9 +51,9 @@ async def test_a_copy_is_made_while_another_explorer_has_the_run_open(tmp_path: 
 
 
 async def test_ids_that_differ_in_case_or_in_signs_have_files_of_their_own(tmp_path: Path) -> None:
-    names = ["a b", "A_B", "a_b", "a%2Fb", "ü", ".."]
+    names = ["a b", "A_B", "a_b", "a%2Fb", "ü", "..", "a/b"]
     run = await make_run(tmp_path / "run.db", [session(name, task=f"Task {name}") for name in names])
-    assert await write_bundle([run], tmp_path / "copy") == 6
+    assert await write_bundle([run], tmp_path / "copy") == 7
     pages = [page for page in (tmp_path / "copy" / "c" / "run").glob("*.html") if "prompts" not in page.name]
     assert len({page.name.lower() for page in pages}) == 5
     assert sum("Task ü" in page.read_text("utf-8") for page in pages) == 1
@@ -67,6 +67,13 @@ def test_a_link_to_what_is_not_copied_becomes_text() -> None:
 
 
 @pytest.mark.system
+@pytest.mark.parametrize("link", ["http://a/static/../../../.ssh/id", "https://a/help", "https://a/c/run/s1"])
+def test_a_link_of_a_message_leads_to_no_file(link: str) -> None:
+    found: list[str] = []
+    page = rewrite_page(f'<a href="{link}">it</a>', "/c/run/s1", "c/run/s1.html", found.append)
+    assert (page, found) == ("<a>it</a>", [])
+
+
 async def test_a_drawn_map_is_copied_as_a_picture_of_the_chosen_conversations(tmp_path: Path) -> None:
     cooks = [
         session(f"c{number}", assistant="Cook", task=f"Bake bread number {number}") for number in range(20)

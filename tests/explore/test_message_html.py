@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from playwright.sync_api import Page, expect
 
 from bactrian.blocks import MarkedSpan
-from bactrian.explore.message_html import render_markdown, tokenize_code
+from bactrian.explore.message_html import LONGEST_CODE, render_markdown, tokenize_code
 from tests.helpers.explorer import RunningExplorer
 from tests.helpers.texts import CHARACTERS
 
@@ -128,6 +128,19 @@ def test_every_text_is_shown_whatever_marks_it_has(text: str, begin: int, length
     read = Reader(re.sub("<sup>.*?</sup>", "", shown)).text
     if not set(text) & set("`~&$\\]"):  # Names of languages, codes of signs, and formulas are read otherwise.
         assert set(re.findall("[a-z]{2,}", text)) <= set(re.findall("[a-z]{2,}", read))
+
+
+@pytest.mark.parametrize("language", ["c", "bash", "sql", "lua", "matlab", "python"])
+@pytest.mark.parametrize("part", ["\n", "a\n", "'\\", '"\\', "/*", "a<"])
+def test_code_that_is_made_to_hold_a_highlighter_up_is_coloured_to_its_end(language: str, part: str) -> None:
+    code = part * (LONGEST_CODE // len(part) - 1) + "x"
+    assert "".join(text for text, _ in tokenize_code(code, language)) == code
+
+
+@pytest.mark.parametrize("language", ["csharp", "autoit"])
+def test_a_list_of_words_that_is_called_code_is_shown_in_a_moment(language: str) -> None:
+    # A highlighter of general use takes minutes for it.
+    assert "last" in Reader(render_markdown(f"```{language}\n" + "word\n" * 3000 + "last\n```")).text
 
 
 @pytest.mark.parametrize("part", ["[", "![", "> ", "*a ", "\\[", "[a](", "`" * 7 + "a", "- ", "_a__b"])

@@ -77,7 +77,11 @@ def test_a_view_becomes_one_file(explored: RunningExplorer, page: Page, address:
 
 
 @pytest.mark.parametrize(
-    "address", ["", "//evil.example/x", "/\\evil.example", "http://evil.example", "/status", "/nowhere"]
+    "address",
+    [
+        *("", "//evil.example/x", "/\\evil.example", "http://evil.example", "/status", "/nowhere"),
+        "/c/run/open/events",  # which has no end
+    ],
 )
 def test_only_a_page_of_this_server_becomes_a_file(explored: RunningExplorer, address: str) -> None:
     assert explored.get(f"/page.html?of={quote(address, safe='')}").status == 400

@@ -48,8 +48,13 @@ def list_links(page: str, address: str) -> Iterator[str]:
     """Yield the addresses that ``page``, which is at ``address``, links to on the same server."""
     for match in _ANCHOR.finditer(page):
         target = urljoin(address, unescape(match[1]))
-        if target.startswith("/") and not target.startswith("//"):
+        if _is_here(target):
             yield target
+
+
+def _is_here(address: str) -> bool:
+    """Return True for an address of this server; what a message links to has a host."""
+    return address[:1] == "/" and address[1:2] != "/"
 
 
 def rewrite_page(page: str, address: str, file: str, find_file: Callable[[str], str | None]) -> str:
@@ -67,7 +72,7 @@ def rewrite_page(page: str, address: str, file: str, find_file: Callable[[str], 
         if link.startswith("#"):
             return match[0]
         target = urljoin(address, link)
-        other = find_file(target)
+        other = find_file(target) if _is_here(target) else None
         if other is None:
             return before.rstrip()
         other, _, fragment = other.partition("#")
@@ -146,16 +151,22 @@ async def fetch_page(app: ASGIApp, address: str) -> FetchedPage:
     }
     status, headers, body = 0, dict[str, str](), bytearray()
     requests = [{"type": "http.request", "body": b"", "more_body": False}]
+    leaves = asyncio.Event()
 
     async def receive() -> dict[str, Any]:
-        # A response that is sent from a file waits meanwhile for the client to leave, which this one never does.
-        return requests.pop() if requests else await asyncio.get_running_loop().create_future()
+        # A response that is sent from a file waits meanwhile for the client to leave, which this one does only where
+        # the answer has no end.
+        if not requests:
+            await leaves.wait()
+        return requests.pop() if requests else {"type": "http.disconnect"}
 
     async def send(message: MutableMapping[str, Any]) -> None:
         nonlocal status
         status = message.get("status", status)
         headers.update((name.decode().lower(), value.decode()) for name, value in message.get("headers", ()))
         body.extend(message.get("body", b""))
+        if headers.get("content-type", "").startswith("text/event-stream"):
+            leaves.set()
 
     await app(scope, receive, send)
     return FetchedPage(status, bytes(body), headers)
@@ -301,7 +312,7 @@ class _BundleCopy:
 
     async def write(self, target: Path, rows: Sequence[dict[str, Any]], tell: Callable[[str], None]) -> None:
         """Write all files of the copy into the empty folder ``target``."""
-        self._chosen = {_name_path(row) for row in rows}
+        self._chosen = {_name_path(row) for row in rows if "/" not in row["id"]}  # such an id has no page
         queue = [
             f"/conversations{self.list_filter.write()}",
             f"/statistics{self.list_filter.write()}",

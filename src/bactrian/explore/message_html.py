@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from itertools import groupby
 from keyword import kwlist
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element
 
@@ -36,14 +36,58 @@ HIT = 0
 # Characters of a block of code that are coloured, and of a formula that is laid out.
 LONGEST_CODE, _LONGEST_FORMULA = 20_000, 1000
 
-# The classes of code that have colours: keywords, operators, texts, comments and numbers.
-_COLOURED = frozenset("koscm")
+# The classes of code that have colours: keywords, operators, texts (``s``), comments and numbers (``m``).
 _PYTHON = re.compile(
     r"(?P<c>#[^\n]*)"
     r"|(?P<s>(?i:\b[bfru]{1,2})?(?:\'{3}.*?(?:\'{3}|\Z)|\"{3}.*?(?:\"{3}|\Z)|\'(?:[^\'\\\n]|\\.)*\'?|\"(?:[^\"\\\n]|\\.)*\"?))"
     rf"|(?P<k>\b(?:{'|'.join(kwlist)})\b)|(?P<m>\b\d[\w.]*)|(?P<o>[-+*/%@&|^~<>=!]+)",
     re.S,
 )
+
+# Other languages, by how their comments are written. Each expression takes time in proportion to the code, whatever
+# that is: a piece that begins is taken to its end. The lexers of a library do not: some lists of words take minutes.
+_WORDS = (
+    "abstract and as async await bool boolean break case catch char class const continue def default defer"
+    " delete do done double elif else elseif elsif end enum esac export extends extern false fi final finally"
+    " float fn for foreach from func function go goto if impl implements import in instanceof int interface is"
+    " lambda let local long loop match mod module mut namespace new nil not null of or override package"
+    " private protected pub public raise register require return self short signed sizeof static string struct"
+    " super switch then this throw throws trait true try type typedef typeof union unsigned until use using"
+    " val var virtual void volatile where while with yield"
+)
+_QUERY = (
+    "all alter and as asc by case create delete desc distinct drop else end exists from group having in index"
+    " inner insert into is join left limit not null on or order outer primary key references right select set"
+    " table then union unique update values view when where with"
+)
+
+
+def _write_lexer(comment: str, words: str, flags: str = "") -> re.Pattern[str]:
+    return re.compile(
+        rf"(?s{flags})(?P<c>{comment})"
+        r"|(?P<s>\"(?:[^\"\\\n]|\\.)*\"?|\'(?:[^\'\\\n]|\\.){0,80}\'|`(?:[^`\\]|\\.)*(?:`|\Z))"
+        rf"|(?P<k>\b(?:{'|'.join(words.split())})\b)|(?P<m>\b\d[\w.]*)|(?P<o>[-+*/%@&|^~<>=!]+)"
+    )
+
+
+_LEXERS = {
+    language: lexer
+    for names, lexer in (
+        (
+            "c c# c++ cpp cs csharp css dart go h java javascript js json kotlin php rust scala swift ts typescript",
+            _write_lexer(r"//[^\n]*|/\*.*?(?:\*/|\Z)", _WORDS),
+        ),
+        (
+            "bash console dockerfile elixir ini julia makefile perl powershell r rb ruby sh shell toml yaml yml zsh",
+            _write_lexer(r"\#[^\n]*", _WORDS),
+        ),
+        ("sql mysql postgresql sqlite", _write_lexer(r"--[^\n]*|/\*.*?(?:\*/|\Z)", _QUERY, "i")),
+        ("ada haskell hs lua", _write_lexer(r"--[^\n]*", _WORDS)),
+        ("erlang latex matlab octave prolog tex", _write_lexer(r"%[^\n]*", _WORDS)),
+        ("python py python3", _PYTHON),
+    )
+    for language in names.split()
+}
 
 # A place where a mark begins or ends is one character of this private plane, whose number tells which place it is.
 _PLACE = 0xF0000
@@ -296,35 +340,20 @@ def _write_maths(element: Element) -> str:
 @lru_cache(maxsize=256)
 def tokenize_code(code: str, language: str) -> tuple[tuple[str, str], ...]:
     """Return code as pieces with the classes of their colours; as one piece if its language is unknown."""
-    if not language or len(code) > LONGEST_CODE:
+    lexer = _LEXERS.get(language) if len(code) <= LONGEST_CODE else None
+    if lexer is None:
         return ((code, ""),)
-    found = _lex_python(code) if language in ("python", "py", "python3") else _lex_code(code, language)
-    kinds = groupby(((text, kind if kind in _COLOURED else "") for text, kind in found), itemgetter(1))
+    kinds = groupby(_lex(code, lexer), itemgetter(1))
     return tuple(("".join(text for text, _ in some), kind) for kind, some in kinds)
 
 
-def _lex_python(code: str) -> Iterator[tuple[str, str]]:
-    """Yield pieces of Python code: most of all code, for which Pygments takes nine times as long."""
+def _lex(code: str, lexer: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """Yield pieces of code, each with the class of its colour."""
     last = 0
-    for found in _PYTHON.finditer(code):
-        yield code[last : found.start()], ""
+    for found in lexer.finditer(code):
+        if last < found.start():
+            yield code[last : found.start()], ""
         yield found[0], found.lastgroup or ""
         last = found.end()
-    yield code[last:], ""
-
-
-def _lex_code(code: str, language: str) -> Iterator[tuple[str, str]]:
-    from pygments import lexers
-    from pygments.token import STANDARD_TYPES
-    from pygments.util import ClassNotFound
-
-    try:
-        lexer: Any = cast("Any", lexers).get_lexer_by_name(language, stripnl=False)
-    except ClassNotFound:
-        yield code, ""
-        return
-    # Some lexers read a comment by the end of its line: they are given one, which is taken away again.
-    found = [(text, STANDARD_TYPES.get(kind, "")[:1]) for kind, text in lexer.get_tokens(code)]
-    if found and not code.endswith("\n"):
-        found[-1] = (found[-1][0].removesuffix("\n"), found[-1][1])
-    yield from found
+    if last < len(code):
+        yield code[last:], ""
