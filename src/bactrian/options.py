@@ -103,6 +103,7 @@ TOOLS = Option(
     "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME; `image` lets an embodied one draw. "
     "Can be repeated.",
 )
+WITHDRAW = Option("--withdraw")
 YES = Option("--yes", "Let embodied agents run code without asking first.", default=False)
 
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import from_json
 
-from bactrian.api.bridge import shorten_traceback
+from bactrian.api.bridge import run_sync, shorten_traceback
 from bactrian.errors import InputError, StoreError
+from bactrian.evaluate.label_queues import match_queues, merge_queues
 from bactrian.files.atomic import is_same_file
 from bactrian.files.recent_runs import add_recent_run
 from bactrian.recipes.load import find_differences
@@ -133,6 +134,7 @@ def merge_runs(parts: Sequence[Path], whole: Path, on_progress: OnProgress | Non
         StoreError: a part or the whole cannot be read or written.
     """
     _check_paths(parts, whole)
+    queues = match_queues(parts, whole)
     with ExitStack() as stack:
         _raise_file_limit(_FILES * len(parts) + 64)
         opened = [stack.enter_context(_open_part(path)) for path in parts]
@@ -151,6 +153,7 @@ def merge_runs(parts: Sequence[Path], whole: Path, on_progress: OnProgress | Non
             added = _Merger(connection, lock, opened, on_progress, total).merge()
             counts = "SELECT count(*), (SELECT count(*) FROM turns), sum(ending IS NULL) FROM sessions"
             sessions, turns, unfinished = connection.execute(counts).fetchone()
+    run_sync(merge_queues(queues, whole))
     return MergeReport(sessions, turns, added, unfinished or 0, _list_missing(opened))
 
 

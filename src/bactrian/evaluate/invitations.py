@@ -85,8 +85,18 @@ def withdraw_invitation(folder: Path, voter: str) -> None:
         kept = [entry for entry in have if entry.voter != voter]
         if len(kept) == len(have):
             known = ", ".join(entry.voter for entry in have) or "nobody is invited"
-            raise InputError(f"No voter is named {voter!r}.", where=str(folder), next=f"Voters: {known}.")
+            raise InputError(f"Nobody is named {voter!r}.", where=str(folder), next=f"Invited: {known}.")
         _write(folder, kept)
+
+
+def merge_invitations(folders: Iterable[Path], target: Path) -> None:
+    """Write all invitations of ``folders`` into ``target``; of two for one person, the newer one. Raises InputError."""
+    found = sorted(
+        (each for folder in folders for each in read_invitations(folder)), key=lambda each: each.created
+    )
+    if merged := {each.voter: each for each in found}:
+        with FileLock(target / f".{_FILE}.lock"):
+            _write(target, merged.values())
 
 
 def find_voter(folder: Path, token: str) -> str | None:

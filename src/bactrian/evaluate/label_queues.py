@@ -12,6 +12,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,6 +22,7 @@ from pydantic import TypeAdapter
 
 from bactrian.analyze.estimates import label_clusters, write_share
 from bactrian.errors import InputError
+from bactrian.evaluate.invitations import merge_invitations
 from bactrian.evaluate.votes import name_folder, write_agreement
 from bactrian.files.atomic import write_atomically
 from bactrian.models.seeds import derive_seed
@@ -29,7 +31,7 @@ from bactrian.records.session import Session
 from bactrian.records.text import clean_text
 from bactrian.stats.clusters import estimate_ratio
 from bactrian.stats.comparisons import measure_alpha
-from bactrian.store import RunStore
+from bactrian.store import RunStore, open_store
 
 _QUEUE, _GIVEN = "queue.json", "labels.jsonl"
 _LONGEST_COMMENT = 4000
@@ -104,9 +106,13 @@ def create_queue(run: Path, name: str, queue: LabelQueue) -> Path:
     if folder.exists():
         raise InputError(f"There is a queue {name!r}.", where=str(folder), next="Give another name.")
     folder.mkdir(parents=True)
-    with write_atomically(folder / _QUEUE) as stage:
-        (stage / _QUEUE).write_bytes(_QUEUE_ADAPTER.dump_json(queue, indent=1) + b"\n")
+    _write_queue(folder, queue)
     return folder
+
+
+def _write_queue(folder: Path, queue: LabelQueue) -> None:
+    with write_atomically(folder / _QUEUE, overwrite=True) as stage:
+        (stage / _QUEUE).write_bytes(_QUEUE_ADAPTER.dump_json(queue, indent=1) + b"\n")
 
 
 def make_queue(
@@ -201,7 +207,6 @@ def store_labels(folder: Path, queue: LabelQueue, answer: GivenLabels, seen: flo
         InputError: the answer does not fit the queue, or another one was given since the page was shown.
     """
     _check_answer(queue, answer)
-    path = folder / _GIVEN
     with FileLock(folder / f".{_GIVEN}.lock"):
         before = next(
             (
@@ -216,14 +221,18 @@ def store_labels(folder: Path, queue: LabelQueue, answer: GivenLabels, seen: flo
                 "You labelled this conversation in another window meanwhile. That answer stands.",
                 next="Look at it, and change it here if you like.",
             )
-        content = {**asdict(answer), "comment": clean_text(answer.comment.strip())[:_LONGEST_COMMENT]}
-        whole = path.exists() and not path.read_bytes().endswith(b"\n")
-        with path.open("ab") as file:
-            if whole:  # A line was cut by a crash: it is nobody's answer.
-                file.truncate(path.read_bytes().rfind(b"\n") + 1)
-            file.write(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        _append(folder / _GIVEN, answer)
+
+
+def _append(path: Path, answer: GivenLabels) -> None:
+    content = {**asdict(answer), "comment": clean_text(answer.comment.strip())[:_LONGEST_COMMENT]}
+    is_cut = path.exists() and not path.read_bytes().endswith(b"\n")
+    with path.open("ab") as file:
+        if is_cut:  # A line was cut by a crash: it is nobody's answer.
+            file.truncate(path.read_bytes().rfind(b"\n") + 1)
+        file.write(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _check_answer(queue: LabelQueue, answer: GivenLabels) -> None:
@@ -231,6 +240,58 @@ def _check_answer(queue: LabelQueue, answer: GivenLabels) -> None:
         raise InputError("The queue has no such conversation or label.", next="Open its page again.")
     if queue.exclusive and not answer.skipped and len(answer.labels) != 1:
         raise InputError("Choose one label.", next="Choose the one that fits best, or skip the conversation.")
+
+
+# Queues of the parts of a run, which the whole has together.
+
+
+def match_queues(parts: Iterable[Path], whole: Path) -> dict[str, list[Path]]:
+    """Return the folders of queues of one name in the ``parts`` of a run and in the ``whole``.
+
+    Raises:
+        InputError: two of one name ask for different labels, or a file is damaged.
+    """
+    folders = defaultdict[str, list[Path]](list)
+    for run in (whole, *parts):
+        for name, folder in find_queues(run).items():
+            folders[name].append(folder)
+    for name, some in folders.items():
+        asked = {(tuple(queue.labels.items()), queue.exclusive) for queue in map(read_queue, some)}
+        if len(asked) > 1:
+            raise InputError(
+                f"The queues {name!r} ask for different labels.",
+                where=", ".join(map(str, some)),
+                next="Rename the folder of one of them.",
+            )
+    return folders
+
+
+async def merge_queues(folders: Mapping[str, Sequence[Path]], whole: Path) -> None:
+    """Write the queues that :func:`match_queues` found into that of ``whole``: all conversations, people and answers.
+
+    Raises:
+        StoreError: the whole cannot be read.
+    """
+    async with open_store(whole, read_only=True) as store:
+        for name, some in folders.items():
+            queues = [read_queue(folder) for folder in some]
+            ids = dict.fromkeys(session for queue in queues for session in queue.sessions)
+            sessions = [session for each in ids if (session := await store.session(each))]
+            if not sessions:
+                continue
+            by_behaviour = any(queue.by_behaviour for queue in queues)
+            first = queues[0]
+            made = make_queue(first.labels, sessions, exclusive=first.exclusive, by_behaviour=by_behaviour)
+            target = name_folder(whole, kind="labels") / name
+            target.mkdir(parents=True, exist_ok=True)
+            with FileLock(target / f".{_GIVEN}.lock"):
+                _write_queue(target, made)
+                merge_invitations(some, target)
+                known = {(answer.person, answer.session): answer.created for answer in read_given(target)}
+                given = sorted(chain.from_iterable(map(read_given, some)), key=lambda answer: answer.created)
+                for answer in given:
+                    if answer.created > known.get((answer.person, answer.session), 0.0):
+                        _append(target / _GIVEN, answer)
 
 
 # What the answers say: shares, agreement, and data to train on.

@@ -77,6 +77,7 @@ from bactrian.options import (
     REPORT,
     RUN,
     TEMPERATURE,
+    WITHDRAW,
     AgentOptions,
     BaseUrl,
     ComparisonOptions,
@@ -554,9 +555,7 @@ def invite(
         int, Option("--voters", "Invite this many voters with random pseudonyms.", short="-n", min=1)
     ] = 1,
     address: Annotated[str, ADDRESS] = DEFAULT_ADDRESS,
-    withdraw: Annotated[
-        str | None, Option("--withdraw", "Make the link of this voter invalid; the votes stay.")
-    ] = None,
+    withdraw: Annotated[str | None, WITHDRAW, "Make the link of this voter invalid; the votes stay."] = None,
     show: Annotated[bool, Option("--list", "List the voters and the number of their votes.")] = False,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:

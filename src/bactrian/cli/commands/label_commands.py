@@ -15,7 +15,13 @@ from bactrian.api.selection import explain_nothing, iterate_selected, read_selec
 from bactrian.cli.flags import Argument, RunArgument
 from bactrian.cli.terminal.console import open_output
 from bactrian.errors import InputError
-from bactrian.evaluate.invitations import DEFAULT_ADDRESS, check_address, invite_voters, make_links
+from bactrian.evaluate.invitations import (
+    DEFAULT_ADDRESS,
+    check_address,
+    invite_voters,
+    make_links,
+    withdraw_invitation,
+)
 from bactrian.evaluate.label_queues import (
     create_queue,
     describe_labels,
@@ -26,7 +32,7 @@ from bactrian.evaluate.label_queues import (
     read_queue,
 )
 from bactrian.files.atomic import write_atomically
-from bactrian.options import ADDRESS, JSON, OUT, OVERWRITE, SAMPLE, SEED, Option, SelectOptions
+from bactrian.options import ADDRESS, JSON, OUT, OVERWRITE, SAMPLE, SEED, WITHDRAW, Option, SelectOptions
 from bactrian.records.run import BEHAVIOURS
 from bactrian.records.session import Session
 from bactrian.records.text import write_count
@@ -44,6 +50,9 @@ def make_label_queue(
     person: Annotated[
         list[str] | None, Option("--person", "Pseudonym of a person to invite. Can be repeated.")
     ] = None,
+    withdraw: Annotated[
+        str | None, WITHDRAW, "Make the link of this person invalid; the labels stay."
+    ] = None,
     sample: Annotated[int, SAMPLE, "Choose N conversations at random."] = 20,
     seed: Annotated[int, SEED, "Seed of the choice."] = 0,
     address: Annotated[str, ADDRESS] = DEFAULT_ADDRESS,
@@ -56,6 +65,10 @@ def make_label_queue(
     """
     check_address(address)
     folder = find_queues(run_file).get(name)
+    if withdraw is not None:
+        withdraw_invitation(_choose_queues(run_file, name)[name], withdraw)
+        print(f"The link of {withdraw} is not valid any more.", file=sys.stderr)
+        return
     if folder is None:
         labels = _read_labels(label or ())
         sessions = asyncio.run(_choose(run_file, options, sample, seed))
@@ -77,6 +90,8 @@ def _read_labels(written: Sequence[str]) -> dict[str, str]:
     labels: dict[str, str] = {}
     for text in written:
         code, _, meaning = text.partition("=")
+        if code in labels:
+            raise InputError(f"The label {code!r} is given twice.", option="label", next="Leave one out.")
         if code not in BEHAVIOURS:
             check_code(code)
         elif not meaning:
@@ -108,16 +123,7 @@ def show_labels(
     json: Annotated[bool, JSON, "Write shares and agreement as JSON."] = False,
 ) -> None:
     """Print what people said of queues of conversations, and how much they agree."""
-    queues = find_queues(run_file)
-    if (name is not None and name not in queues) or not queues:
-        raise InputError(
-            f"There is no queue {name!r}." if name else "The run has no queue.",
-            where=str(run_file),
-            next=f"Queues: {', '.join(queues)}."
-            if queues
-            else "`bactrian behaviours queue RUN NAME` makes one.",
-        )
-    chosen = {key: folder for key, folder in queues.items() if name in (None, key)}
+    chosen = _choose_queues(run_file, name)
     if out is not None:
         if len(chosen) > 1:
             raise InputError(
@@ -134,6 +140,21 @@ def show_labels(
         return
     for key, of in described.items():
         write_labels(open_output(), key, of)
+
+
+def _choose_queues(run: Path, name: str | None) -> dict[str, Path]:
+    """Return the folders of the run's queues, or of that with a name. Raises InputError if there is none."""
+    queues = find_queues(run)
+    chosen = {key: folder for key, folder in queues.items() if name in (None, key)}
+    if not chosen:
+        raise InputError(
+            f"There is no queue {name!r}." if name else "The run has no queue.",
+            where=str(run),
+            next=f"Queues: {', '.join(queues)}."
+            if queues
+            else "`bactrian behaviours queue RUN NAME` makes one.",
+        )
+    return chosen
 
 
 async def _write_examples(run: Path, folder: Path, out: Path, *, overwrite: bool) -> int:
