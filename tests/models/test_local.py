@@ -385,19 +385,48 @@ async def test_a_reply_that_spells_a_control_token_is_not_computed_twice(model: 
     assert second.usage.cached >= first.usage.prompt + first.usage.completion - 2
 
 
+async def stop_for_good(pid: int) -> None:
+    """Stop a process, and wait until none of its threads goes on."""
+    os.kill(pid, signal.SIGSTOP)
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        await asyncio.sleep(0.01)
+
+
 @pytest.mark.skipif(
     sys.platform != "linux", reason="Only Linux tells the processor's time of another process."
 )
 async def test_a_server_that_stands_still_is_stopped_and_the_reason_is_told() -> None:
-    server = await start_server(
-        fetch_weights(BUILT_IN, find_cache_folder()), slots=1, window=512, patience=1.0
-    )
+    server = await start_server(fetch_weights(BUILT_IN, find_cache_folder()), slots=1, window=512)
     try:
         prompt = await server.tokens("Tea is", begins=True)
         assert (await server.generate(prompt, 0, {"n_predict": 4}, None)).completion == 4
-        os.kill(server._worker.pid, signal.SIGSTOP)  # pyright: ignore[reportPrivateUsage]
+        server._patience = 1.0  # pyright: ignore[reportPrivateUsage]
+        await stop_for_good(server._worker.pid)  # pyright: ignore[reportPrivateUsage]
         with pytest.raises(TryAgain, match="llama.cpp did nothing for 1 s and is started again"):
             await server.generate(prompt, 0, {"n_predict": 4}, None)
+    finally:
+        await server.close()
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="Only Linux tells the processor's time of another process."
+)
+async def test_a_server_that_stands_still_while_it_loads_or_reads_a_text_is_stopped_too() -> None:
+    path = fetch_weights(BUILT_IN, find_cache_folder())
+    starting = asyncio.create_task(start_server(path, slots=1, window=512, patience=1.0))
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    others = set(children.read_text().split())
+    while not (new := set(children.read_text().split()) - others):
+        await asyncio.sleep(0)
+    await stop_for_good(int(new.pop()))
+    with pytest.raises(TryAgain, match="did nothing for 1 s"):
+        await starting
+    server = await start_server(path, slots=1, window=512)
+    try:
+        server._patience = 1.0  # pyright: ignore[reportPrivateUsage]
+        await stop_for_good(server._worker.pid)  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(TryAgain, match="did nothing for 1 s"):
+            await server.tokens("Tea is", begins=True)
     finally:
         await server.close()
 

@@ -14,8 +14,8 @@ import re
 import secrets
 import sys
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,7 +80,7 @@ class LlamaServer:
     ) -> None:
         self._worker = worker
         self._patience = patience
-        self._stood_still = False
+        self._stood_still = asyncio.Event()
         self._where = where
         # Longest first, so that no name matches as a prefix of another.
         self._controls = sorted(controls, key=len, reverse=True)
@@ -102,8 +102,9 @@ class LlamaServer:
 
     async def window(self) -> int:
         """Return the number of tokens per slot."""
-        response = await self._pool.get("/slots", most=_LARGEST)
-        return json.loads(await response.read_all())[0]["n_ctx"]
+        async with self._watch():
+            response = await self._pool.get("/slots", most=_LARGEST)
+            return json.loads(await response.read_all())[0]["n_ctx"]
 
     def safe(self, text: str) -> str:
         """Replace names of control tokens in ``text`` with stand-ins, which :meth:`tokens` treats as plain text."""
@@ -161,31 +162,21 @@ class LlamaServer:
             "return_tokens": True,
             "stream": on_text is not None,
         }
-        watch = asyncio.create_task(self._watch())
-        try:
+        async with self._watch():
             return await self._generate(body, on_text)
+
+    @asynccontextmanager
+    async def _watch(self) -> AsyncGenerator[None]:
+        """End the process if it stands still while it has work; pending requests fail with the reason."""
+        watch = asyncio.create_task(_end_if_still(self._worker, self._patience, self._stood_still))
+        try:
+            yield
         finally:
             watch.cancel()
 
-    async def _watch(self) -> None:
-        """End the process once it has used no processor time for a while; pending requests fail with the reason.
-
-        Nothing is watched where the system does not tell the time of another process, as on macOS.
-        """
-        before = read_processor_seconds(self._worker.pid)
-        while before is not None:
-            await asyncio.sleep(self._patience)
-            now = read_processor_seconds(self._worker.pid)
-            if now is not None and now - before < _LEAST:
-                self._stood_still = True
-                with suppress(ProcessLookupError):
-                    self._worker.kill()
-                return
-            before = now
-
     async def _generate(self, body: Mapping[str, object], on_text: Callable[[str], None] | None) -> Generated:
         if on_text is None:
-            return _parse_generated(await self._post("/completion", body))
+            return _parse_generated(await self._ask("/completion", body))
         pieces: list[str] = []
         tokens = array("i")
         response = await self._send("/completion", body, stream=True)
@@ -236,6 +227,10 @@ class LlamaServer:
             await self._worker.wait()
 
     async def _post(self, path: str, body: Mapping[str, object]) -> Any:
+        async with self._watch():
+            return await self._ask(path, body)
+
+    async def _ask(self, path: str, body: Mapping[str, object]) -> Any:
         response = await self._send(path, body)
         return json.loads(await response.read_all())
 
@@ -250,8 +245,9 @@ class LlamaServer:
         return response
 
     def _make_crash_error(self) -> TryAgain:
-        what = f"did nothing for {self._patience:.0f} s" if self._stood_still else "has stopped"
-        return TryAgain(f"llama.cpp {what} and is started again.", where=self._where)
+        if self._stood_still.is_set():
+            return _make_stillness_error(self._patience, self._where)
+        return TryAgain("llama.cpp has stopped and is started again.", where=self._where)
 
     def _make_refusal(self, answer: Mapping[str, Any]) -> ModelError:
         return Refused(
@@ -259,6 +255,29 @@ class LlamaServer:
             where=self._where,
             next="Check the sampling parameters and, if there is one, the grammar.",
         )
+
+
+async def _end_if_still(
+    worker: asyncio.subprocess.Process, patience: float, stood_still: asyncio.Event
+) -> None:
+    """End a process once it has used no processor time for a while, and set ``stood_still``.
+
+    Nothing is watched where the system does not tell the time of another process, as on macOS.
+    """
+    before = read_processor_seconds(worker.pid)
+    while before is not None:
+        await asyncio.sleep(patience)
+        now = read_processor_seconds(worker.pid)
+        if now is not None and now - before < _LEAST:
+            stood_still.set()
+            with suppress(ProcessLookupError):
+                worker.kill()
+            return
+        before = now
+
+
+def _make_stillness_error(patience: float, where: str) -> TryAgain:
+    return TryAgain(f"llama.cpp did nothing for {patience:.0f} s and is started again.", where=where)
 
 
 def _parse_generated(answer: Mapping[str, Any]) -> Generated:
@@ -277,12 +296,13 @@ def _parse_generated(answer: Mapping[str, Any]) -> Generated:
 async def start_server(path: Path, *, slots: int, window: int, patience: float = PATIENCE) -> LlamaServer:
     """Load the model at ``path`` with ``slots`` slots of ``window`` tokens, at most as many as it was trained with.
 
-    A server that does nothing for ``patience`` seconds, although it has work, is stopped.
+    A server that does nothing for ``patience`` seconds, although it loads or has work, is stopped.
 
     Raises:
         InputError: the file is missing or not a complete GGUF file, or the system lacks a library.
         MissingExtra: ``xllamacpp`` is not installed.
         ModelError: the model cannot be loaded.
+        TryAgain: it stood still while it was loaded.
     """
     info = await asyncio.to_thread(read_info, path)
     window = min(window, info.window)
@@ -302,6 +322,8 @@ async def start_server(path: Path, *, slots: int, window: int, patience: float =
     )
     assert worker.stdin is not None
     assert worker.stdout is not None
+    stood_still = asyncio.Event()
+    watch = asyncio.create_task(_end_if_still(worker, patience, stood_still))
     try:
         # The key is sent over stdin, because other processes can read arguments and environment.
         order = {"path": str(path), "slots": slots, "window": window, "key": key}
@@ -310,9 +332,13 @@ async def start_server(path: Path, *, slots: int, window: int, patience: float =
     except BaseException:
         worker.kill()
         raise
+    finally:
+        watch.cancel()
     answer: dict[str, str] = json.loads(line or b"{}")
     if "address" not in answer:
         await worker.wait()
+        if stood_still.is_set():
+            raise _make_stillness_error(patience, str(path))
         raise _explain_failure(path, slots, window, answer.get("unusable"))
     return LlamaServer(worker, answer["address"], key, str(path), info.controls, patience)
 
