@@ -248,16 +248,22 @@ class SolutionJobs(JobKind[Solutions]):
                     conversation, small = conversations.get(way), find_traits(self.plan.models[way]).small
                     if way in EXTRACTED and conversation is None:  # not played yet
                         prompt += round(guess_role_plays(None, small=small).completion.value)
-                        completion += _SOLUTION_TOKENS
+                        completion += min(_SOLUTION_TOKENS, self._find_longest(way))
                         continue
                     prompt += count_prompt(*write_question(way, text, conversation, small=small))
                     replies = () if conversation is None else conversation.turns
                     said = sum(len(turn.text) for turn in replies if turn.speaker == "assistant") // 4
-                    completion += min(_SOLUTION_TOKENS, said) if replies else _ANSWERED_TOKENS
+                    written = min(_SOLUTION_TOKENS, said) if replies else _ANSWERED_TOKENS
+                    completion += min(written, self._find_longest(way))
         calls, count = len(ways), max(1, len(tasks))
         of = f"a {self.job.task_label} with {write_count(calls, 'solution')}"
         cost = SessionCost.count(calls, prompt / count, completion / count, of)
         return JobCost(cost, ways)
+
+    def _find_longest(self, way: Way) -> int:
+        """Return the most tokens of a solution, as far as one is set."""
+        longest = (self.job.lengths or {}).get(way) or self.job.max_tokens or _SOLUTION_TOKENS
+        return min(longest, _SMALL_LONGEST) if find_traits(self.plan.models[way]).small else longest
 
     async def open(self, context: JobContext) -> SolutionPlayer:
         """Return the player of the tasks."""
@@ -404,10 +410,8 @@ def write_extraction(conversation: Session, *, small: bool = False) -> tuple[str
 
 
 JUDGE = "judge"
-_PROMPT_TOKENS, _ANSWER_TOKENS = (
-    1700,
-    150,
-)  # Assumed tokens of one judgement; prompts only before the solutions exist
+# Assumed tokens of one judgement; prompts only before the solutions exist.
+_PROMPT_TOKENS, _SMALL_PROMPT_TOKENS, _ANSWER_TOKENS = 1700, 800, 150
 _SMALL_VERDICT = 200  # Tokens of a judgement of the built-in model
 
 
@@ -450,10 +454,9 @@ class VerdictJobs(JobKind[Verdicts]):
         prompt = await self._count_prompts()
         if prompt is not None:
             return JobCost(SessionCost.count(calls, calls * prompt, calls * _ANSWER_TOKENS, of), (JUDGE,))
-        each = f"{_PROMPT_TOKENS:,} prompt tokens and {_ANSWER_TOKENS} of answer"
-        usual = SessionCost.guess(
-            calls, calls * _PROMPT_TOKENS, calls * _ANSWER_TOKENS, f"{of}, each with {each}"
-        )
+        assumed = _SMALL_PROMPT_TOKENS if find_traits(self.plan.models[JUDGE]).small else _PROMPT_TOKENS
+        each = f"{assumed:,} prompt tokens and {_ANSWER_TOKENS} of answer"
+        usual = SessionCost.guess(calls, calls * assumed, calls * _ANSWER_TOKENS, f"{of}, each with {each}")
         return JobCost(usual, (JUDGE,))
 
     async def _count_prompts(self) -> float | None:

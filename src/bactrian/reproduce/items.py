@@ -78,7 +78,7 @@ class ItemStep(Part):
     )  # By the name of the folder
     pairs: tuple[tuple[str, str], ...] = ()  # The trained models that are compared
     questions: tuple[str, ...] = ()  # Sets of questions
-    reply_length: int = 0  # Longest answer of a trained model, in tokens
+    reply_length: int = 0  # Longest answer of the built-in model, or one trained from it, in tokens
     temperatures: tuple[float, ...] = ()
     samples: int = 0
     printed: dict[str, float] = Field(default_factory=dict[str, float])  # The paper's numbers by name

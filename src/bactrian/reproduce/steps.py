@@ -43,6 +43,7 @@ from bactrian.train.training_recipe import load_train_recipe
 
 Json = dict[str, Any]
 _LONGEST = 600  # Characters of a turn that a report shows
+_BOTH = 0.75  # Power of the scale by which both the problems of HumanEval and their samples shrink
 # Makes a step of the item of this name. A forecast runs nothing and returns no part.
 StepFunction = Callable[[ItemStep, str, Workshop], Awaitable[Sequence[ItemPart]]]
 
@@ -268,11 +269,13 @@ async def _draw_map(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[
 async def _score_code(step: ItemStep, name: str, workshop: Workshop) -> Sequence[ItemPart]:
     order, series = workshop.order, workshop.series
     problems = len(choose_problems({}))
-    # Both get smaller, so that the work is what the scale says.
-    shrunk = replace(order, scale=min(1.0, order.scale**0.5))
+    # Both get smaller, and so does their product.
+    shrunk = replace(order, scale=min(1.0, order.scale**_BOTH))
     path = order.folder / f"{name}-{shrunk.shrink(problems)}x{shrunk.shrink(step.samples)}.db"
     limits = cast("ScoreOptions", {**workshop.spending, **series.find_left(path)})
     limits["limit"] = shrunk.shrink(problems)
+    if find_traits(order.model).small:
+        limits["reply_length"] = step.reply_length
     asked = SampleOrder(
         order.model, path, shrunk.shrink(step.samples), step.temperatures, series.follow, series.forecast
     )

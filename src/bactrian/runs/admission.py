@@ -14,8 +14,9 @@ from bactrian.errors import BudgetReached
 from bactrian.models.budget import RAISE_LIMIT, UsageMeter
 from bactrian.runs.cost import Outlook, RemainingUsage
 
-_CAUTION = 1.0
-"""Standard deviations of reserve for the sessions in flight."""
+_CAUTION = 2.0
+"""Standard deviations of reserve for the sessions in flight. With one, fewer of ten conversations ended: see
+benchmarks/budgets.py."""
 _TELLING = 3
 """How many sessions in flight a session that has ended outweighs: the first to end are the shortest."""
 _LARGER = 4

@@ -17,7 +17,7 @@ from bactrian.runs.cost import Estimate, Outlook, SessionPrior, estimate_lists
 from bactrian.runs.jobs import JobCost, JobIds, SessionCost, is_cut_short
 from bactrian.runs.kinds import find_job_kind
 from bactrian.runs.scheduler import JobSequence, Spread
-from bactrian.runs.ways import UNCACHED, Way, WayComparison
+from bactrian.runs.ways import UNCACHED, Way, WayComparison, guess_own_seconds
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import FEW, find_t_quantile
 from bactrian.store import RunStore, open_store
@@ -167,6 +167,7 @@ async def forecast_run(order: RunOrder, opened: RunStore | None = None) -> Forec
         order.limits.concurrency,
         left,
         partial(states.estimate_seconds, cost, left * cost.sessions),
+        guess_own_seconds(speakers, at_once, prompt, completion, cached) if all_calls.value else None,
     )
     time, about = ways.estimate_seconds(order.tier)
     compared = ways.compare()

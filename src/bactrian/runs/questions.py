@@ -78,7 +78,7 @@ class AnswerJobs(JobKind[Answer]):
 
     async def estimate(self) -> JobCost:
         """Estimate one call per session, with a range from a third of the assumed tokens to three times as many."""
-        question, answer = _QUESTION_TOKENS, _ANSWER_TOKENS
+        question, answer = _QUESTION_TOKENS, min(self.job.max_tokens or _ANSWER_TOKENS, _ANSWER_TOKENS)
         assumed = f"{question} tokens a question and {answer} an answer"
         return JobCost(SessionCost.guess(1, question, answer, assumed), ("assistant",), free_turns=1)
 

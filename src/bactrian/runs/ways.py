@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
 
 from bactrian.models.budget import Price
+from bactrian.models.open import find_traits
 from bactrian.models.pricing import find_tiers
 from bactrian.models.providers import BATCH, FLEX
 from bactrian.records.run import TierUse
@@ -20,6 +23,47 @@ _SECONDS_PER_BATCH = 1710.0
 minutes and an hour."""
 _BATCHED = 5_000
 """Conversations of a train."""
+_READ, _WRITTEN, _GAIN = 300.0, 20.0, 0.8
+"""Of the built-in model on two cores: tokens a second of prompts, of replies in one conversation, and the power of the
+number at once by which the latter grows. Two at once had 37, and four 63."""
+_BUILT_IN_BYTES, _TRAINED_BYTES = 98e6, 270e6
+"""Of the built-in model, and of one trained from it. Larger weights are slower in proportion."""
+_LOADED = 8.0
+"""Seconds in which a model is loaded."""
+
+
+def guess_own_seconds(
+    models: Iterable[str], at_once: int, prompt: Estimate, completion: Estimate, cached: Estimate
+) -> Estimate | None:
+    """Return the time of so many tokens if all ``models`` are computed on this computer; None if one is not.
+
+    At most, twice as many tokens as typical go through a processor that is busy with other work.
+    """
+    sizes = [_weigh(name) for name in dict.fromkeys(models)]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes) or not known:
+        return None
+    slower = fmean(known) / _BUILT_IN_BYTES
+    written = _WRITTEN * at_once**_GAIN
+    seconds = [
+        slower * (max(0.0, read - kept) / _READ + replies / written)
+        for read, replies, kept in zip(prompt, completion, cached, strict=True)
+    ]
+    usual = seconds[0] + _LOADED * len(known)
+    return Estimate(usual, usual, max(seconds[2], 2 * usual) + _LOADED * len(known))
+
+
+def _weigh(name: str) -> float | None:
+    """Return the bytes of the weights of a model on this computer; None for one elsewhere."""
+    traits = find_traits(name)
+    if not traits.in_process:
+        return None
+    path = Path(name.partition(":")[2]).expanduser()
+    if traits.small or path.is_dir():
+        return _BUILT_IN_BYTES
+    return float(path.stat().st_size) if path.is_file() else _TRAINED_BYTES
+
+
 _WAYS = {"live": "", "flex": FLEX, "batch": BATCH}
 UNCACHED = TierUse(0.0, 0.0, 0.0)
 
@@ -63,6 +107,8 @@ class WayComparison:
     """Sessions that have not begun."""
     play: Callable[[int, float], Estimate]
     """Returns the time of all, for a number at once and the seconds of a turn."""
+    own_seconds: Estimate | None = None
+    """Of models on this computer, guessed from their tokens."""
 
     def compare(self) -> tuple[Way, ...]:
         """Return the ways that all models offer; none if only the usual one is offered."""
@@ -99,6 +145,8 @@ class WayComparison:
         if use is not None:
             about = f"{self.at_once:,} at once, without waits for the endpoint; at most twice that."
             return time, f"{use.seconds:.2g} s a call, {about}"
+        if self.own_seconds is not None:
+            return self.own_seconds, "as many tokens a second as the built-in model had on two idle cores."
         guess = f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess, {self.at_once:,} at once; at most"
         if tier:
             longest = self.play(self.at_once, _SECONDS_PER_FLEX_CALL * self.calls_per_turn)
