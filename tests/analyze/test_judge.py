@@ -182,7 +182,18 @@ async def test_a_judge_with_other_parameters_is_asked_anew_with_them(tmp_path: P
         assert (await asyncio.to_thread(bactrian, *words, cwd=tmp_path)).returncode == 0
         asked = len(endpoint.requests)
         assert endpoint.requests[0].json["temperature"] == 0
-        more = ("--temperature", "0.7", "--top-p", "0.9", "--reply-length", "50", "--seed", "3")
+        more = (
+            "--temperature",
+            "0.7",
+            "--top-p",
+            "0.9",
+            "--reply-length",
+            "50",
+            "--seed",
+            "3",
+            "--tier",
+            "flex",
+        )
         other = await asyncio.to_thread(
             bactrian, *words, *more, "--reasoning-effort", "low", "--json", cwd=tmp_path
         )
@@ -190,7 +201,7 @@ async def test_a_judge_with_other_parameters_is_asked_anew_with_them(tmp_path: P
         sent = endpoint.requests[asked].json
         assert (sent["temperature"], sent["top_p"], sent["seed"]) == (0.7, 0.9, 3)
         assert 50 in (sent.get("max_tokens"), sent.get("max_completion_tokens"))
-        assert sent["reasoning_effort"] == "low"
+        assert (sent["reasoning_effort"], sent["service_tier"]) == ("low", "flex")
         assert json.loads(other.stdout)["judged"]["judge"].startswith("openai:judge temperature=0.7")
 
 

@@ -108,14 +108,13 @@ async def test_the_model_that_writes_lists_takes_parameters_but_no_length_of_a_t
 async def test_the_model_that_suggests_roles_takes_parameters(tmp_path: Path) -> None:
     roles = "Role: Baker\nDescription: Bakes bread.\n\nRole: Miller\nDescription: Mills flour."
     async with Endpoint([roles]) as endpoint:
-        asked = ("roles", "Bake bread", "--model", f"vllm:any@{endpoint.url}", "--names")
-        done = await asyncio.to_thread(
-            bactrian, *asked, "--temperature", "none", "--reasoning-effort", "low", cwd=tmp_path
-        )
+        asked = ("roles", "Bake bread", "--model", "openai:any", "--base-url", endpoint.url, "--names")
+        more = ("--temperature", "none", "--reasoning-effort", "low", "--tier", "flex")
+        done = await asyncio.to_thread(bactrian, *asked, *more, cwd=tmp_path)
     assert done.stdout.split() == ["Baker", "Miller"], done.stderr
     sent = endpoint.requests[0].json
     assert "temperature" not in sent
-    assert sent["reasoning_effort"] == "low"
+    assert (sent["reasoning_effort"], sent["service_tier"]) == ("low", "flex")
 
 
 async def test_models_of_a_recipe_are_asked_where_the_command_names_none(tmp_path: Path) -> None:

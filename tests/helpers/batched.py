@@ -34,12 +34,20 @@ RECIPE = GENERATED.replace(
 
 
 async def play(
-    folder: Path, url: str, dialect: str, *, batch: bool = True, tasks: int = 3, size: int = 4, **options: Any
+    folder: Path,
+    url: str,
+    dialect: str,
+    *,
+    batch: bool = True,
+    tasks: int = 3,
+    size: int = 4,
+    pace: float = PACE,
+    **options: Any,
 ) -> float:
     """Carry out the small recipe of ``folder``, and return what it cost. Raises what stops it."""
     order = make_order(folder, url, dialect, tasks=tasks, batch=batch, **options)
     if order.batch is not None:
-        order = replace(order, batch=replace(order.batch, pace=PACE, size=size))
+        order = replace(order, batch=replace(order.batch, pace=pace, size=size))
 
     async def watch(_: Runner) -> None:
         await asyncio.Event().wait()

@@ -37,6 +37,8 @@ TAKEN_OVER = """
 SELECT FROM workers WHERE dead AND NOT EXISTS (SELECT FROM claims WHERE worker = workers.id AND state = 'playing')
 """
 
+BOTH_WORK = "SELECT FROM workers HAVING count(*) = 2"
+
 
 def work(folder: Path, endpoint: Endpoint, address: str) -> Command:
     return start(folder, endpoint, "--run", address, "--concurrency", str(AT_ONCE))
@@ -123,6 +125,7 @@ async def test_a_crash_of_the_database_costs_no_worker_its_lease_and_no_call(
     async with Endpoint([replies]) as endpoint:
         workers = [work(folder, endpoint, address) for _ in range(2)]
         await wait_for_calls(replies, 14)
+        await wait_for(address, BOTH_WORK)
         await asyncio.to_thread(server.stop, "immediate")
         await asyncio.sleep(LEASE + 2)
         await asyncio.to_thread(server.start)
@@ -144,6 +147,7 @@ async def test_after_a_failover_to_a_replica_the_same_command_goes_on(
         async with Endpoint([replies]) as endpoint:
             workers = [work(folder, endpoint, address) for _ in range(2)]
             await wait_for_calls(replies, 14)
+            await wait_for(address, BOTH_WORK)
             asked = len(replies.requests)
             if lags:
                 replica.ask("ALTER SYSTEM SET primary_conninfo = ''")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WARN_EVERY = 60.0  # Seconds between two warnings about transient faults
 
 
-def read_model_options(base_url: str | None, *names: str, **more: float) -> ModelOptions:
+def read_model_options(base_url: str | None, *names: str, **more: Any) -> ModelOptions:
     """Return the options for opening the models ``names``; ``more`` are fields of ``EndpointOptions``.
 
     Raises:

@@ -66,6 +66,7 @@ from bactrian.options import (
     Option,
     SamplingSpec,
     Seed,
+    Tier,
     TokenPrice,
 )
 from bactrian.recipes.parameters import read_parameters
@@ -96,6 +97,7 @@ class JudgeFlags:
     budget: Annotated[Budget, "Maximum cost of the judge, in US dollars."] = None
     max_tokens: Annotated[MaxTokens, "Maximum number of tokens for the judge."] = None
     price: TokenPrice = None
+    tier: Tier = None
     seed: Annotated[Seed, "Seed of the judge's sampling."] = None
 
 
@@ -224,7 +226,7 @@ def _open_judge(run_file: Path, flags: JudgeFlags) -> tuple[ModelOptions, Price 
     given = {"base_url": flags.base_url, "price": flags.price}
     terms = use_run_terms(given, [flags.judge], None, [read_terms(run_file)])
     limits = {name: terms[name] for name in ("window", "timeout", "max_wait") if name in terms}
-    access = read_model_options(terms["base_url"], flags.judge, **limits)
+    access = read_model_options(terms["base_url"], flags.judge, tier=flags.tier, **limits)
     return access, make_pricing(terms["price"], access.base_url)(flags.judge)
 
 

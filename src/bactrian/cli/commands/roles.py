@@ -19,7 +19,7 @@ from bactrian.cli.terminal.console import open_progress
 from bactrian.errors import InputError
 from bactrian.models.model import Model
 from bactrian.models.open import ModelOptions
-from bactrian.options import COUNT, JSON, MODEL, BaseUrl, Language, Option, Seed, Timeout
+from bactrian.options import COUNT, JSON, MODEL, BaseUrl, Language, Option, Seed, Tier, Timeout
 from bactrian.protocol.checks import check_idea, check_name
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.session import Role
@@ -38,6 +38,7 @@ def roles(
     language: Annotated[Language, "Language of the answer."] = None,
     seed: Seed = None,
     timeout: Timeout = 600.0,
+    tier: Tier = None,
     sampling: Annotated[Mapping[str, Any], SamplingFlags()] = MappingProxyType({}),
     names: Annotated[bool, Option("--names", "Write names only, for a recipe's axis.")] = False,
     json: Annotated[bool, JSON, "Write JSON lines, for `play --roles`."] = False,
@@ -48,7 +49,7 @@ def roles(
     check_idea(task, "task")
     if language is not None:
         check_name(language, "language")
-    reach = read_model_options(base_url, model, timeout=timeout)
+    reach = read_model_options(base_url, model, timeout=timeout, tier=tier)
     parameters = read_parameters(sampling)
     asked = partial(find_roles, task, count, language=language, seed=seed, parameters=(parameters,))
     work = _roles(asked, model, reach, write=_writer(names=names, json=json))
