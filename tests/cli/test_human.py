@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -113,11 +114,21 @@ def test_a_person_chooses_mends_writes_and_wants_better(tmp_path: Path, command:
     assert chose[1]["instead"] == "Solution: Very hot\nNext request."
     texts = [line["text"] for line in told if line["event"] == "spoke"]
     assert texts[:2] == ["Instruction: Pour.\nInput: None", "Solution: Very hot\nNext request."]
-    assert chose[2]["feedback"] == "say how much"
+    assert (chose[2]["feedback"], chose[2]["place"]) == ("say how much", None)
     bactrian("export", "run.db", "--format", "preference", "--out", "p.jsonl", "--unfinished", cwd=tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     mended = [row for row in rows if row["chosen"][0]["content"].startswith("Solution: Very hot")]
     assert len(mended) == 2, "what a person wrote is preferred to each proposal"
+    assert Counter(row["turn"] for row in rows) == {1: 1, 2: 2}, "nothing was chosen for the third turn"
+
+
+def test_a_person_who_asks_for_better_proposals_is_not_told_to_have_taken_one(
+    tmp_path: Path, command: list[str]
+) -> None:
+    options = ("--critic", "human", "--proposals", "2", "--set", "critic.rounds=2")
+    done = bactrian(*command, *options, cwd=tmp_path, text=b"again give an example\nstop\n")
+    assert "You want it better: give an example" in done.stdout
+    assert "You take" not in done.stdout
 
 
 @pytest.mark.parametrize("run", [(), ("--run", "run.db")])

@@ -217,6 +217,9 @@ def test_a_critic_edits_a_proposal_writes_a_message_and_asks_for_better_ones(
     expect(page.locator("#turn-2")).to_contain_text("Meissen.")
     page.get_by_role("button", name="Give the critic back").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
+    rounds = page.locator("#turn-1 details").filter(has_text="critic's decision")
+    expect(rounds.first).to_contain_text("Critic: none of them")
+    expect(rounds.first).not_to_contain_text("chosen")
     said = read_played(explorer.folder).turns
     assert [turn.text for turn in said[:2]] == [
         "Instruction: Name a cup of porcelain.\nInput: None",

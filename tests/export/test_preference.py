@@ -6,7 +6,8 @@ from pathlib import Path
 
 from bactrian.models.scripted import Scripted
 from bactrian.protocol.markers import DONE
-from bactrian.records.turn import CriticSettings
+from bactrian.records.text import Text
+from bactrian.records.turn import HUMAN, CriticSettings, Decision, Deliberation, Proposal, Usage
 from bactrian.roleplay.loop import play_session
 from bactrian.roleplay.start import persist_events
 from bactrian.store import open_store
@@ -51,3 +52,17 @@ async def test_rejected_proposals_are_redacted_like_the_rest(tmp_path: Path) -> 
     text = (tmp_path / "pairs.jsonl").read_text()
     assert "secret-leaf" not in text
     assert "<EMAIL>" in text
+
+
+def choices_of(model: str) -> list[int]:
+    """What ``model`` chose in a round of two proposals, where it is stored with the first place and feedback."""
+    offered = [
+        Proposal(1, 1, place, "user", Text(f"Name {place}."), Usage(), 1, "one", "stop") for place in (1, 2)
+    ]
+    verdict = Decision(1, 1, 1, "user", "Critic", Text("…"), 1, feedback="Say how much.", model=model)
+    return [choice.index for choice in Deliberation(tuple(offered), (verdict,)).choices()]
+
+
+def test_feedback_of_a_model_comes_with_its_choice_and_that_of_a_person_replaces_it() -> None:
+    assert choices_of("one") == [0]
+    assert choices_of(HUMAN) == [], "earlier versions stored the first proposal as chosen"

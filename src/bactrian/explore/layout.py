@@ -179,7 +179,8 @@ def list_rounds(
         proposals, verdicts = known.of(number, round_)
         chosen = verdicts[-1].place if verdicts else None
         branches = [Branch(proposal, proposal.place == chosen, survives=False) for proposal in proposals]
-        if chosen is None:  # All were the same, or no decision could be read.
+        if chosen is None and not (verdicts and verdicts[-1].feedback):
+            # All were the same, or no decision could be read.
             _mark_spoken(branches, turns)
         yield ChoiceRound(round_, len(proposals), branches, verdicts)
 

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Literal
 
 from bactrian.records.text import show, to_printable, write_count
+from bactrian.records.turn import HUMAN as HUMAN
 from bactrian.records.turn import CriticSettings, Sampling, Speaker, Toolkit, Turn, Usage, Use
 
 # Endings: the reasons why sessions stop.
@@ -80,7 +81,6 @@ class Task:
         return f"{task}\n{self.planned}" if self.planned else task
 
 
-HUMAN = "human"  # The model name that stands for a person.
 SYSTEM = "system"  # Key of the system prompts in `extra`.
 SOURCE = "source"  # Key of the data set in `extra`: its name, revision and licence.
 DUPLICATE = (

@@ -14,6 +14,8 @@ from bactrian.records.text import Text
 
 _Record = TypeVar("_Record")
 
+HUMAN = "human"  # The model name that stands for a person.
+
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(kind: type[_Record]) -> type[_Record]:
@@ -360,11 +362,11 @@ class Decision:
     speaker: Speaker  # The agent that made the proposals.
     chooser: str  # Name of the role that chose.
     text: Text  # The unparsed answer.
-    # Place of the chosen proposal; None if the answer could not be parsed or `instead` replaces the
-    # proposals.
+    # Place of the chosen proposal; None if the answer could not be parsed, `instead` replaces the proposals, or a
+    # person asked for better ones. A model's critic names the best one beside its feedback.
     place: int | None
     reason: str = ""
-    feedback: str = ""  # Suggested improvement; empty if the chosen proposal is good enough.
+    feedback: str = ""  # What would be better; empty if the chosen proposal is good enough.
     instead: Text | None = None  # A person's own text instead of all proposals.
     problem: str = ""  # The reason why the answer could not be parsed.
     usage: Usage = Usage()
@@ -372,6 +374,10 @@ class Decision:
     model: str = ""
     kept: tuple[int, ...] = ()  # In a search, the places of the lines that continue, best first.
     thought: str = ""  # Thoughts of a reasoning model before its answer.
+
+    def __post_init__(self) -> None:
+        if self.model == HUMAN and self.feedback:  # Earlier versions stored the first proposal as chosen.
+            object.__setattr__(self, "place", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +395,7 @@ class Deliberation:
         )
 
     def choices(self) -> Iterator[Preference]:
-        """Yield a preference for each round whose decision could be parsed.
+        """Yield a preference for each round in which something was chosen.
 
         In a search, the turn of the best line is preferred over its siblings, which continue the same line.
         """

@@ -60,7 +60,7 @@ _NO_FEEDBACK = re.compile(r"(?:none|n/a|no|no feedback|null)?[.\s]*", re.IGNOREC
 class CriticAnswer:
     """A parsed answer."""
 
-    position: int | None  # None if it could not be read; `problem` says why.
+    position: int | None  # None if nothing was chosen; `problem` says why if it could not be read.
     reason: str = ""
     feedback: str = ""
     problem: str = ""
@@ -509,7 +509,7 @@ def read_line(line: str, question: CriticQuestion) -> CriticAnswer:
                 return CriticAnswer(int(number))
             return CriticAnswer(None, f"An edit of {number}", instead=text)
         case "again" if question.feedback and rest:
-            return CriticAnswer(first.place, feedback=rest)
+            return CriticAnswer(None, feedback=rest)
         case _ if word in proposals:
             return CriticAnswer(int(word), rest)
         case _:

@@ -252,7 +252,7 @@ class Chosen:
 
 
 def _pick(options: Sequence[Proposal], decisions: Sequence[Decision]) -> Proposal:
-    """Return the proposal to speak: the chosen one, or the first if no decision is readable."""
+    """Return the proposal to speak or to improve: the chosen one, or the first if none was chosen."""
     first = options[0]
     if not decisions:
         return first

@@ -190,9 +190,14 @@ class ConversationView:
             if verdict.chooser == HUMAN
             else (verdict.chooser, "s", "its own message")
         )
-        taken = str(verdict.place) if verdict.instead is None else message
-        does = f"keep{end} {', '.join(map(str, verdict.kept))}" if verdict.kept else f"take{end} {taken}"
-        self._dim(f"\n{who} {does}. {verdict.reason}".rstrip())
+        taken = verdict.place if verdict.instead is None else message
+        if verdict.kept:
+            does = f"keep{end} {', '.join(map(str, verdict.kept))}"
+        else:
+            does = f"{'prefer' if verdict.feedback else 'take'}{end} {taken}"
+        self._out.print()
+        if taken is not None:
+            self._dim(f"{who} {does}. {verdict.reason}".rstrip())
         if verdict.feedback:
             self._dim(f"{who} want{end} it better: {verdict.feedback}")
 
