@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bactrian.api.status import read_status
+from bactrian.batches.ledger import Ledger, Place, Result
 from bactrian.errors import BatchesOut, BudgetReached, Denied, InputError
 from bactrian.models.budget import Budget, Price, UsageMeter
 from bactrian.models.model import Reply, Request
@@ -48,6 +51,53 @@ async def test_a_run_in_batches_has_the_texts_of_a_live_one_and_pays_for_each_re
     assert server.live == 0
     assert server.paid_twice == 0
     assert server.orphans == []
+
+
+SPOILS = {
+    "numbers as texts": lambda line: re.sub(rb": (\d+)", rb': "\1"', line),
+    "parts of another kind": lambda line: re.sub(
+        rb'"(choices|candidates|content)": (?=\[)', rb'"\1": ["x", 1], "other": ', line
+    ),
+    "a huge status": lambda line: line.replace(b": 200", b": 1" + b"0" * 30),
+    "half a character": lambda line: line.replace(b"Instruction", b"\\ud800Instruction"),
+}
+"""Changes to the line of a reply."""
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("what", SPOILS)
+async def test_a_line_of_another_form_costs_its_conversation_a_reply_at_most(
+    tmp_path: Path, what: str, dialect: str
+) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        async with BatchServer(spoil=SPOILS[what]) as server:
+            await play(tmp_path, server.url, dialect)
+    endings = [ending for ending, _ in (await read_texts(tmp_path)).values()]
+    assert endings == ["max_messages"] * 6
+    assert server.paid_twice <= (what == "parts of another kind")
+
+
+@pytest.mark.parametrize("dialect", ["openai", "gemini"])
+async def test_a_giant_reply_of_a_batch_is_cut_off_as_that_of_a_request_is(
+    tmp_path: Path, dialect: str
+) -> None:
+    giant = b"Instruction: " + b"x" * (1 << 20)
+    async with BatchServer(spoil=lambda line: line.replace(b"Instruction: ", giant)) as server:
+        await play(tmp_path, server.url, dialect)
+    endings = [ending for ending, _ in (await read_texts(tmp_path)).values()]
+    assert sorted(map(str, endings)) == ["failed"] + ["max_messages"] * 5
+
+
+async def test_a_batch_answers_no_request_of_another_one(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "run.db")
+    ledger.open()
+    places = [Place("s1", agent, 0, 0, "m") for agent in ("user", "assistant")]
+    first, second = (ledger.write("m", [(place, 0)], [b"{}"]) for place in places)
+    results = [Result(ledger.make_id(place, 0), 200, b"of the first") for place in places]
+    assert list(ledger.end(first.number, results)) == places[:1]
+    assert [getattr(ledger.find(place), "state", "") for place in places] == ["done", "out"]
+    assert ledger.list_ids(second.number)
+    ledger.close()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -92,6 +92,7 @@ class BatchServer:
         state: str = "",
         seed: int = 0,
         cached: Mapping[str, float] | None = None,
+        spoil: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self.looks = looks
         self.faults = dict(faults or {})
@@ -113,6 +114,8 @@ class BatchServer:
         """An unknown state that a batch has first."""
         self.cached = dict(cached or {})
         """Share of a prompt that comes from a cache, by the tier of a request: ``default``, ``flex`` or ``batch``."""
+        self.spoil = spoil
+        """Changes a line of the results of the second batch, which has the first turns."""
         self.used: dict[str, list[int]] = {}
         """Tokens of prompts, of completions and from the cache, by tier."""
         self.kill: Callable[[], object] = lambda: None
@@ -435,6 +438,8 @@ class BatchServer:
                 good += [self._line_of(held, custom_id, messages)] * (2 if fault == "twice" else 1)
                 if fault == "strange":
                     good.append(self._line_of(held, "no-such-request", messages))
+            if self.spoil and held.id == "batch_1":
+                good[0] = self.spoil(good[0])
             self._random.shuffle(good)
             self.files[key] = json.dumps([[line.decode() for line in part] for part in (good, bad)]).encode()
         stored = json.loads(self.files[key])

@@ -18,6 +18,8 @@ from tests.helpers.command import bactrian
         "postgresql://db/society?password=s3cret",
         "postgres://ann:s3cret@db:5433/society?run=one",
         "postgresql://db/society?sslpassword=s3cret",
+        "postgresql://db/society?PASSWORD=s3cret",
+        "postgresql://db/society?passwd=s3cret",
     ],
 )
 def test_an_address_with_a_password_is_refused_without_showing_it(address: str) -> None:
@@ -25,6 +27,18 @@ def test_an_address_with_a_password_is_refused_without_showing_it(address: str) 
         read_address(address)
     assert "s3cret" not in str(refused.value)
     assert "PGPASSFILE" in str(refused.value)
+
+
+@pytest.mark.parametrize("sign", ["/", "?", "#", "@s/", "/?"])
+def test_a_password_with_a_sign_that_divides_addresses_is_not_shown(sign: str) -> None:
+    with pytest.raises(InputError, match="PGPASSFILE") as refused:
+        read_address(f"postgresql://ann:s3c{sign}ret@db/society")
+    assert not any(part in str(refused.value) for part in ("s3c", "ret@"))
+
+
+def test_an_address_without_a_host_is_that_of_the_socket_of_this_computer() -> None:
+    for address in ("postgresql:///society", "postgresql:///society?host=/run/postgresql"):
+        assert read_address(address).connection == str(read_address(address)) == address
 
 
 @pytest.mark.parametrize("verb", ["status", "show", "analyze", "explore"])

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from bactrian.api.shared_run import push
+from bactrian.errors import InputError
 from bactrian.shared.copies import pull_run
 from bactrian.store.address import read_address
+from bactrian.store.care import verify
 from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import RECIPE, asks, generate, said, start, stored
 from tests.helpers.postgres import PostgresServer
@@ -72,6 +76,33 @@ async def test_a_run_of_one_process_is_pushed_and_continued_by_others(
         pull_run(read_address(address), folder / "pulled.db")
         assert (await generate(folder, endpoint))[0] == 0
     assert await read(folder, "pulled.db") == await read(folder)
+
+
+async def test_a_file_that_was_continued_by_itself_is_not_mixed_with_the_run_and_stays_as_it_is(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address = server.address(database)
+    async with Endpoint([say]) as endpoint:
+        assert (await generate(folder, endpoint, "--limit", "2"))[0] == 0
+        await asyncio.to_thread(push, folder / "run.db", address)
+        assert (await generate(folder, endpoint, "--limit", "3"))[0] == 0
+        assert (await generate(folder, endpoint, "--run", address, "--limit", "4"))[0] == 0
+    before = await read(folder)
+    with pytest.raises(InputError, match="continued by itself"):
+        pull_run(read_address(address), folder / "run.db")
+    assert await read(folder) == before
+    assert verify(folder / "run.db").faults == ()
+
+
+async def test_a_damaged_run_is_not_pushed(server: PostgresServer, database: str, folder: Path) -> None:
+    address = server.address(database)
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint, "--limit", "1"))[0] == 0
+    with closing(sqlite3.connect(folder / "run.db")) as run, run:
+        run.execute("UPDATE turns SET role = 'Nobody' WHERE number = 2")
+    with pytest.raises(InputError, match="damaged: 1 fault"):
+        await asyncio.to_thread(push, folder / "run.db", address)
+    assert ask(address, "SELECT FROM pg_tables WHERE schemaname = 'bactrian'") == []
 
 
 async def test_a_million_jobs_have_no_row_each(server: PostgresServer, database: str, folder: Path) -> None:

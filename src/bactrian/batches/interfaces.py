@@ -6,10 +6,11 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from bactrian.batches.ledger import Result
 from bactrian.batches.messages import (
@@ -139,7 +140,7 @@ async def _take(response: Response, *, may_reject: bool = True) -> bytes:
 
 def _decode(body: bytes) -> Any:
     try:
-        return from_json(body)
+        return decode_json(body)[0]
     except ValueError as error:
         raise BadReply("The batch interface did not answer with JSON.", sample=body) from error
 
@@ -214,8 +215,10 @@ class OpenAIBatches:
         response = line.get("response")
         if not is_object(response):
             return Result(custom_id, *_read_error(line.get("error")))
-        body, status = response.get("body"), response.get("status_code", 200)
-        return Result(custom_id, status if isinstance(status, int) else 200, to_json(body))
+        status = response.get("status_code")
+        if not isinstance(status, int) or not 100 <= status < 600:
+            status = 200
+        return Result(custom_id, status, _dump(response.get("body")))
 
     def _list(self, client: Client) -> AsyncGenerator[dict[str, Any]]:
         return _page(
@@ -280,7 +283,7 @@ class OpenRouterBatches(OpenAIBatches):
         query: dict[str, str] = {}
         while True:
             page = await client.get(f"/batches/{quote(look.remote)}/results", **query)
-            yield b"\n".join(map(to_json, page.get("data") or ()))
+            yield b"\n".join(map(_dump, page.get("data") or ()))
             if not page.get("has_more") or not page.get("next_cursor"):
                 return
             query = {"cursor": page["next_cursor"]}
@@ -336,7 +339,7 @@ class MistralBatches(OpenAIBatches):
             for name in ("output_file", "error_file")
             if value.get(name)
         )
-        inline = b"\n".join(map(to_json, value.get("outputs") or ()))
+        inline = b"\n".join(map(_dump, value.get("outputs") or ()))
         if phase == "refused" and (files or inline):
             phase = "ended"
         errors = "; ".join(
@@ -388,7 +391,7 @@ class AnthropicBatches(OpenAIBatches):
         if not isinstance(custom_id, str) or not is_object(result):
             return None
         if result.get("type") == "succeeded":
-            return Result(custom_id, 200, to_json(read_anthropic(result.get("message"))))
+            return Result(custom_id, 200, _convert(read_anthropic, result.get("message")))
         if result.get("type") == "errored":
             return Result(custom_id, *_read_error(result.get("error")))
         return Result(custom_id, 503, _NO_REPLY)
@@ -457,7 +460,7 @@ class GeminiBatches(OpenAIBatches):
         if not isinstance(custom_id, str):
             return None
         if is_object(line.get("response")):
-            return Result(custom_id, 200, to_json(read_gemini(line["response"], self._model)))
+            return Result(custom_id, 200, _convert(partial(read_gemini, model=self._model), line["response"]))
         return Result(custom_id, *_read_error(line.get("error")))
 
     def _list(self, client: Client) -> AsyncGenerator[dict[str, Any]]:
@@ -472,7 +475,7 @@ class GeminiBatches(OpenAIBatches):
         output: Any = value.get("response") or metadata.get("output") or {}
         results: Any = output.get("inlinedResponses")
         results = results.get("inlinedResponses") if is_object(results) else results
-        inline = b"\n".join(map(to_json, results or ()))
+        inline = b"\n".join(map(_dump, results or ()))
         # BATCH_STATE_SUCCEEDED, or JOB_STATE_SUCCEEDED
         state = str(metadata.get("state")).rpartition("_")[2]
         error = value.get("error")
@@ -501,13 +504,33 @@ def read_id(line: bytes) -> str:
 
 
 def split_lines(content: bytes) -> Iterator[Any]:
-    """Yield the lines of results, decoded; ``None`` for a line that is not JSON, such as one that was cut off."""
+    """Yield the lines of results, decoded; ``None`` for one that is no JSON in UTF-8, such as one that was cut off."""
     for line in content.splitlines():
         if line.strip():
             try:
-                yield from_json(line)
+                value, lossy = decode_json(line)
+                yield None if lossy else value
             except ValueError:
                 yield None
+
+
+def _dump(value: Any) -> bytes:
+    """Return a value that was JSON as JSON."""
+    try:
+        return to_json(value)
+    except PydanticSerializationError:  # half a character: readers of replies know what to do with its escape
+        return json.dumps(value).encode()
+
+
+def _convert(convert: Callable[[Any], Any], reply: Any) -> bytes:
+    """Return a reply in the chat-completions wire format.
+
+    What has another form than a reply stays as it is. So it is refused where replies are read, alone.
+    """
+    try:
+        return _dump(convert(reply))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return _dump(reply)
 
 
 def _join(content: bytes) -> bytes:

@@ -255,11 +255,10 @@ class Ledger:
         with self._database as database:
             database.execute("BEGIN IMMEDIATE")
             database.executemany(
-                "UPDATE requests SET state = ?, status = ?, reply = ? WHERE custom_id = ? AND state <> 'done'",
+                "UPDATE requests SET state = ?, status = ?, reply = ?"
+                " WHERE custom_id = ? AND batch = ? AND state <> 'done'",
                 (
-                    ("done", status, reply, custom_id)
-                    if is_final(status)
-                    else ("again", status, reply, custom_id)
+                    ("done" if is_final(status) else "again", status, reply, custom_id, number)
                     for custom_id, status, reply in results
                 ),
             )

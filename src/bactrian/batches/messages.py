@@ -77,8 +77,7 @@ def read_anthropic(message: Any) -> dict[str, Any]:
     message = message if is_object(message) else {}
     content: Any = message.get("content")
     parts = [part for part in content if is_object(part)] if is_array(content) else []
-    usage: Any = message.get("usage")
-    usage = usage if is_object(usage) else {}
+    usage = _read_usage(message.get("usage"))
     read, made = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
     calls = [
         _write_call(part.get("id") or "", part.get("name"), part.get("input"))
@@ -163,8 +162,7 @@ def read_gemini(response: Mapping[str, Any], model: str) -> dict[str, Any]:
         )
     if not choices:  # The prompt was blocked.
         choices = [_write_choice("", "SAFETY", [], "")]
-    usage: Any = response.get("usageMetadata")
-    usage = usage if is_object(usage) else {}
+    usage = _read_usage(response.get("usageMetadata"))
     completion = (usage.get("candidatesTokenCount") or 0) + (usage.get("thoughtsTokenCount") or 0)
     return _write_reply(
         response.get("modelVersion") or model,
@@ -173,6 +171,12 @@ def read_gemini(response: Mapping[str, Any], model: str) -> dict[str, Any]:
         completion if usage else None,
         usage.get("cachedContentTokenCount") or 0,
     )
+
+
+def _read_usage(usage: Any) -> dict[str, int]:
+    """Return the counts; what is no number is missing, and is estimated later."""
+    items = usage.items() if is_object(usage) else ()
+    return {name: count for name, count in items if isinstance(count, int)}
 
 
 def _join_system(messages: Iterable[Mapping[str, Any]]) -> str:

@@ -566,6 +566,12 @@ class Batches:
                 result = await act()
                 lane.answered = True
                 return result
+            except (AttributeError, KeyError, TypeError, ValueError) as strange:
+                raise GaveUp(
+                    f"The batch interface answers in another form: {type(strange).__name__}: {strange}.",
+                    where=lane.model,
+                    next="Run the same command again later, or without batch=True.",
+                ) from strange
             except (TransportFault, TryAgain, BadReply) as fault:
                 error = lane.explain(fault) if isinstance(fault, TransportFault) else fault
                 wrong_address = isinstance(fault, NoConnection) and not lane.answered

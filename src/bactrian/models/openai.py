@@ -33,7 +33,7 @@ from bactrian.models.faults import (
     read_window,
 )
 from bactrian.models.http import NoConnection, Pool, ProxyRefused, Timeouts, read_address
-from bactrian.models.http_response import Response, TransportFault
+from bactrian.models.http_response import Response, TooLarge, TransportFault
 from bactrian.models.model import LEAST_REPLY, Reply, Request, Traits, find_reply_length
 from bactrian.models.replies import (
     UsageReader,
@@ -270,6 +270,8 @@ class OpenAIModel:
             size = sent + len(body[-1]) - len(parts[-1])
             post = partial(pool.post, self._path, body, size, most=most, stream=stream, header=header)
             response = await (post() if self.transport is None else self.transport(request, parts, post))
+            if response.received > most:  # what came by another way has no limit there
+                raise TooLarge(most, response.take_body()[:2048])
             if response.status >= 300:
                 raise await self._suggest_names(await self._make_fault(response), pool)
             if stream and not _is_json(response):

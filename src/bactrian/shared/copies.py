@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, cast
 
 from bactrian.errors import InputError
+from bactrian.records.text import write_count
 from bactrian.shared.postgres import Server, create_tables, fetch, find_tables
 from bactrian.shared.reading import SUMS, WorkDone
 from bactrian.store import RunAddress, is_run
+from bactrian.store.care import verify
 from bactrian.store.database import begin_transaction, check_file, connect, explain_errors, mark_closed
 from bactrian.store.filesystem import follow_link
 from bactrian.store.lock import lock_run
@@ -42,7 +44,8 @@ def pull_run(
     does not change, so only the others are read again. ``on_step`` is told the sessions that were read, and all.
 
     Raises:
-        InputError: the database cannot be used, holds no such run, or the file is of another run.
+        InputError: the database cannot be used, holds no such run, or the file is of another run, or was continued by
+            itself.
         StoreError: the file cannot be written.
     """
     server = Server(address, snapshot=True)
@@ -93,11 +96,18 @@ def push_run(path: Path, address: RunAddress, done: WorkDone) -> int:
     ``done`` is what it contains and has cost, which counts for the budget of those processes.
 
     Raises:
-        InputError: the database cannot be used, or holds such a run already; the file is not a run.
+        InputError: the database cannot be used, or holds such a run already; the file is not a run, or is damaged.
         StoreError: the run cannot be read.
     """
     if not is_run(path):
         raise InputError("This file is not a run.", where=str(path), next="Give a run to push.")
+    # In a database rows have no checksums, so that nobody could find the damage any more.
+    if faults := verify(path).faults:
+        raise InputError(
+            f"The run is damaged: {write_count(len(faults), 'fault')}.",
+            where=str(path),
+            next="`bactrian verify` names them. `bactrian recover RUN.db --out NEW.db` saves what is readable.",
+        )
     server = Server(address)
     server.open()
     with ExitStack() as stack:
@@ -134,6 +144,14 @@ def _check_same(connection: psycopg.Connection[Any], local: sqlite3.Connection, 
     if (here and there and here != there[0]) or (has_sessions and not here):
         raise InputError(
             "The file is another run.", where=str(path), next="Give a new file, or delete this one."
+        )
+    # Its conversations would be mixed with those that the database has since.
+    known = set(fetch(connection, "SELECT verb, session, created FROM commands"))
+    if not known.issuperset(local.execute("SELECT verb, session, created FROM commands")):
+        raise InputError(
+            "The file was continued by itself: its run is no copy of this one any more.",
+            where=str(path),
+            next="Give a new file.",
         )
 
 
@@ -190,6 +208,6 @@ def _open_to_copy(path: Path) -> Generator[sqlite3.Connection]:
             lock.guard_run()
             with explain_errors(path):
                 yield connection
-            mark_closed(connection)
         finally:
+            mark_closed(connection)  # also where it is refused: nothing is missing
             connection.close()

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PosixPath
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from bactrian.errors import InputError
 
 _SCHEMES = ("postgresql://", "postgres://")
-_SECRETS = ("password", "sslpassword")
+_SECRET = re.compile(r"pass(?!file)|pwd|secret", re.IGNORECASE)
+"""What libpq's names for a password are like, and what a person may take for one."""
 _SHORTEST, _LONGEST = 1.0, 3600.0
 KEEP_ELSEWHERE = (
     "Keep it in ~/.pgpass (or the file of PGPASSFILE), in a service file (?service=NAME) or in PGPASSWORD, and leave "
@@ -71,19 +72,18 @@ def read_address(text: str) -> RunAddress:
         raise InputError("The address of the run cannot be read.", next=_EXAMPLE) from error
     user, _, host = parts.netloc.rpartition("@")
     name, _, password = user.partition(":")
-    shown = urlunsplit(
-        (
-            "postgresql",
-            f"{name}@{host}" if name else host,
-            parts.path,
-            _write_query((key, value) for key, value in query if key not in _SECRETS),
-            "",
+    if "@" in f"{parts.path}{parts.query}{parts.fragment}" or ";" in parts.path:
+        # The end of a password with such a sign would be shown as what follows the host.
+        raise InputError(
+            "The address contains / ? # ; or @ where none belongs.", next=f"{_EXAMPLE} {KEEP_ELSEWHERE}"
         )
-    )
-    if password or any(key in _SECRETS for key, _ in query):
+    hidden = [key for key, _ in query if _SECRET.search(key)]
+    options = _write_query((key, value) for key, value in query if key not in hidden)
+    shown = f"postgresql://{f'{name}@' * bool(name)}{host}{parts.path}{'?' * bool(options)}{options}"
+    if password or hidden:
         raise InputError("The address contains a password.", where=shown, next=KEEP_ELSEWHERE)
-    options = dict(query)
-    run, lease = options.pop("run", ""), options.pop("lease", None)
+    given = dict(query)
+    run, lease = given.pop("run", ""), given.pop("lease", None)
     if not re.fullmatch(r"[a-z0-9_]{0,40}", run):
         raise InputError(
             f"{run!r} cannot be the name of a run in a database.",
@@ -96,7 +96,7 @@ def read_address(text: str) -> RunAddress:
         raise InputError(
             f"{lease!r} cannot be a lease.", where=shown, next="Write its seconds, from 1 to 3600: ?lease=60"
         )
-    connection = shown.partition("?")[0] + ("?" + _write_query(options.items()) if options else "")
+    connection = shown.partition("?")[0] + ("?" + _write_query(given.items()) if given else "")
     return RunAddress(shown, connection, run, None if lease is None else float(lease))
 
 
