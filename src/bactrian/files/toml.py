@@ -8,10 +8,10 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib.resources.abc import Traversable
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from bactrian.errors import InputError
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # pydantic is not loaded at the start of the program, which s
     from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
 
+_Model = TypeVar("_Model", bound="BaseModel")
+KeyPath = tuple[str | int, ...]  # Path of a value in the content: `("axes", 1, "count")`
 LARGEST = 256 * 1024  # Maximum size of such a file, in bytes
 
 _POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)")
@@ -36,6 +38,43 @@ class FileKind:
     error: type[InputError]
     help: str  # The documentation page that shows an example
     many: str  # The last word of its name in the plural: `packs`
+    folder: str = ""  # Where the built-in ones are, within this package
+
+    def list_built_in(self) -> tuple[str, ...]:
+        """Return the names of the built-in files."""
+        names = (file.name for file in files("bactrian").joinpath(self.folder).iterdir())
+        return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+
+    def find(self, where: str) -> TomlSource:
+        """Read the file that ``where`` names: a built-in one, otherwise a path.
+
+        Raises:
+            InputError: neither exists, or the file cannot be read.
+        """
+        known = self.list_built_in()
+        if not where:
+            raise self.error(
+                f"The name of the {self.name} is empty.", next=f"Built-in {self.many}: {', '.join(known)}."
+            )
+        if where in known:
+            built_in = files("bactrian").joinpath(self.folder, f"{where}.toml")
+            return decode(where, built_in.read_bytes(), self)
+        try:
+            with Path(where).open("rb") as file:
+                return decode(where, file.read(LARGEST + 1), self, os.fstat(file.fileno()).st_size)
+        except FileNotFoundError as error:
+            raise self.error(
+                f"There is no {self.name} of this name and no such file.{suggest_name(where, known)}",
+                where=where,
+                next=f"Built-in {self.many}: {', '.join(known)}. Or give the path to a .toml file.",
+            ) from error
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise self.error(
+                f"The {self.name} cannot be read: {reason}.",
+                where=where,
+                next="Give the path to a .toml file.",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +110,19 @@ class TomlSource:
                 + f"{f'This is {other}: write it as TOML' if other else 'Correct the file'}; "
                 f"{self.kind.help} shows an example.",
             ) from error
+
+    def validate(self, model: type[_Model], data: object, changed: Collection[KeyPath] = ()) -> _Model:
+        """Return ``data`` as ``model``; ``changed`` are the paths of values that are not from the file.
+
+        Raises:
+            InputError: it does not fit.
+        """
+        from pydantic import ValidationError
+
+        try:
+            return model.model_validate(data)
+        except ValidationError as error:
+            raise explain_validation_error(error, self, model, changed) from error
 
     def check_keys(
         self, data: Mapping[str, object], known: Collection[str], needed: Collection[str], kind: str
@@ -158,41 +210,6 @@ class TomlSource:
         return f"{self.where}:{line}:{position - self.text.rfind(chr(10), 0, position)}"
 
 
-def list_built_in(folder: Traversable) -> tuple[str, ...]:
-    """Return the names of the built-in files in ``folder``."""
-    names = (file.name for file in folder.iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
-
-
-def find_file(where: str, folder: Traversable, kind: FileKind) -> TomlSource:
-    """Read the file that ``where`` names: a built-in file of ``folder``, otherwise a path.
-
-    Raises:
-        InputError: neither exists, or the file cannot be read.
-    """
-    known = list_built_in(folder)
-    if not where:
-        raise kind.error(
-            f"The name of the {kind.name} is empty.", next=f"Built-in {kind.many}: {', '.join(known)}."
-        )
-    if where in known:
-        return decode(where, folder.joinpath(f"{where}.toml").read_bytes(), kind)
-    try:
-        with Path(where).open("rb") as file:
-            return decode(where, file.read(LARGEST + 1), kind, os.fstat(file.fileno()).st_size)
-    except FileNotFoundError as error:
-        raise kind.error(
-            f"There is no {kind.name} of this name and no such file.{suggest_name(where, known)}",
-            where=where,
-            next=f"Built-in {kind.many}: {', '.join(known)}. Or give the path to a .toml file.",
-        ) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise kind.error(
-            f"The {kind.name} cannot be read: {reason}.", where=where, next="Give the path to a .toml file."
-        ) from error
-
-
 def decode(where: str, content: bytes, kind: FileKind, size: int = 0) -> TomlSource:
     """Decode ``content``, the first bytes of a file of ``size`` bytes; 0 if ``content`` is the whole file.
 
@@ -258,8 +275,6 @@ def _is_toml(text: str) -> bool:
 
 
 # Plain error messages for violations of a schema, with their position in the file.
-
-KeyPath = tuple[str | int, ...]  # Path of a value in the content: `("axes", 1, "count")`
 
 # Messages in TOML's terms, by pydantic's error type.
 _MESSAGES = {

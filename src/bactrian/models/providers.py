@@ -13,10 +13,10 @@ from stat import S_ISREG
 from typing import Annotated, Any, Literal, Self
 
 from platformdirs import user_config_dir
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from bactrian.errors import InputError
-from bactrian.files.toml import LARGEST, FileKind, TomlSource, decode, explain_validation_error
+from bactrian.files.toml import LARGEST, FileKind, TomlSource, decode
 from bactrian.models.http import is_loopback, read_address, split_addresses
 from bactrian.models.model import Traits
 from bactrian.models.wire import VARIABLE, Dialect
@@ -209,7 +209,4 @@ def _load_users_rows(path: Path, _changed: int) -> dict[str, Provider]:
 
 def _read_rows(source: TomlSource) -> dict[str, Provider]:
     data: dict[str, Any] = source.table()
-    try:
-        return {row.name: row for row in _File.model_validate(data).providers}
-    except ValidationError as error:
-        raise explain_validation_error(error, source, _File) from error
+    return {row.name: row for row in source.validate(_File, data).providers}

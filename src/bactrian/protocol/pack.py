@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
@@ -18,7 +17,7 @@ from jinja2 import Template
 
 from bactrian.errors import PromptError
 from bactrian.files.template import TemplateFault, compile_template
-from bactrian.files.toml import FileKind, TomlSource, find_file, list_built_in, suggest_name
+from bactrian.files.toml import FileKind, TomlSource, suggest_name
 from bactrian.protocol.checks import check_value
 from bactrian.records.session import Session
 
@@ -143,7 +142,7 @@ NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 
 
-_KIND = FileKind("prompt pack", PromptError, "`bactrian help prompts.md`", "packs")
+_KIND = FileKind("prompt pack", PromptError, "`bactrian help prompts.md`", "packs", "protocol/packs")
 _KEYS = ("name", "description", "axes", "templates", "engine")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _NO_AXES: Mapping[str, str] = MappingProxyType({})
@@ -207,7 +206,7 @@ class Pack:
 
 def list_packs() -> tuple[str, ...]:
     """Return the names of the built-in packs."""
-    return list_built_in(_packs())
+    return _KIND.list_built_in()
 
 
 def find_pack(pack_hash: str) -> Pack | None:
@@ -223,11 +222,7 @@ def load_pack(name_or_path: str | Path) -> Pack:
     Raises:
         PromptError: the file cannot be read, is not TOML, has unknown keys, lacks a template, or has an invalid one.
     """
-    return _pack(find_file(str(name_or_path), _packs(), _KIND))
-
-
-def _packs() -> Traversable:
-    return resources.files("bactrian.protocol").joinpath("packs")
+    return _pack(_KIND.find(str(name_or_path)))
 
 
 @lru_cache(maxsize=32)  # compiling the templates takes some milliseconds

@@ -6,12 +6,10 @@ import os
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from bactrian.errors import InputError, RecipeError
 from bactrian.files.template import TemplateFault, check_template
@@ -20,9 +18,6 @@ from bactrian.files.toml import (
     KeyPath,
     TomlSource,
     check_table,
-    explain_validation_error,
-    find_file,
-    list_built_in,
     resolve_beside,
     suggest_name,
 )
@@ -157,7 +152,7 @@ def parse_value(written: str) -> Any:
         return written
 
 
-_KIND = FileKind("recipe", RecipeError, "`bactrian help recipes.md`", "recipes")
+_KIND = FileKind("recipe", RecipeError, "`bactrian help recipes.md`", "recipes", "recipes/built_in")
 _LARGEST_LIST = 64 * 1024 * 1024
 _MOST_LINES = 1_000_000
 _CRITIC_TEMPLATES = ("role", "criteria")
@@ -165,12 +160,12 @@ _CRITIC_TEMPLATES = ("role", "criteria")
 
 def list_recipes() -> tuple[str, ...]:
     """Return the names of the built-in recipes."""
-    return list_built_in(_folder())
+    return _KIND.list_built_in()
 
 
 def read_recipe_text(name_or_path: str) -> str:
     """Return the text of a recipe. Raises RecipeError if it cannot be read."""
-    return find_file(name_or_path, _folder(), _KIND).text
+    return _KIND.find(name_or_path).text
 
 
 def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
@@ -183,7 +178,7 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
         RecipeError: the file cannot be read or is not a recipe; the message names the line.
         InputError: a setting names nothing, or its value does not fit.
     """
-    source = find_file(name_or_path, _folder(), _KIND)
+    source = _KIND.find(name_or_path)
     data = source.table()
     model = find_recipe_model(data)
     changed: set[KeyPath] = set()
@@ -196,10 +191,7 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
         changed.update(paths)
     _read_lists(data, source, changed)
     resolve_beside(source.where, check_table(data.get("tools")), "python")
-    try:
-        recipe = model.model_validate(data)
-    except ValidationError as error:
-        raise explain_validation_error(error, source, model, changed) from error
+    recipe = source.validate(model, data, changed)
     _check_templates(recipe, source, changed)
     in_files = any(axis.source is not None and axis.source.startswith(LIST_FILE) for axis in recipe.axes)
     return recipe.with_folder(str(Path(source.where).parent)) if in_files else recipe
@@ -219,10 +211,6 @@ def find_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
         for key in keys
         if before.get(key) != after.get(key)
     ]
-
-
-def _folder() -> Traversable:
-    return resources.files("bactrian.recipes").joinpath("built_in")
 
 
 def _read_lists(data: dict[str, Any], source: TomlSource, changed: Collection[KeyPath]) -> None:

@@ -6,12 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import Annotated, Literal, Self, cast
 
 from jinja2 import Template
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from bactrian.errors import InputError
 from bactrian.files.template import TemplateFault, compile_template
@@ -19,15 +17,12 @@ from bactrian.files.toml import (
     FileKind,
     TomlSource,
     check_table,
-    explain_validation_error,
-    find_file,
-    list_built_in,
     resolve_beside,
 )
 from bactrian.options import SamplingSpec
 from bactrian.recipes.schema import CriticSpec, Part, ToolsSpec
 
-_KIND = FileKind("society", InputError, "`bactrian help societies.md`", "societies")
+_KIND = FileKind("society", InputError, "`bactrian help societies.md`", "societies", "recipes/societies")
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _RESERVED = frozenset({"user", "assistant", "critic", "task", "role", "description", "others", "language"})
 _PROMPT_VALUES = frozenset({"task", "role", "description", "others", "language"})
@@ -207,12 +202,12 @@ class SocietyPrompts:
 
 def list_societies() -> tuple[str, ...]:
     """Return the names of the built-in societies."""
-    return list_built_in(_folder())
+    return _KIND.list_built_in()
 
 
 def read_society_text(name_or_path: str) -> str:
     """Return the text of a society's file. Raises InputError if it cannot be read."""
-    return find_file(name_or_path, _folder(), _KIND).text
+    return _KIND.find(name_or_path).text
 
 
 def load_society(name_or_path: str) -> tuple[Society, SocietyPrompts]:
@@ -221,11 +216,8 @@ def load_society(name_or_path: str) -> tuple[Society, SocietyPrompts]:
     Raises:
         InputError: the file cannot be read or is not a society; the message names the line.
     """
-    source = find_file(name_or_path, _folder(), _KIND)
-    try:
-        society = Society.model_validate(_with_paths(source))
-    except ValidationError as error:
-        raise explain_validation_error(error, source, Society) from error
+    source = _KIND.find(name_or_path)
+    society = source.validate(Society, _with_paths(source))
     return society, _compiled(society, source)
 
 
@@ -236,10 +228,6 @@ def _with_paths(source: TomlSource) -> dict[str, object]:
     for agent in cast("list[object]", agents) if isinstance(agents, list) else []:
         resolve_beside(source.where, check_table(check_table(agent).get("tools")), "python")
     return data
-
-
-def _folder() -> Traversable:
-    return resources.files("bactrian.recipes").joinpath("societies")
 
 
 def _compiled(society: Society, source: TomlSource) -> SocietyPrompts:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
-from importlib.resources.abc import Traversable
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from bactrian.errors import InputError, RecipeError
 from bactrian.files.toml import (
@@ -17,9 +16,6 @@ from bactrian.files.toml import (
     KeyPath,
     TomlSource,
     check_table,
-    explain_validation_error,
-    find_file,
-    list_built_in,
     suggest_name,
 )
 from bactrian.recipes.load import parse_value
@@ -219,17 +215,19 @@ class TrainRecipe(Part):
         return self
 
 
-_KIND = FileKind("training recipe", RecipeError, "`bactrian help train.md`", "training recipes")
+_KIND = FileKind(
+    "training recipe", RecipeError, "`bactrian help train.md`", "training recipes", "train/built_in"
+)
 
 
 def list_train_recipes() -> tuple[str, ...]:
     """Return the names of the built-in training recipes."""
-    return list_built_in(_find_folder())
+    return _KIND.list_built_in()
 
 
 def read_train_recipe_text(name_or_path: str) -> str:
     """Return the recipe as it is written. Raises RecipeError if it cannot be read."""
-    return find_file(name_or_path, _find_folder(), _KIND).text
+    return _KIND.find(name_or_path).text
 
 
 def load_train_recipe(name_or_path: str, settings: Sequence[str] = ()) -> TrainRecipe:
@@ -239,7 +237,7 @@ def load_train_recipe(name_or_path: str, settings: Sequence[str] = ()) -> TrainR
         RecipeError: it cannot be read, or is not a training recipe; the message names the line.
         InputError: a setting names nothing, or its value does not fit.
     """
-    source = find_file(name_or_path, _find_folder(), _KIND)
+    source = _KIND.find(name_or_path)
     folder = None if name_or_path in list_train_recipes() else Path(name_or_path).parent
     return _read(source, settings, folder)
 
@@ -283,19 +281,10 @@ def add_data(recipe: TrainRecipe, data: Mapping[str, Sequence[Path]]) -> TrainRe
     return recipe.model_copy(update={"stages": tuple(stages)})
 
 
-def _find_folder() -> Traversable:
-    return resources.files("bactrian.train").joinpath("built_in")
-
-
 def _read(source: TomlSource, settings: Sequence[str], folder: Path | None) -> TrainRecipe:
     data = source.table()
-    changed: set[KeyPath] = set()
-    for setting in settings:
-        changed.add(_apply_setting(setting, data))
-    try:
-        recipe = TrainRecipe.model_validate(data)
-    except ValidationError as error:
-        raise explain_validation_error(error, source, TrainRecipe, changed) from error
+    changed = {_apply_setting(setting, data) for setting in settings}
+    recipe = source.validate(TrainRecipe, data, changed)
     return recipe if folder is None else _resolve_paths(recipe, folder)
 
 
