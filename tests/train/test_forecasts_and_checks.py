@@ -24,7 +24,7 @@ from bactrian.train.training import (
 )
 from bactrian.train.training_folder import (
     StageFolder,
-    TrainedStage,
+    find_play_option,
     log_event,
     measure_usage,
     read_log,
@@ -97,7 +97,7 @@ def test_a_forecast_before_the_first_steps_is_estimated_from_the_weights() -> No
 
 def test_twenty_logged_steps_measure_a_training(tmp_path: Path) -> None:
     folder = StageFolder(tmp_path, 1, "a")
-    folder.path.mkdir()
+    folder.folder.mkdir()
     for steps in (19, 20):
         for step in range(1, steps + 1):
             log_event(folder.log, {**STEP, "step": step})
@@ -132,7 +132,7 @@ def test_a_model_of_the_user_s_side_alone_is_played_as_the_user(
     tmp_path: Path, sides: tuple[str, ...], option: str
 ) -> None:
     data = [{"sources": [{"side": side}]} for side in sides]
-    assert TrainedStage(1, "a", tmp_path, {"data": data}).play_option == option
+    assert find_play_option({"data": data}) == option
 
 
 def test_a_training_of_another_format_is_refused_and_kept(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_training_that_an_earlier_version_began_goes_on_with_the_defaults_of_n
 
 def test_the_log_of_a_stage_that_was_killed_counts_each_step_once(tmp_path: Path) -> None:
     stage = StageFolder(tmp_path, 1, "a")
-    stage.path.mkdir()
+    stage.folder.mkdir()
     rows = [
         {"event": "step", "step": step, "loss": loss}
         for step, loss in [(1, 3.0), (2, 2.0), (2, 1.5), (3, 1.0)]

@@ -173,7 +173,7 @@ async def train_recipe(order: TrainOrder, on_event: OnEvent | None = None) -> Tr
             else:
                 tell({"event": "stage", "number": stage.number, "name": stage.name, "of": len(folders) - 1})
                 await _train_stage(stage, recipe, prepared, tell)
-                done = {"number": stage.number, "name": stage.name, "folder": str(stage.path)}
+                done = {"number": stage.number, "name": stage.name, "folder": str(stage.folder)}
                 tell({"event": "finished", **done})
         draw_losses(folders[1:], order.out / "curves.svg")
     return read_training(order.out)
@@ -202,9 +202,8 @@ async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> dict[str, A
         async with aclosing(run_worker(("prepare", str(out)), out / _WORKER_LOG)) as events:
             async for event in events:
                 tell(event)
-        base = folders[0].read_manifest()
-        if base["gguf"] is not None:
-            compared = await check_template(folders[0].path, folders[0].path / base["gguf"])
+        if (gguf := folders[0].gguf) is not None:
+            compared = await check_template(folders[0].folder, gguf)
             tell({"event": "template", "prompts": compared})
     return forecast_stages(recipe, read_json(out / "prepared.json"), find_measured_step(folders))
 
@@ -213,39 +212,37 @@ def _has_base(folder: StageFolder) -> bool:
     """Return True if the base model was opened, and is still where it was."""
     if not (folder.is_complete and (folder.root / "prepared.json").exists()):
         return False
-    manifest = folder.read_manifest()
-    files = (manifest["model"], manifest["gguf"])
-    return all((folder.path / name).exists() for name in files if name is not None)
+    return folder.model.exists() and (folder.gguf is None or folder.gguf.exists())
 
 
 async def _train_stage(
     stage: StageFolder, recipe: TrainRecipe, prepared: Mapping[str, Any], tell: OnEvent
 ) -> None:
-    stage.path.mkdir(exist_ok=True)
-    if not (stage.path / "trained.json").exists():
+    stage.folder.mkdir(exist_ok=True)
+    if not (stage.folder / "trained.json").exists():
         _check_disk(stage, recipe, prepared)
         launcher = find_launcher(recipe.training, stage.root)
         task = ("stage", str(stage.root), str(stage.number))
-        worker = run_worker(task, stage.path / _WORKER_LOG, launcher=launcher)
+        worker = run_worker(task, stage.folder / _WORKER_LOG, launcher=launcher)
         async with aclosing(worker) as events:
             async for event in events:
                 log_event(stage.log, event)
                 tell({"stage": stage.name, **event})
                 if event["event"] == "step" and event["step"] == MEASURED_STEPS and stage.number == 1:
                     tell({"event": "forecast", **forecast_stages(recipe, prepared, event)})
-    trained = read_json(stage.path / "trained.json")
+    trained = read_json(stage.folder / "trained.json")
     if trained["gguf"] is not None:
         for kind in dict.fromkeys(("f16", *recipe.gguf)):
-            check = await check_stage_gguf(stage.path, kind)
+            check = await check_stage_gguf(stage.folder, kind)
             trained["gguf_check" if kind == "f16" else f"gguf_check_{kind}"] = check
             tell({"event": "checked", "stage": stage.name, "file": name_gguf(kind), "check": check})
-    draw_losses([stage], stage.path / "curves.svg")
+    draw_losses([stage], stage.folder / "curves.svg")
     manifest = _describe(stage, recipe, prepared, trained)
-    _write_card(stage.path / "README.md", manifest, recipe)
-    write_json(stage.path / MANIFEST, manifest)
+    _write_card(stage.folder / "README.md", manifest, recipe)
+    write_json(stage.folder / MANIFEST, manifest)
     shutil.rmtree(stage.checkpoints, ignore_errors=True)
     for name in ("expected.json", "trained.json"):
-        (stage.path / name).unlink(missing_ok=True)
+        (stage.folder / name).unlink(missing_ok=True)
 
 
 def _describe(
@@ -253,7 +250,7 @@ def _describe(
 ) -> dict[str, Any]:
     """Return the manifest of a stage."""
     plan = read_plan(stage.root)
-    base = list_stage_folders(stage.root, [])[0].read_manifest()
+    base = list_stage_folders(stage.root, [])[0].manifest
     first = 1 if recipe.origin == "union" else stage.number
     numbers = range(first, stage.number + 1)
     return {

@@ -30,7 +30,7 @@ class StageFolder:
     name: str
 
     @property
-    def path(self) -> Path:
+    def folder(self) -> Path:
         """The folder of the stage."""
         return self.root / f"{self.number:02}-{self.name}"
 
@@ -42,31 +42,22 @@ class StageFolder:
     @property
     def checkpoints(self) -> Path:
         """The folder of its checkpoints, while it is trained."""
-        return self.path / "checkpoints"
+        return self.folder / "checkpoints"
 
     @property
     def log(self) -> Path:
         """The events of its training, as JSON lines."""
-        return self.path / "log.jsonl"
+        return self.folder / "log.jsonl"
 
     @property
     def is_complete(self) -> bool:
         """True if the stage is finished."""
-        return (self.path / MANIFEST).exists()
+        return (self.folder / MANIFEST).exists()
 
-    def read_manifest(self) -> dict[str, Any]:
-        """Return the manifest of a finished stage. Raises InputError if it cannot be read."""
-        return read_json(self.path / MANIFEST)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedStage:
-    """A finished stage."""
-
-    number: int
-    name: str
-    folder: Path
-    manifest: Mapping[str, Any]
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What the stage is, if it is finished. Raises InputError if it cannot be read."""
+        return read_json(self.folder / MANIFEST)
 
     @property
     def model(self) -> Path:
@@ -76,7 +67,7 @@ class TrainedStage:
     @property
     def gguf(self) -> Path | None:
         """The model as ``play`` reads it; None if its architecture has no GGUF here."""
-        name = self.manifest.get("gguf")
+        name = self.manifest["gguf"]
         return self.folder / str(name) if name else None
 
     @property
@@ -91,7 +82,7 @@ class TrainedModels:
 
     folder: Path
     plan: Mapping[str, Any]
-    stages: tuple[TrainedStage, ...]
+    stages: tuple[StageFolder, ...]
 
 
 def find_play_option(manifest: Mapping[str, Any]) -> str:
@@ -128,11 +119,7 @@ def read_training(root: Path) -> TrainedModels:
     """
     plan = read_plan(root)
     names = [str(stage["name"]) for stage in plan["recipe"]["stages"]]
-    done = [folder for folder in list_stage_folders(root, names) if folder.is_complete]
-    stages = [
-        TrainedStage(folder.number, folder.name, folder.path, folder.read_manifest()) for folder in done
-    ]
-    return TrainedModels(root, plan, tuple(stages))
+    return TrainedModels(root, plan, tuple(of for of in list_stage_folders(root, names) if of.is_complete))
 
 
 def read_plan(root: Path) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
     """
     base = recipe.base
     if base.new is not None:
-        folder, gguf = stage.path / "model", stage.path / "model.gguf"
+        folder, gguf = stage.folder / "model", stage.folder / "model.gguf"
         make_new_model(base.new, texts, recipe.training.seed, folder)
         if has_gguf := base.new.kind == "llama":
             write_gguf(folder, gguf, "f16")
@@ -149,7 +149,7 @@ def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
             where=base.model,
             next="Check base.model.",
         )
-    gguf = stage.path / "model.gguf"
+    gguf = stage.folder / "model.gguf"
     if can_write(folder) and weigh_model(folder) <= _LARGEST_COPY:
         write_gguf(folder, gguf, "f16", template=base.template and read_template(base.template))
     name = base.model if base.revision is None else f"{base.model} at {base.revision}"
@@ -173,7 +173,7 @@ def _convert(path: Path, name: str, base: Base, stage: StageFolder) -> OpenBase:
     stated = read_metadata(path).get("general.license")
     gguf = cached / "model.gguf"
     if base.template is not None:
-        gguf = stage.path / "model.gguf"
+        gguf = stage.folder / "model.gguf"
         write_gguf(cached / "model", gguf, "f16", source=path, template=read_template(base.template))
     terms = base.license or (str(stated) if stated else None)
     return OpenBase(cached / "model", gguf, path, name, digest, terms)

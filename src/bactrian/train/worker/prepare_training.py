@@ -299,7 +299,7 @@ def prepare(root: Path, emit: Emit) -> None:
     recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
     folders = list_stage_folders(root, [part.name for part in recipe.stages])
     machine = find_machine(recipe.training)
-    folders[0].path.mkdir(exist_ok=True)
+    folders[0].folder.mkdir(exist_ok=True)
     emit("opening", model=recipe.base.model or "a new model")
     base = open_base(recipe, folders[0], _iterate_texts(folders[1:]))
     tokenizer = open_tokenizer(str(base.model), recipe.base)
@@ -320,8 +320,8 @@ def prepare(root: Path, emit: Emit) -> None:
             empty_replies=sum(part["empty_replies"] for part in stages[-1].values()),
         )
     if base.gguf is not None:
-        _write_prompts(folders[0].path, folders[1:], cutter)
-    write_json(folders[0].path / "manifest.json", described)
+        _write_prompts(folders[0].folder, folders[1:], cutter)
+    write_json(folders[0].folder / "manifest.json", described)
     known = {**asdict(machine), "threads": torch.get_num_threads()}
     write_json(root / PREPARED, {"stages": stages, "weights": weigh_model(base.model), "machine": known})
 
@@ -330,7 +330,7 @@ def _check_same(described: dict[str, Any], folder: StageFolder, where: str) -> N
     """Raise InputError if the training was begun with another base model, or with another template."""
     if not folder.is_complete:
         return
-    before = folder.read_manifest()
+    before = folder.manifest
     if (before["base"]["sha256"], before["template"]) != (described["base"]["sha256"], described["template"]):
         raise InputError(
             "The training was begun with another base model.",
@@ -365,7 +365,7 @@ def _iterate_texts(folders: list[StageFolder]) -> Iterator[str]:
 
 def _describe(base: OpenBase, folder: StageFolder, tokenizer: Any) -> dict[str, Any]:
     def locate(path: Path) -> str:
-        return path.relative_to(folder.path).as_posix() if path.is_relative_to(folder.path) else str(path)
+        return path.relative_to(folder.folder).as_posix() if path.is_relative_to(folder.folder) else str(path)
 
     return {
         "number": 0,

@@ -297,7 +297,6 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     stage.checkpoints.mkdir(parents=True, exist_ok=True)
     before = folders[0] if is_union else folders[number - 1]
     check_weights(before)
-    start = find_model(before)
     parts = folders[1 : number + 1] if is_union else [stage]
     data = concatenate_datasets([load_part(part, "train") for part in parts])
     held_out = concatenate_datasets([load_part(part, "held-out") for part in folders[1:]])
@@ -305,34 +304,34 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     machine = find_machine(training)
     emit("machine", device=machine.device, name=machine.name, bf16=machine.bf16)
     set_seed(training.seed)
-    tokenizer = open_tokenizer(str(find_model(folders[0])), recipe.base)
+    tokenizer = open_tokenizer(str(folders[0].model), recipe.base)
     watch = StageWatch(training, emit, tokens / training.count_steps_of_epoch(len(data)), clock)
     trainer = build_trainer(
-        start, tokenizer, training, machine, (data, held_out), stage.checkpoints, steps, watch
+        before.model, tokenizer, training, machine, (data, held_out), stage.checkpoints, steps, watch
     )
     _train(trainer, watch, stage.checkpoints, steps, emit)
     if watch.stopped:
         return False
-    gather_weights(trainer, stage.path)
+    gather_weights(trainer, stage.folder)
     if not trainer.is_world_process_zero():
         return True
-    save_trained_model(trainer, tokenizer, stage.path, start)
+    save_trained_model(trainer, tokenizer, stage.folder, before.model)
     report = _report(trainer, training.count_seen(len(data), tokens), machine.name)
     del trainer
     gc.collect()
-    base = folders[0].read_manifest()
-    if base["gguf"] is None or is_encoder_decoder(start):  # the architecture has no GGUF here
+    base = folders[0].manifest
+    if base["gguf"] is None or is_encoder_decoder(before.model):  # the architecture has no GGUF here
         report["gguf"] = None
     else:
         emit("converting")
         source = Path(base["gguf_source"]) if base["gguf_source"] else None
         for kind in dict.fromkeys(("f16", *recipe.gguf)):
-            write_gguf(stage.path / "model", stage.path / name_gguf(kind), kind, source=source)
-        write_expected(stage.path, data)
+            write_gguf(stage.folder / "model", stage.folder / name_gguf(kind), kind, source=source)
+        write_expected(stage.folder, data)
         report["gguf"] = name_gguf("f16")
-    report["weights"] = hash_weights(stage.path / "model")
+    report["weights"] = hash_weights(stage.folder / "model")
     emit("trained", **clock.measure())
-    write_json(stage.path / "trained.json", report)
+    write_json(stage.folder / "trained.json", report)
     return True
 
 
@@ -349,18 +348,12 @@ def _train(trainer: Any, watch: StageWatch, checkpoints: Path, steps: int, emit:
         raise
 
 
-def find_model(folder: StageFolder) -> Path:
-    """Return the model of a finished stage."""
-    return folder.path / str(folder.read_manifest()["model"])
-
-
 def check_weights(folder: StageFolder) -> None:
     """Raise InputError if the weights of a finished stage are not those that its manifest names."""
-    stated, model = folder.read_manifest().get("weights"), find_model(folder)
-    if stated is not None and hash_weights(model) != stated:
+    if hash_weights(folder.model) != folder.manifest["weights"]:
         raise InputError(
             f"The model of the stage {folder.name} has changed since it was made.",
-            where=str(model),
+            where=str(folder.model),
             next="Put the former files back, or use another out=FOLDER: what is trained so far is kept.",
         )
 
