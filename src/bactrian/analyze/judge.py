@@ -226,23 +226,11 @@ class SampledPart:
     turns: int  # of the run
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeSample:
-    """Turns to ask about, for one behaviour: by score, so that those where the answer matters are asked about."""
-
-    found: SampledPart
-    possible: SampledPart
-    other: SampledPart
-
-    @property
-    def parts(self) -> tuple[SampledPart, ...]:
-        """All parts."""
-        return self.found, self.possible, self.other
+# The parts `found`, `possible` and `other` of each behaviour: so those where the answer matters are asked about.
+Samples = Mapping[Behaviour, Mapping[str, SampledPart]]
 
 
-async def sample_turns(
-    store: RunStore, findings: Iterable[Finding], size: int
-) -> dict[Behaviour, JudgeSample]:
+async def sample_turns(store: RunStore, findings: Iterable[Finding], size: int) -> Samples:
     """Choose at most ``size`` findings, candidates and other turns, for each of the paper's behaviours.
 
     The choice is by hash, so that a resumed analysis asks about the same turns.
@@ -266,47 +254,44 @@ async def sample_turns(
         for behaviour, turns in other.items():
             if len(turns) > 2 * size:
                 other[behaviour] = nsmallest(size, turns, key=_hash)
-    sample: dict[Behaviour, JudgeSample] = {}
+    sample: dict[Behaviour, dict[str, SampledPart]] = {}
     for behaviour in PAPER:
         mine = [finding for finding in detected.values() if finding.behaviour == behaviour]
-        sure, doubtful = (
-            [finding for finding in mine if (finding.confidence >= LIKELY) == counts_fully]
-            for counts_fully in (True, False)
-        )
-        found, candidates, rest = (
-            SampledPart(tuple(nsmallest(size, turns, key=_hash)), number)
-            for turns, number in (
-                (sure, len(sure)),
-                (doubtful, len(doubtful)),
-                (other[behaviour], counts[behaviour]),
-            )
-        )
-        sample[behaviour] = JudgeSample(found, candidates, rest)
+        sure = [finding for finding in mine if finding.confidence >= LIKELY]
+        doubtful = [finding for finding in mine if finding.confidence < LIKELY]
+        sample[behaviour] = {
+            "found": _draw(sure, size, len(sure)),
+            "possible": _draw(doubtful, size, len(doubtful)),
+            "other": _draw(other[behaviour], size, counts[behaviour]),
+        }
     return sample
 
 
-def list_questions(sample: Mapping[Behaviour, JudgeSample]) -> list[Finding]:
+def _draw(turns: Sequence[Finding], size: int, of: int) -> SampledPart:
+    return SampledPart(tuple(nsmallest(size, turns, key=_hash)), of)
+
+
+def list_questions(sample: Samples) -> list[Finding]:
     """Return all sampled turns in the order of their sessions."""
-    every = [finding for of in sample.values() for part in of.parts for finding in part.asked]
+    every = [finding for of in sample.values() for part in of.values() for finding in part.asked]
     return sorted(every, key=lambda finding: (finding.session, finding.turn, finding.behaviour))
 
 
-def correct_rates(
-    sample: Mapping[Behaviour, JudgeSample], answers: Mapping[FindingKey, Confirmation]
-) -> dict[str, Any]:
+def correct_rates(sample: Samples, answers: Mapping[FindingKey, Confirmation]) -> dict[str, Any]:
     """Return, for each behaviour, the corrected share of turns, and precision and recall of the detector.
 
     Each has the ends of its 95 % interval. The judge's answers count as the truth; unreadable ones are left out.
     """
     corrected: dict[str, Any] = {}
     for behaviour, of in sample.items():
-        found, possible, other = (_count_answers(part, answers) for part in of.parts)
-        if any(part.items and not part.checked for part in (found, possible, other)) or not other.items:
+        strata = {name: _count_answers(part, answers) for name, part in of.items()}
+        found, possible, other = strata.values()
+        if any(part.items and not part.checked for part in strata.values()) or not other.items:
             continue
         corrected[behaviour] = {
             **{
                 name: {"turns": part.items, "asked": part.checked, "confirmed": part.held}
-                for name, part in (("found", found), ("possible", possible), ("other", other))
+                for name, part in strata.items()
             },
             "detected_rate": found.items / max(1, found.items + possible.items + other.items),
             **asdict(estimate_prevalence(found, possible, other)),
