@@ -77,23 +77,16 @@ class Score:
     def to_json(self) -> dict[str, Any]:
         """Return the score as JSON content."""
 
-        def write(passes: Sequence[PassAtK]) -> dict[str, Any]:
-            return {
-                str(figure.k): {key: value for key, value in asdict(figure).items() if key != "k"}
-                for figure in passes
-            }
+        def write(passes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+            return {str(figure.pop("k")): figure for figure in passes}
 
+        content = asdict(self)
         return {
-            "problems": self.problems,
-            "of": self.whole,
-            "samples": self.samples,
-            "missing": self.missing,
-            "cut": self.cut,
-            "kinds": self.kinds,
-            "pass_at": write(self.passes),
-            "by_temperature": {name: write(passes) for name, passes in self.by_temperature.items()},
-            "left_out": list(self.left_out),
-            "tiers": list(self.tiers),
+            "problems": content.pop("problems"),
+            "of": content.pop("whole"),
+            "pass_at": write(content.pop("passes")),
+            "by_temperature": {name: write(of) for name, of in content.pop("by_temperature").items()},
+            **content,
         }
 
 

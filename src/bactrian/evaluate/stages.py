@@ -46,47 +46,32 @@ def compute_matrix(stages: Sequence[str], answers: Iterable[StageAnswers]) -> Js
     A claim on a domain is that it appears at its own stage and not before.
     """
     grades = [(answer.seed, answer.stage, grade) for answer in answers for grade in answer.graded]
+    # By stage and domain; the empty domain is that of the facts that were not taught.
+    cells: defaultdict[tuple[int, str], list[tuple[int, Graded]]] = defaultdict(list)
+    for seed, stage, grade in grades:
+        fact = grade.question.fact
+        cells[stage, fact.domain if fact.taught else ""].append((seed, grade))
     domains = load_domains().domains
-
-    def measure(
-        wanted: Callable[[int, Graded], bool], worth: Callable[[Graded], bool] = lambda grade: grade.right
-    ) -> Json | None:
-        values = [
-            (seed, grade.question.fact.id, float(worth(grade)))
-            for seed, stage, grade in grades
-            if wanted(stage, grade)
-        ]
-        return _summarize(values) if values else None
-
-    def is_taught(grade: Graded, domain: str) -> bool:
-        return grade.question.fact.taught and grade.question.fact.domain == domain
-
-    rows: list[Json] = []
-    for number, name in enumerate(stages):
-        cells = {
-            domain.key: measure(
-                lambda stage, grade, n=number, key=domain.key: stage == n and is_taught(grade, key)
-            )
-            for domain in domains
+    keys = [domain.key for domain in domains]
+    rows: list[Json] = [
+        {
+            "stage": name,
+            "domains": {key: _measure(cells[number, key]) for key in keys if cells[number, key]},
+            "untaught": _measure(cells[number, ""]),
+            "in_form": _measure(
+                [of for key in (*keys, "") for of in cells[number, key]], lambda grade: grade.in_form
+            ),
         }
-        rows.append(
-            {
-                "stage": name,
-                "domains": {key: cell for key, cell in cells.items() if cell is not None},
-                "untaught": measure(
-                    lambda stage, grade, n=number: stage == n and not grade.question.fact.taught
-                ),
-                "in_form": measure(lambda stage, _, n=number: stage == n, lambda grade: grade.in_form),
-            }
-        )
+        for number, name in enumerate(stages)
+    ]
     claims: list[Json] = []
     for number, domain in enumerate(domains, 1):
-        before = measure(lambda stage, grade, n=number, key=domain.key: stage < n and is_taught(grade, key))
-        earlier = {(seed, of.question.id): of.right for seed, stage, of in grades if stage == number - 1}
+        before = _measure([of for stage in range(number) for of in cells[stage, domain.key]])
+        earlier = {(seed, of.question.id): of.right for seed, of in cells[number - 1, domain.key]}
         gained = [
             (seed, of.question.fact.id, float(of.right) - earlier[seed, of.question.id])
-            for seed, stage, of in grades
-            if stage == number and is_taught(of, domain.key) and (seed, of.question.id) in earlier
+            for seed, of in cells[number, domain.key]
+            if (seed, of.question.id) in earlier
         ]
         if before is None or not gained:
             continue
@@ -111,6 +96,14 @@ def compute_matrix(stages: Sequence[str], answers: Iterable[StageAnswers]) -> Js
         "claims": claims,
         "holds": bool(claims) and all(claim["holds"] for claim in claims),
     }
+
+
+def _measure(
+    graded: Sequence[tuple[int, Graded]], worth: Callable[[Graded], bool] = lambda grade: grade.right
+) -> Json | None:
+    """Return the share of these answers, each with its seed, that are right or ``worth`` something; None for none."""
+    values = [(seed, grade.question.fact.id, float(worth(grade))) for seed, grade in graded]
+    return _summarize(values) if values else None
 
 
 def _summarize(values: Sequence[tuple[int, str, float]], *, is_share: bool = True) -> Json:
