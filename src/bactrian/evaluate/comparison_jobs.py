@@ -189,26 +189,27 @@ class Solutions(JobSpec):
 
     key: ClassVar[str] = "solutions"
 
-    ways: Annotated[tuple[Way, ...], Field(min_length=1, description="How the solutions come about.")]
-    titles: Annotated[
-        dict[Way, str] | None, Field(description="What reports call them. Default: names of their own.")
-    ] = None
-    weights: Annotated[
-        dict[Way, str] | None, Field(description="Hashes of the weights of local models, by way.")
-    ] = None
-    source: Annotated[
-        str, Field(description="Run of the conversations, from the run's folder; empty for questions.")
-    ] = ""
-    against: Annotated[str, Field(description="Another run on the same tasks.")] = ""
-    seed: Annotated[int, Field(description="Seed by which the tasks were drawn.")] = 0
-    drawn: Annotated[int | None, Field(description="Tasks to draw; None if they were named.")] = None
-    question_set: Annotated[str, Field(description="Name of the set of questions.")] = ""
+    ways: Annotated[tuple[Way, ...], Field(min_length=1)]
+    """How the solutions come about."""
+    titles: dict[Way, str] | None = None
+    """What reports call them. Default: names of their own."""
+    weights: dict[Way, str] | None = None
+    """Hashes of the weights of local models, by way."""
+    source: str = ""
+    """Run of the conversations, from the run's folder; empty for questions."""
+    against: str = ""
+    """Another run on the same tasks."""
+    seed: int = 0
+    """Seed by which the tasks were drawn."""
+    drawn: int | None = None
+    """Tasks to draw; None if they were named."""
+    question_set: str = ""
+    """Name of the set of questions."""
     task_label: Filled = "task"
-    max_tokens: Annotated[
-        int | None,
-        Field(gt=0, strict=True, description="Longest solution. Default: as long as the model likes."),
-    ] = None
-    lengths: Annotated[dict[Way, int] | None, Field(description="The same by way, instead.")] = None
+    max_tokens: Annotated[int | None, Field(gt=0, strict=True)] = None
+    """Longest solution. Default: as long as the model likes."""
+    lengths: dict[Way, int] | None = None
+    """The same by way, instead."""
 
     def name(self, way: Way) -> str:
         """Return what a report calls ``way``."""
@@ -420,17 +421,18 @@ class Verdicts(JobSpec):
 
     key: ClassVar[str] = "verdicts"
 
-    source: Annotated[Filled, Field(description="Run of the solutions, from the run's folder.")]
-    style: Annotated[Style, Field(description="How the judge is asked.")] = "general"
-    repeats: Annotated[int, Field(gt=0, strict=True, description="Judgements in each order.")] = 1
-    max_tokens: Annotated[
-        int | None,
-        Field(gt=0, strict=True, description="Longest reply. Default: as long as the judge likes."),
-    ] = None
-    cut: Annotated[
-        bool | None, Field(description="Judge the pairs with a solution that is cut, and no others.")
-    ] = None
-    longest: Annotated[int | None, Field(description="Characters of a solution that are shown.")] = None
+    source: Filled
+    """Run of the solutions, from the run's folder."""
+    style: Style = "general"
+    """How the judge is asked."""
+    repeats: Annotated[int, Field(gt=0, strict=True)] = 1
+    """Judgements in each order."""
+    max_tokens: Annotated[int | None, Field(gt=0, strict=True)] = None
+    """Longest reply. Default: as long as the judge likes."""
+    cut: bool | None = None
+    """Judge the pairs with a solution that is cut, and no others."""
+    longest: int | None = None
+    """Characters of a solution that are shown."""
 
 
 class VerdictJobs(JobKind[Verdicts]):

@@ -51,44 +51,38 @@ class RolePlay(JobSpec):
         "user_description",
     )
     takes: ClassVar[frozenset[str]] = frozenset({"critic", "tools"})
-    assistant: Annotated[Filled, Field(description="Template of the assistant role.")]
-    user: Annotated[Filled, Field(description="Template of the user role.")]
-    idea: Annotated[Filled, Field(description="Template of the idea.")]
-    assistant_description: Annotated[str, Field(description="Template: who the assistant is.")] = ""
-    user_description: Annotated[str, Field(description="Template: who the user is.")] = ""
-    prompts: Annotated[
-        str | None,
-        Field(description="Prompt pack: a name or a file. Default: the pack that suits the models."),
-    ] = None
-    specify: Annotated[bool, Field(strict=True, description="Make the idea concrete first.")] = True
-    word_limit: Annotated[int, Field(gt=0, strict=True, description="Words of the specified task.")] = 50
-    plan: Annotated[bool, Field(strict=True, description="Divide the task into subtasks first.")] = False
-    protocol: Annotated[
-        Literal["free", "enforced"] | None,
-        Field(description="Default: enforced if the built-in model plays both, else free."),
-    ] = None
-    endings: Annotated[
-        EndingText,
-        Field(
-            description="default, paper, camel, or endings one by one, as in "
-            "task_done,user_no_instruct=3,max_messages=40."
-        ),
-    ] = "default"
-    max_messages: Annotated[
-        int | None,
-        Field(gt=0, strict=True, description="Default: 40, or 8 if the built-in model plays both."),
-    ] = None
-    temperature: Annotated[
-        Temperature | None,
-        Field(description="Of both agents. Default: 0.2; the built-in model has its own."),
-    ] = None
-    specify_temperature: Annotated[
-        Temperature | None, Field(description="Of the task specifier. Default: 1.4, likewise.")
-    ] = None
-    language: Annotated[str | None, Field(description="Language in which to answer.")] = None
-    needs_code: Annotated[
-        bool, Field(strict=True, description="A solution without code is a fault, which the analysis finds.")
-    ] = False
+    assistant: Filled
+    """Template of the assistant role."""
+    user: Filled
+    """Template of the user role."""
+    idea: Filled
+    """Template of the idea."""
+    assistant_description: str = ""
+    """Template: who the assistant is."""
+    user_description: str = ""
+    """Template: who the user is."""
+    prompts: str | None = None
+    """Prompt pack: a name or a file. Default: the pack that suits the models."""
+    specify: Annotated[bool, Field(strict=True)] = True
+    """Make the idea concrete first."""
+    word_limit: Annotated[int, Field(gt=0, strict=True)] = 50
+    """Words of the specified task."""
+    plan: Annotated[bool, Field(strict=True)] = False
+    """Divide the task into subtasks first."""
+    protocol: Literal["free", "enforced"] | None = None
+    """Default: enforced if the built-in model plays both, else free."""
+    endings: EndingText = "default"
+    """default, paper, camel, or endings one by one, as in task_done,user_no_instruct=3,max_messages=40."""
+    max_messages: Annotated[int | None, Field(gt=0, strict=True)] = None
+    """Default: 40, or 8 if the built-in model plays both."""
+    temperature: Temperature | None = None
+    """Of both agents. Default: 0.2; the built-in model has its own."""
+    specify_temperature: Temperature | None = None
+    """Of the task specifier. Default: 1.4, likewise."""
+    language: str | None = None
+    """Language in which to answer."""
+    needs_code: Annotated[bool, Field(strict=True)] = False
+    """A solution without code is a fault, which the analysis finds."""
     embodied: Annotated[
         bool | None,
         Field(
@@ -132,9 +126,12 @@ class Answer(JobSpec):
     key: ClassVar[str] = "answer"
     templates: ClassVar[tuple[str, ...]] = ("system", "question")
 
-    role: Annotated[Filled, Field(description="Role that answers, for example Physicist.")]
-    system: Annotated[Filled, Field(description="Template of its system prompt.")]
-    question: Annotated[Filled, Field(description="Template of the question.")]
+    role: Filled
+    """Role that answers, for example Physicist."""
+    system: Filled
+    """Template of its system prompt."""
+    question: Filled
+    """Template of the question."""
     temperature: Temperature | None = None
     max_tokens: Annotated[int, Field(gt=0, strict=True)] = 2048
 
@@ -147,11 +144,12 @@ class Translate(JobSpec):
     placeholders: ClassVar[frozenset[str]] = frozenset({"language_name"})
     later_axes: ClassVar[tuple[str, ...]] = ("source",)
 
-    source: Annotated[str, Field(description="The run to translate. Set it with --set source=RUN.")] = ""
-    languages: Annotated[dict[str, str], Field(description="Name of the language, by item of the axis.")]
-    system: Annotated[
-        Filled, Field(description="Template of the translator's prompt; {{ language }} is its name.")
-    ]
+    source: str = ""
+    """The run to translate. Set it with --set source=RUN."""
+    languages: dict[str, str]
+    """Name of the language, by item of the axis."""
+    system: Filled
+    """Template of the translator's prompt; {{ language }} is its name."""
     temperature: Temperature | None = None
     max_tokens: Annotated[int, Field(gt=0, strict=True)] = 4096
 
@@ -170,21 +168,20 @@ class SocietyJob(JobSpec):
     key: ClassVar[str] = "society"
     templates: ClassVar[tuple[str, ...]] = ("task",)
 
-    file: Annotated[Filled, Field(description="A society's name or .toml file.")]
-    task: Annotated[Filled, Field(description="Template of its task.")]
-    prompts: Annotated[
-        str | None,
-        Field(description="Prompt pack of its role-plays. Default: the pack that suits the models."),
-    ] = None
-    protocol: Annotated[
-        Literal["free", "enforced"] | None,
-        Field(description="Default: enforced if its models are in this process, else free."),
-    ] = None
-    endings: Annotated[EndingText, Field(description="Of its role-plays.")] = "default"
-    max_messages: Annotated[
-        int | None, Field(gt=0, strict=True, description="Of each stage. Default: what the society says.")
-    ] = None
-    language: Annotated[str | None, Field(description="Language in which to answer.")] = None
+    file: Filled
+    """A society's name or .toml file."""
+    task: Filled
+    """Template of its task."""
+    prompts: str | None = None
+    """Prompt pack of its role-plays. Default: the pack that suits the models."""
+    protocol: Literal["free", "enforced"] | None = None
+    """Default: enforced if its models are in this process, else free."""
+    endings: EndingText = "default"
+    """Of its role-plays."""
+    max_messages: Annotated[int | None, Field(gt=0, strict=True)] = None
+    """Of each stage. Default: what the society says."""
+    language: str | None = None
+    """Language in which to answer."""
 
 
 # The kinds of jobs that a recipe can have: the built-in ones, and those of installed packages.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Mapping
+from itertools import pairwise
 from math import prod
 from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self
 from unicodedata import normalize
@@ -11,6 +14,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PrivateAttr,
     TypeAdapter,
     ValidationError,
@@ -18,7 +22,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from bactrian.recipes.parameters import Parameters, RecipeModels, merge_parameters
 from bactrian.records.turn import CRITERIA, CriticSettings, Unreadable, read_search
@@ -38,9 +43,35 @@ _ROW: TypeAdapter[list[str]] = TypeAdapter(list[str])
 
 
 class Part(BaseModel):
-    """A table of a recipe or of a society: immutable, without unknown keys."""
+    """A table of a recipe or of a society: immutable, without unknown keys. The text below a field describes it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        written = handler(schema)
+        properties = handler.resolve_ref_schema(written)["properties"]
+        for name, text in _read_descriptions(cls).items():
+            properties[name]["description"] = text
+        return written
+
+
+def _read_descriptions(part: type[Part]) -> dict[str, str]:
+    """Return the texts below the fields: pydantic's own way would read the source at each start of the program."""
+    texts: dict[str, str] = {}
+    for model in part.__mro__:
+        module = inspect.getmodule(model) if issubclass(model, Part) else None
+        for node in ast.parse(inspect.getsource(module)).body if module else ():
+            if isinstance(node, ast.ClassDef) and node.name == model.__name__:
+                for field, text in pairwise(node.body):
+                    match field, text:
+                        case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(said))):
+                            texts[name] = said
+                        case _:
+                            pass
+    return texts
 
 
 def make_fault(what: LiteralString, *path: str | int, **values: object) -> PydanticCustomError:
@@ -54,11 +85,12 @@ LIST_FILE = "file:"  # Prefix of a source that is a file; the template of its pa
 class Axis(Part):
     """One dimension of the grid: a given list, a list requested from a model, or given items that a model extends."""
 
-    name: Annotated[str, Field(pattern=_NAME, description="Placeholder of an item in templates.")]
-    count: Annotated[int, Field(gt=0, le=_MOST, strict=True, description="Number of items.")]
-    given: Annotated[
-        tuple[_Item, ...] | None, Field(min_length=1, description="The items, without duplicates.")
-    ] = None
+    name: Annotated[str, Field(pattern=_NAME)]
+    """Placeholder of an item in templates."""
+    count: Annotated[int, Field(gt=0, le=_MOST, strict=True)]
+    """Number of items."""
+    given: Annotated[tuple[_Item, ...] | None, Field(min_length=1)] = None
+    """The items, without duplicates."""
     file: Annotated[
         str | None,
         Field(
@@ -66,23 +98,14 @@ class Axis(Part):
             "file per combination."
         ),
     ] = None
-    ask: Annotated[
-        str | None,
-        Field(description="Template of the question for the items: {{ count }} and the axes in `per`."),
-    ] = None
-    source: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            description="Name of a list source that a package registers or the program passes; instead of `ask`.",
-        ),
-    ] = None
-    per: Annotated[
-        tuple[str, ...], Field(description="Earlier axes; one list is made per combination of their items.")
-    ] = ()
-    each: Annotated[
-        bool, Field(strict=True, description="Ask for one item at a time instead of for a list.")
-    ] = False
+    ask: str | None = None
+    """Template of the question for the items: {{ count }} and the axes in `per`."""
+    source: Annotated[str | None, Field(min_length=1)] = None
+    """Name of a list source that a package registers or the program passes; instead of `ask`."""
+    per: tuple[str, ...] = ()
+    """Earlier axes; one list is made per combination of their items."""
+    each: Annotated[bool, Field(strict=True)] = False
+    """Ask for one item at a time instead of for a list."""
     earlier: Annotated[
         int | None,
         Field(
@@ -92,27 +115,14 @@ class Axis(Part):
             "0 if items are requested one at a time.",
         ),
     ] = None
-    fresh: Annotated[
-        bool, Field(strict=True, description="Ask the model for the list even if one is given.")
-    ] = False
-    temperature: Annotated[Temperature | None, Field(description="Temperature of the answers to `ask`.")] = (
-        None
-    )
-    max_tokens: Annotated[
-        int,
-        Field(
-            gt=0,
-            strict=True,
-            description="Maximum tokens of an answer to `ask`; less if the model's context window is small.",
-        ),
-    ] = 4096
-    columns: Annotated[
-        tuple[str, ...] | None,
-        Field(
-            min_length=1,
-            description="Names of the values in each item, which is then a JSON array of texts. `--jobs` sets it.",
-        ),
-    ] = None
+    fresh: Annotated[bool, Field(strict=True)] = False
+    """Ask the model for the list even if one is given."""
+    temperature: Temperature | None = None
+    """Temperature of the answers to `ask`."""
+    max_tokens: Annotated[int, Field(gt=0, strict=True)] = 4096
+    """Maximum tokens of an answer to `ask`; less if the model's context window is small."""
+    columns: Annotated[tuple[str, ...] | None, Field(min_length=1)] = None
+    """Names of the values in each item, which is then a JSON array of texts. `--jobs` sets it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -196,26 +206,18 @@ class Axis(Part):
 class CriticSpec(Part):
     """Who chooses each turn of a role-play among several proposals (paper, section 3.2)."""
 
-    role: Annotated[str, Field(min_length=1, description="Template of the critic's role.")]
-    proposals: Annotated[int, Field(gt=0, le=100, strict=True, description="Proposals for each turn.")] = 3
-    rounds: Annotated[
-        int,
-        Field(gt=0, strict=True, description="Rounds of proposals for a turn; feedback begins another."),
-    ] = 1
-    criteria: Annotated[str, Field(min_length=1, description="Template: what the critic looks for.")] = (
-        CRITERIA
-    )
-    unreadable: Annotated[
-        Unreadable,
-        Field(description="After a choice that cannot be read, twice: the first proposal, or failure."),
-    ] = "first"
-    search: Annotated[
-        str | None,
-        Field(
-            pattern=r"^beam:[1-9]\d?x[1-9]\d?$",
-            description="beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead.",
-        ),
-    ] = None
+    role: Annotated[str, Field(min_length=1)]
+    """Template of the critic's role."""
+    proposals: Annotated[int, Field(gt=0, le=100, strict=True)] = 3
+    """Proposals for each turn."""
+    rounds: Annotated[int, Field(gt=0, strict=True)] = 1
+    """Rounds of proposals for a turn; feedback begins another."""
+    criteria: Annotated[str, Field(min_length=1)] = CRITERIA
+    """Template: what the critic looks for."""
+    unreadable: Unreadable = "first"
+    """After a choice that cannot be read, twice: the first proposal, or failure."""
+    search: Annotated[str | None, Field(pattern="^beam:[1-9]\\d?x[1-9]\\d?$")] = None
+    """beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead."""
 
     @model_validator(mode="after")
     def _is_a_search(self) -> Self:
@@ -241,29 +243,18 @@ class ToolsSpec(Part):
     """What an agent may call in the course of its turn."""
 
     # Not stored with a run: what the tools offer is stored, and a file may be moved.
-    python: Annotated[
-        tuple[str, ...],
-        _ONE_OR_SEVERAL,
-        Field(exclude=True, description="FILE.py or FILE.py:NAME,NAME, beside this file."),
-    ] = ()
-    mcp: Annotated[
-        tuple[str, ...],
-        _ONE_OR_SEVERAL,
-        Field(exclude=True, description="Command lines of MCP servers, run in this folder."),
-    ] = ()
-    image: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            exclude=True,
-            description="An embodied agent can draw: `svg` for pictures by rules, or a model with an images endpoint.",
-        ),
-    ] = None
-    rounds: Annotated[
-        int, Field(gt=0, le=100, strict=True, description="Replies of a turn that may call tools.")
-    ] = 8
-    seconds: Annotated[float, Field(gt=0, description="Longest time for one call.")] = 30.0
-    characters: Annotated[int, Field(gt=0, strict=True, description="Longest result; more is cut.")] = 4000
+    python: Annotated[tuple[str, ...], _ONE_OR_SEVERAL, Field(exclude=True)] = ()
+    """FILE.py or FILE.py:NAME,NAME, beside this file."""
+    mcp: Annotated[tuple[str, ...], _ONE_OR_SEVERAL, Field(exclude=True)] = ()
+    """Command lines of MCP servers, run in this folder."""
+    image: Annotated[str | None, Field(min_length=1, exclude=True)] = None
+    """An embodied agent can draw: `svg` for pictures by rules, or a model with an images endpoint."""
+    rounds: Annotated[int, Field(gt=0, le=100, strict=True)] = 8
+    """Replies of a turn that may call tools."""
+    seconds: Annotated[float, Field(gt=0)] = 30.0
+    """Longest time for one call."""
+    characters: Annotated[int, Field(gt=0, strict=True)] = 4000
+    """Longest result; more is cut."""
 
     @field_validator("python", "mcp", mode="before")
     @classmethod
@@ -274,7 +265,8 @@ class ToolsSpec(Part):
 class RolePlayTools(ToolsSpec):
     """What one side of a role-play may call in the course of its turn."""
 
-    agent: Annotated[Literal["assistant", "user"], Field(description="Who may call them.")] = "assistant"
+    agent: Literal["assistant", "user"] = "assistant"
+    """Who may call them."""
 
 
 class JobSpec(Part):
@@ -314,21 +306,15 @@ class Recipe(Part):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     description: str = ""
-    red_team: Annotated[
-        bool,
-        Field(
-            strict=True, description="Made to study misuse: needs an acknowledgement, and marks all it makes."
-        ),
-    ] = False
+    red_team: Annotated[bool, Field(strict=True)] = False
+    """Made to study misuse: needs an acknowledgement, and marks all it makes."""
     axes: Annotated[tuple[Axis, ...], Field(min_length=1)]
     critic: CriticSpec | None = None
     tools: RolePlayTools | None = None
-    models: Annotated[
-        RecipeModels | None, Field(description="Of its agents, where the command names no others.")
-    ] = None
-    parameters: Annotated[
-        Parameters | None, Field(description="Sampling of all agents, and of single ones.")
-    ] = None
+    models: RecipeModels | None = None
+    """Of its agents, where the command names no others."""
+    parameters: Parameters | None = None
+    """Sampling of all agents, and of single ones."""
     _folder: str = PrivateAttr("")
 
     @property

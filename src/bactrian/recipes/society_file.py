@@ -33,80 +33,61 @@ OrderName = Literal["round_robin", "moderator", "reply_to"]
 class SocietyAgent(Part):
     """An agent that takes part in one or more stages."""
 
-    name: Annotated[
-        str, Field(pattern=_NAME, description="Name by which stages and other agents refer to it.")
-    ]
+    name: Annotated[str, Field(pattern=_NAME)]
+    """Name by which stages and other agents refer to it."""
     role: Annotated[str, Field(min_length=1, max_length=300)]
     description: str = ""
-    prompt: Annotated[
-        str,
-        Field(
-            description="Template of its system prompt in a stage with `agents`: "
-            "task, role, description, others, language."
-        ),
-    ] = ""
-    hears: Annotated[
-        tuple[str, ...] | None,
-        Field(description="Agents whose turns it receives, besides its own. Default: all."),
-    ] = None
-    model: Annotated[
-        str | None, Field(description="Default: --model. `human` is the person at the terminal.")
-    ] = None
+    prompt: str = ""
+    """Template of its system prompt in a stage with `agents`: task, role, description, others, language."""
+    hears: tuple[str, ...] | None = None
+    """Agents whose turns it receives, besides its own. Default: all."""
+    model: str | None = None
+    """Default: --model. `human` is the person at the terminal."""
     temperature: Annotated[float | None, Field(ge=0, le=5)] = None
     max_tokens: Annotated[int | None, Field(gt=0, strict=True)] = None
-    parameters: Annotated[
-        SamplingSpec | None,
-        Field(description="Further sampling parameters; the value none omits a parameter."),
-    ] = None
-    tools: Annotated[
-        ToolsSpec | None, Field(description="Tools it may call; unavailable where a critic searches.")
-    ] = None
+    parameters: SamplingSpec | None = None
+    """Further sampling parameters; the value none omits a parameter."""
+    tools: ToolsSpec | None = None
+    """Tools it may call; unavailable where a critic searches."""
 
 
 class SocietyModels(Part):
     """Models of the helpers in the stages, where a command names no other."""
 
-    critic: Annotated[str | None, Field(min_length=1, description="Of the stages' critics.")] = None
-    task: Annotated[str | None, Field(min_length=1, description="Of task specifier and planner.")] = None
+    critic: Annotated[str | None, Field(min_length=1)] = None
+    """Of the stages' critics."""
+    task: Annotated[str | None, Field(min_length=1)] = None
+    """Of task specifier and planner."""
 
 
 class SocietyStage(Part):
     """One conversation: a role-play of `user` and `assistant`, or a discussion of any number of `agents`."""
 
-    name: Annotated[
-        str, Field(pattern=_NAME, description="Placeholder of its output in later stages' tasks.")
-    ]
-    task: Annotated[str, Field(description="Template: task, and the names of earlier stages.")] = "{{ task }}"
-    user: Annotated[str | None, Field(description="Agent that instructs, by the inception protocol.")] = None
-    assistant: Annotated[str | None, Field(description="Agent that solves.")] = None
-    agents: Annotated[
-        tuple[str, ...], Field(description="The agents of a discussion, in speaking order.")
-    ] = ()
-    order: Annotated[
-        OrderName,
-        Field(description="How the next speaker of `agents` is chosen; user and assistant alternate."),
-    ] = "round_robin"
-    moderator: Annotated[
-        str | None, Field(description='The agent that names the next speaker, for `order = "moderator"`.')
-    ] = None
-    done_by: Annotated[
-        tuple[str, ...] | None,
-        Field(description="Agents whose done token ends the discussion. Default: the moderator, or all."),
-    ] = None
+    name: Annotated[str, Field(pattern=_NAME)]
+    """Placeholder of its output in later stages' tasks."""
+    task: str = "{{ task }}"
+    """Template: task, and the names of earlier stages."""
+    user: str | None = None
+    """Agent that instructs, by the inception protocol."""
+    assistant: str | None = None
+    """Agent that solves."""
+    agents: tuple[str, ...] = ()
+    """The agents of a discussion, in speaking order."""
+    order: OrderName = "round_robin"
+    """How the next speaker of `agents` is chosen; user and assistant alternate."""
+    moderator: str | None = None
+    """The agent that names the next speaker, for `order = "moderator"`."""
+    done_by: tuple[str, ...] | None = None
+    """Agents whose done token ends the discussion. Default: the moderator, or all."""
     max_messages: Annotated[int | None, Field(gt=0, strict=True)] = None
-    specify: Annotated[
-        bool, Field(strict=True, description="Make the task concrete first; role-play only.")
-    ] = False
-    plan: Annotated[
-        bool, Field(strict=True, description="Divide it into subtasks first; role-play only.")
-    ] = False
-    critic: Annotated[CriticSpec | None, Field(description="Chooses each turn; role-play only.")] = None
-    output: Annotated[
-        Literal["solutions", "last", "all"],
-        Field(
-            description="What later stages receive: all solutions, the last message, or the whole discussion."
-        ),
-    ] = "solutions"
+    specify: Annotated[bool, Field(strict=True)] = False
+    """Make the task concrete first; role-play only."""
+    plan: Annotated[bool, Field(strict=True)] = False
+    """Divide it into subtasks first; role-play only."""
+    critic: CriticSpec | None = None
+    """Chooses each turn; role-play only."""
+    output: Literal["solutions", "last", "all"] = "solutions"
+    """What later stages receive: all solutions, the last message, or the whole discussion."""
 
     @property
     def cast(self) -> tuple[str, ...]:
@@ -135,12 +116,12 @@ class Society(Part):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     description: str = ""
-    task: Annotated[str, Field(min_length=1, description="What to do, if the command does not say.")]
+    task: Annotated[str, Field(min_length=1)]
+    """What to do, if the command does not say."""
     agents: Annotated[tuple[SocietyAgent, ...], Field(min_length=2)]
     stages: Annotated[tuple[SocietyStage, ...], Field(min_length=1)]
-    models: Annotated[
-        SocietyModels | None, Field(description="Models of critics, task specifier and planner.")
-    ] = None
+    models: SocietyModels | None = None
+    """Models of critics, task specifier and planner."""
 
     def agent(self, name: str) -> SocietyAgent:
         """Return the agent of this name."""

@@ -37,9 +37,8 @@ _STAGE_NAME = r"^[a-z0-9][a-z0-9-]{0,63}$"
 class NewModel(Part):
     """A language model made from nothing, with a tokenizer trained on the recipe's data."""
 
-    kind: Literal["llama", "t5"] = Field(
-        default="llama", description="llama: a language model. t5: a sequence-to-sequence model."
-    )
+    kind: Literal["llama", "t5"] = "llama"
+    """llama: a language model. t5: a sequence-to-sequence model."""
     width: Count = 128
     layers: Count = 2
     heads: Count = 4
@@ -58,15 +57,15 @@ class NewModel(Part):
 class Base(Part):
     """The model to begin with: a name or a path, or a model made from nothing."""
 
-    model: FilePath | None = Field(
-        default=None, description="built-in, a .gguf file, a folder of transformers, or a name of the Hub."
-    )
+    model: FilePath | None = None
+    """built-in, a .gguf file, a folder of transformers, or a name of the Hub."""
     new: NewModel | None = None
-    revision: Filled | None = Field(default=None, description="Commit of the model on the Hub.")
-    license: Filled | None = Field(default=None, description="Its licence, where the model does not say.")
-    template: FilePath | None = Field(
-        default=None, description="Chat template instead of its own: chatml, vicuna, or a file in Jinja."
-    )
+    revision: Filled | None = None
+    """Commit of the model on the Hub."""
+    license: Filled | None = None
+    """Its licence, where the model does not say."""
+    template: FilePath | None = None
+    """Chat template instead of its own: chatml, vicuna, or a file in Jinja."""
 
     @model_validator(mode="after")
     def _has_a_source(self) -> Self:
@@ -89,35 +88,38 @@ class Training(Part):
 
     method: Method = "lora"
     epochs: Annotated[float, Field(gt=0, le=10_000)] = 3.0
-    steps: Annotated[int, Field(gt=0, le=1_000_000_000, strict=True)] | None = Field(
-        default=None, description="Steps of each stage, instead of epochs."
-    )
+    steps: Annotated[int, Field(gt=0, le=1000000000, strict=True)] | None = None
+    """Steps of each stage, instead of epochs."""
     learning_rate: Annotated[float, Field(gt=0, lt=1)] = 2e-5
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    warmup: Share = Field(default=0.04, description="Share of the steps that the learning rate grows.")
+    warmup: Share = 0.04
+    """Share of the steps that the learning rate grows."""
     weight_decay: Share = 0.0
-    batch: Count = Field(default=128, description="Examples of a step, over all devices.")
-    per_device: Count = Field(default=4, description="Examples that a device processes at once.")
+    batch: Count = 128
+    """Examples of a step, over all devices."""
+    per_device: Count = 4
+    """Examples that a device processes at once."""
     max_length: Annotated[int, Field(ge=16, le=10_000_000, strict=True)] = Field(
         default=2048, description="Longest example, in tokens; longer conversations are split at pairs."
     )
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     tf32: bool = True
-    checkpointing: bool = Field(default=False, description="Compute activations twice to save memory.")
+    checkpointing: bool = False
+    """Compute activations twice to save memory."""
     lora: Lora = Lora()
-    held_out: Share = Field(default=0.05, description="Share of the pairs of roles kept for evaluation.")
+    held_out: Share = 0.05
+    """Share of the pairs of roles kept for evaluation."""
     evaluations: Annotated[int, Field(ge=0, strict=True)] = Field(
         default=4, description="Evaluations in the course of a stage."
     )
     save_minutes: Annotated[float, Field(gt=0)] = Field(default=5.0, description="Time between checkpoints.")
-    lost_at_most: Share = Field(
-        default=0.01, description="Share of the pairs that may be too long for max_length."
-    )
+    lost_at_most: Share = 0.01
+    """Share of the pairs that may be too long for max_length."""
     seed: Annotated[int, Field(ge=0, lt=2**32, strict=True)] = 0
-    devices: Count = Field(default=1, description="GPUs, of one machine.")
-    accelerate: FilePath | None = Field(
-        default=None, description="Configuration of accelerate for several devices: fsdp, or a file."
-    )
+    devices: Count = 1
+    """GPUs, of one machine."""
+    accelerate: FilePath | None = None
+    """Configuration of accelerate for several devices: fsdp, or a file."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -159,14 +161,16 @@ class DataSource(Part):
     """Conversations of a stage: a run, or JSON lines with ``messages``."""
 
     path: FilePath
-    side: Speaker = Field(default="assistant", description="The agent whose messages are learned; of runs.")
-    only: tuple[Filled, ...] = Field(default=(), description="Codes of endings; of runs.")
-    drop: tuple[Filled, ...] = Field(
-        default=(), description="Codes of endings or behaviours to leave out; of runs."
-    )
+    side: Speaker = "assistant"
+    """The agent whose messages are learned; of runs."""
+    only: tuple[Filled, ...] = ()
+    """Codes of endings; of runs."""
+    drop: tuple[Filled, ...] = ()
+    """Codes of endings or behaviours to leave out; of runs."""
     min_rounds: Annotated[int, Field(ge=0, strict=True)] = 0
     share: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="Share of the conversations.")
-    license: Filled | None = Field(default=None, description="Licence of the data, for the model card.")
+    license: Filled | None = None
+    """Licence of the data, for the model card."""
 
 
 class Stage(Part):
@@ -174,7 +178,8 @@ class Stage(Part):
 
     name: Annotated[str, Field(pattern=_STAGE_NAME)]
     data: tuple[DataSource, ...] = ()
-    side: Speaker | None = Field(default=None, description="Of all its data.")
+    side: Speaker | None = None
+    """Of all its data."""
 
     @field_validator("data", mode="before")
     @classmethod
@@ -199,12 +204,10 @@ class TrainRecipe(Part):
     base: Base
     training: Training = Training()
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
-    gguf: tuple[Literal["f16", "q8_0"], ...] = Field(
-        default=("f16",), description="Forms of the files for play; f16 is always written."
-    )
-    held_out_files: tuple[FilePath, ...] = Field(
-        default=(), description="Questions that no stage may be trained on: JSON lines, or a text a line."
-    )
+    gguf: tuple[Literal["f16", "q8_0"], ...] = ("f16",)
+    """Forms of the files for play; f16 is always written."""
+    held_out_files: tuple[FilePath, ...] = ()
+    """Questions that no stage may be trained on: JSON lines, or a text a line."""
 
     @model_validator(mode="after")
     def _names_each_stage_once(self) -> Self:
