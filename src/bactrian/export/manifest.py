@@ -164,7 +164,7 @@ def write_card(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def render_card(template: str, /, *values: Mapping[str, Any], **more: Any) -> str:
+def render_card(template: str, values: Mapping[str, Any], **more: Any) -> str:
     """Return a card: Markdown, which the template's own filters escape, after a header in YAML."""
     from jinja2 import Environment, StrictUndefined
 
@@ -179,7 +179,7 @@ def render_card(template: str, /, *values: Mapping[str, Any], **more: Any) -> st
         form=format,
         percent=write_percent,
     )
-    return environment.from_string(template).render(*values, **more)
+    return environment.from_string(template).render(values, **more)
 
 
 def _dump_json(value: object, ensure_ascii: bool = False) -> str:

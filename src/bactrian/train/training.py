@@ -275,7 +275,7 @@ def _write_card(path: Path, manifest: Mapping[str, Any], recipe: TrainRecipe) ->
     """Write the card of a stage from its manifest. Every number in it was measured."""
     template = resources.files("bactrian.train").joinpath("model_card.md.j2").read_text("utf-8")
     known = {"origin": manifest["from"], "play_option": find_play_option(manifest)}
-    path.write_text(render_card(template, manifest, known, recipe=recipe, new=NEW), "utf-8")
+    path.write_text(render_card(template, {**manifest, **known}, recipe=recipe, new=NEW), "utf-8")
 
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
