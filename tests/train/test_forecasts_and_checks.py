@@ -21,6 +21,7 @@ from bactrian.train.training import (
     find_measured_step,
     forecast_stages,
     forecast_training,
+    write_model_card,
 )
 from bactrian.train.training_folder import (
     StageFolder,
@@ -214,3 +215,39 @@ async def test_cores_that_other_programs_keep_busy_are_not_counted_as_free() -> 
         for process in busy:
             process.kill()
             process.wait()
+
+
+def test_the_card_of_a_model_says_what_is_not_known_of_it(tmp_path: Path) -> None:
+    recipe = parse_train_recipe(RECIPE.format(origin="union"))
+    counts = {"conversations": 1200, "examples": 3, "tokens": 40, "learned_tokens": 20, "empty_replies": 0}
+    part = {
+        "stage": "a",
+        "sources": [{"path": "runs/a.db", "side": "assistant"}],
+        "counts": {"train": counts},
+    }
+    manifest = {
+        "number": 1,
+        "name": "a",
+        "from": "union",
+        "seed": 0,
+        "bactrian": "0",
+        "machine": "here",
+        "gguf": None,
+        "steps": 2,
+        "tokens": 40,
+        "seconds": 1.0,
+        "cpu_seconds": 1.0,
+        "peak_bytes": 10**9,
+        "processes": 1,
+        "base": {"name": "small", "license": None},
+        "data": [{**part, "held_out": {"conversations": 0}}],
+        "loss": {"first": None, "train": 0.5, "held_out_before": None, "held_out": None},
+        "training": recipe.training.model_dump(),
+        "versions": {},
+    }
+    write_model_card(tmp_path / "README.md", manifest, recipe)
+    card = (tmp_path / "README.md").read_text("utf-8")
+    assert card.startswith('---\nlicense: "other"\nbase_model: "small"\n')
+    assert "- Data `a.db`: licence not stated.\n" in card
+    assert "unknown in the first step, 0.500 in the last" in card
+    assert "- a: 1,200 conversations as 3 examples" in card

@@ -238,7 +238,7 @@ async def _train_stage(
             tell({"event": "checked", "stage": stage.name, "file": name_gguf(kind), "check": check})
     draw_losses([stage], stage.folder / "curves.svg")
     manifest = _describe(stage, recipe, prepared, trained)
-    _write_card(stage.folder / "README.md", manifest, recipe)
+    write_model_card(stage.folder / "README.md", manifest, recipe)
     write_json(stage.folder / MANIFEST, manifest)
     shutil.rmtree(stage.checkpoints, ignore_errors=True)
     for name in ("expected.json", "trained.json"):
@@ -271,7 +271,7 @@ def _describe(
     }
 
 
-def _write_card(path: Path, manifest: Mapping[str, Any], recipe: TrainRecipe) -> None:
+def write_model_card(path: Path, manifest: Mapping[str, Any], recipe: TrainRecipe) -> None:
     """Write the card of a stage from its manifest. Every number in it was measured."""
     template = resources.files("bactrian.train").joinpath("model_card.md.j2").read_text("utf-8")
     known = {"origin": manifest["from"], "play_option": find_play_option(manifest)}
