@@ -39,5 +39,5 @@ def test_what_is_left_depends_on_the_length_so_far() -> None:
 
 def test_the_longest_of_many_is_longer_than_the_mean() -> None:
     curve = SurvivalCurve((1.0, 0.5, 0.5, 0.0))
-    assert curve.find_longest(1) == 2.0
-    assert 2.9 < curve.find_longest(10) <= 3.0
+    assert curve.find_longest(1, (1.0,) * len(curve.beyond)) == 2.0
+    assert 2.9 < curve.find_longest(10, (1.0,) * len(curve.beyond)) <= 3.0

@@ -179,6 +179,8 @@ class TierUse(NamedTuple):
     seconds: float  # Of a turn.
     cached: float  # Share of the prompt tokens that came from a prefix cache.
     written: float  # Share of them that was written to it.
+    growth: float = 0.0  # Seconds that a turn takes longer than the one before it.
+    middle: float = 0.0  # Mean number of the turns.
 
 
 # Observed behaviours, and a judge's answers about them.

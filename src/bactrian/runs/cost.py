@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import ceil, prod, sqrt
 
 from bactrian.models.budget import Price, UsageMeter
 from bactrian.recipes.schema import Axis
 from bactrian.records.run import ItemList
 from bactrian.records.turn import Usage
-from bactrian.stats.streaming import LengthCounts, Moments, SurvivalCurve
+from bactrian.stats.streaming import STEADY, LengthCounts, Moments, SurvivalCurve, Trend
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,24 +159,32 @@ class SessionPrior:
 
 @dataclass(slots=True)
 class _TurnUsage:
-    """Mean usage of a turn, and the growth of its prompt: sums of least squares."""
+    """Mean usage of a turn, and the growth of its prompt."""
 
-    count: int = 0
-    positions: int = 0
-    squares: int = 0
-    prompt: int = 0
-    moment: int = 0
+    prompts: Trend = field(default_factory=Trend)
     completion: int = 0
     cached: int = 0
 
     def add(self, position: int, usage: Usage) -> None:
-        self.count += 1
-        self.positions += position
-        self.squares += position * position
-        self.prompt += usage.prompt
-        self.moment += position * usage.prompt
+        self.prompts.add(position, usage.prompt)
         self.completion += usage.completion
         self.cached += usage.cached
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The seconds of a turn: they grow by the same amount with each turn, as prompts do."""
+
+    start: float
+    growth: float = 0.0
+
+    def find(self, turn: int) -> float:
+        """Return the seconds of the turn with this number."""
+        return max(0.0, self.start + self.growth * turn)
+
+    def times(self, factor: float) -> Pace:
+        """Return a pace that takes ``factor`` times as long."""
+        return Pace(factor * self.start, factor * self.growth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +241,7 @@ class Outlook:
     """Most turns that a session has or had."""
     lengths: LengthCounts = field(default_factory=LengthCounts)
     _usage: _TurnUsage = field(default_factory=_TurnUsage)
+    _seconds: Trend = field(default_factory=Trend)
     _preparation: Usage = _NOTHING
     _prepared: int = 0
     _in_flight: int = 0
@@ -255,14 +265,15 @@ class Outlook:
         fit, before = self._fit(), self._usage
         shares = [max(1.0, fit.start + fit.growth * (position + 1)) for position in range(made)]
         whole = sum(shares)
-        before.count += made * count
+        prompts = before.prompts
+        prompts.count += made * count
         before.completion += usage.completion
         before.cached += usage.cached
-        before.prompt += usage.prompt
+        prompts.total += usage.prompt
         for position, share in enumerate(shares, 1):
-            before.positions += position * count
-            before.squares += position * position * count
-            before.moment += round(position * usage.prompt * share / whole)
+            prompts.positions += position * count
+            prompts.squares += position * position * count
+            prompts.moment += position * usage.prompt * share / whole
 
     def begin(self, turns: int) -> None:
         """Count a session that begins, or continues after ``turns`` turns."""
@@ -275,14 +286,15 @@ class Outlook:
         self._preparation += usage
         self._prepared += 1
 
-    def speak(self, turns: int, usage: Usage) -> None:
-        """Count the newest turn of a session that has ``turns`` turns now."""
+    def speak(self, turns: int, usage: Usage, seconds: float) -> None:
+        """Count the newest turn of a session that has ``turns`` turns now; it took ``seconds``."""
         if turns > self.furthest:
             self._reserve(turns)
         self.open[turns - 1] -= 1
         self.open[turns] += 1
         self.lengths.continued[turns - 1] += 1
         self.made += 1
+        self._seconds.add(turns, seconds)
         if usage.prompt:
             self._usage.add(turns - self.prior.free_turns, usage)
 
@@ -354,7 +366,7 @@ class Outlook:
             spent + total.mean, spent + max(total.mean / 3, total.mean - half), spent + total.mean + half
         )
 
-    def estimate_seconds(self, left: int, window: int, pace: float | None = None) -> float | None:
+    def estimate_seconds(self, left: int, window: int, pace: Pace | None = None) -> float | None:
         """Return the seconds until all sessions have ended, if ``left`` more begin, ``window`` at once.
 
         ``pace`` is the seconds of a turn; None for those of this command.
@@ -367,16 +379,19 @@ class Outlook:
         in_flight = sum(self.open)
         pace = self._find_pace() if pace is None else pace
         lengths = self.find_lengths()
+        seconds = [pace.find(turn) for turn in range(1, len(lengths.beyond) + 1)]
         if left <= window - in_flight:  # all begin at once
-            return pace * max(self._longest_open(lengths), lengths.find_longest(left))
-        remaining = _count_turns(lengths)
+            return max(self._longest_open(lengths, seconds), lengths.find_longest(left, seconds))
+        remaining = _find_remaining(lengths, [*accumulate(seconds, initial=0.0)][: len(seconds)])
         whole = remaining.find(0)
-        work = self.sum_open(remaining)[0].mean + left * whole.mean
+        # Half of each turn in flight is done, on average.
+        begun = sum(count * pace.find(turns + 1) / 2 for turns, count in enumerate(self.open) if count)
+        work = self.sum_open(remaining)[0].mean - begun + left * whole.mean
         window = max(1, min(window, in_flight + left))
         # What a session that is met at a random moment still has before it.
         rest = (whole.variance / whole.mean + whole.mean) / 2 if whole.mean else 0.0
-        last = lengths.find_longest(min(window, left))
-        return pace * max(work / window - rest + last, work / window, last)
+        last = lengths.find_longest(min(window, left), seconds)
+        return max(work / window - rest + last, work / window, last)
 
     def count_done(self, lengths: SurvivalCurve) -> float:
         """Return the work that is done in the sessions in flight, in sessions."""
@@ -392,55 +407,69 @@ class Outlook:
         turns = max((turns for turns, count in enumerate(self.open) if count), default=0)
         if not self.made or not turns:
             return None
-        return self._find_pace() * _count_turns(lengths).find(turns).mean
+        return self._find_pace().find(turns + 1) * _count_turns(lengths).find(turns).mean
 
-    def _find_pace(self) -> float:
-        """Return the seconds of a turn; half of each turn in flight is done, on average."""
+    def _find_pace(self) -> Pace:
+        """Return the seconds of a turn, waits between turns included; half of each turn in flight is done."""
         self._tick(0)
-        return self._session_seconds / (self.made + 0.5 * self._in_flight)
+        seen = self._seconds
+        growth = max(0.0, seen.estimate_growth(0.0, STEADY))
+        of_turns = (
+            Pace((seen.total - growth * seen.positions) / self.made, growth) if seen.total else Pace(1.0)
+        )
+        begun = sum(count * of_turns.find(turns + 1) / 2 for turns, count in enumerate(self.open) if count)
+        return of_turns.times(self._session_seconds / ((seen.total or self.made) + begun))
 
-    def _longest_open(self, lengths: SurvivalCurve) -> float:
-        """Return the expected number of turns until the last session in flight has ended."""
+    def _longest_open(self, lengths: SurvivalCurve, seconds: Sequence[float]) -> float:
+        """Return the expected seconds until the last session in flight has ended; ``seconds`` are those of each turn.
+
+        At the time at which a session may have become so long, the others have come as far as their turns take.
+        """
         beyond = lengths.beyond
         groups = [
             (turns, count)
             for turns, count in enumerate(self.open)
             if count and turns < len(beyond) and beyond[turns]
         ]
-        expected = 0.0
-        for more in range(len(beyond)):
-            none = 1.0
-            for turns, count in groups:
-                if turns + more < len(beyond):
-                    none *= (1 - beyond[turns + more] / beyond[turns]) ** count
-            expected += 1 - none
+        # When each turn of each group ends, and by how much less likely it is then that any of it goes on.
+        ends: list[tuple[float, int, float]] = []
+        for number, (turns, count) in enumerate(groups):
+            time = -seconds[turns] / 2
+            for turn in range(turns, len(beyond)):
+                time += seconds[turn]
+                over = 1.0 if turn + 1 >= len(beyond) else 1 - beyond[turn + 1] / beyond[turns]
+                ends.append((time, number, over**count))
+        over_by_group = [0.0] * len(groups)
+        expected = before = 0.0
+        for time, number, over in sorted(ends):
+            expected += (1 - prod(over_by_group)) * (time - before)
+            over_by_group[number], before = over, time
         return expected
 
     def _fit(self) -> TurnModel:
         """Fit a line to the prompts; where their growth is not seen yet, each turn adds the reply before it."""
         seen, prior = self._usage, self.prior
+        prompts = seen.prompts
         usual = max(1.0, prior.turns.value - prior.free_turns)
-        if seen.count:
-            completion = seen.completion / seen.count
-            middle, mean = seen.positions / seen.count, seen.prompt / seen.count
+        if prompts.count:
+            completion = seen.completion / prompts.count
+            middle, mean = prompts.positions / prompts.count, prompts.total / prompts.count
         else:
             completion = prior.completion.value / usual
             middle, mean = (usual + 1) / 2, prior.prompt.value / usual
         growth = completion if usual > 2 else 0.0
-        if not seen.count:
+        if not prompts.count:
             growth = min(growth, mean / middle) if usual > 2 else 0.0
         else:
             # The assumed growth is worth a few turns, half a usual session away from the mean.
-            anchor = _ASSUMED_TURNS * (usual / 2) ** 2 + 1e-9
-            spread = seen.squares - seen.positions * middle
-            growth = (seen.moment - middle * seen.prompt + anchor * growth) / (spread + anchor)
+            growth = prompts.estimate_growth(growth, _ASSUMED_TURNS * (usual / 2) ** 2 + 1e-9)
         steps = self._preparation
         prepared = max(1, self._prepared)
         return TurnModel(
             mean - growth * middle,
             growth,
             completion,
-            seen.cached / seen.prompt if seen.prompt else 0.0,
+            seen.cached / prompts.total if prompts.total else 0.0,
             Usage(steps.prompt // prepared, steps.completion // prepared, steps.cached // prepared),
             prior.free_turns,
         )

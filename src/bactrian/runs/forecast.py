@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from bactrian.records.run import Progress, TierUse
 from bactrian.records.text import write_count
 from bactrian.records.turn import Usage
-from bactrian.runs.cost import Estimate, Outlook, SessionPrior, estimate_lists
+from bactrian.runs.cost import Estimate, Outlook, Pace, SessionPrior, estimate_lists
 from bactrian.runs.jobs import JobCost, JobIds, SessionCost, is_cut_short
 from bactrian.runs.kinds import find_job_kind
 from bactrian.runs.scheduler import JobSequence, Spread
@@ -144,11 +144,12 @@ async def forecast_run(order: RunOrder, opened: RunStore | None = None) -> Forec
     session = _widen(session, cost.session, ended) if 0 < ended < FEW else session
     session = cost.apply_critic(session.times(cost.sessions), guessed=not ended)
     whole = session.times(left)
-    if begun := (*states.shorter, *states.open):
+    begun = (*states.shorter, *states.open)
+    if begun:
         whole = whole.plus(cost.apply_critic(_estimate_rest(begun, turns), guessed=False))
     speakers = [plan.models[agent] for agent in cost.speakers]
     all_calls = whole.calls.plus(calls, calls, 2 * calls)
-    at_once = max(1, min(order.limits.choose_window(speakers), left))
+    at_once = max(1, min(order.limits.choose_window(speakers), left + len(begun)))
     prompt, completion = (
         part.plus(tokens, tokens / 2, tokens * 2)
         for part, tokens in ((whole.prompt, usage.prompt), (whole.completion, usage.completion))
@@ -227,8 +228,8 @@ class JobStates:
                 self.shorter.append(progress)
             self.begun += number in jobs
 
-    def estimate_seconds(self, cost: JobCost, left: int, at_once: int, pace: float) -> Estimate:
-        """Return the time that ``left`` more sessions take, ``at_once`` in flight; ``pace`` is the seconds of a turn.
+    def estimate_seconds(self, cost: JobCost, left: int, at_once: int, pace: Pace) -> Estimate:
+        """Return the time that ``left`` more sessions take, ``at_once`` in flight.
 
         Its low end is its value, since how an endpoint will answer is not in the run.
         """

@@ -163,7 +163,7 @@ class Runner:
                     match event:
                         case Spoke(turn):
                             turns += 1
-                            outlook.speak(turns, turn.usage)
+                            outlook.speak(turns, turn.usage, turn.seconds)
                             self._failures = 0
                             if self._stopping or (admission.is_tight() and not await admission.stay(turns)):
                                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import ceil, exp, floor, lgamma, log, log1p, sqrt
@@ -142,6 +142,35 @@ class Moments:
         return Moments(self.mean + count * other.mean, self.variance + count * other.variance)
 
 
+STEADY = 100.0
+"""Weight of the assumption that turns do not take longer and longer: that of a hundred turns next to the mean one."""
+
+
+@dataclass(slots=True)
+class Trend:
+    """How a value grows with a position: the sums of least squares."""
+
+    count: int = 0
+    positions: int = 0
+    squares: int = 0
+    total: float = 0.0
+    moment: float = 0.0
+
+    def add(self, position: int, value: float) -> None:
+        """Add a value at a position."""
+        self.count += 1
+        self.positions += position
+        self.squares += position * position
+        self.total += value
+        self.moment += position * value
+
+    def estimate_growth(self, assumed: float, weight: float) -> float:
+        """Return the growth with each position; ``assumed`` counts for ``weight``, in squares of positions."""
+        middle = self.positions / max(1, self.count)
+        spread = self.squares - self.positions * middle
+        return (self.moment - middle * self.total + weight * assumed) / (spread + weight)
+
+
 @dataclass(slots=True)
 class LengthCounts:
     """Counts of what ended at a length, and of what went on beyond it."""
@@ -200,9 +229,9 @@ class SurvivalCurve:
             remaining.append(Moments(mean - sizes[length], max(0.0, second[length + 1] / left - mean * mean)))
         return tuple(remaining)
 
-    def find_longest(self, count: float) -> float:
-        """Return the expected length of the longest of ``count``."""
-        return sum(1 - (1 - left) ** count for left in self.beyond)
+    def find_longest(self, count: float, steps: Sequence[float]) -> float:
+        """Return how long the longest of ``count`` takes, on average; ``steps`` is what each unit of length takes."""
+        return sum(step * (1 - (1 - left) ** count) for left, step in zip(self.beyond, steps, strict=True))
 
 
 def _sum_from_end(values: Iterable[float]) -> list[float]:

@@ -34,6 +34,7 @@ from bactrian.records.run import (
 )
 from bactrian.records.session import IMPORTED, Ending, Session, infer_kind
 from bactrian.records.turn import Decision, Deliberation, Proposal, ToolCall, ToolResult, Turn, Usage
+from bactrian.stats.streaming import STEADY, Trend
 from bactrian.store.database import (
     IS_OPEN,
     check_file,
@@ -343,13 +344,18 @@ class RunStore:
     async def measure_tiers(self) -> dict[str, TierUse]:
         """Return how the last ten thousand turns that a model made were served, by tier; empty for the usual one."""
         query = """
-            SELECT tier, avg(seconds), total(cached_tokens), total(written_tokens), total(prompt_tokens)
+            SELECT tier, count(*), sum(number), sum(number * number), total(seconds), total(number * seconds),
+                total(cached_tokens), total(written_tokens), total(prompt_tokens)
             FROM (SELECT * FROM turns WHERE seconds > 0 ORDER BY "row" DESC LIMIT 10000) AS last GROUP BY tier
         """
-        return {
-            tier: TierUse(seconds, cached / max(1, prompt), written / max(1, prompt))
-            for tier, seconds, cached, written, prompt in await self._query(query)
-        }
+        uses: dict[str, TierUse] = {}
+        for tier, count, positions, squares, seconds, moment, cached, written, prompt in await self._query(
+            query
+        ):
+            growth = Trend(count, positions, squares, seconds, moment).estimate_growth(0.0, STEADY)
+            shares = cached / max(1, prompt), written / max(1, prompt)
+            uses[tier] = TierUse(seconds / count, *shares, max(0.0, growth), positions / count)
+        return uses
 
     async def list_spent(self, sessions: Sequence[str] | None = None, *, each: bool = True) -> list[Spent]:
         """Return what was paid for by session, agent and tier: turns, what led to them, lists, failed calls.
