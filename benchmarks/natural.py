@@ -2,6 +2,7 @@
 
 The transcripts and answers are not part of the project: ``FOLDER`` holds them as JSON lines. ``camel.jsonl.gz`` and
 ``labelled.jsonl.gz`` hold conversations with labels (``turn``, ``behaviour``, ``sure`` and, for a loop, ``loop_end``),
+as do others whose names begin with ``labelled``;
 ``transcripts.jsonl.gz`` others without, ``pairs.jsonl.gz`` instructions with their answers. Each row names its source.
 
 Trains the model of whole conversations without one source at a time, and measures all detectors on what was left out;
@@ -14,17 +15,17 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from bactrian.analyze.learned import OF_INSTRUCTIONS, detect_failure, has_instructor, read_session
-from bactrian.detect.context import ContextHead, ContextModel, write_context
+from bactrian.detect.context import AROUND, ContextHead, ContextModel, list_context_columns, write_context
 from bactrian.detect.detector import LIKELY, POSSIBLE, load_model
-from bactrian.detect.fit import LabelledConversation, load_learner, train_forest
+from bactrian.detect.fit import LabelledConversation, load_learner
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, is_loop
 from bactrian.records.session import IMPORTED, Provenance, Session
 from benchmarks.behaviours import ROOT
@@ -35,10 +36,15 @@ from benchmarks.labelled import make_session
 WEIGHTS = ROOT / "src" / "bactrian" / "detect" / "context.json"
 PAGE = ROOT / "docs" / "behaviours.md"
 BEGIN, END = "<!-- natural -->", "<!-- /natural -->"
-HEADS = ("role_flip_user", "flake_reply_assistant")
-"""Those that have enough real cases for a second model."""
+_PLACE = ("turns", "share_past", "later", "marked")
+_FLIP = ("thanks_share", "promise_share", "question_share", "length_ratio")
+HEADS: Mapping[str, Callable[[str], bool]] = {
+    "role_flip_user": lambda name: name in _FLIP or (name in AROUND and name not in _PLACE),
+    "flake_reply_assistant": lambda _name: True,
+}
+"""Those that have enough real cases for a second model, with the columns that they learn from."""
 FIFTHS = 5
-SURE, MAYBE = 0.8, 0.5
+SURE, MAYBE = 0.9, 0.5
 """Precision of what counts and of all that is at least possible, on sources left out."""
 
 Findings = Mapping[str, Mapping[tuple[int, str], float]]
@@ -69,7 +75,8 @@ def read_natural(folder: Path) -> tuple[list[LabelledConversation], dict[str, Se
     Returns:
         The conversations, then the answers; and the sessions by id.
     """
-    labelled = [*read_rows(folder, "camel"), *read_rows(folder, "labelled")]
+    names = ["camel", *sorted(path.name.partition(".")[0] for path in folder.glob("labelled*.jsonl.gz"))]
+    labelled = [row for name in names for row in read_rows(folder, name)]
     sizes: dict[str, int] = {}
     for row in labelled:
         sizes[row["source"]] = sizes.get(row["source"], 0) + len(row["messages"])
@@ -154,20 +161,28 @@ class Rows:
     shown: list[bool]
 
     def train(self, without: str = "") -> ContextHead:
-        """Train on all sources but one; the limits are not set yet."""
+        """Train on all sources but one, which count the same; the limits are not set yet."""
+        numpy = load_learner("numpy")
+        model = load_model()
+        names = list_context_columns(model, next(head for head in model.heads if head.name == self.head))
+        columns = [column for column, name in enumerate(names) if HEADS[self.head](name)]
         used = [number for number, source in enumerate(self.sources) if source != without]
-        forest = train_forest(
-            [self.rows[number] for number in used],
-            [self.shown[number] for number in used],
-            n_estimators=240,
-            learning_rate=0.025,
-            max_leaf_nodes=6,
-            max_depth=4,
-            max_features=0.1,
-            subsample=0.6,
-            min_samples_leaf=15,
+        rows = numpy.array([self.rows[number] for number in used], dtype=float)[:, columns]
+        shown = [self.shown[number] for number in used]
+        sizes = Counter(self.sources[number] for number in used)
+        balanced = load_learner("sklearn.utils").compute_sample_weight("balanced", shown)
+        weights = balanced / numpy.array([sizes[self.sources[number]] for number in used])
+        mean, spread = rows.mean(axis=0), rows.std(axis=0)
+        spread[spread == 0] = inf
+        learner = load_learner("sklearn.linear_model").LogisticRegression(C=0.01, max_iter=500)
+        learner.fit((rows - mean) / spread, shown, sample_weight=weights / weights.mean())
+        of_columns = learner.coef_[0] / spread
+        of_all = numpy.zeros(len(names))
+        of_all[columns] = of_columns
+        bias = float(learner.intercept_[0] - of_columns @ mean)
+        return ContextHead(
+            self.head, round(bias, 5), [round(weight, 5) for weight in of_all.tolist()], (1.0, 0.0), 0.0, 0.0
         )
-        return ContextHead(self.head, forest, (1.0, 0.0), 0.0, 0.0)
 
 
 def collect_rows(
@@ -199,13 +214,15 @@ def train_contexts(collected: Sequence[Rows], limits: ContextModel | None = None
     for rows in collected:
         left_out = {source: rows.train(source) for source in sources}
         known = [
-            (left_out[source].forest.score(row), shown)
+            (left_out[source].score(row), shown)
             for source, row, shown in zip(rows.sources, rows.rows, rows.shown, strict=True)
         ]
         for source, of_source in heads.items():
             head = left_out[source] if source else rows.train()
             of_source[rows.head] = (
-                replace(limits.heads[rows.head], forest=head.forest) if limits else set_limits(head, known)
+                replace(limits.heads[rows.head], bias=head.bias, weights=head.weights)
+                if limits
+                else set_limits(head, known)
             )
     return {source: ContextModel(of_source) for source, of_source in heads.items()}
 

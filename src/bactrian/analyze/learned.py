@@ -25,7 +25,7 @@ from bactrian.detect.detector import (
     write_model,
 )
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, count_repeats, count_void_turns, is_sure
-from bactrian.detect.turn_text import Sentence, read_turns
+from bactrian.detect.turn_text import Sentence, read_turn, read_turns
 from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
 from bactrian.protocol.fences import read_body
@@ -217,6 +217,23 @@ _ASKS_MATERIAL = re.compile(
     r"\b(?:provide|attach|share|send|give|specify|clarify|tell|confirm|have|let me know|check)\b"
     r"[^.?!\n]{0,60}\byour?\b"
 )
+# How an agent announces what it does next, and asks to wait; in English.
+_SOFT = frozenset(("promise", "delay", "accept", "thanks", "leave"))
+_WILL = re.compile(
+    r"\b(?:i(?:'ll| will| am going to|'m going to)|let me(?! know)|let's|we(?:'ll| will)|i(?:'m| am)"
+    r" (?:currently |now |just )?(?:checking|retrieving|fetching|verifying|looking|processing|working|getting))\b"
+)
+_WAITS = re.compile(
+    r"\b(?:wait|hold on|(?:a|one) moment|shortly|bear with|patience|as soon as|in a minute|right away|once i have)\b"
+)
+# A tool call that is written instead of made.
+_TAGGED = r"<\s*/?\s*(?:tool_calls?|function[-_]calls?|tool_use|invoke)\b"
+_CALLED = (
+    r"\{\s*\"(?:name|function|tool|action)\"\s*:\s*\"[\w.-]+\"\s*,"
+    r"\s*\"(?:arguments|parameters|args|input|action_input|kwargs)\"\s*:\s*[{\"]"
+)
+CALL = re.compile(f"{_TAGGED}|{_CALLED}")
+_TAG = re.compile(r"<[^<>]*>|```\w*")
 _ANSWERED = 2  # turns of a question and its answer
 _UNSURE = 0.49  # highest confidence of a candidate
 _UNLIKELY = 0.39  # highest confidence of what is none
@@ -254,22 +271,22 @@ def detect_turns(
             if behaviour == REPETITION and is_echo(detected, position + 1):
                 yield reading.make_finding(view, behaviour, 1.0, view.body, "it is the instruction")
                 continue
-            if behaviour == FLAKE and _promises_only(detected, position):
-                yield reading.make_finding(
-                    view, behaviour, _SURE_FLAKE, view.body, "it only promises what was asked"
-                )
-                continue
+            promises = behaviour == FLAKE and _promises_only(detected, position)
             context = reading.find_context(head)
-            if context is None and not detected.is_shown(head, position) and reading.least >= LIKELY:
+            shown = detected.is_shown(head, position)
+            if context is None and not (shown or promises) and reading.least >= LIKELY:
                 continue
             confidence = _weigh(reading, behaviour, position, head.calibrate(detected.score(head, position)))
             if context is not None:
-                score = context.forest.score(reading.surroundings.make_row(position, head))
+                score = context.score(reading.surroundings.make_row(position, head))
                 confidence = _join_opinions(confidence, context, score)
+            if promises:
+                confidence = max(confidence, _SURE_FLAKE)
             if confidence >= max(_DOUBTFUL, reading.least):
                 reason, quote = detected.explain(head, position) if reading.explains else ("", "")
-                quote = _find_quote(view, quote)
-                yield reading.make_finding(view, behaviour, confidence, quote, reason)
+                if promises and not shown:
+                    reason = "it only promises what was asked"
+                yield reading.make_finding(view, behaviour, confidence, _find_quote(view, quote), reason)
 
 
 def _join_opinions(confidence: float, context: ContextHead, score: float) -> float:
@@ -285,14 +302,47 @@ def _join_opinions(confidence: float, context: ContextHead, score: float) -> flo
 
 
 def _promises_only(detected: DetectedConversation, position: int) -> bool:
-    """Return True if each sentence of a turn promises, and mostly in the words of the instruction."""
+    """Return True if each sentence of a turn promises, and mostly in the words of the instruction.
+
+    So does a turn that only announces what its speaker will do, and asks to wait or writes a tool call.
+    """
     turn = detected.turns[position]
-    return (
+    return _asks_to_wait(detected, position) or (
         bool(turn.sentences)
         and not turn.has_code
         and _count_promises(detected, position) == len(turn.sentences)
         and detected.describe(position)["said_before_asked"] >= _ASKED_SHARE
         and not detected.describe(position)["new_numbers"]
+    )
+
+
+def _asks_to_wait(detected: DetectedConversation, position: int) -> bool:
+    turn = detected.turns[position]
+    text = turn.text
+    call = CALL.search(text) if "{" in text or "<" in text else None
+    if call is not None:
+        turn = read_turn(_TAG.sub(" ", text[: call.start()] + text[text.rfind("}") + 1 :]), by_user=False)
+    known = detected.turns[position - 1].numbers if position else frozenset[str]()
+    return (
+        all(_is_soft(sentence) and not sentence.asks for sentence in turn.sentences)
+        and any(_announces_act(sentence) for sentence in turn.sentences)
+        and (call is not None or _WAITS.search(turn.prose) is not None)
+        and not turn.has_code
+        and turn.numbers <= known
+    )
+
+
+def _announces_act(sentence: Sentence) -> bool:
+    return "promise" in sentence.acts or _WILL.search(sentence.text) is not None
+
+
+def _is_soft(sentence: Sentence) -> bool:
+    """Return True if a sentence promises, thanks, asks to wait or is a short courtesy."""
+    return (
+        not _SOFT.isdisjoint(sentence.acts)
+        or _announces_act(sentence)
+        or _WAITS.search(sentence.text) is not None
+        or (len(sentence.stems) <= _CHEER and not sentence.has_number)
     )
 
 
@@ -318,7 +368,8 @@ def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confide
         # A real model begins with the instruction, and then solves it.
         if features["new_numbers"] or features["new_words"] > _MORE_NEW or _is_long(detected, position):
             return 0.0
-        counts = confidence >= _SURE_REPETITION and features["new_words"] <= _FEW_NEW
+        few_new = 0 if reading.session.provenance.is_imported else _FEW_NEW
+        counts = confidence >= _SURE_REPETITION and features["new_words"] <= few_new
     elif behaviour == FLAKE:
         short = not _is_long(detected, position)
         counts = short and confidence >= _SURE_FLAKE and not _ASKS_MATERIAL.search(turn.prose)

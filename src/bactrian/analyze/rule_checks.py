@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-from bactrian.analyze.learned import SessionReading, TurnView, is_failure
+from bactrian.analyze.learned import CALL, SessionReading, TurnView, is_failure
 from bactrian.detect.detector import LIKELY
 from bactrian.protocol.fences import is_blank
 from bactrian.protocol.markers import DONE, find_instruction, identify_language, strip_code
@@ -300,12 +300,6 @@ def _find_answer(rest: str, name: str) -> tuple[float, str] | None:
 # Control text.
 
 
-_TAGGED = r"<\s*/?\s*(?:tool_calls?|function[-_]calls?|tool_use|invoke)\b"
-_CALLED = (
-    r"\{\s*\"(?:name|function|tool|action)\"\s*:\s*\"[\w.-]+\"\s*,"
-    r"\s*\"(?:arguments|parameters|args|input|action_input|kwargs)\"\s*:\s*[{\"]"
-)
-_CALL = re.compile(f"{_TAGGED}|{_CALLED}")
 _TEMPLATE = re.compile(
     r"<\|(?:im_(?:start|end)|eo[tm]_id|end(?:_?of_?text)?|(?:start|end)_header_id|assistant|user|system)\|>"
     r"|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>"
@@ -321,7 +315,7 @@ def find_control_text(_reading: SessionReading, view: TurnView) -> Evidence | No
     text = view.turn.text
     if not any(sign in text for sign in ("<", '"', "[", _DONE_WORD)):
         return None
-    match = _CALL.search(text) or _TEMPLATE.search(view.plain)
+    match = CALL.search(text) or _TEMPLATE.search(view.plain)
     if match is not None:
         return 0.4 if _ASKS_FOR_CALLS.search(view.asked) else 0.9, text[match.start() :]
     says_done = not view.by_user and any(

@@ -175,7 +175,7 @@ class Features:
     def __init__(self, turns: Sequence[ReadTurn]) -> None:
         self._turns = turns
         bits = _WordBits()
-        self._words = [_collect_words(turn, bits) for turn in turns]
+        self.words = [_collect_words(turn, bits) for turn in turns]
         self._earlier: dict[int, dict[str, float]] = {}
         self._described: dict[int, dict[str, float]] = {}
 
@@ -186,9 +186,9 @@ class Features:
         return self._described[index]
 
     def _describe(self, index: int) -> dict[str, float]:
-        turn, words = self._turns[index], self._words[index]
+        turn, words = self._turns[index], self.words[index]
         if index:
-            before, words_before = self._turns[index - 1], self._words[index - 1]
+            before, words_before = self._turns[index - 1], self.words[index - 1]
             again = self._compare_earlier(index - 1)
         else:
             before, words_before, again = _read_nothing(), _NO_WORDS, {}
@@ -207,7 +207,7 @@ class Features:
         if number not in self._earlier:
             earlier = slice(max(0, number - REMEMBERED), number)
             self._earlier[number] = _compare_earlier(
-                self._turns[number], self._words[number], self._turns[earlier], self._words[earlier]
+                self._turns[number], self.words[number], self._turns[earlier], self.words[earlier]
             )
         return self._earlier[number]
 
