@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heapreplace
 from random import Random
 
 from bactrian.records.turn import Usage
-from bactrian.runs.cost import Estimate, Outlook, Pace, SessionPrior
+from bactrian.runs.cost import Estimate, Outlook, SessionPrior, TurnSeconds
 from bactrian.stats.streaming import STEADY, Trend
 
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
@@ -86,7 +86,7 @@ def simulate(lengths: str, seconds: str, window: int, sessions: int, seed: int) 
     for event in said:
         while len(ratios) < len(SHARES) and event.time >= SHARES[len(ratios)] * end:
             growth = max(0.0, trend.estimate_growth(0.0, STEADY))
-            pace = Pace((trend.total - growth * trend.positions) / max(1, trend.count), growth)
+            pace = TurnSeconds((trend.total - growth * trend.positions) / max(1, trend.count), growth)
             left = outlook.estimate_seconds(sessions - begun, window, pace) or 0.0
             ratios.append(left / (end - SHARES[len(ratios)] * end))
         outlook.speak(event.turn, Usage(), event.seconds)

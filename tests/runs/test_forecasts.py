@@ -13,7 +13,7 @@ import pytest
 import bactrian as bt
 from bactrian.amounts import write_about_duration
 from bactrian.records.run import Progress
-from bactrian.runs.cost import Pace
+from bactrian.runs.cost import TurnSeconds
 from bactrian.runs.forecast import JobStates
 from bactrian.runs.jobs import JobCost, guess_role_plays
 from tests.helpers.command import Command, bactrian, clean_environment
@@ -306,21 +306,23 @@ async def test_a_question_that_is_asked_alone_names_no_other_unless_the_recipe_s
 def test_the_time_left_follows_from_the_lengths_so_far_and_from_the_slowest_at_the_end() -> None:
     cost = JobCost(guess_role_plays(40, small=False), ("user", "assistant"))
     states = JobStates(done=[Progress(f"{number:03}", "task_done", 10, 1, 1, 0) for number in range(50)])
-    many = states.estimate_seconds(cost, 4000, 4, Pace(0.5))
+    many = states.estimate_seconds(cost, 4000, 4, TurnSeconds(0.5))
     assert many.value == pytest.approx(4000 * 10 * 0.5 / 4, rel=0.02)
-    last = states.estimate_seconds(cost, 4, 4, Pace(0.5))
+    last = states.estimate_seconds(cost, 4, 4, TurnSeconds(0.5))
     assert last.value == pytest.approx(10 * 0.5, rel=0.1)
     states.open = [Progress("100", None, 2, 1, 1, 0), Progress("101", None, 8, 1, 1, 0)]
-    assert states.estimate_seconds(cost, 0, 4, Pace(0.5)).value == pytest.approx(8 * 0.5, rel=0.1)
+    assert states.estimate_seconds(cost, 0, 4, TurnSeconds(0.5)).value == pytest.approx(8 * 0.5, rel=0.1)
 
 
 def test_the_time_left_counts_that_each_turn_takes_longer_than_the_one_before() -> None:
     cost = JobCost(guess_role_plays(40, small=False), ("user", "assistant"))
     states = JobStates(done=[Progress(f"{number:03}", "task_done", 10, 1, 1, 0) for number in range(50)])
-    many = states.estimate_seconds(cost, 4000, 4, Pace(0.0, 0.1))
+    many = states.estimate_seconds(cost, 4000, 4, TurnSeconds(0.0, 0.1))
     assert many.value == pytest.approx(4000 * sum(range(1, 11)) * 0.1 / 4, rel=0.02)
     states.open = [Progress("100", None, 8, 1, 1, 0)]
-    assert states.estimate_seconds(cost, 0, 4, Pace(0.0, 0.1)).value == pytest.approx(0.45 + 1.0, rel=0.1)
+    assert states.estimate_seconds(cost, 0, 4, TurnSeconds(0.0, 0.1)).value == pytest.approx(
+        0.45 + 1.0, rel=0.1
+    )
 
 
 async def test_status_tells_the_time_left_as_the_forecast_does(folder: Path) -> None:

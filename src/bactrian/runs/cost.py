@@ -172,7 +172,7 @@ class _TurnUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TurnSeconds:
     """The seconds of a turn: they grow by the same amount with each turn, as prompts do."""
 
     start: float
@@ -182,9 +182,9 @@ class Pace:
         """Return the seconds of the turn with this number."""
         return max(0.0, self.start + self.growth * turn)
 
-    def times(self, factor: float) -> Pace:
+    def times(self, factor: float) -> TurnSeconds:
         """Return a pace that takes ``factor`` times as long."""
-        return Pace(factor * self.start, factor * self.growth)
+        return TurnSeconds(factor * self.start, factor * self.growth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +366,7 @@ class Outlook:
             spent + total.mean, spent + max(total.mean / 3, total.mean - half), spent + total.mean + half
         )
 
-    def estimate_seconds(self, left: int, window: int, pace: Pace | None = None) -> float | None:
+    def estimate_seconds(self, left: int, window: int, pace: TurnSeconds | None = None) -> float | None:
         """Return the seconds until all sessions have ended, if ``left`` more begin, ``window`` at once.
 
         ``pace`` is the seconds of a turn; None for those of this command.
@@ -409,13 +409,15 @@ class Outlook:
             return None
         return self._find_pace().find(turns + 1) * _count_turns(lengths).find(turns).mean
 
-    def _find_pace(self) -> Pace:
+    def _find_pace(self) -> TurnSeconds:
         """Return the seconds of a turn, waits between turns included; half of each turn in flight is done."""
         self._tick(0)
         seen = self._seconds
         growth = max(0.0, seen.estimate_growth(0.0, STEADY))
         of_turns = (
-            Pace((seen.total - growth * seen.positions) / self.made, growth) if seen.total else Pace(1.0)
+            TurnSeconds((seen.total - growth * seen.positions) / self.made, growth)
+            if seen.total
+            else TurnSeconds(1.0)
         )
         begun = sum(count * of_turns.find(turns + 1) / 2 for turns, count in enumerate(self.open) if count)
         return of_turns.times(self._session_seconds / ((seen.total or self.made) + begun))

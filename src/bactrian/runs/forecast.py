@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from bactrian.records.run import Progress, TierUse
 from bactrian.records.text import write_count
 from bactrian.records.turn import Usage
-from bactrian.runs.cost import Estimate, Outlook, Pace, SessionPrior, estimate_lists
+from bactrian.runs.cost import Estimate, Outlook, SessionPrior, TurnSeconds, estimate_lists
 from bactrian.runs.jobs import JobCost, JobIds, SessionCost, is_cut_short
 from bactrian.runs.kinds import find_job_kind
 from bactrian.runs.scheduler import JobSequence, Spread
@@ -228,7 +228,7 @@ class JobStates:
                 self.shorter.append(progress)
             self.begun += number in jobs
 
-    def estimate_seconds(self, cost: JobCost, left: int, at_once: int, pace: Pace) -> Estimate:
+    def estimate_seconds(self, cost: JobCost, left: int, at_once: int, pace: TurnSeconds) -> Estimate:
         """Return the time that ``left`` more sessions take, ``at_once`` in flight.
 
         Its low end is its value, since how an endpoint will answer is not in the run.

@@ -13,7 +13,7 @@ from bactrian.models.pricing import find_tiers
 from bactrian.models.providers import BATCH, FLEX
 from bactrian.records.run import TierUse
 from bactrian.records.turn import Usage
-from bactrian.runs.cost import Estimate, Pace
+from bactrian.runs.cost import Estimate, TurnSeconds
 
 _SECONDS_PER_CALL = 4.0
 _SECONDS_PER_FLEX_CALL = 900.0
@@ -105,7 +105,7 @@ class WayComparison:
     """What the user said of it."""
     left: int
     """Sessions that have not begun."""
-    play: Callable[[int, Pace], Estimate]
+    play: Callable[[int, TurnSeconds], Estimate]
     """Returns the time of all, for a number at once and the seconds of a turn."""
     own_seconds: Estimate | None = None
     """Of models on this computer, guessed from their tokens."""
@@ -139,8 +139,12 @@ class WayComparison:
             window = max(1, min(self.concurrency or _BATCHED, self.left))
             whose = "of this run" if use else "that OpenRouter tells"
             about = f"{wave / 60:.2g} minutes a batch, the mean {whose}; at most twice that."
-            return self.play(window, Pace(wave * self.calls_per_turn)), about
-        pace = Pace(use.seconds - use.growth * use.middle, use.growth) if use else Pace(_SECONDS_PER_CALL)
+            return self.play(window, TurnSeconds(wave * self.calls_per_turn)), about
+        pace = (
+            TurnSeconds(use.seconds - use.growth * use.middle, use.growth)
+            if use
+            else TurnSeconds(_SECONDS_PER_CALL)
+        )
         time = self.play(self.at_once, pace.times(self.calls_per_turn))
         if use is not None:
             about = f"{self.at_once:,} at once, without waits for the endpoint; at most twice that."
@@ -149,7 +153,7 @@ class WayComparison:
             return self.own_seconds, "as many tokens a second as the built-in model had on two idle cores."
         guess = f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess, {self.at_once:,} at once; at most"
         if tier:
-            longest = self.play(self.at_once, Pace(_SECONDS_PER_FLEX_CALL * self.calls_per_turn))
+            longest = self.play(self.at_once, TurnSeconds(_SECONDS_PER_FLEX_CALL * self.calls_per_turn))
             minutes = f"{_SECONDS_PER_FLEX_CALL / 60:.0f} minutes"
             return replace(time, high=longest.value), f"{guess} {minutes}, the longest wait for a reply."
         return time.times(1, 1, 2), f"{guess} four times that."
