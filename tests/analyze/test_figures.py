@@ -54,7 +54,7 @@ async def test_every_chart_is_a_picture_a_page_for_print_and_a_table_of_its_numb
         assert "95 % intervals" in captions
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_the_same_numbers_give_the_same_files_and_other_files_are_never_replaced(
     tmp_path: Path,
 ) -> None:

@@ -83,7 +83,7 @@ def check(script: dict[str, Any], dialect: str, live: Texts, *, killed: bool) ->
         asyncio.run(run(Path(folder)))
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @settings(QUIETLY, max_examples=int(os.environ.get("EXAMPLES", "10")))
 @given(script=ANY_SCRIPT, dialect=st.sampled_from(list(MODELS)))
 def test_any_script_of_faults_gives_the_data_of_a_live_run(

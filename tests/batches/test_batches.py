@@ -24,6 +24,10 @@ from tests.helpers.batch_server import BatchServer
 from tests.helpers.batched import KEYS, MODELS, make_order, play, play_killed, read_texts
 
 DIALECTS = list(MODELS)
+# What all have in common is tested in two of them, one with files and one without, and in all by the slow tests.
+TWO_DIALECTS = [
+    pytest.param(name, marks=() if name in ("openai", "anthropic") else pytest.mark.slow) for name in DIALECTS
+]
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +68,7 @@ SPOILS = {
 """Changes to the line of a reply."""
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", TWO_DIALECTS)
 @pytest.mark.parametrize("what", SPOILS)
 async def test_a_line_of_another_form_costs_its_conversation_a_reply_at_most(
     tmp_path: Path, what: str, dialect: str
@@ -100,6 +104,7 @@ async def test_a_batch_answers_no_request_of_another_one(tmp_path: Path) -> None
     ledger.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_run_that_does_not_wait_goes_on_with_the_same_command(tmp_path: Path, dialect: str) -> None:
     async with BatchServer(looks=1) as server:
@@ -128,7 +133,7 @@ ANY_FAULT = [
     "ignore:1 request of a batch came back twice", "ignore:A batch has 1 result of other"
 )
 @pytest.mark.parametrize("faults", ANY_FAULT, ids=lambda faults: "-".join(faults))
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", TWO_DIALECTS)
 async def test_after_a_fault_the_run_is_equal_to_a_live_one_and_no_batch_is_an_orphan(
     tmp_path: Path, dialect: str, faults: dict[str, Any]
 ) -> None:
@@ -149,7 +154,7 @@ async def test_results_that_the_provider_no_longer_has_are_asked_again(tmp_path:
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["unnamed", "named"])
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", TWO_DIALECTS)
 async def test_of_a_batch_that_is_refused_only_the_bad_request_fails(
     tmp_path: Path, dialect: str, named: bool
 ) -> None:
@@ -158,6 +163,15 @@ async def test_of_a_batch_that_is_refused_only_the_bad_request_fails(
     endings = [ending for ending, _ in (await read_texts(tmp_path)).values()]
     assert sorted(map(str, endings)) == ["failed"] * 2 + ["max_messages"] * 4
     assert server.orphans == []
+    assert server.paid_twice == 0
+
+
+async def test_batches_that_are_refused_together_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    live = await play_live(tmp_path / "live", "openai")
+    async with BatchServer(crowded=8) as server:
+        await play(tmp_path, server.url, "openai")
+    assert server.crowded == 0
+    assert await read_texts(tmp_path) == live
     assert server.paid_twice == 0
 
 
@@ -171,7 +185,7 @@ async def test_a_request_that_is_refused_within_a_batch_ends_its_session_alone(
     assert sorted(map(str, endings)) == ["failed"] + ["max_messages"] * 5
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", TWO_DIALECTS)
 async def test_a_batch_that_is_late_is_cancelled_and_asked_live(tmp_path: Path, dialect: str) -> None:
     live = await play_live(tmp_path / "live", dialect)
     async with BatchServer(looks=100) as server:

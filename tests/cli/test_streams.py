@@ -145,7 +145,14 @@ def test_an_output_that_cannot_be_written_is_told_in_two_lines(
 
 
 @pytest.mark.parametrize("more", ["", "--json"])
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", ALL_CLOSED])
+@pytest.mark.parametrize(
+    "closed",
+    [
+        pytest.param(">&-", marks=pytest.mark.slow),
+        pytest.param(">&- 2>&-", marks=pytest.mark.slow),
+        ALL_CLOSED,
+    ],
+)
 def test_a_closed_output_is_no_fault(tmp_path: Path, forked: str, more: str, closed: str) -> None:
     program = FRESH if (more, closed) == ("", ALL_CLOSED) else forked
     done = shell(tmp_path, f"bactrian {PLAY} {more} {closed}", program=program)

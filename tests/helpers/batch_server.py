@@ -85,6 +85,7 @@ class BatchServer:
         lines: Mapping[int, LineFault] | None = None,
         refused: str = "",
         named: bool = False,
+        crowded: int = 0,
         hidden: int = 0,
         most: int = 1 << 30,
         cut: bool = False,
@@ -102,6 +103,8 @@ class BatchServer:
         self.refused = refused
         """A batch with this text in a request is refused as a whole; ``named``: the lines are named."""
         self.named = named
+        self.crowded = crowded
+        """How many batches of several requests are refused because others have too much out."""
         self.hidden = hidden
         """How often a new batch is missing in the list."""
         self.most = most
@@ -275,6 +278,9 @@ class BatchServer:
         if bad:
             error = {"code": "invalid", "message": "a request is not valid"}
             held.refusal = [error | ({"line": at + 1} if self.named else {}) for at in bad]
+        elif self.crowded and len(talks) > 1:
+            self.crowded -= 1
+            held.refusal = [{"code": "token_limit_exceeded", "message": "too much is out"}]
         else:
             for _, said in talks:
                 self._pay(said, "batch")

@@ -50,7 +50,14 @@ async def model() -> AsyncGenerator[LocalModel]:
 
 
 # One call with all kinds of arguments, and replies of several calls.
-@pytest.mark.parametrize(("function", "seed", "stop"), [(draw, 11, ("\n",)), (now, 1, ()), (ping, 1, ())])
+@pytest.mark.parametrize(
+    ("function", "seed", "stop"),
+    [
+        (draw, 11, ("\n",)),
+        pytest.param(now, 1, (), marks=pytest.mark.slow),
+        pytest.param(ping, 1, (), marks=pytest.mark.slow),
+    ],
+)
 async def test_what_the_grammar_allows_is_read_and_fits_the_function(
     model: LocalModel, function: Callable[..., Any], seed: int, stop: tuple[str, ...]
 ) -> None:

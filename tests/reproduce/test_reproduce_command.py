@@ -116,7 +116,7 @@ async def test_a_folder_that_was_moved_goes_on_where_it_was(tmp_path: Path) -> N
     assert read_report(tmp_path / "elsewhere")["parts"] == before
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_kill_at_any_step_loses_no_reply_and_the_same_command_goes_on(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         command = order_table(endpoint, "--concurrency", "2")
@@ -290,7 +290,7 @@ async def test_the_endings_of_figure_8_are_those_of_the_exported_conversations(t
     assert "task done" in (tmp_path / "paper/figure8/figure8.csv").read_text("utf-8")
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_v2_and_the_planner_have_the_tasks_of_v1(tmp_path: Path) -> None:
     async with Endpoint([answer_anyone]) as endpoint:
         code, _, err = await run(tmp_path, *order_item(endpoint, "figure9"))
@@ -313,7 +313,7 @@ async def test_v2_and_the_planner_have_the_tasks_of_v1(tmp_path: Path) -> None:
     assert titles == ["Prompt V1", "Prompt V2", "Prompt V1 and planner"]
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_prompts_are_compared_on_their_common_tasks_and_a_map_says_what_it_does(tmp_path: Path) -> None:
     async with Endpoint([answer_anyone]) as endpoint:
         code, _, err = await run(tmp_path, *order_item(endpoint, "figure11"))

@@ -70,7 +70,13 @@ async def test_replies_that_cost_and_carry_nothing_count_over_a_resume_too(folde
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    "script", [Script(), Script(30, 0.4, 120, 600), Script(8, 0.5, 30, 80)], ids=["usual", "large", "small"]
+    "script",
+    [
+        Script(),
+        pytest.param(Script(30, 0.4, 120, 600), marks=pytest.mark.slow),
+        pytest.param(Script(8, 0.5, 30, 80), marks=pytest.mark.slow),
+    ],
+    ids=["usual", "large", "small"],
 )
 async def test_a_budget_is_spent_on_conversations_that_end(tmp_path: Path, script: Script) -> None:
     server, url = await serve(script)

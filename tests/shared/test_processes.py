@@ -155,7 +155,9 @@ async def test_the_processes_of_a_killed_command_end_and_resume_goes_on(folder: 
     await expect_run_of_one(folder)
 
 
-@pytest.mark.parametrize(("which", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("which", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 async def test_a_signal_to_all_processes_finishes_what_is_in_flight(
     folder: Path, which: signal.Signals, code: int
 ) -> None:

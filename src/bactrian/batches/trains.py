@@ -109,6 +109,8 @@ class _Lane:
     parked: list[_Parked] = field(default_factory=list[_Parked])
     out: dict[int, int] = field(default_factory=dict[int, int])
     """Numbers of requests by the number of their batch."""
+    held: set[int] = field(default_factory=set[int])
+    """Batches of these that wait until another one ends. One does not wait, or they would wait for each other."""
     creating: asyncio.Lock = field(default_factory=asyncio.Lock)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     answered: bool = False
@@ -487,8 +489,10 @@ class Batches:
 
     async def _take_refusal(self, lane: _Lane, batch: Batch, look: Look) -> bool:
         """Divide a batch that was refused, or return False to send it again when there is less out."""
-        if look.crowded and len(lane.out) > 1:
+        if look.crowded and lane.out.keys() - lane.held - {batch.number}:
+            lane.held.add(batch.number)
             await lane.ended.wait()
+            lane.held.discard(batch.number)
             self._ledger.disown(batch.number, look.remote)
             self._ledger.note(batch.number, state="written")
             return False
