@@ -28,6 +28,15 @@ def test_clusters_of_like_observations_make_an_interval_wider() -> None:
     assert clustered.interval[1] - clustered.interval[0] > 1.5 * (alone[1] - alone[0])
 
 
+def test_an_event_that_was_seen_once_is_hardly_less_certain_than_one_that_was_not() -> None:
+    # 200 conversations, sixteen of which share their roles: the jackknife alone would say 0.0 to 27.5 %.
+    rows = [(1.0, 1.0)] + [(0.0, 1.0)] * 183 + [(0.0, 2.0)] * 8
+    seen, unseen = estimate_ratio(rows), estimate_ratio([(0.0, below) for _, below in rows])
+    assert seen.interval is not None and unseen.interval is not None
+    assert unseen.interval[1] < seen.interval[1] < 0.03
+    assert 0 < seen.interval[0] < 0.005 < seen.interval[1]
+
+
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [

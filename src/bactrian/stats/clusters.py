@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from math import exp, fsum, log, sqrt
 from random import Random
@@ -90,7 +90,14 @@ def estimate_ratio(
     if max(weights) >= bottom:
         return ClusterEstimate(top / bottom, None, None, count, f"one {name} makes up everything")
     without = [((top - above) / (bottom - below), times) for (above, below), times in pairs.items()]
-    return estimate_from_leave_outs(top / bottom, without, scale, count, name)
+    estimate = estimate_from_leave_outs(top / bottom, without, scale, count, name)
+    if scale != "share" or estimate.low is None or estimate.high is None:
+        return estimate
+    # No share varies more than one whose clusters are each all or nothing. The jackknife does not know that: with a
+    # single event among hundreds of clusters, it has two degrees of freedom and nearly no upper end.
+    equal_clusters = bottom**2 / fsum(times * below**2 for (_, below), times in pairs.items())
+    low, high = find_wilson_interval(top / bottom, equal_clusters)
+    return replace(estimate, low=max(low, estimate.low), high=min(high, estimate.high))
 
 
 def estimate_statistics(

@@ -26,7 +26,7 @@ def are_independent(sessions: int, roles: int, tasks: int) -> bool:
     return not (1 < roles < sessions or 1 < tasks < sessions)
 
 
-def find_wilson_interval(rate: float, total: int) -> Interval:
+def find_wilson_interval(rate: float, total: float) -> Interval:
     """Return the 95 % interval of a share of ``total`` independent observations (Wilson 1927)."""
     scale = 1 + _Z**2 / total
     middle = (rate + _Z**2 / (2 * total)) / scale
