@@ -44,7 +44,7 @@ async def test_a_call_that_could_pass_the_tokens_is_not_sent() -> None:
         for _ in range(3):
             await model.reply(ASK)
         assert meter.used.total == 54
-        with pytest.raises(BudgetReached, match="114, past the limit of 70") as caught:
+        with pytest.raises(BudgetReached, match="of the limit of 70 are left") as caught:
             await model.reply(ASK)
         await model.close()
     # The later calls have no room for the longest reply that they may have, and ask for twice the longest one so far.
@@ -59,7 +59,7 @@ async def test_a_call_that_could_pass_the_money_is_not_sent() -> None:
         model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
         for _ in range(5):
             await model.reply(ASK)
-        with pytest.raises(BudgetReached, match=r"past the limit of \$0\.00012"):
+        with pytest.raises(BudgetReached, match=r"of the limit of \$0\.00012 is left"):
             await model.reply(ASK)
         await model.close()
     assert meter.usd == pytest.approx(5 * 23e-6)

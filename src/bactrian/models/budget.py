@@ -102,15 +102,18 @@ class UsageMeter:
         """
         tokens = self.used.total + usage.total
         if self.max_tokens is not None and tokens > self.max_tokens:
+            left = max(0, self.max_tokens - self.used.total)
             raise BudgetReached(
-                f"The next call could take the tokens to {tokens:,}, past the limit of {self.max_tokens:,}.",
+                f"The next call could take {usage.total:,} tokens, and {left:,} of the limit of "
+                f"{self.max_tokens:,} are left.",
                 next=RAISE_LIMIT,
             )
         price = 0.0 if self.max_usd is None else self._price(model).cost(usage)
-        if self.max_usd is not None and (usd := self.usd + price) > self.max_usd:
+        if self.max_usd is not None and self.usd + price > self.max_usd:
+            left = write_dollars(max(0.0, self.max_usd - self.usd))
             raise BudgetReached(
-                f"The next call could take the cost to {write_dollars(usd)}, "
-                f"past the limit of {write_dollars(self.max_usd)}.",
+                f"The next call could cost {write_dollars(price)}, and {left} of the limit of "
+                f"{write_dollars(self.max_usd)} is left.",
                 next=RAISE_LIMIT,
             )
         if self._in_flight and (

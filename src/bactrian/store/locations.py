@@ -80,12 +80,12 @@ def list_play_files() -> Iterator[Path]:
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """Return the runs in ``folder``, by name. Reads the first 100 bytes of each file."""
+    """Return the runs in ``folder``, by name, without hidden files. Reads the first 100 bytes of each other file."""
     try:
         files = sorted(folder.iterdir())
     except OSError:
         return []
-    return [path for path in files if is_run(path)]
+    return [path for path in files if not path.name.startswith(".") and is_run(path)]
 
 
 def list_run_files(path: Path) -> list[Path]:
