@@ -18,7 +18,7 @@ from bactrian.models.budget import Price
 from bactrian.records.run import Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Usage
-from bactrian.runs.spending import Prices
+from bactrian.runs.spending import Prices, RunPricing
 from bactrian.store import open_store
 from tests.helpers.runs import answer, make_run, session
 
@@ -256,3 +256,12 @@ async def test_sessions_of_one_pair_of_roles_are_one_observation(tmp_path: Path)
     wide, narrow = clustered["cooperation_failed"], independent["cooperation_failed"]
     assert wide["rate"] == narrow["rate"] == pytest.approx(1 / 3)
     assert wide["high"] - wide["low"] > 1.5 * (narrow["high"] - narrow["low"])
+
+
+def test_before_the_first_reply_a_cost_is_unknown_if_a_price_is() -> None:
+    def price(model: str) -> Price | None:
+        return Price(1.0, 2.0) if model == "openai:priced" else None
+
+    for model, usd, unpriced in (("openai:priced", 0.0, ()), ("openai:other", None, ("openai:other",))):
+        made = RunPricing({"user": model}, {}, {}, price, price, by_session=False).add_up(())
+        assert (made.usd, made.unpriced) == (usd, unpriced)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bactrian.amounts import write_percent
@@ -113,8 +113,16 @@ class RunPricing:
     """True if usage has to be known by session."""
 
     def add_up(self, spent: Iterable[Spent]) -> Spending:
-        """Return the sum of what was paid for."""
-        return add_up(self._find(part) for part in spent)
+        """Return the sum of what was paid for. Before the first reply, models without a price make it unknown."""
+        made = add_up(self._find(part) for part in spent)
+        if made.usage.total:
+            return made
+        played = [
+            (each, names) for each, names in self.sessions.items() if {*_list_keys(each)} & self.plays.keys()
+        ]
+        asked = {(each, model) for each, names in (("", self.models), *played) for model in names.values()}
+        unpriced = sorted({model for each, model in asked if self.find_price(each, model) is None})
+        return replace(made, usd=None, unpriced=tuple(unpriced)) if unpriced else made
 
     def find_price(self, session: str, model: str) -> Price | None:
         """Return the price of a model in a session."""
