@@ -128,11 +128,11 @@ def test_a_number_beside_a_value_is_that_of_the_list_behind_it(explored: Running
 def test_a_form_without_scripts_gives_a_short_address(explored: RunningExplorer, chromium: Browser) -> None:
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(explored.link("/conversations?ending=task_done"))
-    page.get_by_label("AI user", exact=True).fill("Nurse")
+    page.goto(explored.link("/conversations?user=Nurse&ending=task_done"))
+    page.get_by_label("Messages from").fill("4")
     page.get_by_role("button", name="Apply").click()
-    expect(page.get_by_role("link", name="Remove the filter AI user Nurse")).to_be_visible()
-    assert page.url == f"{explored.address}/conversations?user=Nurse&ending=task_done"
+    expect(page.get_by_role("link", name="Remove the filter Messages from 4")).to_be_visible()
+    assert page.url == f"{explored.address}/conversations?user=Nurse&ending=task_done&least=4"
     context.close()
 
 

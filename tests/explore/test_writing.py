@@ -40,7 +40,9 @@ def list_told(folder: Path, name: str) -> dict[str, str]:
     """What ``bactrian status`` says of a run, by label."""
     lines = bactrian("status", f"{name}.db", cwd=folder).stdout.splitlines()
     told = {line[:10].strip().capitalize(): line[10:] for line in lines}
-    return {label: told[label] for label in ("Sessions", "Cost", "Time") if label in told}
+    # Pages call them conversations everywhere.
+    names = {"Sessions": "Conversations", "Cost": "Cost", "Time": "Time"}
+    return {name: told[label] for label, name in names.items() if label in told}
 
 
 def watch(folder: Path) -> None:

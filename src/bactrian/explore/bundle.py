@@ -88,7 +88,9 @@ def rewrite_page(page: str, address: str, file: str, find_file: Callable[[str], 
 
 # What a single page needs no more.
 _HEADS = re.compile(
-    r'<script\b.*?</script>|<link\b[^>]*>|<header class="top">.*?</header>|<footer>.*?</footer>', re.S
+    r'<script\b.*?</script>|<link\b[^>]*>|<header class="top">.*?</header>|<footer>.*?</footer>'
+    r'|<nav class="steps".*?</nav>',
+    re.S,
 )
 _SINGLE = (
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "

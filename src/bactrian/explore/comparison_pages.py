@@ -25,6 +25,7 @@ from bactrian.explore.conversation_pages import find_named_session, name_roles
 from bactrian.explore.layout import ShownMessage, show_turns
 from bactrian.explore.rendering import get_explorer, render_page
 from bactrian.explore.session_lists import REPEATED, ListedFacts, ListFilter, Listing
+from bactrian.explore.statistics_pages import describe_readings
 from bactrian.records.session import UNFINISHED
 from bactrian.records.turn import NOTHING_KNOWN
 from bactrian.stats.clusters import ClusterEstimate, ClusterTotals, estimate_difference, sum_by_label
@@ -47,6 +48,8 @@ class ComparedSide:
     sessions: Sequence[ListedFacts]
     # Behaviours by the row of a conversation.
     shown: Mapping[int, frozenset[str]]
+    # How many findings that were read are right, in words, by behaviour.
+    readings: Mapping[str, str]
 
     @cached_property
     def _clusters(self) -> tuple[str, Sequence[Any]]:
@@ -70,7 +73,8 @@ class ComparedRow:
     """A line of a comparison: an estimate and a link for each side, and the differences from the first side."""
 
     name: str
-    cells: Sequence[tuple[str, str]]
+    # The estimate in words, the query of its list, and how many findings that were read are right.
+    cells: Sequence[tuple[str, str, str]]
     # What it is, its interval, and whether that leaves out 0.
     changes: Sequence[tuple[str, str, bool]]
 
@@ -114,7 +118,8 @@ def _read_side(listing: Listing) -> ComparedSide:
         for name, value in listing.filter.conditions.items()
     ]
     name = "; ".join(dict.fromkeys((*listing.filter.data, *words))) or "all conversations"
-    return ComparedSide(name, listing, listing.list_facts(), listing.list_shown())
+    facts, shown = listing.list_facts(), listing.list_shown()
+    return ComparedSide(name, listing, facts, shown, describe_readings(listing))
 
 
 Pairs = Sequence[tuple[ListedFacts, ListedFacts]]
@@ -197,6 +202,7 @@ def _make_row(
         (
             write(estimate.value) if estimate.value is not None else _explain_none(side, code),
             side.listing.filter.write(**query),
+            side.readings.get(code, ""),
         )
         for estimate, side in zip(estimates, sides, strict=True)
     ]

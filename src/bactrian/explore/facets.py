@@ -78,6 +78,8 @@ class Facet(NamedTuple):
     name: str
     title: str
     choices: Sequence[FacetChoice]
+    # True if there are more values than these.
+    is_cut: bool
 
     @property
     def is_used(self) -> bool:
@@ -211,7 +213,7 @@ class FacetIndex:
             for value in list(shown)[:_MOST_SHOWN]
         ]
         if choices:
-            yield Facet(name, title, choices)
+            yield Facet(name, title, choices, len(shown) > len(choices) or name in self.cut)
 
     def _make_choice(
         self, list_filter: ListFilter, name: str, value: str, count: int, chosen: bool

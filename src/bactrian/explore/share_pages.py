@@ -24,6 +24,7 @@ from bactrian.explore.bundle import MOST, copy_pages, fetch_page, make_single_pa
 from bactrian.explore.library import DataSet, Library
 from bactrian.explore.rendering import get_explorer, has_agreed, read_form, read_listing, render_page
 from bactrian.explore.saved_views import is_address, remove_view, save_view
+from bactrian.explore.server import build_app
 from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.export.format import ExportContext, Sample, dump_line
@@ -38,19 +39,27 @@ MOST_ON_PAGE = 200
 # Export of a filter: the command that does it, and downloads.
 
 
-def show_export(request: Request) -> Response:
-    """Show how to export the conversations of a filter."""
+async def show_export(request: Request) -> Response:
+    """Show how to export the conversations of a filter, in the formats that can have some of them."""
     listing = read_listing(request)
+    explorer = get_explorer(request)
+    kinds = {kind for kind, _ in await asyncio.to_thread(listing.count_values, "kind")}
+    stores = [data_set.store for data_set in explorer.library.choose(listing.filter.data).values()]
+    has_choices = any([await store.has_choices() for store in stores])
     return render_page(
         request,
         "export.html",
         filter=listing.filter,
-        total=listing.count(),
-        formats=list(FORMATS),
+        total=await asyncio.to_thread(listing.count),
+        formats=[
+            name
+            for name, form in FORMATS.items()
+            if form.kinds & kinds and ("choices" not in form.needs or has_choices)
+        ],
         on_page=MOST_ON_PAGE,
         in_copy=MOST,
         reading=listing.count_stages().describe(listing.filter),
-        commands=list(_list_commands(get_explorer(request).library, listing)),
+        commands=await asyncio.to_thread(lambda: list(_list_commands(explorer.library, listing))),
     )
 
 
@@ -224,7 +233,9 @@ async def download_view(request: Request) -> Response:
     address = request.query_params.get("of", "")
     if not is_address(address):
         raise InputError("This is not an address of a page.", where="of", next="Use the link on the page.")
-    page = await fetch_page(request.app, address)
+    # As in a static copy: without what asks the server for something.
+    app = build_app(replace(get_explorer(request), static="?", edit=False))
+    page = await fetch_page(app, address)
     if page.status != 200 or "text/html" not in page.headers.get("content-type", ""):
         raise InputError("There is no page at this address.", where=address, next="Use the link on the page.")
     return _send_page(make_single_page(page.body.decode(), address), "page.html")

@@ -305,6 +305,10 @@ class RunStore:
         query = "SELECT id FROM sessions WHERE json_extract(provenance, '$.prompts') LIKE ?"
         return frozenset(session for (session,) in await self._query(query, f"{IMPORTED}%"))
 
+    async def has_choices(self) -> bool:
+        """Return True if a critic chose something in the run."""
+        return bool(await self._query("SELECT 1 FROM verdicts LIMIT 1"))
+
     async def failures(self) -> AsyncIterator[Failure]:
         """Yield the sessions that failed and were not resumed, in the order in which they began."""
         async for failure in self._pages(_FAILURES, 0, lambda _, row: Failure(*row)):
