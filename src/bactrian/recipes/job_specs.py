@@ -83,20 +83,12 @@ class RolePlay(JobSpec):
     """Language in which to answer."""
     needs_code: Annotated[bool, Field(strict=True)] = False
     """A solution without code is a fault, which the analysis finds."""
-    embodied: Annotated[
-        bool | None,
-        Field(
-            description="The assistant acts by Python that it writes, run in a sandbox; its tools are the actions."
-            " Needs --run-code."
-        ),
-    ] = None
-    preamble: Annotated[
-        str,
-        Field(
-            description="Put before each prompt of its conversations and the questions for lists. Only where "
-            "`red_team` is true."
-        ),
-    ] = ""
+    embodied: bool | None = None
+    """The assistant acts by Python that it writes, run in a sandbox; its tools are the actions. Needs
+    --run-code."""
+    preamble: str = ""
+    """Put before each prompt of its conversations and the questions for lists. Only where `red_team` is
+    true."""
 
     @property
     def longest(self) -> int | None:

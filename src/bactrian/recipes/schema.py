@@ -54,21 +54,21 @@ class Part(BaseModel):
         written = handler(schema)
         properties = handler.resolve_ref_schema(written)["properties"]
         for name, text in _read_descriptions(cls).items():
-            properties[name]["description"] = text
+            properties[cls.model_fields[name].alias or name]["description"] = text
         return written
 
 
 def _read_descriptions(part: type[Part]) -> dict[str, str]:
     """Return the texts below the fields: pydantic's own way would read the source at each start of the program."""
     texts: dict[str, str] = {}
-    for model in part.__mro__:
+    for model in reversed(part.__mro__):
         module = inspect.getmodule(model) if issubclass(model, Part) else None
         for node in ast.parse(inspect.getsource(module)).body if module else ():
             if isinstance(node, ast.ClassDef) and node.name == model.__name__:
                 for field, text in pairwise(node.body):
                     match field, text:
                         case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(said))):
-                            texts[name] = said
+                            texts[name] = " ".join(said.split())
                         case _:
                             pass
     return texts
@@ -91,13 +91,9 @@ class Axis(Part):
     """Number of items."""
     given: Annotated[tuple[_Item, ...] | None, Field(min_length=1)] = None
     """The items, without duplicates."""
-    file: Annotated[
-        str | None,
-        Field(
-            description="A text file beside the recipe with one item per line; with axes of `per` in its name, one "
-            "file per combination."
-        ),
-    ] = None
+    file: str | None = None
+    """A text file beside the recipe with one item per line; with axes of `per` in its name, one file per
+    combination."""
     ask: str | None = None
     """Template of the question for the items: {{ count }} and the axes in `per`."""
     source: Annotated[str | None, Field(min_length=1)] = None
@@ -106,15 +102,9 @@ class Axis(Part):
     """Earlier axes; one list is made per combination of their items."""
     each: Annotated[bool, Field(strict=True)] = False
     """Ask for one item at a time instead of for a list."""
-    earlier: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            strict=True,
-            description="Number of existing items that a question lists, the newest. Default: 40 for a list, "
-            "0 if items are requested one at a time.",
-        ),
-    ] = None
+    earlier: Annotated[int | None, Field(ge=0, strict=True)] = None
+    """Number of existing items that a question lists, the newest. Default: 40 for a list, 0 if items are
+    requested one at a time."""
     fresh: Annotated[bool, Field(strict=True)] = False
     """Ask the model for the list even if one is given."""
     temperature: Temperature | None = None

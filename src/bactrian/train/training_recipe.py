@@ -195,12 +195,9 @@ class TrainRecipe(Part):
 
     name: Annotated[str, Field(pattern=_STAGE_NAME)]
     description: str = ""
-    origin: Literal["union", "checkpoint"] = Field(
-        default="union",
-        alias="from",
-        description="union: each stage trains the base on all data so far. checkpoint: the model of the stage "
-        "before, on its own data.",
-    )
+    origin: Literal["union", "checkpoint"] = Field(default="union", alias="from")
+    """union: each stage trains the base on all data so far. checkpoint: the model of the stage before, on
+    its own data."""
     base: Base
     training: Training = Training()
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
