@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ import pytest
 
 import bactrian as bt
 from bactrian.api.run_parts import group_parts, join_parts, merge_runs
-from bactrian.errors import InputError
+from bactrian.errors import InputError, StoreError
 from bactrian.store.care import verify
 from bactrian.store.record_tables import SEALED
 from tests.helpers.command import bactrian, start_python
@@ -77,6 +78,27 @@ def test_merged_shards_equal_one_run(folder: Path) -> None:
         (folder / f"{run}.jsonl").read_text().replace("merged", "whole") for run in ("whole", "merged")
     ]
     assert exports[0] == exports[1]
+
+
+CHANGES = (
+    "UPDATE run SET recipe = '{'",
+    "UPDATE run SET recipe = '[1]'",
+    "UPDATE run SET recipe = 5",
+    "UPDATE run SET created = 'x'",
+    "UPDATE lists SET items = 'x'",
+    "UPDATE lists SET items = 5",
+)
+
+
+def test_a_part_with_values_that_no_version_writes_is_refused(folder: Path) -> None:
+    first, second = make_parts()
+    for number, change in enumerate(CHANGES):
+        changed = folder / f"changed-{number}.db"
+        shutil.copyfile(first, changed)
+        with closing(sqlite3.connect(changed)) as connection, connection:
+            connection.execute(change)
+        with pytest.raises(StoreError, match="no version of bactrian writes"):
+            merge_runs([changed, second], folder / f"merged-{number}.db")
 
 
 def test_a_merge_can_be_repeated_and_adds_what_is_new(folder: Path) -> None:

@@ -11,14 +11,16 @@ import pytest
 import bactrian as bt
 from bactrian.api.facts import read_facts
 from bactrian.api.shared_run import open_anywhere
+from bactrian.errors import StoreError
 from bactrian.shared.copies import pull_run
+from bactrian.shared.lease import add_up
 from bactrian.store import find_address, locate_run, open_store
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.explorer import explore
 from tests.helpers.generation import generate, said, start
 from tests.helpers.postgres import PostgresServer
-from tests.helpers.shared_runs import CALLS, SESSIONS, NumberedReplies, finish, wait_for_calls
+from tests.helpers.shared_runs import CALLS, SESSIONS, NumberedReplies, ask, finish, wait_for_calls
 
 pytestmark = pytest.mark.system
 
@@ -41,6 +43,30 @@ async def test_the_facts_on_the_server_are_those_of_a_copy(
         here = await read_facts(store)
     assert here == there
     assert there.spending.usd == pytest.approx(workers[0].usd)
+
+
+@pytest.mark.parametrize(
+    ("usd", "endings"), [(float("nan"), "{}"), (0.0, "x"), (0.0, "[1]"), (0.0, '{"a": "b"}')]
+)
+def test_what_a_hand_has_written_of_a_worker_is_not_added_up(usd: float, endings: str) -> None:
+    with pytest.raises(StoreError, match="no version of bactrian writes"):
+        add_up([(0, 0, 0, 0, usd, 0, endings)])
+
+
+async def test_a_run_whose_tables_a_hand_has_changed_is_refused_in_a_line(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address = server.address(database)
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint, "--run", address, "--limit", "1"))[0] == 0
+        for change, words in (
+            ("UPDATE frontier SET lease = -1 RETURNING 1", "The lease of the run is -1 s."),
+            ("UPDATE run SET recipe = '{' RETURNING 1", "no version of bactrian writes"),
+            ("DELETE FROM frontier RETURNING 1", "Another version of bactrian made this run"),
+        ):
+            ask(address, change)
+            code, _, told = await generate(folder, endpoint, "--run", address)
+            assert (code in (1, 2), words in told, "Traceback" in told) == (True, True, False), told
 
 
 async def test_status_lists_the_workers_and_copies_nothing(

@@ -23,7 +23,7 @@ from bactrian.files.atomic import is_same_file
 from bactrian.files.recent_runs import add_recent_run
 from bactrian.recipes.load import find_differences
 from bactrian.runs.plan import SHARD
-from bactrian.store import find_run, read_making
+from bactrian.store import explain_values, find_run, read_making, read_recipe
 from bactrian.store.database import (
     SCHEMA,
     begin_transaction,
@@ -135,7 +135,7 @@ def merge_runs(parts: Sequence[Path], whole: Path, on_progress: OnProgress | Non
     """
     _check_paths(parts, whole)
     queues = match_queues(parts, whole)
-    with ExitStack() as stack:
+    with explain_values(), ExitStack() as stack:
         _raise_file_limit(_FILES * len(parts) + 64)
         opened = [stack.enter_context(_open_part(path)) for path in parts]
         lock = stack.enter_context(lock_run(whole.absolute()))
@@ -254,7 +254,8 @@ def _open_part(path: Path) -> Generator[_OpenPart]:
                 next="Resume it with this version, which brings it to that schema.",
             )
         rows = connection.execute("SELECT recipe FROM run").fetchall()
-        content: dict[str, Any] | None = from_json(rows[0][0]) if rows else None
+        with explain_values():
+            content = read_recipe(rows[0][0]) if rows else None
         shard = content.pop(SHARD, None) if content else None
         yield _OpenPart(path, connection, content, shard)
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bactrian.errors import InputError, StoreError
@@ -22,7 +23,8 @@ from bactrian.runs.spending import Spending
 from bactrian.runs.wiring import RunOrder
 from bactrian.shared.postgres import PATIENCE, Outage, Server, create_tables, fetch, translate
 from bactrian.shared.reading import SUMS, SharedStore, WorkDone
-from bactrian.store import GroupCommit, RunAddress, RunStore, Statement
+from bactrian.store import GroupCommit, RunAddress, RunStore, Statement, explain_values
+from bactrian.store.address import LEASES
 
 if TYPE_CHECKING:
     import psycopg
@@ -359,10 +361,17 @@ class SharedClaims:
 
 
 def add_up(rows: Sequence[Sequence[Any]]) -> WorkDone:
-    """Return the sum of what workers have done, each a row of its columns in the order of ``SUMS``."""
+    """Return the sum of what workers have done, each a row of its columns in the order of ``SUMS``.
+
+    Raises:
+        StoreError: a row was changed to what cannot be added up.
+    """
     endings: Counter[str] = Counter()
-    for row in rows:
-        endings.update(json.loads(row[6]))
+    with explain_values():
+        for row in rows:
+            endings.update({str(code): int(count) for code, count in json.loads(row[6]).items()})
+            if not isfinite(row[4]):
+                raise ValueError(f"{row[4]} US dollars")
     calls, prompt, completion, cached, usd, in_flight = (
         sum(row[place] for row in rows) for place in range(6)
     )
@@ -388,6 +397,10 @@ async def open_worker(address: RunAddress, order: RunOrder) -> AsyncGenerator[tu
         server.transact, lambda connection: fetch(connection, sql, (name,))
     )
     server.timeline = writing.timeline = await asyncio.to_thread(server.read_timeline)
+    if not LEASES[0] <= lease <= LEASES[1]:  # a hand has changed it
+        raise InputError(
+            f"The lease of the run is {lease:g} s.", where=str(address), next="Add ?lease=60 to the address."
+        )
     claims = SharedClaims(server, worker, lease)
     writer = SharedWriter(writing, worker)
     keeping = asyncio.create_task(_keep(claims, (server, writing), lease))

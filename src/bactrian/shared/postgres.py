@@ -297,11 +297,16 @@ def create_tables(server: Server, lease: float | None) -> None:
                 "INSERT INTO frontier VALUES (1, %s, %s, '', 0, 0, 0)", (VERSION, lease or LEASE)
             )
             return
-        check_version(server.address, fetch(connection, "SELECT version FROM frontier")[0][0])
+        check_version(server.address, _read_version(connection))
         if lease is not None:
             connection.execute("UPDATE frontier SET lease = %s WHERE lease <> %s", (lease, lease))
 
     server.transact(create)
+
+
+def _read_version(connection: psycopg.Connection[Any]) -> int:
+    rows = fetch(connection, "SELECT version FROM frontier")
+    return rows[0][0] if rows else 0  # a hand has removed it
 
 
 def check_version(address: RunAddress, version: int) -> None:
@@ -340,7 +345,7 @@ def find_tables(connection: psycopg.Connection[Any], address: RunAddress) -> Non
             where=str(address),
             next="`bactrian generate RECIPE --run ADDRESS` begins one.",
         )
-    check_version(address, fetch(connection, "SELECT version FROM frontier")[0][0])
+    check_version(address, _read_version(connection))
 
 
 def split_statements(sql: str) -> Iterator[str]:

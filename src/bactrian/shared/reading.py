@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from bactrian.records.run import Command
 from bactrian.records.turn import Usage
 from bactrian.shared.postgres import Server, fetch, find_tables, has_tables, translate
-from bactrian.store import GroupCommit, RunAddress, RunStore
+from bactrian.store import GroupCommit, RunAddress, RunStore, explain_values, read_recipe
 from bactrian.store.record_tables import COMMANDS
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ def read_shared_making(address: RunAddress) -> tuple[list[Command], dict[str, An
         find_tables(connection, address)
         commands = fetch(connection, COMMANDS.select('ORDER BY "row"'))
         frozen = fetch(connection, "SELECT recipe FROM run")
-        return list(map(COMMANDS.read, commands)), json.loads(frozen[0][0]) if frozen else None
+        with explain_values():
+            return list(map(COMMANDS.read, commands)), read_recipe(frozen[0][0]) if frozen else None
 
     server = Server(address)
     server.open()

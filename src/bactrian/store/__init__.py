@@ -17,10 +17,12 @@ from bactrian.store.store import (
     STATEMENTS,
     Rows,
     RunStore,
+    explain_values,
     open_beside,
     open_kept_run,
     open_store,
     read_making,
+    read_recipe,
 )
 from bactrian.store.write import GroupCommit, RowWriter
 
@@ -34,6 +36,7 @@ __all__ = [
     "RunStore",
     "SharedRun",
     "Statement",
+    "explain_values",
     "find_address",
     "find_data_folder",
     "find_run",
@@ -51,5 +54,6 @@ __all__ = [
     "open_store",
     "read_address",
     "read_making",
+    "read_recipe",
     "read_schema_text",
 ]

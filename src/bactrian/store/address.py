@@ -13,7 +13,8 @@ from bactrian.errors import InputError
 _SCHEMES = ("postgresql://", "postgres://")
 _SECRET = re.compile(r"pass(?!file)|pwd|secret", re.IGNORECASE)
 """What libpq's names for a password are like, and what a person may take for one."""
-_SHORTEST, _LONGEST = 1.0, 3600.0
+LEASES = 1.0, 3600.0
+"""The shortest and the longest lease, in seconds."""
 KEEP_ELSEWHERE = (
     "Keep it in ~/.pgpass (or the file of PGPASSFILE), in a service file (?service=NAME) or in PGPASSWORD, and leave "
     "it out of the address."
@@ -91,7 +92,7 @@ def read_address(text: str) -> RunAddress:
             next="Write it in small letters, digits and _, as in ?run=society.",
         )
     if lease is not None and not (
-        re.fullmatch(r"\d+(\.\d+)?", lease) and _SHORTEST <= float(lease) <= _LONGEST
+        re.fullmatch(r"\d+(\.\d+)?", lease) and LEASES[0] <= float(lease) <= LEASES[1]
     ):
         raise InputError(
             f"{lease!r} cannot be a lease.", where=shown, next="Write its seconds, from 1 to 3600: ?lease=60"

@@ -173,11 +173,12 @@ def _select_paid(*, each: bool, some: bool = False) -> str:
 
 def _read_sums(sums: Sequence[Any], tier: str = "") -> Usage:
     prompt, completion, cached, written, estimated = sums
-    with _explain_values():
+    with explain_values():
         return Usage(int(prompt), int(completion), int(cached), bool(estimated), int(written), tier)
 
 
-def _read_recipe(text: str) -> dict[str, Any]:
+def read_recipe(text: str) -> dict[str, Any]:
+    """Return what a run is made from. Raises TypeError or ValueError if it was changed to what cannot be read."""
     content: dict[str, Any] = from_json(text)
     if not isinstance(content.get("recipe", {}), dict):
         raise TypeError("its recipe is no object")
@@ -185,7 +186,7 @@ def _read_recipe(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _explain_values() -> Generator[None]:
+def explain_values() -> Generator[None]:
     """Convert the errors that values of other types than ours raise: a column of SQLite takes any."""
     try:
         yield
@@ -401,7 +402,7 @@ class RunStore:
         query = "SELECT id, json_extract(provenance, '$.models') FROM sessions"
         parse = cache(from_json)
         rows = await self._query(query)
-        with _explain_values():
+        with explain_values():
             return {session: dict(parse(models)) for session, models in rows}
 
     async def count_rows(self) -> tuple[int, int]:
@@ -434,8 +435,8 @@ class RunStore:
     async def recipe(self) -> dict[str, Any] | None:
         """Return what the run is made from; None if it was not made from a recipe."""
         rows = await self._query(_FROZEN)
-        with _explain_values():
-            return _read_recipe(rows[0][0]) if rows else None
+        with explain_values():
+            return read_recipe(rows[0][0]) if rows else None
 
     async def save_list(self, items: ItemList) -> None:
         """Store a list of items, or replace its shorter version."""
@@ -559,7 +560,7 @@ class RunStore:
         """Call ``function`` with a connection and ``values`` in a thread."""
 
         def work() -> Item:
-            with explain_errors(self.path), self._connections.borrow() as connection, _explain_values():
+            with explain_errors(self.path), self._connections.borrow() as connection, explain_values():
                 return function(connection, *values)
 
         return await asyncio.to_thread(work)
@@ -650,7 +651,8 @@ def read_making(path: Path) -> tuple[list[Command], dict[str, Any] | None]:
     with find_readable(path) as source, explain_errors(path), closing(open_for_reading(source)) as connection:
         commands = fetch(connection, COMMANDS.select('ORDER BY "row"'), ())
         frozen = fetch(connection, _FROZEN, ())
-    return list(map(COMMANDS.read, commands)), from_json(frozen[0][0]) if frozen else None
+    with explain_values():
+        return list(map(COMMANDS.read, commands)), read_recipe(frozen[0][0]) if frozen else None
 
 
 @asynccontextmanager
