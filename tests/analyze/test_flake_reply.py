@@ -99,3 +99,22 @@ def test_a_promise_instead_of_work_is_a_flake(asked: str, answer: str) -> None:
 @pytest.mark.parametrize(("asked", "answer"), NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_work_is_no_flake_even_when_it_speaks_of_the_future(asked: str, answer: str) -> None:
     assert find_behaviours(conversation(f"Instruction: {asked}\nInput: None", answer), ["flake_reply"]) == ()
+
+
+CALL = '<tool_call>{"name": "get_order", "arguments": {"order_id": "12"}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_flake"),
+    [
+        (f"Of course! Let me look up your order. Please wait a moment. {CALL}", True),
+        (f"Thank you, Ada. I'll check your order now. {CALL}", True),
+        ("You're welcome! I'm retrieving your order now. Please hold on a moment.", True),
+        (f"Your order 7781 is on its way and arrives on Monday. {CALL}", False),
+        ("Please wait a moment. The lamp costs 40 euros, and the blue one is cheaper.", False),
+    ],
+)
+def test_a_clerk_that_only_announces_a_look_up_flakes(answer: str, is_flake: bool) -> None:
+    session = conversation("Hello, where is my order?", "What is its number?", "It is order 12.", answer)
+    found = find_behaviours(session, ["flake_reply"])
+    assert [finding.turn for finding in found] == ([4] if is_flake else [])
