@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -348,3 +350,34 @@ async def test_what_the_same_command_would_continue_is_not_complete(tmp_path: Pa
         if state == "incomplete":
             with pytest.raises(InputError, match="does not say how session 001_001_001 was made"):
                 await read_resumable(run)
+
+
+@pytest.mark.system
+async def test_every_surface_tells_which_turns_a_person_wrote(tmp_path: Path) -> None:
+    made = session("mixed", rounds=1)
+    first, *others = made.turns
+    run = await make_run(
+        tmp_path / "mixed.db", [replace(made, turns=(replace(first, model="human"), *others))]
+    )
+
+    def show(*options: str) -> str:
+        return bactrian("show", "mixed.db", *options, cwd=tmp_path).stdout
+
+    whole = show("--full")
+    assert whole.count("written by a person") == 1
+    assert whole.index("written by a person") < whole.index(others[0].text.splitlines()[0])
+    assert [turn["model"] for turn in json.loads(show("mixed", "--json"))["turns"]][:2] == ["human", "two"]
+    for form in ("markdown", "html"):
+        assert show("--format", form).count("(AI user, human)") == 1
+    assert str(bt.open_run(run)["mixed"]).count("(AI user, human)") == 1
+    assert "human" in (await read_status(run)).models
+    for form in ("messages", "alpaca", "csv"):
+        bt.open_run(run).export(form, tmp_path / form)
+    chat = json.loads((tmp_path / "messages").read_text().splitlines()[0])
+    assert json.loads(chat["authors"])["human"] == [1]
+    assert json.loads((tmp_path / "alpaca").read_text())[0]["authors"] == chat["authors"]
+    rows = list(csv.DictReader(StringIO((tmp_path / "csv").read_text())))
+    assert [row["model"] for row in rows][:2] == ["human", "two"]
+    with explore(tmp_path, "mixed.db") as explorer:
+        page = await asyncio.to_thread(lambda: explorer.get("/c/mixed/mixed").text)
+    assert page.count("(AI user, human)") == 1

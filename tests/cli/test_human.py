@@ -120,6 +120,7 @@ def test_a_person_chooses_mends_writes_and_wants_better(tmp_path: Path, command:
     mended = [row for row in rows if row["chosen"][0]["content"].startswith("Solution: Very hot")]
     assert len(mended) == 2, "what a person wrote is preferred to each proposal"
     assert Counter(row["turn"] for row in rows) == {1: 1, 2: 2}, "nothing was chosen for the third turn"
+    assert {row["chooser"] for row in rows} == {"human"}
 
 
 def test_a_person_who_asks_for_better_proposals_is_not_told_to_have_taken_one(

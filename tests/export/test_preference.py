@@ -54,15 +54,16 @@ async def test_rejected_proposals_are_redacted_like_the_rest(tmp_path: Path) -> 
     assert "<EMAIL>" in text
 
 
-def choices_of(model: str) -> list[int]:
-    """What ``model`` chose in a round of two proposals, where it is stored with the first place and feedback."""
+def choices_of(model: str, feedback: str = "Say how much.") -> list[tuple[str, int]]:
+    """Who chose in a round of two proposals and what, where ``model`` is stored with the first place."""
     offered = [
         Proposal(1, 1, place, "user", Text(f"Name {place}."), Usage(), 1, "one", "stop") for place in (1, 2)
     ]
-    verdict = Decision(1, 1, 1, "user", "Critic", Text("…"), 1, feedback="Say how much.", model=model)
-    return [choice.index for choice in Deliberation(tuple(offered), (verdict,)).choices()]
+    verdict = Decision(1, 1, 1, "user", "Critic", Text("…"), 1, feedback=feedback, model=model)
+    return [(choice.chooser, choice.index) for choice in Deliberation(tuple(offered), (verdict,)).choices()]
 
 
 def test_feedback_of_a_model_comes_with_its_choice_and_that_of_a_person_replaces_it() -> None:
-    assert choices_of("one") == [0]
+    assert choices_of("one") == [("Critic", 0)]
     assert choices_of(HUMAN) == [], "earlier versions stored the first proposal as chosen"
+    assert choices_of(HUMAN, "") == [(HUMAN, 0)], "a person who takes the critic's place in the browser"

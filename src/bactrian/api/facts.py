@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bactrian.records.session import UNFINISHED
+from bactrian.records.session import HUMAN, UNFINISHED
 from bactrian.records.turn import Usage
 from bactrian.runs.spending import (
     LATE,
@@ -32,7 +32,7 @@ class RunFacts:
     endings: Mapping[str, Proportion]
     """Share of the sessions, by code, the most frequent first; ``unfinished`` for those without an ending."""
     models: tuple[str, ...]
-    """Models that wrote something in it."""
+    """Models that wrote something in it, and ``human`` if a person did."""
     spending: Spending
     cache_warning: str
     """What is wrong with the servers' prefix cache; empty if nothing is known to be."""
@@ -91,6 +91,7 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
         # Another program made all of it, and its tokens are not known.
         spending = replace(spending, usd=None)
     written = {model for models in by_session.values() for model in models.values()}
+    people = {HUMAN} if await store.has_person() else set[str]()
     addresses: dict[str, str] = {}
     for command in await store.commands():
         addresses |= command.options.get("addresses") or {}
@@ -103,7 +104,7 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
         messages,
         imported,
         await count_endings(store),
-        tuple(sorted((written or {*pricing.models.values()}) | spending.models)),
+        tuple(sorted(people | (written or {*pricing.models.values()}) | spending.models)),
         spending,
         warn_of_cache(await store.count_late(LATE), caching) if caching else "",
         add_up((judge, judge, usage, pricing.judges(judge)) for judge, usage in judges),

@@ -26,7 +26,7 @@ from bactrian.files.toml import suggest_name
 from bactrian.options import SelectOptions, Words
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import BEHAVIOURS, Finding, FindingKey, Mark
-from bactrian.records.session import ENDING_CODES, UNFINISHED, Session
+from bactrian.records.session import ENDING_CODES, UNFINISHED, Session, name_part
 from bactrian.records.text import to_json, to_line, to_markdown, to_printable
 from bactrian.store import RunStore
 
@@ -291,7 +291,8 @@ def write_markdown(session: Session, findings: Sequence[Finding] = (), marks: Se
     lines.append(f"**Session:** {to_markdown(session.id)}  ")
     lines += [f"**Mark:** {to_markdown(f'{mark.mark}. {mark.note}')}  " for mark in marks]
     for turn in session.turns:
-        lines += ["", f"## {turn.number}. {to_markdown(turn.role)} ({to_markdown(turn.speaker)})", ""]
+        part = name_part(session, turn) or to_markdown(turn.speaker)
+        lines += ["", f"## {turn.number}. {to_markdown(turn.role)} ({part})", ""]
         lines.append(to_printable(turn.text).strip())
         lines += [f"\n> {line}" for line in write_findings(findings, turn.number)]
     end = session.ending

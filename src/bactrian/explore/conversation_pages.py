@@ -27,7 +27,7 @@ from bactrian.analyze.learned import has_instructor
 from bactrian.detect.detector import POSSIBLE
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.explore.drawings import draw_hearing, list_heard
-from bactrian.explore.layout import PARTS, TextView, show_turns
+from bactrian.explore.layout import TextView, show_turns
 from bactrian.explore.library import DataSet, list_kept_files, open_for_page
 from bactrian.explore.rail import build_rail
 from bactrian.explore.related import find_related, read_hearing
@@ -45,7 +45,7 @@ from bactrian.explore.token_view import can_show_tokens
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import Confirmation, Mark
-from bactrian.records.session import HUMAN, Session, find_kind
+from bactrian.records.session import HUMAN, Session, find_kind, name_part
 from bactrian.records.text import clean_text, to_markdown
 from bactrian.records.turn import NOTHING_KNOWN, Usage
 
@@ -202,8 +202,8 @@ async def write_markdown(request: Request) -> Response:
     if session.task.specified:
         parts += ["## Specified task", _quote(session.task.specified)]
     for turn in session.turns:
-        part = "" if session.provenance.cast else f" ({PARTS.get(turn.speaker, turn.speaker)})"
-        parts += [f"## {turn.number}. {to_markdown(turn.role)}{part}", _quote(turn.text)]
+        part = name_part(session, turn)
+        parts += [f"## {turn.number}. {to_markdown(turn.role)}{part and f' ({part})'}", _quote(turn.text)]
     if session.ending:
         parts.append(f"Ended by `{session.ending.code}` at message {session.ending.turn}.")
     return PlainTextResponse("\n\n".join(parts) + "\n", media_type="text/markdown")

@@ -18,7 +18,7 @@ from bactrian.explore.session_findings import is_counted
 from bactrian.explore.token_view import is_built_in, load_vocabulary, show_tokens
 from bactrian.models.budget import Price
 from bactrian.records.run import Confirmation, Finding, merge_answers
-from bactrian.records.session import HUMAN, Session
+from bactrian.records.session import HUMAN, Session, name_part
 from bactrian.records.turn import (
     CriticSettings,
     Decision,
@@ -33,7 +33,6 @@ from bactrian.records.turn import (
 TextView = Literal["read", "raw", "tokens"]
 # Characters of a turn that are shown at first.
 LONGEST = 20_000
-PARTS: Mapping[str, str] = {"user": "AI user", "assistant": "AI assistant"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ class ShownMessage:
     """A turn with everything that is shown of it."""
 
     turn: Turn
-    # ``AI user`` or ``AI assistant``; empty in a group chat.
+    # ``AI user`` or ``AI assistant``, not in a group chat; and ``human`` if a person wrote it.
     part: str
     # The class of its colour.
     side: str
@@ -299,7 +298,7 @@ def show_turns(
         here = [(number, finding) for number, finding in numbered if finding.turn == turn.number]
         yield ShownMessage(
             turn,
-            "" if session.provenance.cast else PARTS.get(turn.speaker, ""),
+            name_part(session, turn),
             find_side(session, turn),
             arrange_turn(
                 turn,

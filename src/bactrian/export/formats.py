@@ -38,7 +38,7 @@ from bactrian.export.manifest import Tool, write_card
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.files.toml import suggest_name
 from bactrian.models.wire import to_wire_tools
-from bactrian.records.session import Kind, Session, find_kind
+from bactrian.records.session import Kind, Session, find_author, find_kind
 from bactrian.records.turn import Instruction, Solution
 from bactrian.tables.tables import (
     COLUMNS,
@@ -276,7 +276,7 @@ def _open_csv(path: Path, context: ExportContext) -> Generator[Add]:
     """Open ``path`` for one table. A cell that a spreadsheet would evaluate gets an apostrophe before it."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
-        heads = ("turn", "speaker", "text", "original_task", "specified_task", *COLUMNS)
+        heads = ("turn", "speaker", "model", "text", "original_task", "specified_task", *COLUMNS)
         more = ("thought",) if context.thoughts else ()
         table.writerow((*heads, "tools", "extra", "message_extra", *more))
 
@@ -286,6 +286,7 @@ def _open_csv(path: Path, context: ExportContext) -> Generator[Add]:
             for turn in session.turns:
                 cells = (
                     turn.speaker,
+                    find_author(session, turn),
                     turn.text,
                     *shared,
                     list_tool_uses(turn) or "",

@@ -8,8 +8,7 @@ from html import escape
 from typing import Any, Literal
 
 from bactrian.records.text import show, to_printable, write_count
-from bactrian.records.turn import HUMAN as HUMAN
-from bactrian.records.turn import CriticSettings, Sampling, Speaker, Toolkit, Turn, Usage, Use
+from bactrian.records.turn import HUMAN, CriticSettings, Sampling, Speaker, Toolkit, Turn, Usage, Use
 
 # Endings: the reasons why sessions stop.
 
@@ -211,6 +210,19 @@ def infer_kind(models: Collection[str], *, has_cast: bool) -> Kind:
     return "answer" if "assistant" in models and "user" not in models else "role-play"
 
 
+def find_author(session: Session, turn: Turn) -> str:
+    """Return who wrote a turn: a model, as the endpoint named it, or ``human``; empty if nothing is known."""
+    return turn.model or session.provenance.models.get(turn.speaker, "")
+
+
+def list_authors(session: Session) -> dict[str, list[int]]:
+    """Return the numbers of the turns that each author wrote."""
+    authors: dict[str, list[int]] = {}
+    for turn in session.turns:
+        authors.setdefault(find_author(session, turn), []).append(turn.number)
+    return authors
+
+
 _PART: dict[str, str] = {"user": "AI user", "assistant": "AI assistant"}
 # Colours are inherited from the page, so that the text is readable on dark and light backgrounds.
 _FRAME = "border-left:3px solid currentColor;padding:0 0 0 .8em;margin:.6em 0"
@@ -223,9 +235,7 @@ def write_transcript(session: Session) -> str:
     parts = [_format_title(session), *(f"{name}: {text}" for name, text in _list_steps(session))]
     for turn in session.turns:
         steps = [f"  {line}" for line in _list_preludes(turn, _shorten)]
-        parts.append(
-            "\n".join((f"\n{_format_speaker(session, turn.speaker, turn.role)}", *steps, turn.text.strip()))
-        )
+        parts.append("\n".join((f"\n{_format_speaker(session, turn)}", *steps, turn.text.strip())))
     parts.append(f"\n{_format_outcome(session)}")
     return to_printable("\n".join(parts))
 
@@ -237,7 +247,7 @@ def render_transcript(session: Session) -> str:
     )
     turns = "".join(
         f'<div data-speaker="{_escape_html(turn.speaker)}" style="{_FRAME}">'
-        f"<b>{_escape_html(_format_speaker(session, turn.speaker, turn.role))}</b>{_fold(turn)}"
+        f"<b>{_escape_html(_format_speaker(session, turn))}</b>{_fold(turn)}"
         f'<div style="white-space:pre-wrap">{_escape_html(turn.text.strip())}</div></div>'
         for turn in session.turns
     )
@@ -259,9 +269,15 @@ def _list_steps(session: Session) -> list[tuple[str, str]]:
     return [(name, text) for name, text in steps if text is not None]
 
 
-def _format_speaker(session: Session, speaker: str, role: str) -> str:
-    part = None if session.provenance.cast else _PART.get(speaker)
-    return f"{role} ({part})" if part else role
+def name_part(session: Session, turn: Turn) -> str:
+    """Return what is said of a speaker beside the role: the side, unless in a society, and whether it was a person."""
+    part = "" if session.provenance.cast else _PART.get(turn.speaker, "")
+    return ", ".join(filter(None, (part, HUMAN if find_author(session, turn) == HUMAN else "")))
+
+
+def _format_speaker(session: Session, turn: Turn) -> str:
+    part = name_part(session, turn)
+    return f"{turn.role} ({part})" if part else turn.role
 
 
 def _list_preludes(turn: Turn, write: Callable[[str], str]) -> list[str]:

@@ -434,7 +434,8 @@ def _make_preference(verdict: Decision, proposals: Sequence[Proposal]) -> Prefer
         index = positions.index(verdict.place)
     else:
         return None
-    return Preference(verdict.number, verdict.speaker, tuple(texts), index, verdict.chooser, verdict.reason)
+    chooser = HUMAN if verdict.model == HUMAN else verdict.chooser
+    return Preference(verdict.number, verdict.speaker, tuple(texts), index, chooser, verdict.reason)
 
 
 # Sampling parameters.

@@ -32,7 +32,7 @@ from bactrian.records.run import (
     Vote,
     merge_answers,
 )
-from bactrian.records.session import IMPORTED, Ending, Session, infer_kind
+from bactrian.records.session import HUMAN, IMPORTED, Ending, Session, infer_kind
 from bactrian.records.turn import Decision, Deliberation, Proposal, ToolCall, ToolResult, Turn, Usage
 from bactrian.stats.streaming import STEADY, Trend
 from bactrian.store.database import (
@@ -404,6 +404,13 @@ class RunStore:
         rows = await self._query(query)
         with explain_values():
             return {session: dict(parse(models)) for session, models in rows}
+
+    async def has_person(self) -> bool:
+        """Return whether a person wrote a turn or chose one. Reads no turns of a run from a recipe: models made it."""
+        query = (
+            "SELECT 1 FROM turns WHERE model = ?1 UNION ALL SELECT 1 FROM verdicts WHERE model = ?1 LIMIT 1"
+        )
+        return await self.recipe() is None and bool(await self._query(query, HUMAN))
 
     async def count_rows(self) -> tuple[int, int]:
         """Return the number of sessions and that of turns."""

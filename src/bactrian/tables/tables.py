@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bactrian.protocol.markers import DONE
 from bactrian.records.run import Finding
-from bactrian.records.session import ENDING_CODES, Ending, EndingCode, Session
+from bactrian.records.session import ENDING_CODES, Ending, EndingCode, Session, find_author, list_authors
 from bactrian.records.turn import Instruction, Sampling, Solution, Speaker, Turn, Use, read_arguments
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ COLUMNS = (
     "assistant_role",
     "user_role",
     "models",
+    "authors",
     "prompts",
     "prompts_hash",
     "protocol",
@@ -43,8 +44,8 @@ COLUMNS = (
 def trace_source(session: Session, run: str) -> dict[str, str]:
     """Return the origin of a row. All values are strings, so that tools that infer types from the first rows agree.
 
-    ``models`` and ``sampling`` are JSON objects by agent, and ``values`` is one by axis; ``ending`` and ``mark`` are
-    empty if not set.
+    ``models`` and ``sampling`` are JSON objects by agent, and ``values`` is one by axis; ``authors`` has the numbers of
+    the turns by who wrote them, a model or ``human``; ``ending`` and ``mark`` are empty if not set.
     """
     origin = session.provenance
     return {
@@ -53,6 +54,7 @@ def trace_source(session: Session, run: str) -> dict[str, str]:
         "assistant_role": session.assistant.name,
         "user_role": session.user.name,
         "models": to_compact_json(dict(origin.models)),
+        "authors": to_compact_json(list_authors(session)),
         "prompts": origin.prompts,
         "prompts_hash": origin.prompts_hash,
         "protocol": origin.protocol,
@@ -196,7 +198,7 @@ def make_message_rows(session: Session, run: str) -> Iterator[Row]:
             "tier": turn.usage.tier,
             "seconds": turn.seconds,
             "first_token": turn.first_token,
-            "model": turn.model,
+            "model": find_author(session, turn),
             "finish": turn.finish,
             "lossy": turn.lossy,
             "tools": list_tool_uses(turn),

@@ -149,7 +149,8 @@ class ConversationView:
         self._usage += turn.usage
         if self._markdown is None:
             self._out.print()
-        facts = _count(turn.usage, turn.seconds)
+        facts = ["written by a person"] if turn.model == HUMAN else []
+        facts += _count(turn.usage, turn.seconds)
         if turn.finish == "length":
             facts.append("cut off at its token limit")
         if facts:
