@@ -215,6 +215,7 @@ def test_a_critic_edits_a_proposal_writes_a_message_and_asks_for_better_ones(
     box.fill("Meissen.")
     page.get_by_role("button", name="Say this instead").click()
     expect(page.locator("#turn-2")).to_contain_text("Meissen.")
+    expect(page.get_by_label("About this conversation")).to_contain_text("2 messages")
     page.get_by_role("button", name="Give the critic back").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
     rounds = page.locator("#turn-1 details").filter(has_text="critic's decision")

@@ -24,6 +24,7 @@ source.addEventListener("turn", (event) => {
   turns.append(made.content);
   speaking.textContent = "";
   said.textContent = `Message ${number}`;
+  get("#count").textContent = number === 1 ? "1 message" : `${number} messages`;
   if (follow) live.scrollIntoView({ block: "end" });
 });
 source.addEventListener("piece", (event) => {
