@@ -95,6 +95,7 @@ async def test_an_actor_of_ray_that_is_killed_takes_its_process_along(tmp_path: 
     async with Endpoint([answer_slowly]) as endpoint:
         actor = start_actor(tmp_path, endpoint.url)
         while len(endpoint.requests) < 5:
+            assert actor.returncode is None, actor.peek()
             await asyncio.sleep(0.05)
         actor.send_signal(signal.SIGKILL)
         actor.finish()
@@ -111,6 +112,7 @@ async def test_a_process_of_an_actor_that_is_killed_alone_is_started_again(tmp_p
     async with Endpoint([answer_slowly]) as endpoint:
         actor = start_actor(tmp_path, endpoint.url)
         while len(endpoint.requests) < 5:
+            assert actor.returncode is None, actor.peek()
             await asyncio.sleep(0.05)
         (process,) = Path(f"/proc/{actor.pid}/task/{actor.pid}/children").read_text().split()
         os.kill(int(process), signal.SIGKILL)

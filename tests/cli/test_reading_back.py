@@ -150,6 +150,7 @@ async def test_a_killed_run_is_found_and_finished_without_its_command(
     )
     run = tmp_path / "tea garden.db"
     while not run.exists() or not await read_ids(run):
+        assert made.returncode is None, made.peek()
         time.sleep(0.05)
     made.kill()
     made.finish()

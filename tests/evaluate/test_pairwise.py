@@ -40,6 +40,7 @@ async def test_a_signal_while_solutions_are_written_asks_no_judge(
         asked = ("--judge", "openai:judge", "--concurrency", "1", "--base-url", endpoint.url)
         command = Command((*words, *asked), tmp_path, clean_environment())
         while not endpoint.requests:
+            assert command.returncode is None, command.peek()
             await asyncio.sleep(0.05)
         command.send_signal(sent)
         _, told = await command.communicate()

@@ -84,6 +84,7 @@ def test_the_browser_that_is_opened_gets_a_token_that_is_good_once(tmp_path: Pat
     opened = tmp_path / "opened"
     with explore(tmp_path, "run.db", "--open", BROWSER=f"sh -c 'echo \"$0\" > {opened}' %s") as explorer:
         while not opened.exists() or not (address := opened.read_text().strip()):
+            assert explorer.command.returncode is None, explorer.command.peek()
             time.sleep(0.01)
         path = address.removeprefix(explorer.address)
         assert explorer.token not in path, "everybody can read the command line of a browser"

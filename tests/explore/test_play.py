@@ -287,17 +287,17 @@ def test_what_another_process_writes_appears_and_survives_a_broken_connection(
         async with open_store(explorer.folder / "run.db") as store:
             await store.begin(replace(later, turns=(), ending=None))
             for turn in later.turns:
-                await asyncio.to_thread(steps.get)
+                await asyncio.to_thread(steps.get, timeout=60)
                 await store.add_turn("later", turn)
                 done.put(turn.number)
-            await asyncio.to_thread(steps.get)
+            await asyncio.to_thread(steps.get, timeout=60)
             assert later.ending is not None
             await store.end("later", later.ending)
 
     writer = threading.Thread(target=lambda: asyncio.run(write()))
     writer.start()
     steps.put(1)
-    done.get()
+    done.get(timeout=60)
     page.goto(explorer.link("/c/run/later"))
     expect(page.locator("#turn-1")).to_be_visible()
     steps.put(1)
@@ -308,7 +308,7 @@ def test_what_another_process_writes_appears_and_survives_a_broken_connection(
     for _ in range(3):
         steps.put(1)
     expect(page.get_by_role("heading", name="task done")).to_be_visible()
-    writer.join()
+    writer.join(timeout=60)
     expect(page.locator("article.turn")).to_have_count(len(later.turns))
 
 

@@ -100,6 +100,7 @@ async def test_a_second_command_on_the_same_run_is_refused(folder: Path) -> None
     async with Endpoint([held]) as endpoint:
         first = start(folder, endpoint)
         while not endpoint.requests:
+            assert first.returncode is None, first.peek()
             await asyncio.sleep(0.02)
         code, _, err = await generate(folder, endpoint)
         assert code == 1
