@@ -226,7 +226,7 @@ class _Renderer(RendererHTML):
                 for part, kind in tokenize_code(code, language.lower())
             )
         name = f"Code, {_escape(language)}" if language else "Code"
-        return f'<pre tabindex="0" role="region" aria-label="{name}"><code>{shown}</code></pre>\n'
+        return f'<pre tabindex="0" role="group" aria-label="{name}"><code>{shown}</code></pre>\n'
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
         """Name a picture, and load nothing."""
@@ -259,7 +259,7 @@ class _Renderer(RendererHTML):
         return f'<mark class="finding">{shown}</mark>' if before or any(env["now"]) else shown
 
     def table_open(self, *_: Any) -> str:
-        return '<div class="scroll" tabindex="0" role="region" aria-label="Table"><table>'
+        return '<div class="scroll" tabindex="0" role="group" aria-label="Table"><table>'
 
     def table_close(self, *_: Any) -> str:
         return "</table></div>"
