@@ -330,6 +330,19 @@ async def test_prompts_are_compared_on_their_common_tasks_and_a_map_says_what_it
     assert "paper   " not in out
 
 
+@pytest.mark.system
+async def test_an_agent_that_writes_no_code_draws_nothing_and_the_report_says_so(tmp_path: Path) -> None:
+    async with Endpoint([answer_anyone]) as endpoint:
+        code, out, err = await run(tmp_path, *order_item(endpoint, "figure16", "--run-code"))
+    assert code == 0, err
+    assert "The model wrote no code, so nothing was drawn." in out
+    shown = {
+        measure["label"]: measure["value"]
+        for measure in read_report(tmp_path, "figure16")["parts"][0]["measures"]
+    }
+    assert shown["blocks of code that were run"] == 0
+
+
 @pytest.mark.slow
 async def test_all_items_are_made_by_one_command_and_a_second_one_asks_nothing(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:

@@ -78,6 +78,7 @@ class ItemStep(Part):
     )  # By the name of the folder
     pairs: tuple[tuple[str, str], ...] = ()  # The trained models that are compared
     questions: tuple[str, ...] = ()  # Sets of questions
+    acts: bool = False  # True if an agent acts by code
     reply_length: int = 0  # Longest answer of the built-in model, or one trained from it, in tokens
     temperatures: tuple[float, ...] = ()
     samples: int = 0

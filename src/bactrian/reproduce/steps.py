@@ -238,6 +238,11 @@ async def _show_conversation(step: ItemStep, _name: str, workshop: Workshop) -> 
             ending = session.ending.code.replace("_", " ") if session.ending else "unfinished"
             part = ItemPart(load_paper_items().runs[name].title, notes=[f"Ending: {ending}."])
             part.measures.append(Measure("messages", len(session.turns), n=1, share=False))
+            if step.acts:
+                blocks = sum(len(turn.uses) for turn in session.turns)
+                part.measures.append(Measure("blocks of code that were run", blocks, n=1, share=False))
+                if not blocks:
+                    part.notes.append("The model wrote no code, so nothing was drawn.")
             part.texts.append(("Task", str(session.task.text)))
             part.texts += [
                 (f"{turn.number} {turn.role}", str(turn.text)[:_LONGEST]) for turn in session.turns

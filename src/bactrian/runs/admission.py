@@ -17,6 +17,9 @@ from bactrian.runs.cost import Outlook, RemainingUsage
 _CAUTION = 2.0
 """Standard deviations of reserve for the sessions in flight. With one, fewer of ten conversations ended: see
 benchmarks/budgets.py."""
+_CHANCE = 0.6
+"""Share of the expected cost for which a session begins, or goes on, while no other is in flight. Many take less than
+the mean, and the money would pay for nothing else."""
 _TELLING = 3
 """How many sessions in flight a session that has ended outweighs: the first to end are the shortest."""
 _LARGER = 4
@@ -251,7 +254,10 @@ class Admission:
                 # The first one shows what a session takes; if the limits did not pay for it, they pay for none.
                 can_pay = not self.left_open and all(limit.left > 0 for limit in limits)
             else:
-                can_pay = all((limit.expected if alone else limit.cautious) <= limit.left for limit in limits)
+                share = _CHANCE if self.outlook.ended >= _TELLING else 1.0
+                can_pay = all(
+                    (share * limit.expected if alone else limit.cautious) <= limit.left for limit in limits
+                )
             if not can_pay:
                 if alone:
                     self.refused = True

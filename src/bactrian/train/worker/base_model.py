@@ -54,7 +54,10 @@ def make_new_model(spec: NewModel, texts: Iterable[str], seed: int, folder: Path
         }
         shape |= {"num_layers": spec.layers, "num_heads": spec.heads, "dropout_rate": 0.0}
         shape |= {"decoder_start_token_id": 0, "eos_token_id": 2, "pad_token_id": 2}
-        T5ForConditionalGeneration(T5Config(vocab_size=len(tokenizer), **shape)).save_pretrained(folder)
+        made = T5ForConditionalGeneration(T5Config(vocab_size=len(tokenizer), **shape))
+        # Untrained, it would say nothing but control tokens, and an empty answer is none.
+        made.generation_config.suppress_tokens, made.generation_config.begin_suppress_tokens = [0, 1], [2]
+        made.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         return
     config = LlamaConfig(
