@@ -85,6 +85,21 @@ async def test_a_table_has_the_numbers_that_a_count_by_hand_of_its_exports_gives
     assert "4 observations" in out
 
 
+async def test_tables_8_and_9_have_the_numbers_of_their_exports_too(tmp_path: Path) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        for item in ("table8", "table9"):
+            code, _, err = await run(tmp_path, *order_item(endpoint, item, "--scale", "0.04"))
+            assert code == 0, err
+    for item in ("table8", "table9"):
+        verdicts = f"paper/{item}/society-{TASKS}/verdicts.openai-any.db"
+        assert (await run(tmp_path, "export", verdicts, "--format", "csv", "--out", f"{item}.csv"))[0] == 0
+        counted = count_by_hand(tmp_path / f"{item}.csv")
+        (part,) = read_report(tmp_path, item)["parts"]
+        assert sum(counted.values()) == TASKS
+        shares = [counted[outcome] / TASKS for outcome in ("draw", "loss", "win")]
+        assert [measure["value"] for measure in part["measures"]] == shares
+
+
 async def test_the_manifest_says_how_each_run_was_made(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         assert (await run(tmp_path, *order_table(endpoint)))[0] == 0
