@@ -223,7 +223,7 @@ async def test_a_limit_of_tokens_holds_for_solutions_and_judges_together(folder:
 
     async with Endpoint([reply]) as endpoint:
         command = build_command(endpoint, "--concurrency", "1")
-        code, _, err = await run(folder, *command, "--max-tokens", "24000")
+        code, _, err = await run(folder, *command, "--max-tokens", "20000")
         assert code == 3, err
         asked = len(endpoint.requests)
         assert 2 * TASKS <= asked < 4 * TASKS
