@@ -23,7 +23,7 @@ def write_training(root: Path, *stages: tuple[str, int, int]) -> Path:
     for folder, (_, done, steps) in zip(list_stage_folders(root, names)[1:], stages, strict=True):
         if not done:
             continue
-        folder.path.mkdir()
+        folder.folder.mkdir()
         log_event(folder.log, {"event": "began", "step": 0, "of": steps})
         for step in range(1, done + 1):
             about = {"step": step, "of": steps}
@@ -37,7 +37,7 @@ def write_training(root: Path, *stages: tuple[str, int, int]) -> Path:
             if step % 5 == 0:
                 log_event(folder.log, {"event": "evaluated", **about, "loss": 5 / step})
         if done == steps:
-            write_json(folder.path / "manifest.json", {"name": folder.name})
+            write_json(folder.folder / "manifest.json", {"name": folder.name})
     return root
 
 
@@ -98,7 +98,7 @@ async def test_a_training_that_has_not_begun_or_is_damaged_says_so(tmp_path: Pat
     assert (strange.status, b"are damaged" in strange.body) == (400, True)
     write_json(root / "plan.json", {"recipe": {"stages": [{"name": "first"}]}})
     folder = list_stage_folders(root, ["first"])[1]
-    folder.path.mkdir()
+    folder.folder.mkdir()
     folder.log.write_text('{"event": "step", "step": 1, "loss": "<script>"}\n')
     (wrong,) = await fetch(root, "/training/tuned/steps.csv")
     assert (wrong.status, b"are damaged" in wrong.body, b"<script>" in wrong.body) == (400, True, False)

@@ -20,7 +20,7 @@ async def test_a_budget_stops_the_run_before_it_is_passed_and_a_larger_one_goes_
         budget = [*limits, "--json", "--budget"]
         code, lines, err = await generate(folder, endpoint, *budget, "2.8")
         assert code == 3
-        assert "past the limit of $2.8" in err
+        assert "of the limit of $2.80 is left" in err
         assert 0 < lines[-1]["usd"] <= 2.8
         asked = len(endpoint.requests)
         assert 3 < asked < 12 * 4

@@ -28,6 +28,7 @@ from opentelemetry.semconv._incubating.attributes import (
 )
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 
+import bactrian as bt
 from bactrian.errors import InputError, MissingExtra
 from bactrian.models.budget import UsageMeter
 from bactrian.models.model import Model, Wrapper
@@ -228,8 +229,8 @@ def test_the_span_of_a_played_conversation_says_how_many_turns_it_has_and_how_it
     tmp_path: Path, collector: Collector, limit: int, ending: str
 ) -> None:
     (tmp_path / "replies.json").write_text(json.dumps(LINES))
-    command = ("play", "Time tea", "--model", "scripted:replies.json", "--telemetry")
-    bactrian(*command, "--max-messages", str(limit), "--run", "run.db", cwd=tmp_path)
+    model = f"scripted:{tmp_path / 'replies.json'}"
+    bt.play("Time tea", model=model, telemetry=True, max_messages=limit, run=tmp_path / "run.db")
     (attributes,) = spread(collector.spans, "invoke_workflow play")
     assert (attributes["bactrian.turns"], attributes["bactrian.ending"]) == (min(limit, 3), ending)
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from bactrian.ingest.camel import read_roles
@@ -33,7 +33,7 @@ from bactrian.ingest.parsed import (
 )
 from bactrian.records.session import SYSTEM, Ending, Role, Session
 from bactrian.records.text import clean_text
-from bactrian.records.turn import Instruction, Solution, Speaker
+from bactrian.records.turn import HUMAN, Instruction, Solution, Speaker, Turn
 from bactrian.tables.tables import COLUMNS
 
 
@@ -77,7 +77,7 @@ def read_row(row: Mapping[str, Any], shape: ChatKeys, origin: Origin) -> Session
     messages = list(_list_messages(row, shape, roles))
     if not messages:
         raise NotAChat(f"it has no {shape.messages}")
-    turns = build_turns(messages, origin.model)
+    turns = _restore_people(build_turns(messages, origin.model), row)
     first = next((message.text for message in messages if message.speaker == "user"), messages[0].text)
     digest = hashlib.sha256("\0".join(f"{turn.number} {turn.text}" for turn in turns).encode()).hexdigest()
     extra = collect_extra(pick_extra(row, {shape.messages, *_name_row_keys(values)}), messages)
@@ -130,6 +130,17 @@ def _read_object(row: Mapping[str, Any], key: str) -> dict[str, str] | None:
         return None
     pairs = cast("dict[str, object]", value).items()
     return {clean_text(name): clean_text(text) for name, text in pairs if isinstance(text, str)}
+
+
+def _restore_people(turns: tuple[Turn, ...], row: Mapping[str, Any]) -> tuple[Turn, ...]:
+    """Return ``turns`` with a person as the author of those that an export of this program names."""
+    try:
+        numbers: Any = json.loads(read_text(row, "authors"))[HUMAN]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return turns
+    if not isinstance(numbers, list):
+        return turns
+    return tuple(replace(turn, model=HUMAN) if turn.number in numbers else turn for turn in turns)
 
 
 def _find_agents(models: Mapping[str, str]) -> tuple[str, ...]:
@@ -235,7 +246,7 @@ def read_alpaca(rows: Sequence[Row], origin: Origin) -> Session:
     agents = ("assistant",) if not ours or (models and "user" not in models) else ()
     known = _KEYS_OF_ALPACA | _name_row_keys(values)
     messages = _restore_messages(rows, "turn", roles, known, plain=bool(agents))
-    turns = build_turns(messages, origin.model)
+    turns = _restore_people(build_turns(messages, origin.model), first)
     digest = hashlib.sha256("\0".join(turn.text for turn in turns).encode()).hexdigest()
     return Session(
         id=read_id(first.get("session") or first.get("id"), digest[:12]),

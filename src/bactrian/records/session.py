@@ -215,12 +215,10 @@ def find_author(session: Session, turn: Turn) -> str:
     return turn.model or session.provenance.models.get(turn.speaker, "")
 
 
-def list_authors(session: Session) -> dict[str, list[int]]:
-    """Return the numbers of the turns that each author wrote."""
-    authors: dict[str, list[int]] = {}
-    for turn in session.turns:
-        authors.setdefault(find_author(session, turn), []).append(turn.number)
-    return authors
+def list_people(session: Session) -> dict[str, list[int]]:
+    """Return the numbers of the turns that a person wrote, under ``human``; empty if models wrote all."""
+    numbers = [turn.number for turn in session.turns if find_author(session, turn) == HUMAN]
+    return {HUMAN: numbers} if numbers else {}
 
 
 _PART: dict[str, str] = {"user": "AI user", "assistant": "AI assistant"}

@@ -349,8 +349,8 @@ class RunStore:
     async def measure_tiers(self) -> dict[str, TierUse]:
         """Return how the last ten thousand turns that a model made were served, by tier; empty for the usual one."""
         query = """
-            SELECT tier, count(*), sum(number), sum(number * number), total(seconds), total(number * seconds),
-                total(cached_tokens), total(written_tokens), total(prompt_tokens)
+            SELECT tier, count(*), total(number), total(number * number), coalesce(sum(seconds), 0.0),
+                coalesce(sum(number * seconds), 0.0), total(cached_tokens), total(written_tokens), total(prompt_tokens)
             FROM (SELECT * FROM turns WHERE seconds > 0 ORDER BY "row" DESC LIMIT 10000) AS last GROUP BY tier
         """
         uses: dict[str, TierUse] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bactrian.protocol.markers import DONE
 from bactrian.records.run import Finding
-from bactrian.records.session import ENDING_CODES, Ending, EndingCode, Session, find_author, list_authors
+from bactrian.records.session import ENDING_CODES, Ending, EndingCode, Session, find_author, list_people
 from bactrian.records.turn import Instruction, Sampling, Solution, Speaker, Turn, Use, read_arguments
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def trace_source(session: Session, run: str) -> dict[str, str]:
     """Return the origin of a row. All values are strings, so that tools that infer types from the first rows agree.
 
     ``models`` and ``sampling`` are JSON objects by agent, and ``values`` is one by axis; ``authors`` has the numbers of
-    the turns by who wrote them, a model or ``human``; ``ending`` and ``mark`` are empty if not set.
+    the turns that a person wrote, under ``human``; ``ending`` and ``mark`` are empty if not set.
     """
     origin = session.provenance
     return {
@@ -54,7 +54,7 @@ def trace_source(session: Session, run: str) -> dict[str, str]:
         "assistant_role": session.assistant.name,
         "user_role": session.user.name,
         "models": to_compact_json(dict(origin.models)),
-        "authors": to_compact_json(list_authors(session)),
+        "authors": to_compact_json(list_people(session)),
         "prompts": origin.prompts,
         "prompts_hash": origin.prompts_hash,
         "protocol": origin.protocol,
