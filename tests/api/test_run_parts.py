@@ -155,7 +155,9 @@ run_parts.merge_runs(parts, merged, kill)
 @pytest.mark.system
 def test_a_killed_merge_goes_on(folder: Path) -> None:
     parts = make_parts()
-    assert start_python(KILLED, *parts, "merged.db", cwd=folder).wait() == -signal.SIGKILL
+    killed = start_python(KILLED, *parts, "merged.db", cwd=folder)
+    killed.finish()
+    assert killed.wait() == -signal.SIGKILL
     assert len(bt.open_run("merged.db")) == 3
     assert merge_runs(parts, folder / "merged.db").added == 3
     assert read(folder / "merged.db") == read(make("whole.db"))

@@ -58,7 +58,7 @@ class Shop:
         self.asked: list[str] = []
 
     def toolbox(self) -> Toolbox:
-        def price(tea: str) -> str:
+        async def price(tea: str) -> str:  # in the loop: a thread could be asked before or after a session stops
             """Tell the price of a tea."""
             self.asked.append(tea)
             return f"{len(tea)} euros for {tea}"

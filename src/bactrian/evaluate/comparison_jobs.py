@@ -233,7 +233,7 @@ class SolutionJobs(JobKind[Solutions]):
     def identify(self, content: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the content with the hashes of weights instead of their paths, and with whole paths of runs."""
         weights: Mapping[str, str] = content["recipe"].get(Solutions.key, {}).get("weights") or {}
-        models: dict[str, str] = {way: weights.get(way, name) for way, name in content["models"].items()}
+        models = {way: weights.get(way) or str(name) for way, name in content["models"].items()}
         return {**_find_inputs(self.plan.recipe, content, Solutions.key), "models": models}
 
     async def estimate(self) -> JobCost:
