@@ -58,7 +58,8 @@ class Shop:
         self.asked: list[str] = []
 
     def toolbox(self) -> Toolbox:
-        async def price(tea: str) -> str:  # in the loop: a thread could be asked before or after a session stops
+        # In the loop: a thread might be asked before or after a session stops.
+        async def price(tea: str) -> str:
             """Tell the price of a tea."""
             self.asked.append(tea)
             return f"{len(tea)} euros for {tea}"
