@@ -161,9 +161,12 @@ def resting_chromium(guarded_processes: Path) -> Generator[tuple[Browser, asynci
         asyncio._set_running_loop(loop)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def chromium(resting_chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Generator[Browser]:
-    """A browser. Until the last test of the module, its event loop runs in this thread, and no other can."""
+    """A browser. Until the end of the test, its event loop runs in this thread, and no other can.
+
+    Fixtures of a module or a session are made before it, so that they can run a loop, whichever test asks first.
+    """
     browser, loop = resting_chromium
     asyncio._set_running_loop(loop)
     yield browser
