@@ -3,7 +3,7 @@
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.protocol.checks import check_idea, check_name, check_role
+from bactrian.protocol.checks import check_name, check_role, check_text
 from bactrian.records.session import Role
 
 ODD = [
@@ -17,32 +17,32 @@ ODD = [
 
 @pytest.mark.parametrize("idea", ODD)
 def test_an_odd_idea_comes_back_unchanged(idea: str) -> None:
-    assert check_idea(idea) == idea
+    assert check_text(idea, "idea") == idea
 
 
 @pytest.mark.parametrize("idea", ["", " \t\r\n", "\u2003"])
 def test_an_idea_of_nothing_is_refused(idea: str) -> None:
     with pytest.raises(InputError, match="The idea is empty"):
-        check_idea(idea)
+        check_text(idea, "idea")
 
 
 def test_an_idea_of_ten_megabytes_is_refused_with_its_size_and_the_limit() -> None:
     with pytest.raises(InputError, match=r"10,000,000 characters; the limit is 100,000"):
-        check_idea("x" * 10_000_000)
+        check_text("x" * 10_000_000, "idea")
 
 
 def test_an_idea_just_as_long_as_the_limit_is_taken() -> None:
-    assert len(check_idea("x" * 100_000)) == 100_000
+    assert len(check_text("x" * 100_000, "idea")) == 100_000
 
 
 def test_a_nul_is_refused_with_its_field_and_its_position() -> None:
     with pytest.raises(InputError, match="The idea contains a NUL character, at position 4"):
-        check_idea("abc\0def")
+        check_text("abc\0def", "idea")
 
 
 def test_half_a_surrogate_pair_is_refused_with_its_position() -> None:
     with pytest.raises(InputError, match="The idea is not valid Unicode text, at position 3"):
-        check_idea("ab\udc80")
+        check_text("ab\udc80", "idea")
 
 
 @pytest.mark.parametrize("name", ["Stock\nTrader", "Stock Trader\n", "Stock\u2028Trader", "Stock\rTrader"])

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from bactrian.api.conversation import order_session
 from bactrian.records.session import Role
 from bactrian.roleplay.response_formats import build_user_format
+from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.setup import (
     EXAMPLE,
     ROLES,
     RolePlaySetup,
-    choose_role_names,
     complete_setup,
 )
 from tests.helpers.command import bactrian, events
@@ -21,7 +22,7 @@ IDEA = "Plan a vegetable garden for a small balcony"
 
 
 def set_up(idea: str = IDEA, *, model: str = "local", protocol: str | None = None) -> RolePlaySetup:
-    assistant, user = choose_role_names(idea)
+    assistant, user = EXAMPLE[1:] if idea == EXAMPLE[0] else ROLES
     agents = ("task_specifier", "task_planner", "user", "assistant")
     return RolePlaySetup(
         idea=idea,
@@ -39,8 +40,10 @@ def test_neutral_prompts_come_with_openings_that_fit_any_subject() -> None:
 
 
 def test_only_the_example_has_a_programmer_and_a_trader() -> None:
-    assert choose_role_names(EXAMPLE[0]) == EXAMPLE[1:]
-    assert choose_role_names(IDEA) == ROLES
+    for idea, names in ((EXAMPLE[0], EXAMPLE[1:]), (None, EXAMPLE[1:]), (IDEA, ROLES)):
+        order = order_session(idea, options={})
+        assert isinstance(order, SessionOrder)
+        assert (order.setup.assistant.name, order.setup.user.name) == names
 
 
 def test_the_small_model_gets_neutral_prompts_and_specifies_only_if_asked() -> None:

@@ -6,17 +6,26 @@ import warnings
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import aclosing
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 from bactrian.api.arguments import OWN, ToolsLike, check_base_url, describe_options, read_tools
 from bactrian.api.bridge import run_sync, shorten_errors, shorten_traceback
 from bactrian.api.collector import SessionCollector, yield_from_task
-from bactrian.api.endpoints import find_addresses, read_play_terms, read_terms, use_run_terms
-from bactrian.api.model_arguments import LOCAL, ChosenModels, ModelLike, choose_models, open_access
+from bactrian.api.endpoints import RunTerms, find_addresses, read_play_terms, read_terms, use_run_terms
+from bactrian.api.model_arguments import (
+    LOCAL,
+    ChosenModels,
+    ModelLike,
+    build_model_options,
+    choose_models,
+    limit_time,
+)
 from bactrian.errors import BactrianWarning, InputError
+from bactrian.models.budget import UsageMeter
 from bactrian.models.open import ModelOptions
+from bactrian.models.pricing import choose_prices
 from bactrian.options import (
     Critic,
     PlayArguments,
@@ -37,8 +46,8 @@ from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.setup import (
     EXAMPLE,
     EXAMPLE_SEED,
+    ROLES,
     RolePlaySetup,
-    choose_role_names,
     complete_setup,
 )
 from bactrian.roleplay.start import play_one
@@ -201,13 +210,17 @@ async def stream(
 
 
 @dataclass(frozen=True, slots=True)
-class Continuation:
-    """The stored session that an order continues, and the addresses at which its models may be asked."""
+class AskingTerms:
+    """Where the models of an order may be asked, and the stored session that it continues."""
 
-    name: str | None  # The id of the session
+    name: str | None = None  # The id of that session
     # Models of a file of unknown origin: a key goes to none of the addresses in their names.
-    distrusted: frozenset[str]
-    confirmed: Collection[str]  # The addresses that a person allows
+    distrusted: frozenset[str] = frozenset()
+    confirmed: Collection[str] | None = None  # To resume: the addresses that a person allows
+    beside: Iterable[Path] = ()  # Runs whose models are asked where those runs asked them
+
+
+_NEW = AskingTerms()
 
 
 def order_session(
@@ -222,14 +235,9 @@ def order_session(
     endings: EndingLike | Iterable[EndingLike] = (),
     run: str | Path | None = None,
     options: PlayOptions,
-    continued: Continuation | None = None,
-    beside: Iterable[Path] = (),
+    asking: AskingTerms = _NEW,
 ) -> SessionOrder | EmbodiedOrder:
     """Combine the arguments of :func:`play` into one order, which a command may change before it is played.
-
-    Args:
-        continued: The stored session to continue.
-        beside: Runs whose models are asked where those runs asked them.
 
     Raises:
         InputError: an argument cannot be used.
@@ -245,35 +253,25 @@ def order_session(
         _check_embodied(options, assistant=assistant, critic=critic, endings=endings, alone=alone)
     roles = [
         role if isinstance(role, Role) else Role(usual if role is None else role)
-        for role, usual in zip((embodied or assistant, user), choose_role_names(idea), strict=True)
+        for role, usual in zip(
+            (embodied or assistant, user), EXAMPLE[1:] if idea == EXAMPLE[0] else ROLES, strict=True
+        )
     ]
     agents = ("user", "assistant") if alone else (*AGENTS, CRITIC) if critic else AGENTS
     chosen = choose_models(agents, model, models)
     check_base_url(options.get("base_url"), chosen.names.values())
     where = Path(run) if run is not None else None
-    name = continued.name if continued else None
-    terms = read_play_terms(where, idea, chosen.names, name)
-    names = frozenset(chosen.names.values())
-    others = [each for path in beside if (each := read_terms(path)) and each.models & names]
-    confirmed = continued.confirmed if continued else None
-    options = cast("PlayOptions", use_run_terms(options, names, terms, others, confirmed))
-    access = open_access(options, chosen, where, continued.distrusted if continued else frozenset())
-    if access.base_url is not None:
-        options["base_url"] = access.base_url  # stored with the session, which is resumed there
+    terms = where and read_play_terms(where, idea, chosen.names, asking.name)
+    access, command = _open_access(options, chosen, where, terms, asking)
     specs, functions, stored_tools = read_tools(tools or (), options)
     filled = fill_defaults(options, PlayOptions)
     limits = Toolkit((), filled["tool_rounds"], filled["tool_timeout"])
     parameters = read_parameters(options.get("parameters", {})).by_agent()
     if any(name.startswith("python:") for name in chosen.names.values()):
         stored_tools[OWN] = True
-    command: dict[str, Any] = {
-        **describe_options({**options, "embodied": embodied and roles[0].name}),
-        "addresses": find_addresses(chosen.names.values(), access.base_url),
-        "idea": idea,
-        "assistant": asdict(roles[0]),
-        "models": dict(chosen.names),
-        **stored_tools,
-    }
+    command |= {"idea": idea, "assistant": asdict(roles[0]), **stored_tools}
+    if embodied is not None:
+        command["embodied"] = roles[0].name
     if alone:
         from bactrian.roleplay.alone import EmbodiedOrder
 
@@ -294,7 +292,7 @@ def order_session(
             functions=functions,
             limits=limits,
             run=where,
-            name=name,
+            name=asking.name,
             command=command,
         )
     rules, paper = read_endings(endings)
@@ -334,10 +332,46 @@ def order_session(
         functions=functions,
         limits=limits,
         run=where,
-        name=name,
+        name=asking.name,
         embodied=embodied is not None,
         command=command,
     )
+
+
+def _open_access(
+    options: Mapping[str, Any],
+    models: ChosenModels,
+    run: Path | None,
+    terms: RunTerms | None,
+    asking: AskingTerms,
+) -> tuple[ModelOptions, dict[str, Any]]:
+    """Return the options for opening ``models``, with what counts their tokens and their cost, and the stored command.
+
+    ``terms`` are those of the session in ``run`` that is continued.
+
+    Raises:
+        InputError: a model may not be asked where it would be, ``price`` is not a price, or there is a ``budget`` and a
+            price is unknown.
+    """
+    names = list(models.names.values())
+    others = [
+        each for path in asking.beside if (each := read_terms(path)) and not each.models.isdisjoint(names)
+    ]
+    options = use_run_terms(options, names, terms, others, asking.confirmed)
+    access, budget = build_model_options(options), options.get("budget")
+    prices = choose_prices(names, options.get("price"), access.base_url, models.objects, budget=budget)
+    access = replace(
+        access,
+        meter=UsageMeter(None, budget, prices),
+        objects=limit_time(models.objects, access.timeout),
+        distrusted=asking.distrusted,
+        run="" if run is None else str(run.absolute()),
+    )
+    return access, {
+        **describe_options({**options, "base_url": access.base_url}),
+        "addresses": find_addresses(names, access.base_url),
+        "models": dict(models.names),
+    }
 
 
 _NO_AXES = "Use another pack, or a recipe with these axes: bactrian generate RECIPE --set prompts=PACK."
@@ -387,7 +421,7 @@ def order_society(
     *,
     endings: str = "default",
     run: Path | None = None,
-    continued: Continuation | None = None,
+    asking: AskingTerms | None = None,
 ) -> tuple[SocietyRun, ModelOptions]:
     """Combine a society, by its name or file, with the options of a command, and return it with its models.
 
@@ -399,7 +433,7 @@ def order_society(
         options: The other options.
         endings: As a list of codes.
         run: The run that stores it.
-        continued: The stored session to continue.
+        asking: To resume, that of the stored session.
 
     Raises:
         InputError: the society or an option cannot be used.
@@ -409,7 +443,7 @@ def order_society(
 
     content, prompts = load_society(society)
     names = models
-    if continued is None:
+    if asking is None:
         if models.get("critic") == HUMAN and not any(stage.critic for stage in content.stages):
             raise InputError(
                 "No stage of this society has a critic.",
@@ -420,22 +454,16 @@ def order_society(
         names = name_models(content, usual, task_model=models.get("task"), critic_model=models.get("critic"))
         check_base_url(options.get("base_url"), names.values())
         # A society's file may come from another person: the addresses in it get no key.
-        distrusted, confirmed = frozenset(names.values()) - {usual, *models.values()}, None
-    else:
-        distrusted, confirmed = continued.distrusted, continued.confirmed
+        asking = AskingTerms(distrusted=frozenset(names.values()) - {usual, *models.values()})
     task = idea or content.task
-    terms = read_play_terms(run, task, names, None)
-    options = cast("SocietyOptions", use_run_terms(options, names.values(), terms, confirmed=confirmed))
-    access = open_access(options, ChosenModels(names), run, distrusted)
+    terms = run and read_play_terms(run, task, names, None)
+    access, command = _open_access(options, ChosenModels(names), run, terms, asking)
     rules, paper = read_endings(endings)
-    command: dict[str, Any] = {
-        **describe_options({**options, "base_url": access.base_url}),
-        "addresses": find_addresses(names.values(), access.base_url),
+    command |= {
         "endings": endings,
         "society": society,
         "content": content.model_dump(mode="json", exclude_none=True),
         "idea": task,
-        "models": dict(names),
     }
     chat_options = ChatOptions(
         names,
@@ -452,7 +480,7 @@ def order_society(
         options.get("prompts"),
         paper_endings=paper,
         endings=rules,
-        name=continued.name if continued else None,
+        name=asking.name,
         command=command,
     )
     return ordered, access

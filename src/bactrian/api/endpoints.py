@@ -55,7 +55,7 @@ def read_terms(run: Path) -> RunTerms | None:
 
 
 def read_play_terms(
-    run: Path | None, idea: str | None, models: Mapping[str, str], name: str | None
+    run: Path, idea: str | None, models: Mapping[str, str], name: str | None
 ) -> RunTerms | None:
     """Return the terms of the session that ``play`` continues: that of ``name``, or those of the same idea and models.
 
@@ -63,8 +63,6 @@ def read_play_terms(
         InputError: the file is not a run.
         StoreError: it cannot be read.
     """
-    if run is None:
-        return None
     commands = [command for command in read_making(run)[0] if command.verb == "play"]
     same = [
         command

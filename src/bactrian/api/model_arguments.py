@@ -9,15 +9,12 @@ import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 from bactrian.api.bridge import cut_frames, shorten_errors
 from bactrian.errors import BactrianError, BactrianWarning, InputError, ModelError
-from bactrian.models.budget import UsageMeter
 from bactrian.models.model import Model, Reply, ReplyChoice, Request, Traits, get_traits
 from bactrian.models.open import ModelOptions, open_model
-from bactrian.models.pricing import choose_prices
 from bactrian.models.scripted import Scripted
 from bactrian.models.telemetry import TelemetryTerms
 from bactrian.models.text_tools import add_tools_as_text
@@ -240,26 +237,6 @@ def build_model_options(options: Mapping[str, Any]) -> ModelOptions:
         report=_warn,
         recorded=Recorded,
     )
-
-
-def open_access(
-    options: Mapping[str, Any],
-    models: ChosenModels,
-    run: Path | None,
-    distrusted: frozenset[str] = frozenset(),
-) -> ModelOptions:
-    """Return the options for opening the models of a session in ``run``, with what counts its tokens and its cost.
-
-    Raises:
-        InputError: ``price`` is not a price, or there is a ``budget`` and a price is unknown.
-    """
-    access, budget = build_model_options(options), options.get("budget")
-    prices = choose_prices(
-        models.names.values(), options.get("price"), access.base_url, models.objects, budget=budget
-    )
-    meter, objects = UsageMeter(None, budget, prices), limit_time(models.objects, access.timeout)
-    place = "" if run is None else str(run.absolute())
-    return replace(access, meter=meter, objects=objects, distrusted=distrusted, run=place)
 
 
 def _warn(text: str) -> None:

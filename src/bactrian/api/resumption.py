@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.api.arguments import OWN, ToolLike
-from bactrian.api.conversation import Continuation, order_session, order_society
+from bactrian.api.conversation import AskingTerms, order_session, order_society
 from bactrian.api.dataset import build_order, check_runs_code, use_terms_of_runs
 from bactrian.api.endpoints import confirm_addresses, find_foreign
 from bactrian.api.selection import find_session
@@ -197,7 +197,7 @@ def build_resume_session(
     options, confirmed = _merge(stored, chosen), _list_confirmed(chosen)
     distrusted = frozenset(models.values()) - confirm_addresses(models.values(), None, run, confirmed)
     in_society = "society" in stored
-    continued = Continuation(stored.get("name") if in_society else command.session, distrusted, confirmed)
+    asking = AskingTerms(stored.get("name") if in_society else command.session, distrusted, confirmed)
     declaration = SocietyOptions if in_society else PlayOptions
     kept: Any = {name: value for name, value in options.items() if name in read_fields(declaration)}
     if in_society:
@@ -209,7 +209,7 @@ def build_resume_session(
             kept,
             endings=stored.get("endings", "default"),
             run=run,
-            continued=continued,
+            asking=asking,
         )
     role = Role(**stored["assistant"])
     if "embodied" in stored:
@@ -225,7 +225,7 @@ def build_resume_session(
         endings=stored.get("endings", ()),
         run=run,
         options=kept,
-        continued=continued,
+        asking=asking,
     )
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from bactrian.api.conversation import EXAMPLE, order_session, order_society
+from bactrian.api.conversation import EXAMPLE, AskingTerms, order_session, order_society
 from bactrian.errors import InputError
 from bactrian.explore.playing import SEATS, LiveStage, SocietyOrder
 from bactrian.explore.rendering import Explorer, get_explorer, read_form, render_page
@@ -143,7 +143,9 @@ def _set_role_play(
         critic=critic,
         run=Path(PLAYED),
         options=options,
-        beside=[each.source for each in explorer.library.sets.values() if is_run(each.source)],
+        asking=AskingTerms(
+            beside=[each.source for each in explorer.library.sets.values() if is_run(each.source)]
+        ),
     )
     assert isinstance(order, SessionOrder)
     session = order.make_session({}).id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -12,13 +12,22 @@ from bactrian.files.template import compile_template
 from bactrian.models.wire import to_wire_calls
 from bactrian.protocol.fences import read_body
 from bactrian.protocol.markers import is_done
-from bactrian.protocol.pack import InceptionPrompts, Pack, find_pack, render_inception, render_prompt
+from bactrian.protocol.pack import Pack, find_pack, render_prompt, render_session
 from bactrian.records.session import SYSTEM, Session, find_kind
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Speaker, Turn, to_messages
 from bactrian.tables.tables import add_extra
 
 # The system prompts of a stored session.
+
+
+@dataclass(frozen=True, slots=True)
+class InceptionPrompts:
+    """The initial prompts of a session's two agents."""
+
+    user: str  # System prompt of the AI user.
+    assistant: str  # System prompt of the AI assistant.
+    opening: str  # First message to the AI user.
 
 
 class SystemPrompts:
@@ -40,7 +49,8 @@ class SystemPrompts:
     def render(self, session: Session) -> InceptionPrompts:
         """Return the initial prompts of both sides of ``session``."""
         if pack := self._pack(session):
-            return render_inception(session, pack)
+            names = ("user_system", "assistant_system", "opening_request")
+            return InceptionPrompts(*(render_session(name, session, pack) for name in names))
         if self._answered(session):
             assert self._answer is not None
             names = frozenset(session.values)

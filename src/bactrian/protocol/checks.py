@@ -9,22 +9,13 @@ LONGEST_IDEA = 100_000  # Most characters of an idea or of a role's description.
 LONGEST_NAME = 300  # Most characters of the name of a role or of a language.
 
 
-def check_idea(text: str, field: str = "idea") -> str:
-    """Return ``text`` unchanged if it can be the idea of a session.
-
-    Raises:
-        InputError: it is blank, too long, or cannot be sent (see :func:`check_value`).
-    """
-    return _checked(text, field, LONGEST_IDEA)
-
-
 def check_name(text: str, field: str) -> str:
     """Return ``text`` unchanged if it can name a role or a language: one line that is not blank.
 
     Raises:
         InputError: it is blank, has several lines, is longer than :data:`LONGEST_NAME`, or cannot be sent.
     """
-    _checked(text, field, LONGEST_NAME)
+    check_text(text, field, LONGEST_NAME)
     if text.splitlines() != [text]:
         raise InputError(
             f"The {field} has more than one line.",
@@ -41,16 +32,27 @@ def check_role(role: Role, field: str) -> Role:
     """
     check_name(role.name, field)
     if role.description:
-        _checked(role.description, f"{field} description", LONGEST_IDEA)
+        check_text(role.description, f"{field} description")
     return role
 
 
-def check_value(text: str, field: str) -> str:
+def check_text(text: str, field: str, longest: int | None = LONGEST_IDEA) -> str:
     """Return ``text`` unchanged if it can be sent to a model and stored.
 
+    Args:
+        text: An idea, the description of a role, or another text.
+        field: What it is, for the error.
+        longest: Most characters; None if the text may be empty, and of any length.
+
     Raises:
-        InputError: it contains a NUL character or half of a surrogate pair.
+        InputError: it is blank, too long, or contains a NUL character or half of a surrogate pair.
     """
+    if longest is not None and not text.strip():
+        raise InputError(f"The {field} is empty.", next="Say it in a few words.")
+    if longest is not None and len(text) > longest:
+        raise InputError(
+            f"The {field} has {len(text):,} characters; the limit is {longest:,}.", next="Shorten it."
+        )
     if "\0" in text:
         raise InputError(
             f"The {field} contains a NUL character, at position {text.index(chr(0)) + 1:,}.",
@@ -64,13 +66,3 @@ def check_value(text: str, field: str) -> str:
             next="Give it as UTF-8.",
         ) from error
     return text
-
-
-def _checked(text: str, field: str, limit: int) -> str:
-    if not text.strip():
-        raise InputError(f"The {field} is empty.", next="Say it in a few words.")
-    if len(text) > limit:
-        raise InputError(
-            f"The {field} has {len(text):,} characters; the limit is {limit:,}.", next="Shorten it."
-        )
-    return check_value(text, field)

@@ -18,7 +18,7 @@ from jinja2 import Template
 from bactrian.errors import PromptError
 from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import FileKind, TomlSource, suggest_name
-from bactrian.protocol.checks import check_value
+from bactrian.protocol.checks import check_text
 from bactrian.records.session import Session
 
 # The engine's own prompts, rendered as strictly as those of a pack.
@@ -60,7 +60,8 @@ class EnginePrompts:
             PromptError: there is no such template, or the values do not match its placeholders.
         """
         template = self._compiled.get(name) or self._compile(name)
-        _check_names(name, values, self.placeholders[name], "engine.toml")
+        if values.keys() != self.placeholders[name]:
+            raise _explain_mismatch(name, values, self.placeholders[name], "engine.toml")
         return template.render({key: str(value) for key, value in values.items()})
 
     def with_templates(self, templates: Mapping[str, str]) -> EnginePrompts:
@@ -93,13 +94,14 @@ def render_prompt(name: str, /, **values: str | int) -> str:
     return load_engine_prompts().render(name, **values)
 
 
-def _check_names(template: str, values: Mapping[str, object], expected: Set[str], where: str) -> None:
-    if values.keys() != expected:
-        raise PromptError(
-            f"Template {template!r} was given {', '.join(sorted(values)) or 'nothing'}.",
-            where=where,
-            next=f"It takes {', '.join(sorted(expected)) or 'nothing'}.",
-        )
+def _explain_mismatch(
+    template: str, values: Mapping[str, object], expected: Set[str], where: str
+) -> PromptError:
+    return PromptError(
+        f"Template {template!r} was given {', '.join(sorted(values)) or 'nothing'}.",
+        where=where,
+        next=f"It takes {', '.join(sorted(expected)) or 'nothing'}.",
+    )
 
 
 def _hash(templates: Mapping[str, object]) -> str:
@@ -188,7 +190,7 @@ class Pack:
 
         Raises:
             PromptError: there is no such template, or the values do not match its placeholders.
-            InputError: a value cannot be sent or stored (see :func:`~bactrian.protocol.checks.check_value`).
+            InputError: a value cannot be sent or stored (see :func:`~bactrian.protocol.checks.check_text`).
         """
         if template not in PLACEHOLDERS:
             raise PromptError(
@@ -196,11 +198,12 @@ class Pack:
                 where=self.name,
                 next=f"Templates: {', '.join(PLACEHOLDERS)}.",
             )
-        _check_names(template, values, PLACEHOLDERS[template], self.name)
+        if values.keys() != PLACEHOLDERS[template]:
+            raise _explain_mismatch(template, values, PLACEHOLDERS[template], self.name)
         self.check_axes(axes)
         values |= {axis: axes[axis] for axis in self.axes}
         for placeholder, value in values.items():
-            check_value(str(value), placeholder)
+            check_text(str(value), placeholder, None)
         return self._compiled[template].render(values)
 
 
@@ -297,66 +300,27 @@ def _compile(
         raise source.error(f"Template {key!r}, line {fault.line}, {fault.what}.", key, fault.next) from fault
 
 
-# The inception prompts of a session (paper, section 3.2): its system prompts and first message.
+# The prompts of a session (paper, section 3.2).
 
 
-@dataclass(frozen=True, slots=True)
-class InceptionPrompts:
-    """The initial prompts of a session's two agents."""
+def render_session(template: str, session: Session, pack: Pack, **more: str | int) -> str:
+    """Fill a template of ``pack`` with the roles and the task of ``session``, and with ``more``.
 
-    user: str  # System prompt of the AI user.
-    assistant: str  # System prompt of the AI assistant.
-    opening: str  # First message to the AI user.
-
-
-def render_inception(session: Session, pack: Pack) -> InceptionPrompts:
-    """Fill ``pack`` with the roles and the task of ``session``.
+    The session's preamble comes before it, unless it is the opening request, which is no instruction to an agent.
 
     Raises:
         PromptError: the pack cannot be rendered with them.
         InputError: a role or the task contains characters that cannot be sent.
     """
     values = {
-        **_list_values(session),
-        "assistant_description": session.assistant.description,
-        "user_description": session.user.description,
-    }
-    before = _write_preamble(session)
-    return InceptionPrompts(
-        user=before + pack.render("user_system", session.values, **values),
-        assistant=before + pack.render("assistant_system", session.values, **values),
-        opening=pack.render("opening_request", session.values, **values),
-    )
-
-
-def render_criticism(session: Session, pack: Pack, *, role: str, criteria: str) -> str:
-    """Return the system prompt of a critic that chooses between proposals by ``criteria``.
-
-    Raises:
-        PromptError: the pack cannot be rendered with them.
-        InputError: a role or the task contains characters that cannot be sent.
-    """
-    values = {**_list_values(session), "critic_role": role, "criteria": criteria}
-    return _write_preamble(session) + pack.render("critic", session.values, **values)
-
-
-def render_preparation(agent: str, session: Session, pack: Pack, **more: int) -> str:
-    """Return the prompt of the task specifier or the task planner.
-
-    Raises:
-        PromptError: the pack cannot be rendered with the session's roles and task.
-    """
-    return _write_preamble(session) + pack.render(agent, session.values, **_list_values(session), **more)
-
-
-def _list_values(session: Session) -> dict[str, str]:
-    return {
         "task": session.task.text,
         "assistant_role": session.assistant.name,
         "user_role": session.user.name,
+        "assistant_description": session.assistant.description,
+        "user_description": session.user.description,
         "language": session.provenance.language or "",
     }
-
-
-def _write_preamble(session: Session) -> str:
-    return f"{session.provenance.preamble}\n\n" if session.provenance.preamble else ""
+    used = {name: value for name, value in values.items() if name in PLACEHOLDERS[template]}
+    text = pack.render(template, session.values, **used, **more)
+    preamble = session.provenance.preamble
+    return f"{preamble}\n\n{text}" if preamble and template != "opening_request" else text

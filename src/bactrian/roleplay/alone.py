@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 
 from bactrian.models.model import Model
 from bactrian.options import SamplingSpec
-from bactrian.protocol.checks import check_idea, check_role
+from bactrian.protocol.checks import check_role, check_text
 from bactrian.protocol.pack import load_engine_prompts, render_prompt
 from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.events import Event, Spoke, Started
@@ -21,7 +21,7 @@ from bactrian.roleplay.agent import Agent, Listener
 from bactrian.roleplay.endings import EndpointRefused
 from bactrian.roleplay.setup import default_sampling
 from bactrian.roleplay.start import PlayOrder, run_scene
-from bactrian.roleplay.tool_turns import use_tools
+from bactrian.roleplay.tool_turns import WithTools
 from bactrian.roleplay.tools import Toolbox
 from bactrian.roleplay.turns import Scene
 from bactrian.store import RunStore
@@ -42,7 +42,7 @@ class EmbodiedOrder(PlayOrder):
 
     def make_session(self, kits: Mapping[str, Toolkit]) -> Session:
         """Return the new session, whose agent has the tools ``kits``."""
-        check_idea(self.thoughts)
+        check_text(self.thoughts, "idea")
         check_role(self.role, "embodied role")
         kit = kits[_AGENT]
         sampling = apply_parameters(default_sampling(_AGENT, self.model, self.seed), self.parameters)
@@ -98,7 +98,7 @@ class EmbodiedOrder(PlayOrder):
             )
         }
         rules = (EndpointRefused(), AnsweredInWords())
-        scene = Scene(session, agents, ThoughtsFirst(), rules, use_tools(agents), listener)
+        scene = Scene(session, agents, ThoughtsFirst(), rules, {_AGENT: WithTools()}, listener)
         events = run_scene(scene, store)
         return events if thoughts is None else _speak_first(thoughts, events)
 

@@ -16,7 +16,7 @@ from time import perf_counter
 from bactrian.errors import BactrianError, ContextFull, Filtered, ModelError, Refused
 from bactrian.models.model import Model, Request
 from bactrian.models.seeds import derive_sampling
-from bactrian.protocol.pack import Pack, render_criticism
+from bactrian.protocol.pack import Pack, render_session
 from bactrian.records.events import Chose, Proposed, Spoke
 from bactrian.records.session import HUMAN, Role, Session
 from bactrian.records.text import Text
@@ -74,7 +74,9 @@ def choose_turns(
     else:
         agent = CriticAgent(
             role=Role(settings.role),
-            system=Text(render_criticism(session, pack, role=settings.role, criteria=settings.criteria)),
+            system=Text(
+                render_session("critic", session, pack, critic_role=settings.role, criteria=settings.criteria)
+            ),
             model=model,
             sampling=session.provenance.sampling.get(CRITIC, Sampling()),
             constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 
 from bactrian.errors import BadReply, InputError, ModelError
@@ -12,9 +12,8 @@ from bactrian.protocol.pack import (
     Pack,
     list_packs,
     load_pack,
-    render_inception,
-    render_preparation,
     render_prompt,
+    render_session,
 )
 from bactrian.records.events import Event
 from bactrian.records.session import HUMAN, Session
@@ -37,7 +36,7 @@ from bactrian.roleplay.response_formats import (
 )
 from bactrian.roleplay.setup import SMALL_PACK, WORD_LIMIT, RolePlaySetup, new_session
 from bactrian.roleplay.start import PlayOrder, end_as_failed, run_scene
-from bactrian.roleplay.tool_turns import use_tools
+from bactrian.roleplay.tool_turns import WithTools
 from bactrian.roleplay.tools import NO_TOOLS, Toolbox
 from bactrian.roleplay.turns import Scene, TurnStrategy
 from bactrian.store import RunStore
@@ -95,9 +94,10 @@ async def run_role_play(
     tools: Mapping[str, Toolbox] = NO_TOOLS,
     listener: Listener | None = None,
 ) -> AsyncGenerator[Event]:
-    """Prepare the task of a session that has begun. Return what plays it to its ending.
+    """Prepare the task of a session that has begun (paper, section 3.1). Return what plays it to its ending.
 
-    A model that fails during the preparation ends the session as ``failed``, like any later failure.
+    The task specifier and the task planner do what they have not done. Each result is stored before the next request. A
+    model that fails during the preparation ends the session as ``failed``, like any later failure.
 
     Args:
         session: As :func:`~bactrian.roleplay.start.begin_session` returned it.
@@ -113,7 +113,16 @@ async def run_role_play(
         PromptError: the pack cannot be rendered with these roles and this task.
     """
     try:
-        session = await prepare(session, pack, models, word_limit, store.save_task if store else None)
+        for agent, part, values in (
+            ("task_specifier", "specified", {"word_limit": word_limit}),
+            ("task_planner", "planned", dict[str, int]()),
+        ):
+            if agent in session.provenance.models and getattr(session.task, part) is None:
+                text, usage = await _ask(agent, session, pack, models, **values)
+                task = replace(session.task, **{part: text})
+                session = replace(session, task=task, preparation=session.preparation + usage)
+                if store is not None:
+                    await store.save_task(session)
     except ModelError as error:
         return _yield_event(await end_as_failed(session, error, store))
     known = NOTHING_KNOWN
@@ -127,36 +136,6 @@ async def _yield_event(event: Event) -> AsyncGenerator[Event]:
     yield event
 
 
-async def prepare(
-    session: Session,
-    pack: Pack,
-    models: Mapping[str, Model],
-    word_limit: int,
-    keep: Callable[[Session], Awaitable[None]] | None = None,
-) -> Session:
-    """Let the task specifier and the task planner of ``session`` do what they have not done (paper, section 3.1).
-
-    ``keep`` receives the session after each step, before the next request is sent.
-
-    Raises:
-        ModelError: the model does not answer, or returns two empty replies.
-    """
-    agents = session.provenance.models
-    if "task_specifier" in agents and session.task.specified is None:
-        text, usage = await _ask("task_specifier", session, pack, models, word_limit=word_limit)
-        task = replace(session.task, specified=text)
-        session = replace(session, task=task, preparation=session.preparation + usage)
-        if keep is not None:
-            await keep(session)
-    if "task_planner" in agents and session.task.planned is None:
-        text, usage = await _ask("task_planner", session, pack, models)
-        task = replace(session.task, planned=text)
-        session = replace(session, task=task, preparation=session.preparation + usage)
-        if keep is not None:
-            await keep(session)
-    return session
-
-
 async def _ask(
     agent: str, session: Session, pack: Pack, models: Mapping[str, Model], **values: int
 ) -> tuple[str, Usage]:
@@ -165,7 +144,7 @@ async def _ask(
     sampling = origin.sampling.get(agent, Sampling())
     is_small = get_traits(model).small
     small = agent == "task_specifier" and origin.protocol == "enforced" and is_small
-    question = Message("user", Text(render_preparation(agent, session, pack, **values)))
+    question = Message("user", Text(render_session(agent, session, pack, **values)))
     # Nothing is added to the short prompts of the built-in model.
     line = "task_specifier_system" if agent == "task_specifier" else "task_planner_system"
     system = () if is_small else (Message("system", Text(render_prompt(line))),)
@@ -214,17 +193,20 @@ def build_role_play(
     Raises:
         PromptError: the pack cannot be rendered with these roles and this task.
     """
-    origin, prompts = session.provenance, render_inception(session, pack)
+    origin = session.provenance
     enforced, plain = origin.protocol == "enforced", origin.prompts == SMALL_PACK
     agents: dict[Speaker, Agent] = {}
     strategies: dict[Speaker, TurnStrategy] = {}
-    for side, role, prompt in (
-        ("user", session.user, prompts.user),
-        ("assistant", session.assistant, prompts.assistant),
-    ):
-        model, toolbox = models[side], find_toolbox(session, side, tools)
-        traits = get_traits(model)
-        more = [toolbox.describe()] if toolbox is not None else []
+    for side, role in (("user", session.user), ("assistant", session.assistant)):
+        model = models[side]
+        traits, toolbox = get_traits(model), None
+        more: list[str] = []
+        if side in origin.tools:
+            toolbox = find_toolbox(session, side, tools)
+            more.append(toolbox.describe())
+            strategies[side] = WithTools()
+        elif plain and traits.small:
+            strategies[side] = Fresh()
         if enforced and traits.constrained_by == "schema" and model.name != HUMAN:
             more.insert(0, render_prompt("fields_user" if side == "user" else "fields_assistant"))
         form = None
@@ -237,31 +219,26 @@ def build_role_play(
         agents[side] = Agent(
             speaker=side,
             role=role,
-            system=Text("\n\n".join([prompt, *filter(None, more)])),
+            system=Text("\n\n".join([render_session(f"{side}_system", session, pack), *filter(None, more)])),
             model=model,
             sampling=origin.sampling.get(side, Sampling()),
-            opening=Text(prompts.opening) if side == "user" else None,
+            opening=Text(render_session("opening_request", session, pack)) if side == "user" else None,
             form=form,
             toolbox=toolbox,
             language=origin.language,
         )
-        if plain and traits.small:
-            strategies[side] = Fresh()
-    strategies |= use_tools(agents)
     if origin.critic is not None:
         strategies |= choose_turns(session, pack, models, origin.critic, known)
     return Scene(session, agents, rules=tuple(rules), strategies=strategies, listener=listener)
 
 
-def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:
-    """Return the tools of ``agent``; None if the session's record names none.
+def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox:
+    """Return the tools of ``agent``, which the session's record names.
 
     Raises:
-        InputError: the record names tools that are not given.
+        InputError: some of them are not given.
     """
-    kit = session.provenance.tools.get(agent)
-    if kit is None:
-        return None
+    kit = session.provenance.tools[agent]
     if agent not in tools or not {tool.name for tool in kit.tools} <= tools[agent].tools.keys():
         raise InputError(
             f"The session needs the tools that it was begun with, and some of the {agent}'s are missing.",

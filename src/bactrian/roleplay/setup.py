@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from bactrian.errors import InputError
 from bactrian.models.open import find_traits
 from bactrian.options import SamplingSpec
-from bactrian.protocol.checks import check_idea, check_name, check_role
+from bactrian.protocol.checks import check_name, check_role, check_text
 from bactrian.protocol.pack import Pack, load_pack
 from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.session import HUMAN, Provenance, Role, Session, Task
@@ -106,12 +106,6 @@ class RolePlaySetup:
         speakers = {self.models["user"], self.models["assistant"]} - {HUMAN}
         return bool(speakers) and all(find_traits(name).small for name in speakers)
 
-    @property
-    def pack(self) -> str:
-        """Name of the prompt pack: the given one, or the default for these models."""
-        # Given the full inception prompt, the built-in model talks about the rules instead of the task.
-        return "ai-society-small" if self.small else "ai-society"
-
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules that end the session."""
         limit = self.max_messages or (SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES)
@@ -134,14 +128,14 @@ def new_session(
     Raises:
         InputError: the idea, a role or the language cannot be used.
     """
-    check_idea(setup.idea)
+    check_text(setup.idea, "idea")
     check_role(setup.assistant, "assistant role")
     check_role(setup.user, "user role")
     if setup.language is not None:
         check_name(setup.language, "language")
     if setup.critic is not None:
         check_name(setup.critic.role, "critic role")
-        check_idea(setup.critic.criteria, "criteria")
+        check_text(setup.critic.criteria, "criteria")
         if setup.critic.searches and HUMAN in setup.models.values():
             raise InputError(
                 "A person cannot take part in a search, which would ask for every line of it.",
@@ -164,8 +158,21 @@ def new_session(
                     option="protocol",
                     next="Use the free protocol, or another model; `bactrian models` shows what constrains each.",
                 )
+    if not name:
+        # A hash of the options that make it another conversation. The limit of messages is not among them: with a
+        # larger one, the same conversation continues.
+        options = asdict(replace(setup, endings=(), parameters={}))
+        del options["max_messages"]
+        options["endings"] = [find_code(rule) for rule in setup.endings]
+        options["parameters"] = {
+            agent: [spec.model_dump(mode="json", exclude_none=True) for spec in specs]
+            for agent, specs in setup.parameters.items()
+        }
+        content = json.dumps([options, pack.hash], sort_keys=True, ensure_ascii=False)
+        # Normalized, so that the encoding of accents does not change the id.
+        name = hashlib.sha256(unicodedata.normalize("NFC", content).encode()).hexdigest()[:12]
     return Session(
-        id=name or _identify(setup, pack),
+        id=name,
         assistant=setup.assistant,
         user=setup.user,
         task=Task(original=setup.idea),
@@ -215,23 +222,6 @@ def _make_provenance(setup: RolePlaySetup, pack: Pack) -> Provenance:
     )
 
 
-def _identify(setup: RolePlaySetup, pack: Pack) -> str:
-    """Return the session's id: a hash of the options that make it another conversation.
-
-    The limit of messages is not among them: with a larger one, the same conversation continues.
-    """
-    options = asdict(replace(setup, endings=(), parameters={}))
-    del options["max_messages"]
-    options["endings"] = [find_code(rule) for rule in setup.endings]
-    options["parameters"] = {
-        agent: [spec.model_dump(mode="json", exclude_none=True) for spec in specs]
-        for agent, specs in setup.parameters.items()
-    }
-    content = json.dumps([options, pack.hash], sort_keys=True, ensure_ascii=False)
-    # Normalized, so that the encoding of accents does not change the id.
-    return hashlib.sha256(unicodedata.normalize("NFC", content).encode()).hexdigest()[:12]
-
-
 # Defaults of a role-play: the paper's example, the roles, the specifier and the prompts.
 
 
@@ -241,11 +231,9 @@ EXAMPLE_SEED = 8  # With it, the built-in model stays with the example for the w
 ROLES = ("Expert", "Beginner")
 """Assistant and user role for any other idea: they fit every subject, and no model is asked for them."""
 SMALL_PACK = "plain-small"  # Prompt pack of the built-in model for any other idea.
-
-
-def choose_role_names(idea: str) -> tuple[str, str]:
-    """Return the names of the assistant and user role for ``idea``."""
-    return EXAMPLE[1:] if idea == EXAMPLE[0] else ROLES
+FULL_PACKS = {False: "ai-society", True: "ai-society-small"}
+"""Prompt pack with the inception prompts, by whether the built-in model plays: given the paper's, it talks about the
+rules instead of the task."""
 
 
 def complete_setup(
@@ -258,5 +246,5 @@ def complete_setup(
     """
     small = setup.small and (setup.idea, setup.assistant.name, setup.user.name) != EXAMPLE
     enforced = setup.protocol != "free"  # The small pack leaves the format to the grammar.
-    pack = load_pack(prompts or (SMALL_PACK if small and enforced else setup.pack))
+    pack = load_pack(prompts or (SMALL_PACK if small and enforced else FULL_PACKS[setup.small]))
     return replace(setup, specify=not small if specify is None else specify), pack

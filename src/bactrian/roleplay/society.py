@@ -17,7 +17,7 @@ from bactrian.errors import InputError
 from bactrian.models.model import Model, ResponseFormat, get_traits
 from bactrian.models.open import ModelOptions, find_traits
 from bactrian.models.seeds import derive_stage_seed
-from bactrian.protocol.checks import check_idea, check_name, check_value
+from bactrian.protocol.checks import check_name, check_text
 from bactrian.protocol.markers import DONE, is_done
 from bactrian.protocol.pack import Pack, load_engine_prompts, load_pack, render_prompt
 from bactrian.recipes.schema import to_critic_settings
@@ -31,7 +31,7 @@ from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.endings import EndpointRefused, MaxMessages, Rule, TaskDone, find_code
 from bactrian.roleplay.response_formats import make_object_schema
 from bactrian.roleplay.role_play import find_toolbox, run_role_play
-from bactrian.roleplay.setup import RolePlaySetup, check_tools, new_session
+from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, check_tools, new_session
 from bactrian.roleplay.start import (
     begin_command,
     begin_session,
@@ -42,7 +42,7 @@ from bactrian.roleplay.start import (
     run_scene,
 )
 from bactrian.roleplay.tool_sources import DEFAULT_LIMITS, open_tools
-from bactrian.roleplay.tool_turns import use_tools
+from bactrian.roleplay.tool_turns import WithTools
 from bactrian.roleplay.tools import Toolbox
 from bactrian.roleplay.turns import Scene, SpeakerOrder
 from bactrian.store import RunStore, open_store
@@ -246,7 +246,7 @@ def new_group_chat(settings: SocietyRun, stage: SocietyStage, task: str, seed: i
         InputError: the task, a role or the language cannot be used.
     """
     society, options, tools = settings.society, settings.chat, settings.tools
-    check_idea(task, "task")
+    check_text(task, "task")
     if options.language is not None:
         check_name(options.language, "language")
     models: dict[str, str] = {}
@@ -255,7 +255,7 @@ def new_group_chat(settings: SocietyRun, stage: SocietyStage, task: str, seed: i
     for name in stage.agents:
         agent, model = society.agent(name), options.models[name]
         check_name(agent.role, "role")
-        check_value(agent.description, "description")
+        check_text(agent.description, "description", None)
         models[name], cast[name] = model, Role(agent.role, agent.description)
         if model == HUMAN:
             continue
@@ -322,12 +322,13 @@ def build_group_chat(
             form=build_moderator_format(others, small=get_traits(models[name]).small) if enforced else None,
             among=True,
             hears=None if agent.hears is None else frozenset(agent.hears),
-            toolbox=find_toolbox(session, name, settings.tools),
+            toolbox=find_toolbox(session, name, settings.tools) if name in origin.tools else None,
         )
     done_by = stage.done_by or ((stage.moderator,) if stage.moderator else stage.agents)
     limit = settings.chat.max_messages or stage.max_messages or MAX_MESSAGES
     rules = (TaskDone(frozenset(done_by)), EndpointRefused(), MaxMessages(limit))
-    return Scene(session, agents, order, rules, use_tools(agents), listener)
+    strategies = {name: WithTools() for name in agents if name in origin.tools}
+    return Scene(session, agents, order, rules, strategies, listener)
 
 
 def name_models(
@@ -553,7 +554,7 @@ def _make_setup(
             if agent.parameters is not None
         },
     )
-    return setup, load_pack(settings.pack or setup.pack)
+    return setup, load_pack(settings.pack or FULL_PACKS[setup.small])
 
 
 def _choose_tools(stage: SocietyStage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:

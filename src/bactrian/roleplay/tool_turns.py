@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from time import perf_counter
@@ -13,10 +13,10 @@ from bactrian.errors import BadReply
 from bactrian.models.model import Reply
 from bactrian.records.events import Called, Returned, Spoke
 from bactrian.records.text import Text
-from bactrian.records.turn import Speaker, ToolCall, ToolResult, Turn, Usage, Use, group_rounds
-from bactrian.roleplay.agent import Agent, ask_agent, make_turn
+from bactrian.records.turn import ToolCall, ToolResult, Turn, Usage, Use, group_rounds
+from bactrian.roleplay.agent import ask_agent, make_turn
 from bactrian.roleplay.tools import Toolbox
-from bactrian.roleplay.turns import SessionState, TurnStrategy
+from bactrian.roleplay.turns import SessionState
 
 _Result = TypeVar("_Result")
 _CONCURRENCY = 16  # Tool calls of one reply that run at a time; further ones wait.
@@ -32,11 +32,6 @@ class WithTools:
             async for event in events:
                 yield event
         yield Spoke(loop.turn())
-
-
-def use_tools(agents: Mapping[Speaker, Agent]) -> dict[Speaker, TurnStrategy]:
-    """Return the strategies of the agents that have tools."""
-    return {speaker: WithTools() for speaker, agent in agents.items() if agent.toolbox is not None}
 
 
 class ToolLoop:

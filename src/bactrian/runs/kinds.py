@@ -20,7 +20,7 @@ from bactrian.records.session import Provenance, Role, Session
 from bactrian.records.turn import CriticSettings, Toolkit, Usage
 from bactrian.roleplay.endings import read_endings
 from bactrian.roleplay.role_play import run_role_play
-from bactrian.roleplay.setup import RolePlaySetup, new_session
+from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, new_session
 from bactrian.roleplay.start import begin_session
 from bactrian.roleplay.tool_sources import DEFAULT_LIMITS
 from bactrian.runs.jobs import (
@@ -118,7 +118,7 @@ class RolePlayJobs(JobKind[RolePlay]):
 
     @cached_property
     def _pack(self) -> Pack:
-        return load_pack(self.job.prompts or self._setup.pack)
+        return load_pack(self.job.prompts or FULL_PACKS[self._setup.small])
 
     @cached_property
     def _setup(self) -> RolePlaySetup:

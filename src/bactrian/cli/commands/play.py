@@ -35,7 +35,7 @@ from bactrian.options import (
 from bactrian.records.session import Role
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
-from bactrian.roleplay.setup import EXAMPLE, ROLES, choose_role_names
+from bactrian.roleplay.setup import EXAMPLE, ROLES
 
 
 class Side(StrEnum):
@@ -190,7 +190,7 @@ def _choose_roles(
     if options.get("embodied") is not None:
         user = None if roles.user is None else Role(roles.user, roles.user_description)
         return (None if roles.assistant is None else Role(roles.assistant)), user
-    defaults = choose_role_names(EXAMPLE[0] if idea is None else idea)
+    defaults = EXAMPLE[1:] if idea in (None, EXAMPLE[0]) else ROLES
     return choose_roles(
         roles.roles,
         (roles.assistant, defaults[0], roles.assistant_description),

@@ -20,7 +20,7 @@ from bactrian.errors import InputError
 from bactrian.models.model import Model
 from bactrian.models.open import ModelOptions
 from bactrian.options import COUNT, JSON, MODEL, BaseUrl, Language, Option, Seed, Tier, Timeout
-from bactrian.protocol.checks import check_idea, check_name
+from bactrian.protocol.checks import check_name, check_text
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.session import Role
 from bactrian.records.text import to_json, to_line, to_printable
@@ -46,7 +46,7 @@ def roles(
     """Ask a model for the roles that a task needs."""
 
     task = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if task == "-" else task
-    check_idea(task, "task")
+    check_text(task, "task")
     if language is not None:
         check_name(language, "language")
     reach = read_model_options(base_url, model, timeout=timeout, tier=tier)
