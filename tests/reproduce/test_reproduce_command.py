@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import html
 import json
 import signal
+from base64 import b64decode
 from collections import Counter
 from math import sqrt
 from pathlib import Path
@@ -129,6 +131,41 @@ async def test_a_folder_that_was_moved_goes_on_where_it_was(tmp_path: Path) -> N
         code, _, err = await run(tmp_path / "elsewhere", "resume", solutions, "--base-url", endpoint.url)
         assert (code, len(endpoint.requests)) == (0, asked), err
     assert read_report(tmp_path / "elsewhere")["parts"] == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "item",
+    ["table3", "table8", "table9", "figure1", "figure7", "figure9", "figure12", "figure16", "figure19"],
+)
+async def test_an_item_killed_half_way_goes_on_in_the_folder_it_was_moved_to(
+    tmp_path: Path, item: str
+) -> None:
+    at_once = 2
+    async with Endpoint([judge_by_length]) as endpoint:
+        command = order_item(endpoint, item, "--run-code", "--concurrency", str(at_once))
+        (tmp_path / "whole").mkdir()
+        code, _, err = await run(tmp_path / "whole", *command)
+        assert code == 0, err
+        needed = len(endpoint.requests)
+        process = Command(command, tmp_path, clean_environment())
+        while len(endpoint.requests) < needed + needed // 2 and process.returncode is None:
+            await asyncio.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        await process.communicate()
+        (tmp_path / "moved").mkdir()
+        (tmp_path / "paper").rename(tmp_path / "moved/paper")
+        code, _, err = await run(tmp_path / "moved", *command)
+        assert code == 0, err
+        asked = len(endpoint.requests) - needed
+        made = read_report(tmp_path / "moved", item)["parts"]
+        (tmp_path / "moved/paper").rename(tmp_path / "paper")
+        assert (await run(tmp_path, *command))[0] == 0
+        assert len(endpoint.requests) == needed + asked
+    assert needed <= asked <= needed + at_once
+    assert read_report(tmp_path, item)["parts"] == made
+    whole = read_report(tmp_path / "whole", item)["parts"]
+    assert [part["title"] for part in made] == [part["title"] for part in whole]
 
 
 @pytest.mark.slow
@@ -356,6 +393,23 @@ async def test_an_agent_that_writes_no_code_draws_nothing_and_the_report_says_so
         for measure in read_report(tmp_path, "figure16")["parts"][0]["measures"]
     }
     assert shown["blocks of code that were run"] == 0
+
+
+@pytest.mark.system
+async def test_the_report_of_an_agent_that_draws_has_its_pictures(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "examples/figure16.json"
+    command = ("reproduce", "figure16", "--model", f"scripted:{script}", "--run", "paper", "--run-code")
+    code, _, err = await run(tmp_path, *command)
+    assert code == 0, err
+    (part,) = read_report(tmp_path, "figure16")["parts"]
+    assert {name for name, _ in part["drawn"]} == {
+        f"{species}.svg" for species in ("alpaca", "bactrian", "dromedary", "guanaco", "llama", "vicuna")
+    }
+    page = (tmp_path / "paper/figure16/report.html").read_text("utf-8")
+    for name, url in part["drawn"]:
+        assert f'<img src="{url}" alt="{name}">' in page.replace("&#43;", "+")
+        assert b"<svg" in b64decode(url.partition(",")[2])
+    assert '    "llama": ' in html.unescape(page)  # its code keeps its indentation
 
 
 @pytest.mark.slow

@@ -40,7 +40,6 @@ class PaperRun(Part):
         default_factory=dict[str, Any]
     )  # The recipe itself, if it is none of the built-in ones
     origin: str = ""  # The run whose tasks it has
-    whole: int = 0  # Conversations of the paper's data set
 
     def load(self) -> Recipe:
         """Return its recipe."""

@@ -67,6 +67,9 @@ class ItemPart:
         default_factory=list[tuple[str, str]]
     )  # Prompts and turns, with titles
     picture: str = ""  # A map, as SVG
+    drawn: list[tuple[str, str]] = field(
+        default_factory=list[tuple[str, str]]
+    )  # Pictures by an agent: name, and data URL
     failure: str = ""  # Why nothing could be measured
 
 
@@ -244,6 +247,8 @@ def explain_meaning(item: PaperItem, order: ReproductionOrder, parts: Sequence[I
             "The built-in model has 135 million parameters and is far weaker than the paper's. Its numbers show that "
             "each step works; they say nothing for or against the paper's claims."
         )
+    elif any(name.startswith("scripted:") for name in order.models):
+        yield "The replies are from a script: they show that each step works, and nothing about a model."
     else:
         yield "The paper used gpt-3.5-turbo and GPT-4 of 2023, which no longer exist: other models give other numbers."
     if item.is_judged and order.judge == order.model:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,6 +39,7 @@ from bactrian.reproduce.reproduction import (
     write_item,
 )
 from bactrian.store import open_store
+from bactrian.store.locations import name_files_folder
 from bactrian.train.training import TrainOrder, train_recipe
 from bactrian.train.training_process import check_libraries
 from bactrian.train.training_recipe import load_train_recipe
@@ -217,7 +220,7 @@ async def _show_behaviours(step: ItemStep, _name: str, workshop: Workshop) -> Se
             quote = next(sure, None)
             if quote is not None:
                 where = f"{code.replace('_', ' ')}: session {quote.session}, turn {quote.turn}"
-                part.texts.append((where, quote.quote[:_LONGEST]))
+                part.texts.append((where, _shorten(quote.quote)))
         parts.append(part)
     return parts
 
@@ -241,14 +244,28 @@ async def _show_conversation(step: ItemStep, _name: str, workshop: Workshop) -> 
             if step.acts:
                 blocks = sum(len(turn.uses) for turn in session.turns)
                 part.measures.append(Measure("blocks of code that were run", blocks, n=1, share=False))
+                part.drawn = _read_pictures(name_files_folder(path, session.id))
+                part.measures.append(Measure("pictures", len(part.drawn), n=1, share=False))
                 if not blocks:
                     part.notes.append("The model wrote no code, so nothing was drawn.")
             part.texts.append(("Task", str(session.task.text)))
-            part.texts += [
-                (f"{turn.number} {turn.role}", str(turn.text)[:_LONGEST]) for turn in session.turns
-            ]
+            part.texts += [(f"{turn.number} {turn.role}", _shorten(turn.text)) for turn in session.turns]
             parts.append(part)
     return parts
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
+
+
+def _read_pictures(folder: Path) -> list[tuple[str, str]]:
+    """Return the pictures in a folder, each with its name and as a data URL, in which a page runs no script."""
+    kinds = ((path, guess_type(path.name)[0] or "") for path in sorted(folder.glob("*")))
+    return [
+        (path.name, f"data:{kind};base64,{b64encode(path.read_bytes()).decode()}")
+        for path, kind in kinds
+        if kind.startswith("image/")
+    ]
 
 
 # Maps: figures 11 to 14.
