@@ -148,9 +148,10 @@ async def test_prompts_grow_by_the_turn_and_replies_take_their_time(tmp_path: Pa
     assert found["latency"]["assistant"]["p99"]["seconds"] == pytest.approx(6.0, rel=0.011)
 
 
-async def test_a_session_that_has_not_ended_counts_as_unfinished(tmp_path: Path) -> None:
+async def test_a_session_that_has_not_ended_is_counted_apart_from_the_endings(tmp_path: Path) -> None:
     found = await reported(tmp_path / "tea.db", [session("1", rounds=2, code=None), session("2", rounds=2)])
-    assert found["endings"]["unfinished"]["count"] == 1
+    assert (found["open"], found["sessions"]) == (1, 2)
+    assert {code: of["rate"] for code, of in found["endings"].items()} == {"task_done": 1.0}
 
 
 async def test_questions_and_answers_are_reported_too(tmp_path: Path) -> None:

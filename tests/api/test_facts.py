@@ -263,14 +263,17 @@ def compare(folder: Path, name: str, status: dict[str, Any], explored: dict[str,
         code: of["rate"] for code, of in status["endings"].items()
     }
     assert (report["sessions"], report["messages"], used["models"]) == told[3:]
+    # A conversation that has not ended is no result: it is counted apart, and filters know it as unfinished.
+    running = {"unfinished": status["open"]} if status["open"] else {}
+    assert report["open"] == listed["open"] == status["open"] == status["sessions"] - sum(endings.values())
     assert used["cached_share"]["rate"] == status["cached_share"]
     assert (run.status().usd, run.usage.total, run.endings) == told[:3]
-    assert (explored["cost"], explored["tokens"], dict(explored["endings"])) == told[:3]
+    assert (explored["cost"], explored["tokens"], dict(explored["endings"])) == (*told[:2], endings | running)
     assert (explored["sessions"], explored["turns"], explored["models"]) == told[3:]
     manifest = run.export("csv", folder / f"{name}.csv", unfinished=True)
     if name not in WITHOUT_TURNS:
         assert manifest["counts"]["tokens"] == tokens
-        assert manifest["endings"] == endings
+        assert manifest["endings"] == endings | running
     assert explored["state"] == status["state"] == listed["state"] or name == "imported"
     usage = Usage(
         status["prompt_tokens"], status["completion_tokens"], status["cached_tokens"], status["estimated"]
@@ -291,6 +294,7 @@ def compare_pages(explorer: RunningExplorer, name: str, status: dict[str, Any]) 
     """Compare what the explorer's statistics and its comparison with another run tell with the run's status."""
     statistics = json.loads(explorer.get(f"/statistics.json?data={name}").text)
     assert statistics["conversations"] == status["sessions"]
+    assert statistics["open"] == status["open"]
     assert statistics["ending"] == {code: of["count"] for code, of in status["endings"].items()}
     page = explorer.get(f"/compare?one=data%3D{name}&two=data%3D{RUNS[0]}").text
     count = status["sessions"]

@@ -14,6 +14,7 @@ from bactrian.amounts import write_ends as spell_ends
 from bactrian.amounts import write_percent
 from bactrian.analyze.aggregate import SessionSummary
 from bactrian.analyze.learned import OF_INSTRUCTIONS, PAPER
+from bactrian.records.session import UNFINISHED
 from bactrian.stats.clusters import ClusterEstimate, ClusterTotals, estimate_ratio, sum_by_label
 from bactrian.stats.intervals import Proportion, are_independent
 
@@ -22,6 +23,7 @@ Json = dict[str, Any]
 
 VALUES: dict[str, Callable[[SessionSummary], float]] = {
     "sessions": lambda _: 1.0,
+    "ended": lambda session: float(session.ending != UNFINISHED),
     "messages": lambda session: session.messages,
     "solved": lambda session: session.solved,
     "user": lambda session: session.user_turns,
@@ -91,7 +93,8 @@ class SessionSample:
         self._behaviours: defaultdict[str, list[int]] = defaultdict(list)
         self._turns: defaultdict[tuple[str, str], Counter[Hashable]] = defaultdict(Counter)
         for position, (session, label) in enumerate(zip(facts, self.labels, strict=True)):
-            self._endings[session.ending].append(position)
+            if session.ending != UNFINISHED:
+                self._endings[session.ending].append(position)
             for behaviour in session.behaviours:
                 self._behaviours[behaviour].append(position)
             if not session.behaviours.isdisjoint(PAPER):
@@ -120,16 +123,16 @@ class SessionSample:
         return len(self._behaviours.get(code, ()))
 
     def share_ending(self, code: str) -> ClusterEstimate:
-        """Estimate the share of sessions with an ending."""
-        return self._share(self._endings.get(code, ()))
+        """Estimate the share of the sessions that have ended which have this ending."""
+        return self._share(self._endings.get(code, ()), "ended")
 
     def share_behaviour(self, code: str) -> ClusterEstimate:
         """Estimate the share of sessions with a behaviour, or with any of the paper's four."""
         part = self.select(code)
         return part._share(part._behaviours.get(code, ()))
 
-    def _share(self, positions: Iterable[int]) -> ClusterEstimate:
-        return self._total("sessions").estimate(Counter(self.labels[position] for position in positions))
+    def _share(self, positions: Iterable[int], of: str = "sessions") -> ClusterEstimate:
+        return self._total(of).estimate(Counter(self.labels[position] for position in positions))
 
     def share_turns(self, code: str, speaker: str) -> ClusterEstimate:
         """Estimate the share of a speaker's turns that show a behaviour."""
@@ -181,7 +184,7 @@ class SessionSample:
 
 def write_share(count: int, of: ClusterEstimate, name: str = "count") -> Json:
     """Return a share as JSON."""
-    return {name: count, "rate": of.value or 0.0, **write_ends(of)}
+    return {name: count, "rate": of.value, **write_ends(of)}
 
 
 def write_precision(readings: Iterable[tuple[int, int]]) -> Json:

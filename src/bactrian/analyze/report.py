@@ -72,6 +72,7 @@ def build_report(run: str, part: Aggregate, usage: Json) -> Json:
         "marks": sorted(part.marks),
         "prompts": dict(part.prompts.most_common()),
         "clusters": {"of": sample.name, "number": len(set(sample.labels))},
+        "open": sum(session.ending == UNFINISHED for session in facts),
         "endings": {
             code: write_share(sample.count_ending(code), sample.share_ending(code)) for code in sample.endings
         },
@@ -411,6 +412,7 @@ def compare_reports(before: Aggregate, after: Aggregate) -> Json:
         "endings": {
             code: compare(lambda run, code=code: run.share_ending(code))
             for code in dict.fromkeys((*first.endings, *second.endings))
+            if first.endings and second.endings  # of a run in which nothing has ended, no share is known
         },
         "behaviours": {
             code: {

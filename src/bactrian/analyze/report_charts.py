@@ -54,9 +54,14 @@ def list_report_charts(reports: Sequence[Json]) -> list[Chart]:
 
 
 def _list_rates(reports: Sequence[Json], sample: str) -> Iterator[Chart]:
-    for kind, title in (("endings", "Endings"), ("behaviours", "Behaviours")):
+    ended = ", ".join(f"{report['run']}: {report['sessions'] - report['open']:,}" for report in reports)
+    for kind, title, of in (
+        ("endings", "Endings", f"Conversations that have ended: {ended}. Lines are 95 % intervals."),
+        ("behaviours", "Behaviours", sample),
+    ):
         rates: list[Mapping[str, Json]] = [
-            {code: of for code, of in report[kind].items() if of["rate"] is not None} for report in reports
+            {code: share for code, share in report[kind].items() if share["rate"] is not None}
+            for report in reports
         ]
         highest = {
             code: max(run[code]["rate"] for run in rates if code in run) for run in rates for code in run
@@ -75,9 +80,7 @@ def _list_rates(reports: Sequence[Json], sample: str) -> Iterator[Chart]:
             for report, run in zip(reports, rates, strict=True)
         ]
         names = [code.replace("_", " ") for code in codes]
-        yield Chart(
-            kind, title, "share of conversations", "", series, sample, "rates", names, shares=True
-        )  # fmt: skip
+        yield Chart(kind, title, "share of conversations", "", series, of, "rates", names, shares=True)
 
 
 def list_growth(report: Json) -> list[Point]:

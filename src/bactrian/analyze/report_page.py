@@ -32,7 +32,7 @@ from bactrian.analyze.report import Json, is_sure
 from bactrian.analyze.report_charts import count_share, list_growth, list_rounds
 from bactrian.figures.chart import HistogramBar, Plot, build_histogram, draw_plot
 from bactrian.figures.look import read_look
-from bactrian.records.text import to_line, to_printable
+from bactrian.records.text import to_line, to_printable, write_count
 from bactrian.records.turn import Usage
 
 
@@ -181,6 +181,7 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "percent": write_percent,
     "percents": write_percents,
     "short": _write_short,
+    "count": write_count,
     "dollars": write_dollars,
     "cost": _write_cost,
     "tokens": _write_tokens,
@@ -285,7 +286,8 @@ def _make_row(reports: Sequence[Json], changes: Sequence[Json], code: str, kind:
         pairs: int = paired["pairs"]
         rates = (differences[0]["before"], differences[0]["after"])
         return {"runs": [count_share(round(rate * pairs), pairs) for rate in rates], "changes": differences}
-    nothing = [count_share(0, report["sessions"]) for report in reports]
+    running = "open" if kind == "endings" else ""
+    nothing = [count_share(0, report["sessions"] - report.get(running, 0)) for report in reports]
     shares = [
         (report if kind is None else report[kind]).get(code) or empty
         for report, empty in zip(reports, nothing, strict=True)

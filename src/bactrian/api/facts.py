@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bactrian.records.session import HUMAN, UNFINISHED
+from bactrian.records.session import HUMAN
 from bactrian.records.turn import Usage
 from bactrian.runs.spending import (
     LATE,
@@ -29,8 +29,10 @@ class RunFacts:
     sessions: int
     messages: int
     imported: int
+    open: int
+    """Sessions that have begun and not ended."""
     endings: Mapping[str, Proportion]
-    """Share of the sessions, by code, the most frequent first; ``unfinished`` for those without an ending."""
+    """Share of the sessions that have ended, by code, the most frequent first."""
     models: tuple[str, ...]
     """Models that wrote something in it, and ``human`` if a person did."""
     spending: Spending
@@ -38,11 +40,6 @@ class RunFacts:
     """What is wrong with the servers' prefix cache; empty if nothing is known to be."""
     judged: Spending
     """What judges of findings cost, which :attr:`spending` leaves out."""
-
-    @property
-    def open(self) -> int:
-        """Sessions that have begun and not ended."""
-        return self.endings[UNFINISHED].count if UNFINISHED in self.endings else 0
 
     @property
     def failed(self) -> int:
@@ -103,7 +100,7 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
         sessions,
         messages,
         imported,
-        await count_endings(store),
+        *await count_endings(store),
         tuple(sorted(people | (written or {*pricing.models.values()}) | spending.models)),
         spending,
         warn_of_cache(await store.count_late(LATE), caching) if caching else "",
@@ -111,8 +108,10 @@ async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
     )
 
 
-async def count_endings(store: RunStore) -> dict[str, Proportion]:
-    """Count sessions by the code of their ending, the most frequent first; ``unfinished`` for those without one."""
-    counts = Counter([session.ending or UNFINISHED async for session in store.progress()])
+async def count_endings(store: RunStore) -> tuple[int, dict[str, Proportion]]:
+    """Count the sessions that have not ended, and the others by the code of their ending, the most frequent first."""
+    counts = Counter([session.ending or "" async for session in store.progress()])
+    unfinished = counts.pop("", 0)
     independent = are_independent(*await store.count_distinct())
-    return {code: Proportion(count, counts.total(), independent) for code, count in counts.most_common()}
+    shares = {code: Proportion(count, counts.total(), independent) for code, count in counts.most_common()}
+    return unfinished, shares

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from bactrian.api.bridge import run_sync
 from bactrian.errors import BactrianError, InputError
-from bactrian.records.session import UNFINISHED
 from bactrian.store import RunAddress, RunStore, find_address, locate_run, open_store
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def push(run: str | Path, address: str | Path) -> int:
     async def read() -> WorkDone:
         async with open_store(file, read_only=True) as store:
             facts = await read_facts(store)
-        endings = Counter({code: share.count for code, share in facts.endings.items() if code != UNFINISHED})
+        endings = Counter({code: share.count for code, share in facts.endings.items()})
         return WorkDone(facts.spending.usage, facts.spending.usd or 0.0, facts.messages, endings)
 
     file, there = Path(run), _need_address(address)

@@ -144,7 +144,7 @@ class RunStatus:
 
     @property
     def endings(self) -> Mapping[str, Proportion]:
-        """Share of the sessions, by code; the most frequent first, ``unfinished`` for those without an ending.
+        """Share of the sessions that have ended, by code; the most frequent first.
 
         Example:
             >>> status.endings["task_done"].count
@@ -415,6 +415,7 @@ class RunSummary:
             "state": status.state if status else "unreadable",
             "recipe": self.recipe,
             "sessions": status.sessions if status else 0,
+            "open": status.open if status else 0,
             "jobs": status and status.jobs,
             "endings": {code: share.count for code, share in status.endings.items()} if status else {},
             "usd": status and status.usd,

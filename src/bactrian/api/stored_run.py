@@ -161,7 +161,7 @@ class Run:
 
     def __len__(self) -> int:
         """Number of sessions that have begun."""
-        return sum(self.endings.values())
+        return self._read(lambda store: store.count_rows())[0]
 
     def __iter__(self) -> Iterator[Session]:
         """Iterate over all sessions in the order in which they began, with a hundred in memory at a time."""
@@ -174,13 +174,13 @@ class Run:
 
     @property
     def endings(self) -> dict[str, int]:
-        """Number of sessions by code of their ending, the most frequent first; ``unfinished`` for those without one.
+        """Number of sessions that have ended, by code of their ending, the most frequent first.
 
         Example:
             >>> run.endings
             {'task_done': 1}
         """
-        return {code: share.count for code, share in self._read(count_endings).items()}
+        return {code: share.count for code, share in self._read(count_endings)[1].items()}
 
     @property
     def usage(self) -> Usage:

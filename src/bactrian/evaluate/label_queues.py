@@ -333,10 +333,7 @@ def describe_labels(
                 counts[clusters[session]][0] += has[session]
                 counts[clusters[session]][1] += 1
             estimate = estimate_ratio(((right, total) for right, total in counts.values()), "share")
-            return {
-                **write_share(sum(right for right, _ in counts.values()), estimate),
-                "rate": estimate.value,
-            }
+            return write_share(sum(right for right, _ in counts.values()), estimate)
 
         said = [[label in answer.labels for answer in some] for some in answers.values()]
         described["labels"][label] = {

@@ -60,6 +60,10 @@ class ComparedSide:
         some = [facts for facts in self.sessions if facts.searched and can_show(facts, code)]
         return self if len(some) == len(self.sessions) else replace(self, sessions=some)
 
+    def select_ended(self) -> ComparedSide:
+        """Return the conversations that have ended: the others are no result."""
+        return replace(self, sessions=[facts for facts in self.sessions if facts.ending != UNFINISHED])
+
     def estimate(self, value: Value) -> ClusterEstimate:
         """Estimate the mean of a value."""
         name, labels = self._clusters
@@ -139,7 +143,7 @@ def _list_sections(
     sides: Sequence[ComparedSide], matched: Sequence[Pairs]
 ) -> Iterator[tuple[str, list[ComparedRow]]]:
     shown: dict[int, frozenset[str]] = {row: codes for side in sides for row, codes in side.shown.items()}
-    endings = {facts.ending for side in sides for facts in side.sessions}
+    endings = {facts.ending for side in sides for facts in side.sessions} - {UNFINISHED}
     for title, field, codes in (
         ("Endings", "ending", endings),
         ("Behaviours", "behaviour", {code for some in shown.values() for code in some}),
@@ -174,7 +178,10 @@ def _make_row(
 ) -> tuple[ComparedRow, float]:
     """Return a line, and its largest number."""
     is_share, (code,) = "sort" not in query, query.get("behaviour", ("",))
-    parts = [side.select(code) for side in sides] if code else sides
+    if "ending" in query:
+        parts = [side.select_ended() for side in sides]
+    else:
+        parts = [side.select(code) for side in sides] if code else sides
 
     def write(number: float) -> str:
         if is_share:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from bactrian.explore.library import Library
 from bactrian.explore.library_index import read_index
 from bactrian.explore.session_lists import ListFilter, Listing, group_axes
+from bactrian.records.session import UNFINISHED
 from bactrian.stats.intervals import are_independent
 
 # The parts of a filter that have counts, with their titles; an axis has a title of its own.
@@ -159,6 +160,10 @@ class FacetIndex:
         from bactrian.analyze.estimates import can_show
 
         return reduce(int.__or__, (bits for scope, bits in self.scopes.items() if can_show(scope, code)), 0)
+
+    def select_ended(self, among: int) -> int:
+        """Return those of some conversations that have ended: the others are no result."""
+        return among & ~self.values["ending"].get(UNFINISHED, 0)
 
     def count(self, name: str, among: int) -> list[tuple[str, int]]:
         """Count the values of a facet among some conversations, the most frequent first."""

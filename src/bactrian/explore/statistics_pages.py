@@ -80,6 +80,7 @@ def show_statistics(request: Request) -> Response:
         "statistics.html",
         filter=listing.filter,
         total=total,
+        open=total - facets.select_ended(among).bit_count(),
         writing=[] if explorer.static else explorer.library.list_writing(listing.filter.data),
         reading=listing.count_stages().describe(listing.filter, behaviours=True),
         sections=sections,
@@ -96,8 +97,10 @@ def report_statistics(request: Request) -> Response:
     """Return the counts of a filter as JSON."""
     listing, facets = read_listing(request), read_facets(request)
     among = facets.select(listing.filter)
-    counts = {name: dict(facets.count(name, among)) for name, _ in _SECTIONS}
-    return JSONResponse({"conversations": among.bit_count(), **counts, "read": _list_readings(listing)})
+    ended = facets.select_ended(among)
+    counts = {name: dict(facets.count(name, ended if name == "ending" else among)) for name, _ in _SECTIONS}
+    sizes = {"conversations": among.bit_count(), "open": (among & ~ended).bit_count()}
+    return JSONResponse({**sizes, **counts, "read": _list_readings(listing)})
 
 
 def describe_readings(listing: Listing) -> dict[str, str]:
@@ -118,6 +121,7 @@ def _list_bars(
 ) -> Iterator[StatisticsBar]:
     """Yield a label, its share, and the query of the list behind it, for each value."""
     limit = _ROLES_SHOWN if name in ("assistant", "user") else 40
+    among = facets.select_ended(among) if name == "ending" else among
     searched = among & facets.searched
     # Of a part, which was drawn at random, a share is an estimate of that of all.
     is_sample = searched.bit_count() < among.bit_count()

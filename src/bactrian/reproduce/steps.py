@@ -177,7 +177,7 @@ async def _count_endings(step: ItemStep, _name: str, workshop: Workshop) -> Sequ
     parts: list[ItemPart] = []
     async for title, report, _ in _measure_runs(step, workshop):
         endings = report["endings"].items()
-        n = report["sessions"]
+        n = report["sessions"] - report["open"]
         parts.append(ItemPart(title, [_read_share(code.replace("_", " "), of, n) for code, of in endings]))
     return parts
 
