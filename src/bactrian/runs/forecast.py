@@ -22,10 +22,6 @@ from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import FEW, find_t_quantile
 from bactrian.store import RunStore, open_store
 
-_GROWTH = (
-    "Every call sends the whole conversation again, so prompt tokens grow with the square of its length."
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -171,8 +167,6 @@ async def forecast_run(order: RunOrder, opened: RunStore | None = None) -> Forec
         guess_own_seconds(speakers, at_once, prompt, completion, cached) if all_calls.value else None,
     )
     time, about = ways.estimate_seconds(order.tier)
-    compared = ways.compare()
-    others = "".join(f" {way.name.title()}: {way.basis}" for way in compared if way.basis != about)
     return Forecast(
         sessions=left + len(begun),
         calls=all_calls,
@@ -183,11 +177,10 @@ async def forecast_run(order: RunOrder, opened: RunStore | None = None) -> Forec
         usd_cached=ways.estimate_usd(order.tier, None),
         seconds=time,
         measured=ended >= FEW,
-        # A question and its answer have no common prefix.
-        basis=f"{session.basis} Time: {about}{others}" + (f" {_GROWTH}" if turns.value > 2 else ""),
+        basis=f"{session.basis} Time: {about}",
         jobs=jobs.size,
         equal_roles=jobs.count_equal(),
-        ways=compared,
+        ways=ways.compare(),
     )
 
 
@@ -285,8 +278,7 @@ def _estimate_extended(states: JobStates, turns: Estimate, left: int, calls_besi
     parts = zip(usual.parts, low.parts, high.parts, strict=True)
     return SessionCost(
         *(Estimate(part.value, least.low, most.high) for part, least, most in parts),
-        basis=f"{usual.basis} Of these, {len(states.shorter):,} stopped at a smaller limit of messages; how long they "
-        "become is assumed.",
+        basis=f"{usual.basis} Of these, {len(states.shorter):,} stopped at a smaller limit and will become longer.",
     )
 
 
@@ -295,8 +287,8 @@ def _widen(measured: SessionCost, assumed: SessionCost, ended: int) -> SessionCo
     parts = zip(measured.parts, assumed.parts, strict=True)
     return SessionCost(
         *(Estimate(mean.value, mean.value, max(mean.value, most.high)) for mean, most in parts),
-        basis=f"From {write_count(ended, 'session')} of this run that ended; an interval needs {FEW}. At most: "
-        "sessions that all go to their limit, with texts twice as long as usual.",
+        basis=f"From {write_count(ended, 'session')} of this run that ended; an interval needs {FEW}. At most: all go "
+        "to their limit, with texts twice as long.",
     )
 
 
@@ -330,8 +322,8 @@ def _average(ended: Sequence[Progress], left: int, *, calls_beside: int) -> Sess
         prompt,
         completion,
         cached,
-        f"From the {write_count(len(ended), 'session')} of this run that ended. Ranges of calls, tokens and cost are "
-        "95 % intervals, if the rest is like them. In a run that was interrupted, the shortest sessions ended first.",
+        f"From the {write_count(len(ended), 'session')} of this run that ended; the shortest end first. Ranges are "
+        "95 % intervals.",
     )
 
 

@@ -165,7 +165,7 @@ class SessionCost:
         ``assumed`` says of what size the questions and the answers are.
         """
         prompts, completions = (Estimate(tokens, tokens / 3, tokens * 3) for tokens in (prompt, completion))
-        basis = f"Nothing of this run has ended yet. Typical: {assumed}; at most three times that is assumed."
+        basis = f"Nothing has ended yet. Assumed: {assumed}; at most three times that."
         return cls(Estimate(calls, calls, calls), prompts, completions, Estimate(0, 0, 0), basis)
 
     @classmethod
@@ -176,8 +176,8 @@ class SessionCost:
         """
         guessed = cls.guess(calls, prompt, completion, "")
         basis = (
-            f"Counted on disk, a token for every four bytes: {prompt:,.0f} prompt tokens for {of}. Assumed: "
-            f"{completion:,.0f} tokens of answers, at most three times as many."
+            f"Counted on disk: {prompt:,.0f} prompt tokens for {of}. Assumed: {completion:,.0f} tokens of answers, at "
+            "most three times as many."
         )
         exact = Estimate(prompt, prompt, prompt * _OTHER_TOKENIZER)
         return replace(guessed, prompt=exact, basis=basis)
@@ -210,19 +210,13 @@ def guess_role_plays(max_messages: int | None, *, small: bool) -> SessionCost:
     high = SessionShape(longest, shape.system * 1.4, shape.instruction * 2, shape.solution * 2)
     three = (shape, low, high)
     usages = [size.usage() for size in three]
-    grown = ", ".join(
-        f"{messages:.0f} messages take {replace(shape, messages=messages).usage().prompt:,}"
-        for messages in (shape.messages / 2, shape.messages, shape.messages * 2)
-    )
     return SessionCost(
         Estimate(*(size.messages for size in three)),
         Estimate(*(usage.prompt for usage in usages)),
         Estimate(*(usage.completion for usage in usages)),
         Estimate(*(usage.cached for usage in usages)),
-        f"Nothing of this run has ended yet. Typical, from recorded role-plays: {shape.messages:.0f} messages a "
-        f"session, {shape.instruction:.0f} tokens an instruction, {shape.solution:.0f} a solution. At most: "
-        f"{longest:.0f} messages with texts twice as long. `--forecast --pilot 10` plays ten sessions, which are kept, "
-        f"and measures. Prompt tokens of one session as it grows: {grown}.",
+        f"Nothing has ended yet. Assumed: {shape.messages:.0f} messages a session, as in recorded role-plays; at most "
+        f"{longest:.0f}, with texts twice as long.",
     )
 
 
@@ -275,8 +269,7 @@ class JobCost:
             session.prompt.times(*factors),
             completion.plus(*session.calls.times(_VERDICT)),
             session.cached.times(*factors),
-            f"{session.basis} A critic chooses among {proposals} proposals for each message, in up to {critic.rounds} "
-            "rounds.",
+            f"{session.basis} A critic reads {proposals} proposals for each message, up to {critic.rounds} times.",
         )
 
     def mix_prices(

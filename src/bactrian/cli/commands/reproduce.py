@@ -137,10 +137,14 @@ async def _list(
             besides = f"needs {item.needs}" if item.needs else ""
             show(item.name, item.title, filter(None, (*_write_needs(forecast), besides, state)))
     if not as_json:
+        whole = together.add_up()
         if len(items) > 1:
-            show("all", "Each run made once", _write_needs(together.add_up()))
+            show("all", "Each run made once", _write_needs(whole))
         out.say(f"What is left at scale {order.scale:g}, by {', '.join(order.models)}.")
-        out.say("Conversations are typical ones; at most, all go to their limit, with texts twice as long.")
+        for basis in dict.fromkeys(
+            of.basis for of in together.runs.values() if of.calls.value and len(items) == 1
+        ):
+            out.say(basis)
         name = items[0].name if len(items) == 1 else "table1"
         out.say(f"To make one: bactrian reproduce {name} --model MODEL --scale 0.04 --run FOLDER")
     return 0

@@ -99,7 +99,7 @@ def show_paper(*, as_json: bool) -> None:
         [
             (
                 f"{row['table']}: {row['data']}, {row['judge']}",
-                *(f"{row[name]:.1f}" for name in _COLUMNS),
+                *(write_percent(row[name] / 100) for name in _COLUMNS),
                 f"{TITLES['extraction']} and {TITLES[row['other']]}",
             )
             for row in figures
@@ -109,7 +109,7 @@ def show_paper(*, as_json: bool) -> None:
 
 def _list_shares(pair: Mapping[str, Any]) -> Iterable[Sequence[str]]:
     for row in pair["paper"]:
-        shares = [f"{row[name]:.1f}" for name in _COLUMNS]
+        shares = [write_percent(row[name] / 100) for name in _COLUMNS]
         yield f"paper: {row['data']}, {row['judge']}", *shares, row["table"]
     read = sum(pair["counts"][name] for name in _COLUMNS)
     yield f"here, {pair['judge']}", *(_write_percent(pair["shares"][name]) for name in _COLUMNS), f"{read}"
@@ -293,9 +293,8 @@ def show_tally(tally: Mapping[str, Any]) -> None:
                 f"{first} {_write_rate(shares['win'])}"
             )
     for row in tally["paper"]:
-        out.print(
-            f"paper, {row['table']}: draw {row['draw']} %, {second} {row['loss']} %, {first} {row['win']} %"
-        )
+        draw, loss, win = (write_percent(row[name] / 100) for name in _COLUMNS)
+        out.print(f"paper, {row['table']}: draw {draw}, {second} {loss}, {first} {win}")
     out.print(f"votes for the left: {_write_count(tally['left'])}")
     out.print(f"repeated votes that agree: {_write_count(tally['attention'])}")
     out.print(f"agreement of the voters (Krippendorff's alpha): {_write_agreement(tally['alpha'])}")

@@ -315,6 +315,8 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
     out.say(forecast.basis)
     if title:
         say("")
+    elif not forecast.measured:
+        out.say("With --pilot 10 it plays ten sessions, keeps them, and measures.")
 
 
 def describe_forecast(forecast: Forecast) -> dict[str, object]:
@@ -346,6 +348,7 @@ def _describe_way(way: Way, *, measured: bool) -> dict[str, object]:
     usd, hours = write_estimate(way.usd), write_estimate(way.seconds.times(1 / 3600))
     return {
         "usd": usd if measured or not usd else {**usd, "low": None},
+        "basis": way.basis,
         "hours": hours and {**hours, "low": None},
     }
 
