@@ -116,6 +116,56 @@ async def test_a_shared_run_is_resumed_and_read_by_its_address(
     assert (one.returncode, "Instruction" in one.stdout) == (0, True), one.stderr
 
 
+async def test_a_shared_run_is_named_forecast_and_forked_by_its_address_and_never_written_as_its_copy(
+    server: PostgresServer, database: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BACTRIAN_DATA", str(folder / "data"))
+    address = server.address(database)
+    where = ("--run", address, "--price", "1/2")
+    async with Endpoint([said]) as endpoint:
+        _, lines, _ = await generate(folder, endpoint, *where, "--forecast", "--json")
+        assert lines[-1]["sessions"] == SESSIONS
+        code, lines, _ = await generate(folder, endpoint, *where, "--limit", "5", "--json")
+        assert (code, lines[-1]["run"]) == (0, address)
+        worker = start(folder, endpoint, *where, "--limit", "5")
+        out, _ = await worker.communicate()
+        assert f"5 of 5 conversations are in {address}." in out.decode()
+        _, lines, _ = await generate(folder, endpoint, *where, "--forecast", "--json")
+        assert lines[-1]["sessions"] == SESSIONS - 5
+        asked = len(endpoint.requests)
+        forked = await generate(folder, endpoint, "--run", "fork.db", "--lists", address, "--limit", "5")
+        assert (forked[0], len(endpoint.requests) - asked) == (0, 5 * 4), forked
+        batched = await generate(folder, endpoint, *where, "--batch")
+    assert "a shared run is made by any" in batched[2]
+    (folder / "own.jsonl").write_text('{"messages": [{"role": "user", "content": "Hello."}]}\n')
+    for words in (("import", "own.jsonl"), ("play", "Plan a garden."), ("merge", "fork.db")):
+        refused = await asyncio.to_thread(bactrian, *words, "--run", address, cwd=folder)
+        assert (refused.returncode, "and no other command" in refused.stderr) == (2, True), refused.stderr
+    shown = await asyncio.to_thread(bactrian, "show", address, cwd=folder)
+    assert shown.returncode == 0, shown.stderr
+
+
+async def test_the_end_of_a_block_of_jobs_and_how_they_ended_are_known_at_the_same_moment(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address = server.address(database)
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint, "--run", address, "--lists-only"))[0] == 0
+        ask(
+            address,
+            "SELECT 1; CREATE TABLE seen (jobs BIGINT, endings JSON);"
+            " CREATE FUNCTION look() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN"
+            " INSERT INTO seen SELECT (SELECT sum(stop - start) FROM claims WHERE worker = workers.id"
+            " AND state = 'done'), endings::json FROM workers WHERE id = NEW.worker; RETURN NEW; END $$;"
+            " CREATE TRIGGER look AFTER UPDATE ON claims FOR EACH ROW WHEN (NEW.state = 'done')"
+            " EXECUTE FUNCTION look()",
+        )
+        assert (await generate(folder, endpoint, "--run", address))[0] == 0
+    seen = ask(address, "SELECT jobs, coalesce((endings ->> 'max_messages')::int, 0) FROM seen")
+    assert any(jobs == SESSIONS for jobs, _ in seen)  # those whose lists alone were made before, too
+    assert all(ended == jobs for jobs, ended in seen), seen
+
+
 async def test_the_explorer_shows_what_workers_make_meanwhile(
     server: PostgresServer, database: str, folder: Path
 ) -> None:

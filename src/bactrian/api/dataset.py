@@ -17,6 +17,7 @@ from bactrian.api.arguments import check_base_url, check_unattended, describe_ru
 from bactrian.api.bridge import run_sync, shorten_traceback
 from bactrian.api.endpoints import find_addresses, read_terms, use_run_terms
 from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
+from bactrian.api.shared_run import find_copy
 from bactrian.batches.ledger import count_out, find_folder
 from bactrian.batches.trains import BatchTerms
 from bactrian.errors import BactrianWarning, BatchesOut, BudgetReached, InputError
@@ -44,7 +45,7 @@ from bactrian.runs.runner import ListSource, Runner
 from bactrian.runs.scheduler import read_spread
 from bactrian.runs.shard import WHOLE, Shard, read_shard
 from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
-from bactrian.store import RunStore, find_address, locate_run
+from bactrian.store import RunStore, find_address, locate_run, name_run
 
 if TYPE_CHECKING:
     from bactrian.api.stored_run import Run
@@ -144,11 +145,7 @@ def generate(
             options=options,
         )
     complete_run(order, on_progress)
-    if find_address(order.run):
-        from bactrian.api.shared_run import pull
-
-        pull(order.run, order.run)
-    return Run(order.run)
+    return Run(find_copy(order.run))
 
 
 def complete_run(order: RunOrder, on_progress: Callable[[ProgressSnapshot], object] | None = None) -> None:
@@ -166,9 +163,11 @@ def complete_run(order: RunOrder, on_progress: Callable[[ProgressSnapshot], obje
         watch = watch_progress(on_progress or open_display())
         progress = run_sync(run_order(order, running.append, watch), stop)
         if problem := _explain_rest(progress):
-            warnings.warn(f"The run {order.run} is not complete: {problem}", BactrianWarning, 3)
+            warnings.warn(f"The run {name_run(order.run)} is not complete: {problem}", BactrianWarning, 3)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"The run {order.run} was interrupted; the same call resumes it.") from None
+        raise KeyboardInterrupt(
+            f"The run {name_run(order.run)} was interrupted; the same call resumes it."
+        ) from None
     except (BudgetReached, BatchesOut) as reached:
         warnings.warn(f"The run is not complete: {reached}", BactrianWarning, 3)
 
@@ -290,6 +289,8 @@ def build_run_order(
         raise InputError("A sample has its own number of jobs.", option="sample", next="Leave the limit out.")
     limit = filled["sample"] if limit is None else limit
     run_options = {**options, "limit": limit, "budget": budget}
+    if (origin := options.get("origin")) is not None:
+        run_options["origin"] = find_copy(origin)
     run_file = locate_run(run)
     if (filled["processes"] or 1) > 1:
         _check_alone(run_file)  # before the database is asked
@@ -414,6 +415,12 @@ def _check_alone(run: Path) -> None:
 def _read_batch(options: Mapping[str, Any], run: Path) -> BatchTerms | None:
     """Return how the run uses batches; None if it does not. Raises InputError if it would leave some that are out."""
     if options["batch"]:
+        if address := find_address(run):
+            raise InputError(
+                "What is out in batches is known on the computer that sent it, and a shared run is made by any.",
+                where=str(address),
+                next="Leave batch=True out, or make the run in a file.",
+            )
         return BatchTerms(options["batch_wait"], options["batch_live_after"])
     if count_out(run):
         raise InputError(

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bactrian.api.bridge import run_sync
+from bactrian.api.endpoints import read_terms
 from bactrian.errors import BactrianError, InputError
 from bactrian.store import RunAddress, RunStore, find_address, locate_run, open_store
 
 if TYPE_CHECKING:
+    from bactrian.runs.forecast import Forecast
+    from bactrian.runs.wiring import RunOrder
     from bactrian.shared.reading import WorkerState
 
 _REFRESH_SECONDS = 10.0
@@ -39,6 +42,33 @@ async def open_anywhere(run: Path) -> AsyncGenerator[tuple[RunStore, Sequence[Wo
 
     async with open_reader(address, run) as shared:
         yield shared
+
+
+async def forecast_anywhere(order: RunOrder) -> Forecast:
+    """Estimate what is left of a run; of a shared run, by what its database contains.
+
+    Raises:
+        InputError: the run cannot be read.
+    """
+    from bactrian.runs.forecast import forecast_run  # which takes long to load
+
+    if find_address(order.run) is None or await asyncio.to_thread(read_terms, order.run) is None:
+        return await forecast_run(order)
+    async with open_anywhere(order.run) as (store, _):
+        return await forecast_run(order, store)
+
+
+def find_copy(run: str | Path) -> Path:
+    """Return the file of a run; that of a shared run is copied or brought up to date.
+
+    Raises:
+        InputError: the address, the database or the file cannot be used.
+        StoreError: the file cannot be written.
+    """
+    file = locate_run(run)
+    if find_address(file):
+        pull(file, file)
+    return file
 
 
 def pull(run: str | Path, file: str | Path) -> int:

@@ -32,7 +32,7 @@ from bactrian.api.selection import (
     merge_installed,
     read_selection,
 )
-from bactrian.api.shared_run import pull
+from bactrian.api.shared_run import find_copy
 from bactrian.api.status import (
     RunStatus,
     build_forecast_order,
@@ -53,7 +53,7 @@ from bactrian.records.turn import Usage
 from bactrian.roleplay.society import SocietyRun, play_one_society
 from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.runs.forecast import Forecast, forecast_run
-from bactrian.store import RunStore, find_address, find_run, open_store
+from bactrian.store import RunStore, find_run, open_store
 from bactrian.tables import tables
 
 if TYPE_CHECKING:
@@ -544,8 +544,7 @@ def open_run(path: str | Path) -> Run:
         StoreError: it is damaged, or written by a newer version of this program.
     """
     run = Run(find_run(path))
-    if find_address(run.path):
-        pull(run.path, run.path)
+    find_copy(run.path)
     check_exists(run.path)
     run._read(RunStore.recipe)  # pyright: ignore[reportPrivateUsage]  opening the run checks it
     return run

@@ -99,12 +99,17 @@ class _RunPath(click.Path):
 
         if not is_address(value):
             return super().convert(value, param, ctx)
-        file = locate_run(value)
-        if ctx is None or ctx.info_name not in _LIVE:
-            from bactrian.api.shared_run import pull
+        if ctx is not None and ctx.info_name in _LIVE:
+            return locate_run(value)
+        if param is not None and "--run" in param.opts:
+            raise InputError(
+                "`generate` makes a shared run, and no other command.",
+                where="--run",
+                next="Give it a file; `bactrian push RUN.db ADDRESS` makes that a shared run.",
+            )
+        from bactrian.api.shared_run import find_copy
 
-            pull(value, file)
-        return file
+        return find_copy(value)
 
 
 class _WholeText(click.ParamType[str]):

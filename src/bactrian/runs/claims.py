@@ -160,6 +160,8 @@ class ClaimingScheduler(Scheduler):
 
     async def _finish_blocks(self) -> None:
         """Tell of the blocks whose jobs have all been played: only those wait for lists that are not in flight."""
+        if self.lists_only:  # They are left to others with this process.
+            return
         waiting = [start for ranges in self._waiting.values() for start, _ in ranges]
         for played in [each for each in self._playing if not each.in_flight]:
             if not self._closed and played.numbers.isdisjoint(waiting) and played in self._playing:

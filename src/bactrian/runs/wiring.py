@@ -54,7 +54,7 @@ from bactrian.runs.runner import Crew, JobPlayer, ListSource, Runner
 from bactrian.runs.scheduler import IN_ORDER, DoneJobs, Job, JobSequence, Scheduler, Spread
 from bactrian.runs.shard import WHOLE, list_shared
 from bactrian.runs.spending import list_caching, read_spending
-from bactrian.store import RunStore
+from bactrian.store import RunStore, name_run
 
 _SLOW_START = "the first reply will show how long a conversation takes on this computer"
 
@@ -120,7 +120,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         if stored := await store.recipe():
             before, now = ({**each, "tools": None} for each in (stored, plan.content(kind.content())))
             if not _is_longer(kind, before, now):
-                check_same(kind.identify(before), kind.identify(now), str(order.run))
+                check_same(kind.identify(before), kind.identify(now), name_run(order.run))
         lister = crew or _make_lister(kind, run_models)
         grid = await kind.read_grid()
         sources = {axis.name: _find_source(axis, lister, order) for axis in plan.recipe.axes}
@@ -131,7 +131,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         longer = _is_longer(kind, frozen, content)
         if longer or (frozen != content and kind.identify(frozen) == kind.identify(content)):
             frozen = await store.extend(content)
-        check_same(frozen, content, str(order.run))
+        check_same(frozen, content, name_run(order.run))
         await store.add_command(
             Command.begin("generate", {**order.command, "prices": meter.describe_prices()})
         )

@@ -121,6 +121,7 @@ class SharedProgress:
             meter = self.progress.meter
             meter.longest_tokens = max(meter.longest_tokens, usage.completion // others.calls)
         self.progress.done += sum(others.endings.values()) - sum(before.endings.values())
+        self.progress.total = max(self.progress.total, self.progress.done)  # 0 if this one makes lists only
         self.progress.endings.update(others.endings)
         self.progress.endings.subtract(before.endings)
         self._others = others
@@ -223,8 +224,14 @@ class SharedClaims:
     async def finish(self, block: JobBlock, *, whole: bool) -> None:
         """Note that the jobs of ``block`` have ended; not ``whole`` if some of them were left open."""
         sql = "UPDATE claims SET state = %s, retry = false WHERE start = %s AND worker = %s"
-        values = ("done" if whole else "open", block.start, self._worker)
-        await self._transact(lambda connection: connection.execute(sql, values))
+        values, done = ("done" if whole else "open", block.start, self._worker), self._report()
+
+        def finish(connection: psycopg.Connection[Any]) -> None:
+            # Who finds that nobody plays any more has to find how these jobs ended, too.
+            self._write_done(connection, done)
+            connection.execute(sql, values)
+
+        await self._transact(finish)
         self._mine.discard(block.start)
 
     async def find_ended(self, ids: Sequence[str], *, retry: bool) -> set[str]:

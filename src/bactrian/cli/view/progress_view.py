@@ -19,19 +19,20 @@ from rich.text import Text
 from bactrian.amounts import write_dollars, write_duration, write_percent
 from bactrian.api.dataset import run_order
 from bactrian.api.progress_rows import ProgressRow, list_rows, write_line
+from bactrian.api.shared_run import forecast_anywhere
 from bactrian.cli.run_async import SOME_FAILED, StopControl
 from bactrian.cli.terminal.console import fit_facts, open_output, open_progress
 from bactrian.errors import BactrianError
 from bactrian.models.budget import UsageMeter
 from bactrian.records.text import to_json, write_count
 from bactrian.runs.cost import Estimate
-from bactrian.runs.forecast import Forecast, forecast_run
+from bactrian.runs.forecast import Forecast
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
 from bactrian.runs.runner import Runner
 from bactrian.runs.shard import WHOLE, Shard
 from bactrian.runs.ways import Way
 from bactrian.runs.wiring import RunOrder, tune_gc
-from bactrian.store import name_run
+from bactrian.store import find_address, name_run
 
 _REDRAWN = 0.5  # Seconds between two drawings
 _LINES = 10.0, 60.0  # Seconds between two plain lines, in the first minutes and later
@@ -67,7 +68,7 @@ class _JsonProgress:
         _write(
             {
                 "event": "ended",
-                "run": str(run),
+                "run": name_run(run),
                 **_fields(progress.snapshot(whole=True)),
                 "open": progress.open,
                 "short_lists": {
@@ -107,13 +108,9 @@ class _Person:
             return
         now = progress.snapshot(whole=True)
         out = open_output()
+        whole = write_count(now.total, self._noun or "conversation")
+        out.say(f"{now.done:,} of {whole} are in {_shorten(run)}.", style="bold")
         with _fixed_width(out):
-            out.print(
-                Text(
-                    f"{now.done:,} of {write_count(now.total, self._noun or 'conversation')} are in {_shorten(run)}.",
-                    style="bold",
-                )
-            )
             out.print(_tabulate(list_rows(now, ended=True), out.width))
         notes = [*_list_notes(progress, now, shlex.quote(name_run(run)))]
         if not self._noun:
@@ -122,9 +119,10 @@ class _Person:
             self._console.say(line.replace("\n", " "))
 
 
-def _shorten(run: Path) -> Path:
-    """Return a path as a person in this folder writes it."""
-    return run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
+def _shorten(run: Path) -> str:
+    """Return a run as a person in this folder writes it."""
+    here = find_address(run) is None and run.is_relative_to(Path.cwd())
+    return str(run.relative_to(Path.cwd())) if here else name_run(run)
 
 
 @contextmanager
@@ -273,7 +271,7 @@ async def _shown(ledger: ProgressView, work: Runner) -> None:
 
 async def forecast_order(order: RunOrder, *, json: bool, title: str = "") -> int:
     """Print the estimated cost of a run, and return the exit code."""
-    show_forecast(await forecast_run(order), json=json, title=title)
+    show_forecast(await forecast_anywhere(order), json=json, title=title)
     return 0
 
 
