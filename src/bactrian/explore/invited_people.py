@@ -3,37 +3,63 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from bactrian.errors import InputError
-from bactrian.evaluate.invitations import invite_voters, read_invitations
-from bactrian.explore.rendering import get_explorer
+from bactrian.evaluate.invitations import find_voter, invite_voters, read_invitations
+from bactrian.explore.rendering import get_explorer, read_form
 from bactrian.explore.security import set_login
 
 # Seconds that a page can have been looked at.
 _LONGEST_TIME = 86_400.0
 
 
-def name_cookie(request: Request, kind: str) -> str:
-    """Return the name of the cookie of a ``voter`` or a ``labeller``; servers on one host have different ones."""
-    return f"bactrian_{kind}_{get_explorer(request).port}"
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The page that a link leads to; those whom it let in are known by a cookie."""
 
+    page: str
+    # A ``voter`` or a ``labeller``.
+    kind: str
 
-def log_in(page: str, cookie: str, token: str) -> Response:
-    """Return an answer that leads to ``page`` and remembers the token, which leaves the address and any history."""
-    answer = RedirectResponse(page, 303)
-    set_login(answer, cookie, token)
-    return answer
+    def find_person(self, request: Request, folders: Iterable[Path]) -> tuple[str, Path] | None:
+        """Return the pseudonym of a person whom one of ``folders`` invited, and that folder."""
+        token = request.query_params.get("invite") or request.cookies.get(self._name_cookie(request), "")
+        found = ((find_voter(folder, token), folder) for folder in folders) if token else ()
+        return next(((name, folder) for name, folder in found if name), None)
 
+    def log_in(self, request: Request, token: str) -> Response:
+        """Return an answer that leads to the page and remembers the token, which leaves the address and any history."""
+        answer = RedirectResponse(self.page, 303)
+        set_login(answer, self._name_cookie(request), token)
+        return answer
 
-def log_out(page: str, cookie: str) -> Response:
-    """Return an answer that leads to ``page`` and forgets the token."""
-    answer = RedirectResponse(page, 303)
-    answer.delete_cookie(cookie)
-    return answer
+    def log_in_owner(self, request: Request, folder: Path, name: str, action: str) -> Response:
+        """Let the owner in under a pseudonym that nobody has.
+
+        Raises:
+            InputError: somebody has a link under this pseudonym.
+        """
+        if any(invitation.voter == name for invitation in read_invitations(folder)):
+            raise InputError(f"{name} has a link already.", next=action)
+        (token,) = invite_voters(folder, [name]).values()
+        return self.log_in(request, token)
+
+    async def leave(self, request: Request) -> Response:
+        """Forget on this browser who it is. The link lets the person in again."""
+        await read_form(request, writes=False)
+        answer = RedirectResponse(self.page, 303)
+        answer.delete_cookie(self._name_cookie(request))
+        return answer
+
+    def _name_cookie(self, request: Request) -> str:
+        # Servers on one host have different ones.
+        return f"bactrian_{self.kind}_{get_explorer(request).port}"
 
 
 def explain_bad_link(request: Request) -> tuple[int, str]:
@@ -41,18 +67,6 @@ def explain_bad_link(request: Request) -> tuple[int, str]:
     if get_explorer(request).guesses.take(request.client.host if request.client else ""):
         return 429, "Too many links were tried; wait a minute."
     return 403, "This link is not valid: it was withdrawn, or replaced by a newer one."
-
-
-def invite_owner(folder: Path, name: str, action: str = "Open it, or take another name.") -> str:
-    """Return a token for the owner, under a pseudonym that nobody has.
-
-    Raises:
-        InputError: somebody has a link under this pseudonym.
-    """
-    if any(invitation.voter == name for invitation in read_invitations(folder)):
-        raise InputError(f"{name} has a link already.", next=action)
-    (token,) = invite_voters(folder, [name]).values()
-    return token
 
 
 def read_seconds(shown: str) -> float:

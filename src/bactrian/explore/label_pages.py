@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from bactrian.errors import InputError
-from bactrian.evaluate.invitations import find_voter, name_voters, read_invitations
+from bactrian.evaluate.invitations import name_voters, read_invitations
 from bactrian.evaluate.label_queues import (
     GivenLabels,
     LabelQueue,
@@ -32,14 +32,7 @@ from bactrian.evaluate.label_queues import (
     store_labels,
 )
 from bactrian.explore.conversation_pages import find_named_session, name_roles, read_view
-from bactrian.explore.invited_people import (
-    explain_bad_link,
-    invite_owner,
-    log_in,
-    log_out,
-    name_cookie,
-    read_seconds,
-)
+from bactrian.explore.invited_people import Door, explain_bad_link, read_seconds
 from bactrian.explore.layout import show_turns
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, is_owner, read_form, render_page
@@ -47,7 +40,7 @@ from bactrian.explore.session_lists import read_count
 from bactrian.records.session import Session
 from bactrian.records.turn import NOTHING_KNOWN
 
-_KIND = "labeller"
+_DOOR = Door("/label", "labeller")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +56,11 @@ class Labeller:
 
 async def show_label(request: Request) -> Response:
     """Show the next conversation or the one with a number, or let a person in who brings an invitation."""
+    person = _find_labeller(request)
     if token := request.query_params.get("invite"):
-        return _let_in(request, token)
-    person = _find_labeller(request, request.cookies.get(name_cookie(request, _KIND), ""))
+        return (
+            _DOOR.log_in(request, token) if person else _ask_invitation(request, *explain_bad_link(request))
+        )
     if person is None:
         return _ask_invitation(request)
     number = read_count(request.query_params.get("at", ""), 0)
@@ -76,7 +71,7 @@ async def save_labels(request: Request) -> Response:
     """Store what a person says of a conversation, and go to the next one."""
     explorer = get_explorer(request)
     form = await read_form(request, writes=False)
-    person = _find_labeller(request, request.cookies.get(name_cookie(request, _KIND), ""))
+    person = _find_labeller(request)
     if person is None:
         return _ask_invitation(request)
     if not explorer.edit:
@@ -179,12 +174,6 @@ def _fill_fields(item: QueueItem, kept: Mapping[str, str] | None) -> Mapping[str
     return fields
 
 
-def _let_in(request: Request, token: str) -> Response:
-    if _find_labeller(request, token) is None:
-        return _ask_invitation(request, *explain_bad_link(request))
-    return log_in("/label", name_cookie(request, _KIND), token)
-
-
 def _ask_invitation(request: Request, status: int = 401, problem: str = "") -> Response:
     what = problem or "You need an invitation: open the link that you were sent."
     return render_page(request, "labelled.html", status, person=None, done=0, problem=what)
@@ -199,15 +188,7 @@ async def begin_labelling(request: Request) -> Response:
     folder = folders.get((form.get("data", ""), form.get("queue", "")))
     if folder is None:
         raise InputError("There is no such queue.", next="`bactrian behaviours queue RUN NAME` makes one.")
-    name = form.get("person", "")
-    token = invite_owner(folder, name)
-    return log_in("/label", name_cookie(request, _KIND), token)
-
-
-async def leave_labelling(request: Request) -> Response:
-    """Forget on this browser who labels. The link lets the person in again."""
-    await read_form(request, writes=False)
-    return log_out("/label", name_cookie(request, _KIND))
+    return _DOOR.log_in_owner(request, folder, form.get("person", ""), "Open it, or take another name.")
 
 
 async def show_labels(request: Request) -> Response:
@@ -250,18 +231,17 @@ def _list_queues(request: Request) -> Iterator[tuple[DataSet, str, Path]]:
             yield data_set, name, folder
 
 
-def _find_labeller(request: Request, token: str) -> Labeller | None:
-    for data_set, _, folder in _list_queues(request) if token else ():
-        if name := find_voter(folder, token):
-            return Labeller(name, data_set, folder, read_queue(folder))
-    return None
+def _find_labeller(request: Request) -> Labeller | None:
+    queues = {folder: data_set for data_set, _, folder in _list_queues(request)}
+    found = _DOOR.find_person(request, queues)
+    return found and Labeller(found[0], queues[found[1]], found[1], read_queue(found[1]))
 
 
 ROUTES = (
     Route("/label", show_label, methods=["GET"]),
     Route("/label", save_labels, methods=["POST"]),
     Route("/label/begin", begin_labelling, methods=["POST"]),
-    Route("/label/leave", leave_labelling, methods=["POST"]),
+    Route("/label/leave", _DOOR.leave, methods=["POST"]),
     Route("/labels", show_labels),
     Route("/labels/{data}/{queue}.{kind:str}.jsonl", write_labels),
 )

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.comparison_jobs import TITLES
-from bactrian.evaluate.invitations import find_voter, name_voters, read_invitations
+from bactrian.evaluate.invitations import name_voters, read_invitations
 from bactrian.evaluate.votes import (
     GUIDELINE,
     Ballot,
@@ -33,19 +33,12 @@ from bactrian.evaluate.votes import (
     read_tally,
     read_votes,
 )
-from bactrian.explore.invited_people import (
-    explain_bad_link,
-    invite_owner,
-    log_in,
-    log_out,
-    name_cookie,
-    read_seconds,
-)
+from bactrian.explore.invited_people import Door, explain_bad_link, read_seconds
 from bactrian.explore.layout import arrange_text
 from bactrian.explore.rendering import get_explorer, has_agreed, is_owner, read_form, render_page
 from bactrian.records.run import Vote
 
-_KIND = "voter"
+_DOOR = Door("/vote", "voter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +57,9 @@ class Voter:
 
 async def show_vote(request: Request) -> Response:
     """Show the next pair, or let a voter in who brings an invitation."""
-    token = request.query_params.get("invite")
-    if token:
-        return _let_in(request, token)
-    voter = _find_voter(request, request.cookies.get(name_cookie(request, _KIND), ""))
+    voter = _find_voter(request)
+    if token := request.query_params.get("invite"):
+        return _DOOR.log_in(request, token) if voter else _ask_invitation(request, *explain_bad_link(request))
     if voter is None:
         return _ask_invitation(request)
     return await _show_next(request, voter, change="change" in request.query_params)
@@ -77,7 +69,7 @@ async def store_vote(request: Request) -> Response:
     """Store a vote and go to the next pair. A vote on a changed text, or over another one, is refused."""
     explorer = get_explorer(request)
     form = await read_form(request, writes=False)
-    voter = _find_voter(request, request.cookies.get(name_cookie(request, _KIND), ""))
+    voter = _find_voter(request)
     if voter is None:
         return _ask_invitation(request)
     if not explorer.edit:
@@ -190,12 +182,6 @@ async def _show_next(
     )
 
 
-def _let_in(request: Request, token: str) -> Response:
-    if _find_voter(request, token) is None:
-        return _ask_invitation(request, *explain_bad_link(request))
-    return log_in("/vote", name_cookie(request, _KIND), token)
-
-
 def _ask_invitation(request: Request, status: int = 401, problem: str = "") -> Response:
     studies = _list_studies(request)
     return render_page(
@@ -220,14 +206,7 @@ async def begin_voting(request: Request) -> Response:
         )
     name = form.get("voter", "")
     action = f"Open it, take another name, or make a new one: bactrian evaluate invite {folder} {name}"
-    token = invite_owner(folder, name, action)
-    return log_in("/vote", name_cookie(request, _KIND), token)
-
-
-async def leave_voting(request: Request) -> Response:
-    """Forget on this browser who votes. The link lets the voter in again."""
-    await read_form(request, writes=False)
-    return log_out("/vote", name_cookie(request, _KIND))
+    return _DOOR.log_in_owner(request, folder, name, action)
 
 
 async def show_votes(request: Request) -> Response:
@@ -251,11 +230,9 @@ def _list_studies(request: Request) -> dict[str, Path]:
     return {name: folder for name, folder in folders.items() if folder is not None}
 
 
-def _find_voter(request: Request, token: str) -> Voter | None:
-    for folder in _list_studies(request).values() if token else ():
-        if name := find_voter(folder, token):
-            return Voter(name, folder)
-    return None
+def _find_voter(request: Request) -> Voter | None:
+    found = _DOOR.find_person(request, _list_studies(request).values())
+    return found and Voter(*found)
 
 
 def _hash(text: str) -> str:
@@ -266,6 +243,6 @@ ROUTES = (
     Route("/vote", show_vote, methods=["GET"]),
     Route("/vote", store_vote, methods=["POST"]),
     Route("/vote/begin", begin_voting, methods=["POST"]),
-    Route("/vote/leave", leave_voting, methods=["POST"]),
+    Route("/vote/leave", _DOOR.leave, methods=["POST"]),
     Route("/votes", show_votes),
 )
