@@ -22,6 +22,7 @@ _BIDI = {code: f"⟨U+{code:04X}⟩" for code in (*range(0x202A, 0x202F), *range
 _REST_OF_WORD = re.compile(r"\w{1,30}(?!\w)")
 # Characters that could mislead a reader, or stay unseen, and what is shown in their place.
 _VISIBLE = {**_CONTROL, **_BIDI}
+_UNSEEN = re.compile(f"[{re.escape(''.join(map(chr, _VISIBLE)))}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Block(Generic[LabelT]):
 
 def make_visible(text: str) -> str:
     """Return ``text`` with control characters and direction overrides replaced by visible signs."""
-    return text if text.isascii() and text.isprintable() else text.translate(_VISIBLE)
+    return text.translate(_VISIBLE) if _UNSEEN.search(text) else text
 
 
 def mark_quotations(text: str, quotations: Iterable[tuple[LabelT, str]]) -> list[MarkedSpan[LabelT]]:

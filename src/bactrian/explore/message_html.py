@@ -7,7 +7,6 @@ No HTML of a message is interpreted, no picture is loaded, and only addresses of
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from keyword import kwlist
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, fromstring
 
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
@@ -30,6 +29,7 @@ from bactrian.blocks import MarkedSpan, make_visible
 if TYPE_CHECKING:
     from markdown_it.rules_core import StateCore
     from markdown_it.rules_inline import StateInline
+    from math_core import LatexToMathML
 
 # The label of words of the search. Those of evidence are the numbers of the findings, from 1.
 HIT = 0
@@ -109,14 +109,23 @@ _FORMULA = re.compile(
 _TOO_DEEP = re.compile(r"^(?:[ \t]*[>*+-]){18}|^[ \t]{36}", re.M)
 # The time that the parser takes grows with their square.
 _MOST_BRACKETS = 1000
-_ROWS = re.compile(r"(begin|end)\{aligned\}")
+# What models write and the library does not know, or only within an equation with a number.
+_COMMANDS = {
+    "mathds": r"\mathbb{#1}",
+    "mbox": r"\text{#1}",
+    "pmb": r"\boldsymbol{#1}",
+    "substack": r"\begin{matrix}#1\end{matrix}",
+    "tag": r"\qquad\text{(#1)}",
+}
+# Cells of equations that stand below each other.
+_ALIGNED = re.compile("text-align: (left|right)")
 _MATHS = frozenset(
     "math mrow mi mn mo ms mtext mspace mfrac msqrt mroot mstyle mpadded mphantom menclose msub msup msubsup munder"
-    " mover munderover mmultiscripts mtable mtr mtd".split()
+    " mover munderover mmultiscripts mprescripts mtable mtr mtd".split()
 )
 _ATTRIBUTES = frozenset(
-    "display displaystyle scriptlevel stretchy fence form separator accent accentunder columnalign rowspacing"
-    " columnspacing mathvariant linethickness notation width height depth lspace rspace minsize maxsize".split()
+    "display displaystyle scriptlevel stretchy symmetric form accent accentunder mathvariant linethickness notation"
+    " width height depth lspace rspace minsize maxsize".split()
 )
 _BLOCKS = frozenset("paragraph_open list_item_open heading_open th_open td_open blockquote_open".split())
 
@@ -311,29 +320,40 @@ def _mark(text: str, env: MutableMapping[str, Any]) -> Iterator[str]:
             yield shown
 
 
+@cache
+def _get_typesetter() -> LatexToMathML:
+    from math_core import LatexToMathML
+
+    # What a formula defines cannot make it long.
+    return LatexToMathML(
+        fancy_error=False, max_expansions=100, allow_unreliable_rendering=True, macros=_COMMANDS
+    )
+
+
 @lru_cache(maxsize=1024)
 def _layout_formula(source: str, display: str) -> str:
     """Return a formula as MathML; empty if it cannot be laid out."""
     if not 0 < len(source) <= _LONGEST_FORMULA:
         return ""
-    from latex2mathml.converter import convert_to_element
-
-    # It raises errors of many kinds, IndexError and RecursionError among them: a formula then stays as it is written.
+    # Errors of LaTeX, XML and Unicode: the formula then stays as it is written.
     with suppress(Exception):
-        return _write_maths(convert_to_element(_ROWS.sub(r"\1{align*}", source), display=display))
+        source = source.replace("{split}", "{aligned}")
+        shown = _get_typesetter().convert_with_local_state(source, displaystyle=display == "block")
+        shown = shown.replace("&ApplyFunction;", "\u2061")
+        return _write_maths(fromstring(shown))  # noqa: S314 (no entities: the library escapes what it is given)
     return ""
 
 
 def _write_maths(element: Element) -> str:
     """Write MathML with known elements and attributes only: LaTeX can ask for links, styles and classes."""
-    text = element.text or ""
-    shown = text if text.isalnum() and text.isascii() else _escape(html.unescape(text))
-    inside = shown + "".join(map(_write_maths, element))
+    inside = _escape(element.text or "") + "".join(map(_write_maths, element))
     if element.tag not in _MATHS:
         return f"<mrow>{inside}</mrow>"
     given = "".join(
         f' {name}="{escapeHtml(value)}"' for name, value in element.items() if name in _ATTRIBUTES
     )
+    if aligned := _ALIGNED.match(element.get("style", "")):
+        given += f' class="{aligned[1]}"'
     return f"<{element.tag}{given}>{inside}</{element.tag}>"
 
 

@@ -16,7 +16,7 @@ from bactrian.errors import MissingExtra
 from bactrian.options import LIMIT, MODEL, OVERWRITE, SOCIETY, Option
 from bactrian.records.text import to_printable, write_count
 
-_NEEDED = ("latex2mathml", "markdown_it", "starlette", "uvicorn")
+_NEEDED = ("markdown_it", "math_core", "starlette", "uvicorn")
 
 
 def explore(
