@@ -38,7 +38,6 @@ from bactrian.models.telemetry import (
     TelemetryTerms,
     Traced,
     describe_model,
-    open_telemetry,
     set_up_sdk,
 )
 from bactrian.recipes.load import load_recipe
@@ -155,7 +154,7 @@ async def test_without_telemetry_no_wrapper_is_there() -> None:
 
     async def keep(call: object) -> None: ...
 
-    async with open_telemetry(access.telemetry, access.run, None) as telemetry:
+    async with TelemetryTerms().open("", None) as telemetry:
         assert telemetry is None
         async with open_run_models(names, access, RunLimits(), UsageMeter(), keep, telemetry) as opened:
             assert Traced not in list_wrappers(opened.models["user"])
@@ -370,11 +369,11 @@ async def test_without_the_api_the_option_is_refused_and_a_variable_gives_a_noti
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
     with pytest.raises(MissingExtra, match=r"pip install 'bactrian\[otel\]'"):
-        async with open_telemetry(TelemetryTerms(True), "run.db", None):
+        async with TelemetryTerms(True).open("run.db", None):
             pass
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     notices: list[str] = []
-    async with open_telemetry(TelemetryTerms(), "run.db", notices.append) as telemetry:
+    async with TelemetryTerms().open("run.db", notices.append) as telemetry:
         assert telemetry is None
     assert "So there is no telemetry. Install it: pip install 'bactrian[otel]'" in notices[0]
 

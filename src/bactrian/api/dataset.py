@@ -34,7 +34,6 @@ from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Recipe
 from bactrian.records.text import write_count
 from bactrian.roleplay.endings import EndingLike, find_code, read_endings
-from bactrian.runs.claims import open_alone
 from bactrian.runs.jobs import ModelChoice
 from bactrian.runs.kinds import choose_models as choose_run_models
 from bactrian.runs.kinds import find_job_kind, make_plan
@@ -366,10 +365,10 @@ def build_order(
     )
 
 
-def _find_opener(run: Path) -> Callable[[RunOrder], Any]:
-    """Return how the run is opened: alone, or as a worker of a run in PostgreSQL."""
+def _find_opener(run: Path) -> Callable[[RunOrder], Any] | None:
+    """Return how a run in PostgreSQL is opened, by a worker; None for a file."""
     if (address := find_address(run)) is None:
-        return open_alone
+        return None
     from bactrian.shared.lease import open_worker
 
     return partial(open_worker, address)

@@ -9,14 +9,12 @@ from typing import Any
 
 from bactrian.records.session import HUMAN
 from bactrian.records.turn import Usage
+from bactrian.runs.progress import LATE, list_caching, warn_of_cache
 from bactrian.runs.spending import (
-    LATE,
     Prices,
     Spending,
     add_up,
-    list_caching,
     read_pricing,
-    warn_of_cache,
 )
 from bactrian.stats.intervals import Proportion, are_independent
 from bactrian.store import RunStore

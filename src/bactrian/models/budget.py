@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
+from pydantic_core import to_json
+
 from bactrian.amounts import write_dollars
 from bactrian.errors import BatchesOut, BudgetReached, InputError, ModelError
-from bactrian.models.limits import TokenEstimator, estimate_request
 from bactrian.models.model import Model, Reply, Request, Wrapper
 from bactrian.records.turn import Usage
 
@@ -207,6 +208,74 @@ class UsageMeter:
                 next="Give its price per million tokens, or limit the tokens instead.",
             )
         return self.prices[model]
+
+
+# Estimates of the usage of requests before they are sent.
+
+
+_SHARE = 0.1  # Of the latest reply in what a request is expected to use
+_FORGETTING = 0.02  # Share by which one count that was odd loses its weight with each call
+# Minimum prompt tokens for learning how many an endpoint may count: in shorter prompts its fixed overhead dominates.
+_LEAST_PROMPT = 100
+
+
+def estimate_request(request: Request) -> Usage:
+    """Return the most tokens that ``request`` is likely to use.
+
+    The prompt counts a token for every four bytes of its messages' and tools' JSON; the completion is the longest that
+    the request allows, for each of its ``n`` replies, and nothing where it sets no limit.
+    """
+    size = sum([len(message.text.json) for message in request.messages])
+    if request.tools:
+        size += len(to_json(request.tools))
+        size += sum(len(call.arguments) for message in request.messages for call in message.calls)
+    return Usage(size // 4, request.n * (request.sampling.max_tokens or 0), estimated=True)
+
+
+class TokenEstimator:
+    """Corrects the estimates of one model's requests by the usage of earlier ones: to the mean, and to the most."""
+
+    def __init__(self) -> None:
+        self.knows = False  # True once a reply has shown what it used
+        # Prompt tokens for each one that is estimated, and tokens of a reply: the means
+        self._prompt = 1.0
+        self._completion = 0.0
+        # The most tokens of prompts and of replies for each one that is estimated, and of the longest reply
+        self._prompt_ratio = 1.0
+        self._reply_ratio = 1.0
+        self.longest = 0  # Tokens of the longest reply so far
+
+    @property
+    def keeps_longest(self) -> bool:
+        """True if replies have been seen, and none was longer than its request allowed."""
+        return self.knows and self._reply_ratio <= 1.0
+
+    def expect(self, estimated: Usage) -> float:
+        """Return the tokens expected of a request: the maximum at first, then from the usage of earlier replies."""
+        return estimated.prompt * self._prompt + (self._completion if self.knows else estimated.completion)
+
+    def find_most(self, estimated: Usage, n: int) -> Usage:
+        """Return the most that a request for ``n`` replies could use; without a limit, the longest reply so far."""
+        longest = ceil(estimated.completion * self._reply_ratio) or n * self.longest
+        return Usage(ceil(estimated.prompt * self._prompt_ratio), longest)
+
+    def learn(self, estimated: Usage, used: Usage) -> None:
+        """Learn from the actual usage of a request."""
+        share = _SHARE if self.knows else 1.0
+        self.knows = True
+        ratio = used.prompt / max(1, estimated.prompt)
+        self._prompt += share * (ratio - self._prompt)
+        self._completion += share * (used.completion - self._completion)
+        self.longest = max(self.longest, used.completion)
+        if estimated.prompt >= _LEAST_PROMPT:
+            self._prompt_ratio = _follow(self._prompt_ratio, ratio)
+        if estimated.completion:
+            self._reply_ratio = _follow(self._reply_ratio, used.completion / estimated.completion)
+
+
+def _follow(ratio: float, seen: float) -> float:
+    """Return the ratio after another observation: it rises at once, falls slowly, and is at least 1."""
+    return max(1.0, seen, ratio + _FORGETTING * (seen - ratio))
 
 
 class Budget(Wrapper):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -202,6 +203,31 @@ def find_reply_length(longest: int, prompt: int, window: int, where: str | None 
             next="Use a model with a larger window, or shorter replies.",
         )
     return min(longest, room)
+
+
+# Who is told of calls.
+
+
+class Observer(Protocol):
+    """Is told of each call, and of the ends of sessions."""
+
+    def trace(self, model: Model) -> Model:
+        """Return ``model`` with its calls reported."""
+        ...
+
+    def end_session(self, session: str, turns: int, ending: str) -> None:
+        """Note the end of a session. The code of its ``ending`` is empty if it is left open."""
+        ...
+
+
+class ObserverTerms(Protocol):
+    """Whether somebody is told, and how."""
+
+    def open(
+        self, run: str, report: Callable[[str], None] | None
+    ) -> AbstractAsyncContextManager[Observer | None]:
+        """Open what is told of the calls of ``run``; ``report`` receives its faults."""
+        ...
 
 
 # The base class of wrappers.

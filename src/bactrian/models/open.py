@@ -17,6 +17,7 @@ from bactrian.models.model import (
     BUILT_IN_MODEL,
     LOCAL_WEIGHTS,
     Model,
+    ObserverTerms,
     RemoteModel,
     Reply,
     Request,
@@ -26,7 +27,6 @@ from bactrian.models.model import (
 )
 from bactrian.models.replicas import Replicas
 from bactrian.models.retry import MAX_WAIT
-from bactrian.models.telemetry import TelemetryTerms
 
 if TYPE_CHECKING:
     from bactrian.models.openai import OpenAIModel
@@ -167,8 +167,7 @@ class ModelOptions:
     # The conversation is named to servers and routers that have a prefix cache; the run is a part of the name.
     session_ids: bool = True
     run: str = ""
-    # Whether calls are reported to the SDK of OpenTelemetry, and which.
-    telemetry: TelemetryTerms = field(default_factory=TelemetryTerms)
+    telemetry: ObserverTerms | None = None  # Whether calls are reported, and which; None for none
     meter: UsageMeter | None = None  # Counts what a session uses, and limits it; None counts nothing
     # Opens the model `human`, a person who takes part; None if not possible.
     person: Callable[[], Model] | None = None

@@ -61,48 +61,40 @@ class TelemetryTerms:
         off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
         return not off and any(os.environ.get(name) for name in _ENDPOINTS)
 
+    @asynccontextmanager
+    async def open(self, run: str, report: Callable[[str], None] | None) -> AsyncGenerator[Telemetry | None]:
+        """Yield what calls are reported to, and flush it at the end; None if nobody asked for it.
 
-@asynccontextmanager
-async def open_telemetry(
-    terms: TelemetryTerms, run: str, report: Callable[[str], None] | None
-) -> AsyncGenerator[Telemetry | None]:
-    """Yield what calls are reported to, and flush it at the end; None if nobody asked for it.
+        ``report`` receives a message where a variable asks for it in vain, and of the first fault of the exporters.
 
-    ``report`` receives a message where a variable asks for it in vain, and of the first fault of the exporters.
-
-    Raises:
-        MissingExtra: the option asks for it, and the API of OpenTelemetry is not installed.
-        InputError: the option asks for it, and its SDK or an exporter is missing.
-    """
-    if not terms.is_asked():
-        yield None
-        return
-    logger = logging.getLogger("opentelemetry")
-    say = report or logger.debug
-    try:
-        telemetry = Telemetry(*_find_providers(), terms, run.rpartition("/")[2])
-    except InputError as error:
-        if terms.asked:
-            raise
-        say(f"{error.what} So there is no telemetry. {error.next}")
-        yield None
-        return
-    # Exporters work in threads of their own.
-    fault = _FirstFault(partial(asyncio.get_running_loop().call_soon_threadsafe, say))
-    logger.addHandler(fault)
-    try:
-        yield telemetry
-    finally:
-        if not await telemetry.flush():
-            say(
-                f"OpenTelemetry: the last metrics and spans were not taken within {_FLUSH_SECONDS:.0f} seconds."
-            )
-        logger.removeHandler(fault)
-
-
-def trace_calls(model: Model, telemetry: Telemetry | None) -> Model:
-    """Return ``model`` as it is, or with its calls reported to ``telemetry``."""
-    return model if telemetry is None else Traced(model, telemetry)
+        Raises:
+            MissingExtra: the option asks for it, and the API of OpenTelemetry is not installed.
+            InputError: the option asks for it, and its SDK or an exporter is missing.
+        """
+        if not self.is_asked():
+            yield None
+            return
+        logger = logging.getLogger("opentelemetry")
+        say = report or logger.debug
+        try:
+            telemetry = Telemetry(*_find_providers(), self, run.rpartition("/")[2])
+        except InputError as error:
+            if self.asked:
+                raise
+            say(f"{error.what} So there is no telemetry. {error.next}")
+            yield None
+            return
+        # Exporters work in threads of their own.
+        fault = _FirstFault(partial(asyncio.get_running_loop().call_soon_threadsafe, say))
+        logger.addHandler(fault)
+        try:
+            yield telemetry
+        finally:
+            if not await telemetry.flush():
+                say(
+                    f"OpenTelemetry: the last metrics and spans were not taken within {_FLUSH_SECONDS:.0f} seconds."
+                )
+            logger.removeHandler(fault)
 
 
 class Telemetry:
@@ -129,6 +121,10 @@ class Telemetry:
         self._terms = terms
         self._run = run
         self._sessions: dict[str, Span] = {}
+
+    def trace(self, model: Model) -> Model:
+        """Return ``model`` with its calls reported."""
+        return Traced(model, self)
 
     def begin_call(self, request: Request, attributes: Mapping[str, AttributeValue]) -> Span | None:
         """Return the span of a call, in that of its session; None if the session is not chosen."""

@@ -7,17 +7,16 @@ they begin where it does: with :func:`begin_session` and :func:`run_scene`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bactrian.errors import EmptyReply, ModelError
 from bactrian.models.budget import Budget
-from bactrian.models.model import Model
+from bactrian.models.model import Model, Observer
 from bactrian.models.open import ModelOptions, load_local, open_model
 from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
-from bactrian.models.telemetry import Telemetry, open_telemetry, trace_calls
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.run import Call, Command
 from bactrian.records.session import HUMAN, Ending, Session
@@ -136,7 +135,7 @@ async def open_models(
     access: ModelOptions,
     *,
     sink: Callable[[Call], Awaitable[None]] | None = None,
-) -> AsyncGenerator[tuple[Mapping[str, Model], Telemetry | None]]:
+) -> AsyncGenerator[tuple[Mapping[str, Model], Observer | None]]:
     """Open the model that ``names`` gives for each agent, and the telemetry; agents that share a name share a model.
 
     Transient faults are retried. ``sink`` receives every call, failed ones too. Humans are neither retried nor
@@ -146,13 +145,15 @@ async def open_models(
         InputError: a name stands for no model, or its file cannot be used.
     """
     models: dict[str, Model] = {}
-    async with open_telemetry(access.telemetry, access.run, access.report) as telemetry:
+    terms = access.telemetry
+    async with terms.open(access.run, access.report) if terms else nullcontext() as telemetry:
         try:
             for name in dict.fromkeys(names.values()):
                 model = models[name] = open_model(name, access)
                 if name == HUMAN:
                     continue
-                model = trace_calls(Recorder(model, sink) if sink else model, telemetry)
+                model = Recorder(model, sink) if sink else model
+                model = telemetry.trace(model) if telemetry else model
                 model = Budget(model, access.meter, tier=access.tier) if access.meter else model
                 policy = RetryPolicy().with_max_wait(access.max_wait)
                 if access.tier:  # It has no room for many requests, one after another, and then it has.
@@ -164,7 +165,7 @@ async def open_models(
                 await model.close()
 
 
-async def report_endings(events: AsyncGenerator[Event], telemetry: Telemetry) -> AsyncGenerator[Event]:
+async def report_endings(events: AsyncGenerator[Event], telemetry: Observer) -> AsyncGenerator[Event]:
     """Yield ``events``, and tell ``telemetry`` how many turns each session has and how it ended."""
     session, turns, code = "", 0, ""
     try:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from bactrian.runs.progress import RunProgress
 from bactrian.runs.scheduler import DoneJobs, Job, JobSequence, Known, ListRequest, Scheduler
-from bactrian.store import RunStore, open_store
-
-if TYPE_CHECKING:
-    from bactrian.runs.wiring import RunOrder
 
 _MOST_GROUP = 64
 """Jobs of a list group that stay together; of a larger one, each list is still asked for once."""
@@ -64,13 +60,6 @@ class Claims(Protocol):
     def ask_alone(self, list_id: str) -> AbstractAsyncContextManager[None]:
         """Wait until no other process asks for this list, and keep others from asking meanwhile."""
         ...
-
-
-@asynccontextmanager
-async def open_alone(order: RunOrder) -> AsyncGenerator[tuple[RunStore, Claims | None]]:
-    """Open a run that one process makes."""
-    async with open_store(order.run) as store:
-        yield store, None
 
 
 @dataclass(slots=True)

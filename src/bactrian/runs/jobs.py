@@ -12,8 +12,7 @@ from statistics import fmean
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from bactrian.files.template import compile_template
-from bactrian.models.budget import Price
-from bactrian.models.limits import estimate_request
+from bactrian.models.budget import Price, estimate_request
 from bactrian.models.model import Model, Request
 from bactrian.models.seeds import RunSeeds
 from bactrian.recipes.job_table import AXIS, expand_row

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bactrian.amounts import write_percent
 from bactrian.errors import BactrianError
 from bactrian.models.budget import UsageMeter
+from bactrian.models.http import split_addresses
+from bactrian.models.providers import is_hosted
 from bactrian.records.events import Ended, Event, Spoke
 from bactrian.records.session import Ending
 from bactrian.records.text import write_count
@@ -16,7 +19,6 @@ from bactrian.records.turn import Usage
 from bactrian.runs.admission import Admission
 from bactrian.runs.cost import Estimate, ListCosts, RemainingUsage
 from bactrian.runs.scheduler import Job
-from bactrian.runs.spending import LATE, Spending, warn_of_cache
 from bactrian.stats.streaming import SurvivalCurve
 
 _MOST_REASONS = 100  # distinct ones: some contain a time or a number
@@ -160,13 +162,13 @@ class RunProgress:
     _used_before: Usage = Usage()
     _usd_before: float = 0.0
 
-    def count_before(self, before: Spending) -> None:
-        """Add what earlier commands of the run used to the meter."""
-        self.meter.used += before.usage
-        self.meter.usd += before.usd or 0.0
-        self.meter.unpriced |= {*before.unpriced}
-        self._used_before += before.usage
-        self._usd_before += before.usd or 0.0
+    def count_before(self, usage: Usage, usd: float, unpriced: Iterable[str] = ()) -> None:
+        """Add what earlier commands, or other processes, used for the run to the meter."""
+        self.meter.used += usage
+        self.meter.usd += usd
+        self.meter.unpriced |= {*unpriced}
+        self._used_before += usage
+        self._usd_before += usd
 
     @property
     def used_here(self) -> tuple[Usage, float]:
@@ -310,3 +312,39 @@ def _count_affordable(
     if limit is None or not session:
         return rest
     return max(0, min(rest, int(rest - (expected - limit) / session)))
+
+
+# The prefix cache of servers.
+
+
+LATE = 6
+"""The turn from which most of a prompt should be in a server's prefix cache."""
+_CACHING = ("vllm:", "sglang:")  # Servers that keep conversations in a prefix cache
+
+
+def list_caching(models: Iterable[str], addresses: Mapping[str, str]) -> tuple[str, ...]:
+    """Return ``models`` if all are at servers of one's own, which may have a prefix cache; otherwise nothing."""
+    names = tuple(models)
+    at = {name: split_addresses(address)[0] for name, address in addresses.items()}
+    own = (name.startswith(_CACHING) or (name in at and not is_hosted(at[name])) for name in names)
+    return names if all(own) else ()
+
+
+def warn_of_cache(late: Usage, models: Sequence[str]) -> str:
+    """Return what is wrong with the prefix cache of ``models``; empty if nothing is.
+
+    ``late`` is the usage of their turns from :data:`LATE` on. Of other servers than vLLM and SGLang, it is known that
+    they have a cache once they report cached tokens.
+    """
+    known = late.cached or all(model.startswith(_CACHING) for model in models)
+    if not models or not late.prompt or late.cached_share >= 0.5 or not known:
+        return ""
+    if not late.cached:
+        return (
+            "The server reports no cached tokens from the sixth turn on. Start vLLM with --enable-prompt-tokens-details"
+            " and SGLang with --enable-cache-report to see whether conversations find their prefix cache."
+        )
+    return (
+        f"From the sixth turn on, only {write_percent(late.cached_share, 0)} of the prompt tokens came from the prefix"
+        " cache. Send each conversation to one server: `bactrian help howto/cluster.md`."
+    )

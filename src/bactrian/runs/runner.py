@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
 from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
-from bactrian.models.telemetry import Telemetry
+from bactrian.models.model import Observer
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.run import ItemList
 from bactrian.records.turn import Usage
 from bactrian.runs.admission import Window
-from bactrian.runs.claims import Claims
 from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList
 from bactrian.runs.scheduler import Job, ListRequest, Scheduler
 from bactrian.store import RunStore
@@ -93,9 +92,9 @@ class Runner:
     window: Window
     halt: Callable[[], None]
     """Cancels calls that have not been sent."""
-    claims: Claims | None = None
-    """What this process may play, if others make the run, too."""
-    telemetry: Telemetry | None = None
+    ask_alone: Callable[[str], AbstractAsyncContextManager[None]] | None = None
+    """Keeps other processes that make the run from asking for a list meanwhile; None if none makes it."""
+    telemetry: Observer | None = None
     """Where the ends of sessions are reported."""
     _stopping: bool = False
     _fault: BactrianError | None = None
@@ -224,7 +223,7 @@ class Runner:
             await self.scheduler.supply(request.id, ())  # for those that wait for it
             return False
         try:
-            async with self.claims.ask_alone(request.id) if self.claims else nullcontext():
+            async with self.ask_alone(request.id) if self.ask_alone else nullcontext():
                 items = await self._fetch_list(request)
         finally:
             admission.end_list(has_items=items >= request.enough)
@@ -233,7 +232,7 @@ class Runner:
     async def _fetch_list(self, request: ListRequest) -> int:
         """Fetch a list, store it after each step, give its items to the scheduler, and return their number."""
         progress = self.progress
-        if self.claims and (known := await self.scheduler.find_known(request)) is not None:
+        if self.ask_alone and (known := await self.scheduler.find_known(request)) is not None:
             await self.scheduler.supply(request.id, known)
             return len(known)
         stored = await self.store.item_list(request.id)

@@ -13,12 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bactrian.amounts import write_percent
 from bactrian.models.budget import Price
-from bactrian.models.http import split_addresses
 from bactrian.models.open import find_traits
 from bactrian.models.pricing import FREE, make_pricing
-from bactrian.models.providers import is_hosted
 from bactrian.records.run import Command, Spent
 from bactrian.records.turn import Usage
 from bactrian.store import RunStore
@@ -61,39 +58,6 @@ async def read_spending(store: RunStore, sessions: Sequence[str] | None = None) 
     """Return what was paid for some sessions of a run; with its lists, for the whole run if None."""
     pricing = await read_pricing(store)
     return pricing.add_up(await store.list_spent(sessions, each=pricing.by_session))
-
-
-LATE = 6
-"""The turn from which most of a prompt should be in a server's prefix cache."""
-_CACHING = ("vllm:", "sglang:")  # Servers that keep conversations in a prefix cache
-
-
-def list_caching(models: Iterable[str], addresses: Mapping[str, str]) -> tuple[str, ...]:
-    """Return ``models`` if all are at servers of one's own, which may have a prefix cache; otherwise nothing."""
-    names = tuple(models)
-    at = {name: split_addresses(address)[0] for name, address in addresses.items()}
-    own = (name.startswith(_CACHING) or (name in at and not is_hosted(at[name])) for name in names)
-    return names if all(own) else ()
-
-
-def warn_of_cache(late: Usage, models: Sequence[str]) -> str:
-    """Return what is wrong with the prefix cache of ``models``; empty if nothing is.
-
-    ``late`` is the usage of their turns from :data:`LATE` on. Of other servers than vLLM and SGLang, it is known that
-    they have a cache once they report cached tokens.
-    """
-    known = late.cached or all(model.startswith(_CACHING) for model in models)
-    if not models or not late.prompt or late.cached_share >= 0.5 or not known:
-        return ""
-    if not late.cached:
-        return (
-            "The server reports no cached tokens from the sixth turn on. Start vLLM with --enable-prompt-tokens-details"
-            " and SGLang with --enable-cache-report to see whether conversations find their prefix cache."
-        )
-    return (
-        f"From the sixth turn on, only {write_percent(late.cached_share, 0)} of the prompt tokens came from the prefix"
-        " cache. Send each conversation to one server: `bactrian help howto/cluster.md`."
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,13 @@ from bactrian.errors import BactrianWarning, InputError
 from bactrian.files.atomic import check_replaceable
 from bactrian.models.budget import Budget, UsageMeter
 from bactrian.models.limits import ConcurrencyLimit, RateLimit
-from bactrian.models.model import Model, RemoteModel, StopSignal, get_traits
+from bactrian.models.model import Model, Observer, RemoteModel, StopSignal, get_traits
 from bactrian.models.open import ModelOptions, find_traits, load_local, open_model
 from bactrian.models.pricing import FREE
 from bactrian.models.providers import BATCH
 from bactrian.models.replicas import Replicas
 from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
 from bactrian.models.seeds import RunSeeds
-from bactrian.models.telemetry import Telemetry, open_telemetry, trace_calls
 from bactrian.recipes.load import read_recipe_content
 from bactrian.recipes.schema import LIST_FILE, Axis
 from bactrian.records.run import Call, Command
@@ -36,7 +35,7 @@ from bactrian.roleplay.setup import MAX_MESSAGES
 from bactrian.roleplay.tool_sources import open_tools
 from bactrian.roleplay.tools import Toolbox
 from bactrian.runs.admission import Admission, Window
-from bactrian.runs.claims import ClaimingScheduler, Claims, open_alone
+from bactrian.runs.claims import ClaimingScheduler, Claims
 from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists
 from bactrian.runs.jobs import JobContext, JobIds, JobKind, is_cut_short
 from bactrian.runs.kinds import find_job_kind
@@ -49,12 +48,12 @@ from bactrian.runs.plan import (
     is_other_limit,
     open_origin,
 )
-from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList
+from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList, list_caching
 from bactrian.runs.runner import Crew, JobPlayer, ListSource, Runner
 from bactrian.runs.scheduler import IN_ORDER, DoneJobs, Job, JobSequence, Scheduler, Spread
 from bactrian.runs.shard import WHOLE, list_shared
-from bactrian.runs.spending import list_caching, read_spending
-from bactrian.store import RunStore, name_run
+from bactrian.runs.spending import read_spending
+from bactrian.store import RunStore, name_run, open_store
 
 _SLOW_START = "the first reply will show how long a conversation takes on this computer"
 
@@ -88,8 +87,8 @@ class RunOrder:
     """How requests are sent in batches; None to send each by itself."""
     lists_only: bool = False
     """True to make the lists and no jobs."""
-    opener: Callable[[RunOrder], AbstractAsyncContextManager[tuple[RunStore, Claims | None]]] = open_alone
-    """Opens the run, and what this process may play of it if others make it, too."""
+    opener: Callable[[RunOrder], AbstractAsyncContextManager[tuple[RunStore, Claims]]] | None = None
+    """Opens a run that other processes make, too, and what this one may play of it; None if none does."""
     apart: Callable[[RunOrder, RunStore], AbstractAsyncContextManager[Crew]] | None = None
     """Opens the processes that play the jobs; None to play them in this one."""
 
@@ -112,7 +111,11 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
     check_replaceable(order.run, kind.list_inputs())
     async with AsyncExitStack() as stack:
         origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
-        store, claims = await stack.enter_async_context(order.opener(order))
+        claims = None
+        if order.opener is None:
+            store = await stack.enter_async_context(open_store(order.run))
+        else:
+            store, claims = await stack.enter_async_context(order.opener(order))
         crew = order.apart and await stack.enter_async_context(order.apart(order, store))
         telemetry = None if crew else await stack.enter_async_context(_open_telemetry(order))
         run_models = await stack.enter_async_context(_open_models(order, store, telemetry))
@@ -174,7 +177,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
             begun=[] if order.lists_only else begun,
             window=run_models.window,
             halt=crew.halt if crew else run_models.stop_signal.stop,
-            claims=claims,
+            ask_alone=claims.ask_alone if claims else None,
             telemetry=telemetry,
         )
 
@@ -186,7 +189,7 @@ class Playing:
     player: JobPlayer
     lister: ListSource
     models: RunModels
-    telemetry: Telemetry | None
+    telemetry: Observer | None
 
 
 @asynccontextmanager
@@ -208,12 +211,13 @@ async def open_playing(order: RunOrder, store: RunStore) -> AsyncGenerator[Playi
         yield Playing(player, _make_lister(kind, models), models, telemetry)
 
 
-def _open_telemetry(order: RunOrder) -> AbstractAsyncContextManager[Telemetry | None]:
-    return open_telemetry(order.access.telemetry, order.access.run, order.access.report)
+def _open_telemetry(order: RunOrder) -> AbstractAsyncContextManager[Observer | None]:
+    terms = order.access.telemetry
+    return terms.open(order.access.run, order.access.report) if terms else nullcontext()
 
 
 def _open_models(
-    order: RunOrder, store: RunStore, telemetry: Telemetry | None
+    order: RunOrder, store: RunStore, telemetry: Observer | None
 ) -> AbstractAsyncContextManager[RunModels]:
     access = replace(order.access, distrusted=order.access.distrusted | order.plan.distrusted)
     wiring = (order.plan.models, access, order.limits, order.meter, store.add_call, telemetry)
@@ -268,7 +272,8 @@ async def _find_work(
         await asyncio.gather(*map(store.reopen, shorter))
     known = partial(_find_known, store, progress, ids.grid.axes, order.retry_failed)
     if claims is None:
-        progress.count_before(await read_spending(store))
+        spent = await read_spending(store)
+        progress.count_before(spent.usage, spent.usd or 0.0, spent.unpriced)
         done, begun = await _find_done(store, ids, progress, jobs, retry_failed=order.retry_failed)
         return Scheduler(jobs, done, known, lists_only=order.lists_only), begun
     await claims.begin(str(order.spread), progress, divide, retry=order.retry_failed or longer)
@@ -455,7 +460,7 @@ async def open_run_models(
     limits: RunLimits,
     meter: UsageMeter,
     sink: Callable[[Call], Awaitable[None]],
-    telemetry: Telemetry | None = None,
+    telemetry: Observer | None = None,
 ) -> AsyncGenerator[RunModels]:
     """Open the model that ``names`` gives for each agent; agents that share a name share a model, and models
     that share an endpoint its limits.
@@ -498,9 +503,8 @@ async def open_run_models(
         # Address and key, whose limits all models share whatever their names.
         endpoint = model.endpoint if isinstance(model, RemoteModel) else model.name
         # A call that was answered is a turn already, with model, tokens and time.
-        inner: Model = Budget(
-            trace_calls(Recorder(model, sink, failures_only=True), telemetry), meter, tier=access.tier
-        )
+        inner: Model = Recorder(model, sink, failures_only=True)
+        inner = Budget(telemetry.trace(inner) if telemetry else inner, meter, tier=access.tier)
         if has_rate:
             rates[endpoint] = inner = (
                 rates[endpoint].share(inner)
@@ -555,7 +559,7 @@ async def open_batched_models(
     limits: RunLimits,
     meter: UsageMeter,
     sink: Callable[[Call], Awaitable[None]],
-    telemetry: Telemetry | None,
+    telemetry: Observer | None,
     terms: BatchTerms,
     run: Path,
 ) -> AsyncGenerator[RunModels]:
@@ -577,7 +581,8 @@ async def open_batched_models(
             opened.append(open_model(name, access))
             batches.add(opened[-1])
             recorder = Recorder(opened[-1], sink, failures_only=True)
-            budget = Budget(trace_calls(recorder, telemetry), meter, alone=False, tier=BATCH)
+            inner = telemetry.trace(recorder) if telemetry else recorder
+            budget = Budget(inner, meter, alone=False, tier=BATCH)
             models[name] = Retry(budget, policy, notice=access.notice, sleep=stop_signal.sleep)
         batches.collect()
         yield RunModels(

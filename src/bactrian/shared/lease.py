@@ -19,7 +19,6 @@ from bactrian.errors import InputError, StoreError
 from bactrian.records.turn import Usage
 from bactrian.runs.claims import Claims, JobBlock
 from bactrian.runs.progress import RunProgress
-from bactrian.runs.spending import Spending
 from bactrian.runs.wiring import RunOrder
 from bactrian.shared.postgres import PATIENCE, Outage, Server, create_tables, fetch, translate
 from bactrian.shared.reading import SUMS, SharedStore, WorkDone
@@ -116,7 +115,7 @@ class SharedProgress:
             usage.completion - before.usage.completion,
             usage.cached - before.usage.cached,
         )
-        self.progress.count_before(Spending(more, others.usd - before.usd))
+        self.progress.count_before(more, others.usd - before.usd)
         if others.calls:
             meter = self.progress.meter
             meter.longest_tokens = max(meter.longest_tokens, usage.completion // others.calls)
