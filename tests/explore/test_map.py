@@ -253,6 +253,7 @@ def test_a_map_shows_all_instructions_hides_what_its_legend_hides_and_stands_bes
     for by in ("messages", "cost", "mark", "kind", "language", "behaviour:role_flip"):
         assert drawn.get(f"/map?by={by}").status == 200
         assert len(drawn.get(f"/map.svg?by={by}").text.split("<circle")) == 92
+    assert "Its detector: no finding was read." in drawn.get("/map?by=behaviour:role_flip").text
     assert drawn.get("/map?by=behaviour:x'y").status == 400
 
 

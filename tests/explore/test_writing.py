@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
 
+from bactrian.store import open_store
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Received
 from tests.helpers.explorer import RunningExplorer, explore
 from tests.helpers.generation import RECIPE, said, start
+from tests.helpers.runs import make_run, session
 
 pytestmark = pytest.mark.system
 RUNS = ("one", "two")
@@ -61,7 +65,26 @@ def watch(folder: Path) -> None:
         newest = explorer.get("/newest?data=two")
         assert newest.status == 303
         assert newest.headers["location"].endswith("?data=two&sort=newest&follow=1")
-        assert "live.js" in explorer.get(newest.headers["location"]).text
+        live = explorer.get(newest.headers["location"]).text
+        assert "live.js" in live
+        assert ">playing</a>" in live
+
+
+async def test_a_conversation_that_another_process_leaves_no_longer_plays(tmp_path: Path) -> None:
+    await make_run(tmp_path / "run.db", [replace(session("left"), ending=None)])
+
+    def watch_it(left: threading.Event) -> None:
+        with explore(tmp_path, "run.db", sessions=1) as explorer:
+            assert ">playing</a>" in explorer.get("/c/run/left").text
+            threading.Timer(0.3, left.set).start()
+            assert "event: ended" in explorer.get("/c/run/left/events").text
+            assert ">unfinished</a>" in explorer.get("/c/run/left").text
+
+    left = threading.Event()
+    async with open_store(tmp_path / "run.db"):
+        watching = asyncio.create_task(asyncio.to_thread(watch_it, left))
+        await asyncio.to_thread(left.wait)
+    await watching
 
 
 async def test_pages_tell_of_several_runs_what_status_tells(tmp_path: Path) -> None:

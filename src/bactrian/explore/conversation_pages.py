@@ -65,13 +65,13 @@ async def show_conversation(request: Request) -> Response:
     facts = await data_set.read_known(session)
     rail = await asyncio.to_thread(build_rail, session, facts.findings, listing.filter, facts.answers)
     found = rail.found - (rail.found - 1) % WINDOW if rail.found else 1
-    first = min(max(_read_number(request, "from", found), 1), max(len(session.turns), 1))
+    first = min(max(read_count(request.query_params.get("from", ""), found), 1), max(len(session.turns), 1))
     turns = session.turns[first - 1 : first - 1 + WINDOW]
     before, after = None, None
     if facts.row is not None and data_set.number in listing.names:
         before, after = await asyncio.to_thread(listing.find_neighbours, facts.row)
     stage = get_explorer(request).stage
-    terms, whole = read_search(listing.filter.q), _read_number(request, "whole", 0)
+    terms, whole = read_search(listing.filter.q), read_count(request.query_params.get("whole", ""), 0)
     recipe = await data_set.store.recipe() or {}
     deaf = await read_hearing(data_set.store, session, recipe)
     has_tokens = can_show_tokens(turns)
@@ -110,6 +110,7 @@ async def show_conversation(request: Request) -> Response:
         before=before,
         after=after,
         filter=listing.filter,
+        is_written=data_set.is_written,
         # Also after it was stopped; None if no page began it.
         stage=stage if stage and (stage.data, stage.session) == (data_set.name, session.id) else None,
         # Of a society, the conversation that is played now.
@@ -166,10 +167,6 @@ def name_roles(session: Session) -> list[str]:
     """Return the names of all roles, the assistant's first."""
     cast = session.provenance.cast.values() or (session.assistant, session.user)
     return [role.name for role in cast]
-
-
-def _read_number(request: Request, name: str, default: int) -> int:
-    return read_count(request.query_params.get(name, ""), default)
 
 
 async def show_prompts(request: Request) -> Response:
@@ -358,7 +355,7 @@ async def _follow(
     request: Request, data_set: DataSet, session_id: str, after: int, stage: LiveStage | None
 ) -> AsyncGenerator[bytes]:
     queue = stage.subscribe() if stage is not None else None
-    seen, silent = -1, 0.0
+    seen, silent, written = -1, 0.0, data_set.is_written
     try:
         if stage is not None:
             yield _write("state", stage.describe())
@@ -376,8 +373,9 @@ async def _follow(
                     one = next(tick for tick in ticks if tick.last >= after)
                     html = render_text(request, "live_turn.html", shown=shown, one=one)
                     yield _write("turn", {"number": after, "html": html}, after)
-                # A play that failed is not over as soon as its ending is stored.
-                if not playing and (session.ending is not None or stage is not None):
+                # A play that failed is not over as soon as its ending is stored, and one elsewhere may be interrupted.
+                left = stage is not None or (written and not data_set.is_written)
+                if not playing and (session.ending is not None or left):
                     yield _write("ended", {"next": _find_next(stage, session_id)})
                     return
             if silent >= _ALIVE:

@@ -37,7 +37,6 @@ from bactrian.explore.layout import show_turns
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, is_owner, read_form, render_page
 from bactrian.explore.session_lists import read_count
-from bactrian.records.session import Session
 from bactrian.records.turn import NOTHING_KNOWN
 
 _DOOR = Door("/label", "labeller")
@@ -82,11 +81,11 @@ async def save_labels(request: Request) -> Response:
         return await _show_item(request, person, number, 429, what)
     try:
         seen = float(form["seen"]) if form.get("seen") else None
-        turns = len((await _read_session(request, person, form.get("session", ""))).turns)
+        _, session = await find_named_session(request, person.data_set.name, form.get("session", ""))
         answer = GivenLabels(
-            form.get("session", ""),
+            session.id,
             person.name,
-            _read_labels(person.queue, form, turns),
+            _read_labels(person.queue, form, len(session.turns)),
             skipped="skip" in form,
             comment=form.get("comment", ""),
             seconds=read_seconds(form.get("shown", "")),
@@ -121,11 +120,6 @@ def _read_labels(queue: LabelQueue, form: Mapping[str, str], turns: int) -> dict
     return labels
 
 
-async def _read_session(request: Request, person: Labeller, session_id: str) -> Session:
-    _, session = await find_named_session(request, person.data_set.name, session_id)
-    return session
-
-
 async def _show_item(
     request: Request,
     person: Labeller,
@@ -139,7 +133,7 @@ async def _show_item(
     done = sum(answer.person == person.name for answer in given)
     if item is None:
         return render_page(request, "labelled.html", status, person=person, done=done, problem=problem)
-    session = await _read_session(request, person, item.session)
+    _, session = await find_named_session(request, person.data_set.name, item.session)
     whole = read_count(request.query_params.get("whole", ""), 0)
     turns = await asyncio.to_thread(
         list,

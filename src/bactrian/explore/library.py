@@ -65,6 +65,11 @@ class DataSet:
         """True if the source is not a run."""
         return self.source != self.run
 
+    @property
+    def is_written(self) -> bool:
+        """True if a process writes the run now."""
+        return not self.is_imported and is_locked(self.run)
+
     def read_index(self) -> AbstractContextManager[sqlite3.Connection]:
         """Open the index for reading this run."""
         return read_index(self.index, [self.number])
@@ -94,7 +99,7 @@ class DataSet:
 
     def describe_writing(self) -> dict[str, Any] | None:
         """Return how far the run is, as ``bactrian status`` tells it; None if no process writes it."""
-        if self.is_imported or not is_locked(self.run):
+        if not self.is_written:
             return None
         with self.read_index() as index:
             return {"name": self.name, **json.loads(read_meta(index).get("status") or "{}")}

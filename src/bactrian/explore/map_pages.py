@@ -27,6 +27,7 @@ from bactrian.explore.library import DataSet
 from bactrian.explore.library_index import read_meta
 from bactrian.explore.rendering import get_explorer, has_agreed, read_form, render_page, render_text, send_csv
 from bactrian.explore.session_lists import ListFilter, make_share, read_count, select_rows
+from bactrian.explore.statistics_pages import describe_readings
 from bactrian.figures.look import list_group_colours
 from bactrian.figures.map_picture import LegendEntry, draw_map_picture
 from bactrian.figures.text_map import MapLabel
@@ -119,12 +120,14 @@ def _list_behaviours(data_set: DataSet) -> dict[str, str]:
 
 def _describe_map(request: Request, choice: MapChoice, drawn: DrawnMap) -> dict[str, Any]:
     """Return what the template of a map needs."""
-    name = choice.data_set.name
+    name, code = choice.data_set.name, choice.by.removeprefix(_BEHAVIOUR)
     query = urlencode({"data": name, "what": choice.what})
+    listing = get_explorer(request).library.list_sessions(ListFilter(data=(name,)))
     return {
         "title": f"{MAP_TEXTS[choice.what]} of {name}",
         "labels": json.dumps([(drawn.names[label.topic], *astuple(label)[1:]) for label in drawn.labels]),
         "legend": _read_groups(request, choice, drawn.names)[0],
+        "reading": describe_readings(listing).get(code, "no finding was read") if code != choice.by else "",
         "addresses": {
             "points": f"/map/points?{query}&by={choice.by}",
             "text": f"/map/text?{query}",
