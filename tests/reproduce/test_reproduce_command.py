@@ -421,6 +421,12 @@ async def test_all_items_are_made_by_one_command_and_a_second_one_asks_nothing(t
         asked = len(endpoint.requests)
         code, _, err = await run(tmp_path, *command)
         assert (code, len(endpoint.requests)) == (0, asked), err
+        (tmp_path / "paper/figure2/report.html").write_text("Mine.", "utf-8")
+        (tmp_path / "paper/figure3/report.json").unlink()
+        code, _, failed = await run(tmp_path, *command)
+        assert (code, len(endpoint.requests)) == (4, asked), failed
+        assert "Figure 2 is left out: " in failed
+        assert (tmp_path / "paper/figure3/report.json").exists()
     left_out = {
         item for item in ("Table 2", "Table 3", "Table 6", "Figure 16") if f"{item} is left out" in err
     }

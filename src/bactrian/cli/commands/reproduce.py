@@ -19,7 +19,17 @@ from bactrian.cli.run_async import SOME_FAILED
 from bactrian.cli.terminal.console import open_output, say, wrap_words
 from bactrian.cli.view.progress_view import describe_forecast
 from bactrian.cli.view.training_progress import TrainingView
-from bactrian.errors import InputError, MissingExtra, SandboxError
+from bactrian.errors import (
+    BactrianError,
+    BatchesOut,
+    BudgetReached,
+    Halted,
+    InputError,
+    MissingExtra,
+    ModelError,
+    SandboxError,
+    StoreError,
+)
 from bactrian.options import (
     EXTRACTOR,
     FORECAST,
@@ -48,6 +58,8 @@ from bactrian.reproduce.steps import make_item
 from bactrian.runs.forecast import Forecast
 
 _SHOWN_FOR = "openai:gpt-4o-mini"  # The list shows its prices, unless a model is named.
+# After these, no other item could be made either; what was paid for is stored.
+_ENDS_ALL = (BatchesOut, BudgetReached, Halted, ModelError, StoreError)
 _WIDTH = 100  # Columns of the list where no terminal says how many there are
 
 
@@ -212,10 +224,12 @@ async def _make(
         workshop = Workshop(order, series, spending, view.show_event, (lambda _: None) if as_json else say)
         try:
             report = await make_item(item, workshop, command)
-        except (SandboxError, MissingExtra, InputError) as error:
-            if len(items) == 1:
+        except BactrianError as error:
+            if len(items) == 1 or isinstance(error, _ENDS_ALL):
                 raise
             say(f"{item.label} is left out: {error}")
+            if not isinstance(error, (SandboxError, MissingExtra)):
+                code = SOME_FAILED
             continue
         assert report is not None
         if as_json:

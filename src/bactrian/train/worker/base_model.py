@@ -210,6 +210,7 @@ def _convert_to(path: Path, cached: Path) -> None:
                 next="Use the model's original weights: a folder of transformers, or its name on the Hub.",
             ) from error
         model.save_pretrained(aside / "model")
+        _restore_digits(tokenizer, path)
         tokenizer.save_pretrained(aside / "model")
         del model
         write_gguf(aside / "model", aside / "model.gguf", "f16", source=path)
@@ -218,6 +219,17 @@ def _convert_to(path: Path, cached: Path) -> None:
             aside.rename(cached)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _restore_digits(tokenizer: Any, path: Path) -> None:
+    """Divide text as llama.cpp does: transformers does not read that the digits of a GGUF file stand alone.
+
+    Without it, two newlines before a digit are other tokens in a training than in a conversation.
+    """
+    if read_metadata(path).get("tokenizer.ggml.pre") == "smollm":
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
 
 
 def _download(name: str, revision: str | None) -> Path:
