@@ -20,9 +20,10 @@ from bactrian.models.local.local_model import LocalModel
 from bactrian.models.model import Request
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Sampling
-from bactrian.train.training import TrainOrder, train_recipe
+from bactrian.train.training import TrainOrder, forecast_training, train_recipe
 from bactrian.train.training_folder import COMPLETE, TrainedModels
 from bactrian.train.training_process import EXTRA
+from bactrian.train.training_recipe import parse_train_recipe
 from tests.helpers.trainings import list_workers, order_training
 
 for name in EXTRA:
@@ -108,6 +109,51 @@ async def test_a_stage_that_is_killed_while_it_saves_resumes_at_its_last_whole_c
     assert len(trained.stages) == 3
     assert len(trained.stages[2].manifest["data"]) == 1  # its own data, from the checkpoint
     assert not (trained.stages[1].folder / "checkpoints").exists()
+
+
+DIGITS = """
+name = "digits"
+[base]
+model = "{folder}/base.gguf"
+[training]
+steps = 1
+[[stages]]
+name = "digits"
+data = ["{folder}/digits.jsonl"]
+"""
+
+
+async def test_a_training_divides_digits_as_play_does_or_is_refused_by_each_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bactrian.train.worker.gguf_file import write_gguf
+
+    monkeypatch.setenv("BACTRIAN_CACHE", str(tmp_path / "cache"))
+    order = order_training(tmp_path, steps=1)
+    twelves = [{"role": "user", "content": "12 " * 40}, {"role": "assistant", "content": "Solution: 12."}]
+    (tmp_path / "digits.jsonl").write_text(json.dumps({"messages": twelves}), "utf-8")
+    with (tmp_path / "colours.jsonl").open("a", encoding="utf-8") as file:  # 12 becomes a token
+        file.write(json.dumps({"messages": twelves}) + "\n")
+    trained = await train_recipe(order)
+    file = trained.stages[1].model / "tokenizer.json"
+    tokenizer = json.loads(file.read_text("utf-8"))
+    words = tokenizer["pre_tokenizer"]
+    digits = {"type": "Digits", "individual_digits": True}
+    divided = {"type": "Sequence", "pretokenizers": [digits, words]}
+    file.write_text(json.dumps({**tokenizer, "pre_tokenizer": divided}), "utf-8")
+    write_gguf(file.parent, tmp_path / "base.gguf", "f16")
+    recipe, seen = parse_train_recipe(DIGITS.format(folder=tmp_path)), list[Mapping[str, Any]]()
+    await forecast_training(TrainOrder(recipe, tmp_path / "first"), seen.append)
+    assert [event["prompts"] for event in seen if event["event"] == "template"] == [1]
+    (converted,) = (tmp_path / "cache").glob("transformers-*/model/tokenizer.json")
+    right = converted.read_text("utf-8")
+    converted.write_text(json.dumps({**json.loads(right), "pre_tokenizer": words}), "utf-8")
+    order = TrainOrder(recipe, tmp_path / "second")
+    for _ in range(2):
+        with pytest.raises(BactrianError, match="would send another text"):
+            await train_recipe(order)
+    converted.write_text(right, "utf-8")
+    assert len((await train_recipe(order)).stages) == 2
 
 
 async def test_a_base_without_a_chat_template_is_refused(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from bactrian.errors import InputError, Refused, RunInUse, StoreError
 from bactrian.export.manifest import render_card
 from bactrian.recipes.load import find_differences
 from bactrian.train.curves import draw_losses
-from bactrian.train.gguf_check import check_stage_gguf, check_template
+from bactrian.train.gguf_check import PROMPTS, check_stage_gguf, check_template
 from bactrian.train.training_data import (
     check_moved_data,
     find_base_path,
@@ -198,12 +198,14 @@ async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> dict[str, A
         data = await prepare_data(recipe, folders[1:])
         write_json(out / PLAN, {"bactrian": bactrian.__version__, "recipe": content, "data": data})
         (out / _UNPREPARED).unlink()
-    if not has_base:
+    prompts = folders[0].folder / PROMPTS
+    if not has_base or prompts.exists():  # Prompts that are still there differ, or were not compared yet.
         async with aclosing(run_worker(("prepare", str(out)), out / _WORKER_LOG)) as events:
             async for event in events:
                 tell(event)
         if (gguf := folders[0].gguf) is not None:
             compared = await check_template(folders[0].folder, gguf)
+            prompts.unlink(missing_ok=True)
             tell({"event": "template", "prompts": compared})
     return forecast_stages(recipe, read_json(out / "prepared.json"), find_measured_step(folders))
 
