@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -201,12 +201,22 @@ async def test_the_explorer_plays_with_the_model_of_its_run_where_the_run_asked_
     assert (await places.run(*MAKE, "--model", "openai:m", "--base-url", places.home.url))[0] == 0
     asked = len(places.home.requests)
 
-    def play() -> None:
-        with explore(places.folder, "run.db", "--edit", "--model", "openai:m", **places.settings) as explorer:
-            csrf = re.findall(r'name="csrf" value="([^"]+)"', explorer.get("/play").text)[0]
-            form = urlencode({"csrf": csrf, "idea": "Fly to Oslo", "messages": "2"}).encode()
-            assert explorer.get("/play", form, Origin=explorer.address).status == 303
+    def play(runs: Sequence[str], words: str, status: int, **form: str) -> None:
+        model = ("--model", "openai:m")
+        with explore(places.folder, *runs, "--edit", *model, **places.settings) as explorer:
+            page = explorer.get("/play").text
+            assert words in page
+            csrf = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+            content = urlencode({"csrf": csrf, "messages": "2", **form}).encode()
+            answer = explorer.get("/play", content, Origin=explorer.address)
+            assert (answer.status, status == 303 or words in answer.text) == (status, True)
 
-    await asyncio.to_thread(play)
+    where = f"openai:m is asked at {places.home.url}"
+    await asyncio.to_thread(lambda: play(["run.db"], where, 303, idea="Fly to Oslo"))
+    await asyncio.to_thread(lambda: play(["run.db"], where, 303, society="panel"))
     assert len(places.home.requests) > asked
     assert places.official.requests == []
+    (places.folder / "run.db").rename(places.folder / "first.db")
+    assert (await places.run(*MAKE, "--model", "openai:m"))[0] == 0
+    which = "Start the explorer with the one that you mean: --model openai:m@ADDRESS"
+    await asyncio.to_thread(lambda: play(["run.db", "first.db"], which, 400, idea="Fly to Rome"))

@@ -421,7 +421,7 @@ def order_society(
     *,
     endings: str = "default",
     run: Path | None = None,
-    asking: AskingTerms | None = None,
+    asking: AskingTerms = _NEW,
 ) -> tuple[SocietyRun, ModelOptions]:
     """Combine a society, by its name or file, with the options of a command, and return it with its models.
 
@@ -433,7 +433,7 @@ def order_society(
         options: The other options.
         endings: As a list of codes.
         run: The run that stores it.
-        asking: To resume, that of the stored session.
+        asking: As for order_session.
 
     Raises:
         InputError: the society or an option cannot be used.
@@ -443,7 +443,7 @@ def order_society(
 
     content, prompts = load_society(society)
     names = models
-    if asking is None:
+    if asking.confirmed is None:
         if models.get("critic") == HUMAN and not any(stage.critic for stage in content.stages):
             raise InputError(
                 "No stage of this society has a critic.",
@@ -454,7 +454,7 @@ def order_society(
         names = name_models(content, usual, task_model=models.get("task"), critic_model=models.get("critic"))
         check_base_url(options.get("base_url"), names.values())
         # A society's file may come from another person: the addresses in it get no key.
-        asking = AskingTerms(distrusted=frozenset(names.values()) - {usual, *models.values()})
+        asking = replace(asking, distrusted=frozenset(names.values()) - {usual, *models.values()})
     task = idea or content.task
     terms = run and read_play_terms(run, task, names, None)
     access, command = _open_access(options, ChosenModels(names), run, terms, asking)

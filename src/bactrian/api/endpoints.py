@@ -193,6 +193,23 @@ def check_askable(names: Iterable[str], base_url: str | None, sources: Iterable[
             client.check_key()
 
 
+def tell_address(name: str, runs: Iterable[Path]) -> str:
+    """Return in words where a model will be asked beside ``runs``; empty for one that has no address.
+
+    Raises:
+        InputError: the runs asked it at several.
+    """
+    terms = [each for run in runs if (each := read_terms(run)) and name in each.models]
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            chosen = use_run_terms({}, [name], None, terms)
+    except InputError as error:
+        next = f"Start the explorer with the one that you mean: --model {name}@ADDRESS"
+        raise InputError(error.what, where=error.where, next=next) from None
+    usual = chosen.get("base_url") or os.environ.get("OPENAI_BASE_URL")
+    return "".join(f"{name} is asked at {address}." for address in find_addresses([name], usual).values())
+
+
 def _takes_base_url(name: str) -> bool:
     parts = split_name(name)
     return parts is not None and parts.provider == "openai" and parts.address is None

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from bactrian.api.conversation import EXAMPLE, AskingTerms, order_session, order_society
+from bactrian.api.endpoints import tell_address
 from bactrian.errors import InputError
 from bactrian.explore.playing import SEATS, LiveStage, SocietyOrder
 from bactrian.explore.rendering import Explorer, get_explorer, read_form, render_page
@@ -33,7 +34,20 @@ async def show_play(request: Request) -> Response:
     """Show the form of a new conversation, and the conversation that is being played."""
     explorer = get_explorer(request)
     societies = list_playable(explorer) if explorer.edit else {}
-    return render_page(request, "play.html", example=EXAMPLE, stage=explorer.stage, societies=societies)
+    asked: list[str] = []
+    for name in explorer.models if explorer.edit else ():
+        try:
+            asked.append(tell_address(name, _list_runs(explorer)))
+        except InputError as error:
+            asked.append(f"{error.what} {error.next}.")
+    return render_page(
+        request,
+        "play.html",
+        example=EXAMPLE,
+        stage=explorer.stage,
+        societies=societies,
+        asked=" ".join(asked),
+    )
 
 
 async def begin_play(request: Request) -> Response:
@@ -101,13 +115,15 @@ def _read_text(form: Mapping[str, str], name: str, default: str = "") -> str:
     return form.get(name, "").strip()[:_LONGEST] or default
 
 
-def _read_model(form: Mapping[str, str], models: tuple[str, ...]) -> str:
+def _read_model(form: Mapping[str, str], explorer: Explorer) -> str:
+    models = explorer.models
     model = _read_text(form, "model", models[0])
     if model not in models:
         raise InputError(
             f"The model {model!r} was not named when the explorer was started.",
             next=f"Start it with --model {model}, or choose one of: {', '.join(models)}.",
         )
+    tell_address(model, _list_runs(explorer))
     return model
 
 
@@ -139,13 +155,11 @@ def _set_role_play(
         _read_text(form, "idea", EXAMPLE[0]),
         Role(_read_text(form, "assistant", EXAMPLE[1])),
         Role(_read_text(form, "user", EXAMPLE[2])),
-        _read_model(form, explorer.models),
+        _read_model(form, explorer),
         critic=critic,
         run=Path(PLAYED),
         options=options,
-        asking=AskingTerms(
-            beside=[each.source for each in explorer.library.sets.values() if is_run(each.source)]
-        ),
+        asking=AskingTerms(beside=_list_runs(explorer)),
     )
     assert isinstance(order, SessionOrder)
     session = order.make_session({}).id
@@ -165,14 +179,15 @@ def _set_society(
     known = list_playable(explorer)
     if (name := form["society"]) not in known:
         raise InputError(f"There is no society {name[:80]!r}.", next=f"One of {', '.join(known)}.")
-    model = _read_model(form, explorer.models)
+    model = _read_model(form, explorer)
     options = SocietyOptions(
         language=_read_text(form, "language") or None,
         seed=_read_count(form, "seed", 1, 1 << 31),
         max_messages=_read_count(form, "messages", 0, 50) or None,
     )
     run = Path(PLAYED)
-    settings, access = order_society(name, _read_text(form, "idea") or None, model, {}, options, run=run)
+    idea, asking = _read_text(form, "idea") or None, AskingTerms(beside=_list_runs(explorer))
+    settings, access = order_society(name, idea, model, {}, options, run=run, asking=asking)
     # Who takes a part from a person and gives it back gives it to this model.
     models = {agent: model if name == HUMAN else name for agent, name in settings.chat.models.items()}
     settings = replace(settings, chat=replace(settings.chat, models=models))
@@ -186,6 +201,10 @@ def _set_society(
     if "take_critic" in form and CRITIC not in agents:
         raise InputError("No conversation of this society has a critic.", next="Go back, and take no part.")
     return LiveStage(data, agents, SocietyOrder(settings, access, run), persons=persons)
+
+
+def _list_runs(explorer: Explorer) -> list[Path]:
+    return [each.source for each in explorer.library.sets.values() if is_run(each.source)]
 
 
 def list_seats(society: Society, stage: SocietyStage) -> dict[str, str]:
