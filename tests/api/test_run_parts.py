@@ -265,7 +265,7 @@ def test_the_command_merges_and_says_what_is_missing(folder: Path) -> None:
     make_parts(3)
     done = bactrian("merge", "part-1.db", "part-2.db", "--run", "merged.db", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "4 sessions with 16 turns are in merged.db; 4 are new or longer." in done.stdout
+    assert "merged.db: 4 sessions with 16 turns; 4 new or longer" in done.stdout
     assert "Shards that are not among the parts: 3/3." in done.stderr
     told = json.loads(bactrian("merge", "part-3.db", "-r", "merged.db", "--json", cwd=folder).stdout)
     assert (told["sessions"], told["added"]) == (6, 2)

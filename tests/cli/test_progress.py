@@ -108,7 +108,7 @@ def test_a_step_of_a_longer_command_does_not_say_what_comes_next(
     for noun, next_ in (("", True), ("task", False)):
         choose_progress_view(json=False, noun=noun).close(progress, tmp_path / "a" / "run.db")
         output, notes = capsys.readouterr()
-        assert f"3 of 3 {noun or 'conversation'}s are in a/run.db." in output
+        assert f"a/run.db: 3 of 3 {noun or 'conversation'}s" in output
         assert ("bactrian analyze" in notes) == next_
 
 

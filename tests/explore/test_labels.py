@@ -146,7 +146,7 @@ def test_what_people_labelled_trains_a_behaviour(
         page = get(labelling, tokens["owl"]).text
     assert "nothing is left" in page
     done = bactrian("behaviours", "labels", "run.db", "learn", "-o", "learn.jsonl", cwd=folder)
-    assert "learn.jsonl: 20 conversations" in done.stderr
+    assert "learn.jsonl: 20 of 20 labelled conversations" in done.stderr
     written = (folder / "learn.jsonl").read_text("utf-8")
     assert labelling.get("/labels/run/learn.training.jsonl").text == written
     answers = labelling.get("/labels/run/learn.answers.jsonl").text.splitlines()

@@ -178,13 +178,16 @@ async def test_invitations_are_made_listed_and_withdrawn_by_a_command(tmp_path: 
     done = bactrian("evaluate", "invite", "run.db", "heron", "tern", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     links = dict(line.split("\t") for line in done.stdout.splitlines())
+    assert "bactrian explore run.db --edit\n" in done.stderr
+    away = bactrian("evaluate", "invite", "run.db", "wren", "--address", "http://lab:8700", cwd=tmp_path)
+    assert "bactrian explore run.db --edit --host 0.0.0.0 --port 8700\n" in away.stderr
     token = links["heron"].removeprefix("http://127.0.0.1:8642/vote?invite=")
     assert find_voter(folder, token) == "heron"
     assert find_voter(folder, token + "x") is None
     assert bactrian("evaluate", "invite", "run.db", "--withdraw", "heron", cwd=tmp_path).returncode == 0
     assert find_voter(folder, token) is None
     shown = bactrian("evaluate", "invite", "run.agents", "--list", cwd=tmp_path)
-    assert shown.stdout == "tern\t0\tinvited\n"
+    assert shown.stdout == "tern\t0\tinvited\nwren\t0\tinvited\n"
     unknown = bactrian("evaluate", "invite", "run.db", "--withdraw", "owl", cwd=tmp_path)
     assert unknown.returncode == 2
     assert "tern" in unknown.stderr

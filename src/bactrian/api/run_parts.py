@@ -226,7 +226,7 @@ def _check_paths(parts: Sequence[Path], whole: Path) -> None:
     for place, part in enumerate(parts):
         if is_same_file(part, whole):
             raise InputError(
-                "This run is to be read and written.", where=str(part), next="Name a new file: run=WHOLE"
+                "A part cannot be the whole, too.", where=str(part), next="Name a new file: run=WHOLE"
             )
         if any(is_same_file(part, other) for other in parts[:place]):
             raise InputError("This part is named twice.", where=str(part), next="Name it once.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,11 +114,26 @@ def name_voters(count: int, kind: str = "voter") -> list[str]:
 def check_address(address: str) -> str:
     """Return the address of a server without a slash at its end. Raises InputError."""
     parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query:
+    try:
+        is_address = parts.scheme in ("http", "https") and bool(parts.netloc) and not parts.query
+        is_address &= parts.port is None or parts.port > 0
+    except ValueError:  # of a port
+        is_address = False
+    if not is_address:
         raise InputError(
             f"{address!r} is not the address of a server.", next="Give it like http://lab-machine:8642."
         )
     return address.rstrip("/")
+
+
+def tell_server(run: Path, address: str) -> str:
+    """Return in words which command serves the links to ``address``."""
+    parts = urlsplit(address)
+    host = "" if parts.hostname in ("127.0.0.1", "localhost", "::1") else " --host 0.0.0.0"
+    port = f" --port {parts.port}" if parts.port not in (None, urlsplit(DEFAULT_ADDRESS).port) else ""
+    command = f"bactrian explore {shlex.quote(str(run))} --edit{host}{port}"
+    more = "For people on other computers, or another port, repeat this with --address."
+    return f"The links work while this runs: {command}\n{more}"
 
 
 def make_links(address: str, page: str, tokens: Mapping[str, str]) -> dict[str, str]:

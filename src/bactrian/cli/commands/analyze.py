@@ -116,7 +116,9 @@ def analyze(
     figures: Annotated[
         Path | None,
         Option(
-            "--figures", "Write the charts into this folder, each as SVG, PDF and CSV, with their captions."
+            "--figures",
+            "Write the charts into this folder, each as SVG, PDF and CSV, with their captions.",
+            metavar="FOLDER",
         ),
     ] = None,
     run_code: Annotated[

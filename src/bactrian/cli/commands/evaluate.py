@@ -56,6 +56,7 @@ from bactrian.evaluate.invitations import (
     make_links,
     name_voters,
     read_invitations,
+    tell_server,
     withdraw_invitation,
 )
 from bactrian.evaluate.known_answers import NOTHING, choose_size
@@ -575,11 +576,7 @@ def invite(
         return
     for voter, link in links.items():
         print(f"{voter}\t{link}")
-    print(
-        f"Send each voter one link. They work while this runs: bactrian explore {run_file} --edit\n"
-        "(with --host 0.0.0.0 for voters on other computers; they see the votes and no other page).",
-        file=sys.stderr,
-    )
+    print(f"Send each voter one link.\n{tell_server(run_file, address)}", file=sys.stderr)
 
 
 def _list_voters(folder: Path, *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from bactrian.evaluate.invitations import (
     check_address,
     invite_voters,
     make_links,
+    tell_server,
     withdraw_invitation,
 )
 from bactrian.evaluate.label_queues import (
@@ -83,7 +84,7 @@ def make_label_queue(
         print(jsonlib.dumps([{"person": who, "link": link} for who, link in links.items()]))
     else:
         print("".join(f"{who}\t{link}\n" for who, link in links.items()), end="")
-    print(f"The links work while this runs: bactrian explore {run_file} --edit", file=sys.stderr)
+    print(tell_server(run_file, address), file=sys.stderr)
 
 
 def _read_labels(written: Sequence[str]) -> dict[str, str]:
@@ -131,7 +132,13 @@ def show_labels(
             )
         (folder,) = chosen.values()
         written = asyncio.run(_write_examples(run_file, folder, out, overwrite=overwrite))
-        print(f"{out}: {write_count(written, 'conversation')}", file=sys.stderr)
+        labelled = len({answer.session for answer in read_given(folder)})
+        print(f"{out}: {written:,} of {write_count(labelled, 'labelled conversation')}", file=sys.stderr)
+        if written < labelled:
+            print(
+                "The others do not say in which message a label is first, or people are divided.",
+                file=sys.stderr,
+            )
     described = {
         key: describe_labels(read_queue(folder), read_given(folder)) for key, folder in chosen.items()
     }
@@ -164,7 +171,8 @@ async def _write_examples(run: Path, folder: Path, out: Path, *, overwrite: bool
         raise InputError(
             "No labelled conversation can be trained on.",
             where=str(folder),
-            next="A label needs the message that shows it first; see `bactrian help behaviours train`.",
+            next="A label needs the message that shows it first: go there with the key ], or write its number beside "
+            "the label, before Enter.",
         )
     with write_atomically(out, overwrite=overwrite) as stage:
         text = "".join(jsonlib.dumps(row, ensure_ascii=False) + "\n" for row in rows)

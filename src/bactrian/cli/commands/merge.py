@@ -36,7 +36,7 @@ def merge(
     if quiet:
         return
     counts = f"{write_count(report.sessions, 'session')} with {write_count(report.turns, 'turn')}"
-    open_output().say(to_printable(f"{counts} are in {run_file}; {report.added:,} are new or longer."))
+    open_output().say(to_printable(f"{run_file}: {counts}; {report.added:,} new or longer"))
     notes = [
         f"{part} is being written: merge again when it has ended, or its jobs are made twice."
         for part in written

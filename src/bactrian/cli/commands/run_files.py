@@ -20,7 +20,7 @@ from bactrian.cli.terminal.console import LEAST_TABLE, fit_facts, open_output, o
 from bactrian.errors import StoreError
 from bactrian.options import JSON, OUT, QUIET
 from bactrian.records.run import Failure
-from bactrian.records.text import to_json, to_line, to_printable
+from bactrian.records.text import to_json, to_line, to_printable, write_count
 from bactrian.store import find_data_folder, is_locked, name_run, open_store
 from bactrian.store.care import recover as recovered
 from bactrian.store.care import verify as verified
@@ -204,8 +204,8 @@ def recover(
     if json:
         print(dumps({"run": str(out), **asdict(saved)}))
         return
-    print(f"{saved.sessions:,} sessions with {saved.turns:,} turns are in {out}.")
+    print(f"{out}: {write_count(saved.sessions, 'session')} with {write_count(saved.turns, 'turn')}")
     if saved.opened:
         print(
-            f"{saved.opened:,} of them lack turns and are open again: the command that made the run finishes them."
+            f"Open again, without their last turns: {saved.opened:,}; the command that made the run finishes them."
         )

@@ -109,7 +109,7 @@ class _Person:
         now = progress.snapshot(whole=True)
         out = open_output()
         whole = write_count(now.total, self._noun or "conversation")
-        out.say(f"{now.done:,} of {whole} are in {_shorten(run)}.", style="bold")
+        out.say(f"{_shorten(run)}: {now.done:,} of {whole}", style="bold")
         with _fixed_width(out):
             out.print(_tabulate(list_rows(now, ended=True), out.width))
         notes = [*_list_notes(progress, now, shlex.quote(name_run(run)))]
