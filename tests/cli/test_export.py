@@ -108,7 +108,7 @@ def test_a_code_alone_says_its_kind(tmp_path: Path, run: Path) -> None:
     ("arguments", "message"),
     [
         (["--format", "mesages"], "Did you mean 'messages'?"),
-        (["--format", "camel-science"], "camel-science cannot contain"),
+        (["--format", "camel-science"], "Formats for them: messages, sharegpt, alpaca, hf,"),
         (["--format", "preference"], "has no choices"),
         (["--format", "messages", "--only", "ending=done"], "There is no ending 'done'"),
         (["--format", "messages", "--only", "colour=red"], "is not a valid filter"),

@@ -266,7 +266,11 @@ def _explain_nothing(counts: ExportCounts, options: ExportOptions, where: str) -
     if not counts.seen:
         return InputError("The run has no session.", where=where, next="Generate or import some first.")
     if strange := [kind for kind in get_args(Kind) if counts.left_out[kind]]:
-        fitting = [name for name, other in FORMATS.items() if strange[0] in other.kinds]
+        fitting = [
+            name
+            for name, other in FORMATS.items()
+            if strange[0] in other.kinds and "choices" not in other.needs
+        ]
         return InputError(
             f"The run has sessions of the kind {strange[0]!r}, which {form.name} cannot contain.",
             where=where,
