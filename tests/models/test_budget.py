@@ -75,6 +75,27 @@ async def test_calls_in_flight_together_do_not_pass_the_limit_together() -> None
     assert meter.used.total == 7 * 18
 
 
+async def test_calls_that_other_processes_leave_no_room_for_do_not_wait_for_each_other() -> None:
+    meter = UsageMeter(max_tokens=1_000)
+    asked: list[tuple[int, float]] = []
+
+    async def grant(held: tuple[int, float]) -> bool:
+        asked.append(held)
+        await asyncio.sleep(0.001 * len(asked))
+        return len(asked) == 1
+
+    meter.grant = grant
+    async with Endpoint([Answer("ok", delay=0.1)]) as endpoint:
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter, alone=False)
+        async with asyncio.timeout(10):
+            outcomes = await asyncio.gather(*(model.reply(ASK) for _ in range(5)), return_exceptions=True)
+        await model.close()
+    assert [isinstance(outcome, BudgetReached) for outcome in outcomes] == [False] + [True] * 4
+    assert meter.in_flight == 0
+    # Each of the four asks while the first call is in flight, and once more when it has ended.
+    assert len(asked) <= 9
+
+
 async def test_a_failed_call_is_counted_as_unknown_and_gives_back_what_it_held() -> None:
     meter = UsageMeter(max_tokens=70, max_usd=1.0, prices=PRICES)
     async with Endpoint([Answer(status=503), "ok"]) as endpoint:

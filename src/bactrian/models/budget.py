@@ -76,7 +76,9 @@ class UsageMeter:
     _held_tokens: int = 0
     _held_usd: float = 0.0
     _in_flight: int = 0
+    _count_ended: int = 0
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _granting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def in_flight(self) -> int:
@@ -134,29 +136,42 @@ class UsageMeter:
             BudgetReached: the call would pass a limit, or the processes together have no room for it.
             InputError: there is a limit in dollars, and the model has no price.
         """
-        if not self.hold(model, usage):
-            return False
         if self.grant is None:
-            return True
-        granted = False
-        try:
-            granted = await self.grant((self._held_tokens, self._held_usd))
-        finally:
-            if not granted:
-                self.release(model, usage)
-        if granted:
-            return True
-        if self._in_flight:  # These may use less than they hold.
+            return self.hold(model, usage)
+        # One at a time: calls that only ask are not in flight, or they would wait for each other.
+        async with self._granting:
+            while self.hold(model, usage):
+                ended = self._count_ended
+                try:
+                    if await self.grant((self._held_tokens, self._held_usd)):
+                        return True
+                except BaseException:
+                    self.release(model, usage)
+                    raise
+                self._let_go(model, usage)
+                if self._in_flight:  # These may use less than they hold.
+                    return False
+                if ended == self._count_ended:
+                    self._wake()
+                    raise BudgetReached(
+                        "The next call could pass the limit that all workers share.", next=RAISE_LIMIT
+                    )
             return False
-        raise BudgetReached("The next call could pass the limit that all workers share.", next=RAISE_LIMIT)
 
     def release(self, model: str, held: Usage) -> None:
         """Release what :meth:`hold` reserved."""
+        self._let_go(model, held)
+        self._count_ended += 1
+        self._wake()
+
+    def _let_go(self, model: str, held: Usage) -> None:
         self._in_flight -= 1
         self._held_tokens -= held.total
         if self.max_usd is not None:
             self._held_usd -= self._price(model).cost(held)
-        # Wakes all that wait; who begins to wait after this waits for the next call.
+
+    def _wake(self) -> None:
+        """Wake all that wait; who begins to wait after this waits for the next call."""
         self._ended.set()
         self._ended.clear()
 
