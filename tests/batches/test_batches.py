@@ -231,6 +231,38 @@ async def test_a_run_whose_batches_are_out_is_not_asked_live(tmp_path: Path) -> 
     assert "out, not counted above" in str(status)
 
 
+@pytest.mark.parametrize("dialect", TWO_DIALECTS)
+async def test_a_list_of_batches_without_an_end_is_read_once(tmp_path: Path, dialect: str) -> None:
+    live = await play_live(tmp_path / "live", dialect)
+    async with BatchServer(endless=True, faults={2: "lost"}) as server:
+        await play(tmp_path, server.url, dialect)
+    assert await read_texts(tmp_path) == live
+    assert server.orphans == []
+    assert len(server.requests) < 100
+
+
+async def test_a_command_that_does_not_wait_ends_where_each_connection_is_closed(tmp_path: Path) -> None:
+    async with BatchServer(faults=dict.fromkeys(range(10_000), "drop")) as server:
+        await play(tmp_path, server.url, "openai", batch_wait=0.0, max_wait=86_400.0)
+        assert await read_texts(tmp_path) == {}
+        server.faults.clear()
+        await play(tmp_path, server.url, "openai")
+    assert server.paid_twice == 0
+
+
+async def test_a_batch_that_is_unknown_under_another_key_is_not_asked_and_paid_again(tmp_path: Path) -> None:
+    async with BatchServer(looks=9) as server:
+        assert await play_killed(tmp_path, server, "openai", batch_wait=0.0) == 3
+        sent, server.batches = server.batches, {}
+        with pytest.raises(Denied, match="does not know a batch that it took"):
+            await play(tmp_path, server.url, "openai")
+        assert server.batches == {}
+        server.batches = sent
+        await play(tmp_path, server.url, "openai")
+    assert server.paid_twice == 0
+    assert server.orphans == []
+
+
 async def test_requests_that_are_out_are_neither_calls_nor_failures() -> None:
     async def wait(_: Request) -> Reply:
         raise BatchesOut("1 batch is out.")

@@ -91,6 +91,7 @@ class BatchServer:
         cut: bool = False,
         gone: bool = False,
         state: str = "",
+        endless: bool = False,
         seed: int = 0,
         cached: Mapping[str, float] | None = None,
         spoil: Callable[[bytes], bytes] | None = None,
@@ -115,6 +116,8 @@ class BatchServer:
         """The first results have expired."""
         self.state = state
         """An unknown state that a batch has first."""
+        self.endless = endless
+        """The list of batches always has one page more, with the same ones."""
         self.cached = dict(cached or {})
         """Share of a prompt that comes from a cache, by the tier of a request: ``default``, ``flex`` or ``batch``."""
         self.spoil = spoil
@@ -327,10 +330,14 @@ class BatchServer:
             (at + 1 for at, held in enumerate(listed) if held.id == after), 2 * int(query.get("page", 0))
         )
         page = listed[begin : begin + 2]
-        more = begin + 2 < len(listed)
+        if self.endless:
+            page = listed[:2]
+        more = begin + 2 < len(listed) or self.endless
         data = [self._show(held, whole=False) for held in page]
         if dialects == ("gemini",):
-            return web.json_response({"operations": data} | ({"nextPageToken": page[-1].id} if more else {}))
+            return web.json_response(
+                {"operations": data} | ({"nextPageToken": page[-1].id} if more and page else {})
+            )
         return web.json_response({"data": data, "has_more": more, "last_id": page[-1].id if page else None})
 
     def _show(self, held: Held, *, whole: bool = True) -> dict[str, Any]:

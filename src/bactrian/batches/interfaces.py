@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import count
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -33,6 +34,7 @@ from bactrian.models.http_response import Response
 
 _MOST = 1 << 30  # Bytes of an answer: the results of a whole batch
 _PAGE = 100
+_MOST_PAGES = 1_000  # of a list, whose newest batches come first
 _SLACK = 600.0  # Seconds by which a provider's clock may differ
 ENDPOINT = "/v1/chat/completions"
 _NO_REPLY = b'{"error":{"message":"The batch ended without a reply to this request."}}'
@@ -281,7 +283,7 @@ class OpenRouterBatches(OpenAIBatches):
     async def fetch(self, client: Client, look: Look) -> AsyncGenerator[bytes]:
         """Yield the results, page by page."""
         query: dict[str, str] = {}
-        while True:
+        for _ in range(_MOST_PAGES):
             page = await client.get(f"/batches/{quote(look.remote)}/results", **query)
             yield b"\n".join(map(_dump, page.get("data") or ()))
             if not page.get("has_more") or not page.get("next_cursor"):
@@ -324,12 +326,9 @@ class MistralBatches(OpenAIBatches):
         """Ask for the end of a job."""
         await client.post(f"/batch/jobs/{quote(remote)}/cancel", [b"{}"])
 
-    async def _list(self, client: Client) -> AsyncGenerator[dict[str, Any]]:
-        number = 0
-        while data := (await client.get("/batch/jobs", page=number, page_size=_PAGE)).get("data"):
-            for item in data:
-                yield item
-            number += 1
+    def _list(self, client: Client) -> AsyncGenerator[dict[str, Any]]:
+        numbers = count(1)
+        return _page(client, "/batch/jobs", "data", lambda _page, _last: {"page": next(numbers)}, "page_size")
 
     def _read(self, value: Any) -> Look:
         remote, state = _get(value, "id"), str(value.get("status"))
@@ -550,13 +549,17 @@ async def _page(
 ) -> AsyncGenerator[dict[str, Any]]:
     """Yield the items of a list, page by page."""
     query: Any = {}
-    while query is not None:
+    seen = set[str]()
+    for _ in range(_MOST_PAGES):
         page = await client.get(path, **{size: _PAGE}, **query)
         listed = [item for item in page.get(items) or () if is_object(item)]
         for item in listed:
             yield item
-        query = follow(page, str(listed[-1].get("id"))) if listed else None
-        query = query or None
+        new = {str(item.get("id") or item.get("name")) for item in listed} - seen
+        seen |= new
+        query = follow(page, str(listed[-1].get("id"))) if new else None
+        if not query:
+            return
 
 
 async def _find_alike(

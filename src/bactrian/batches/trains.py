@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 
@@ -64,6 +65,9 @@ _MOST_TRIES = 8  # Batches in which a request gets no reply, before its conversa
 _SMALL = 0.1  # Share of what is out below which a wave waits for another one to go with
 _TAIL = 0.02  # Share of the largest wave below which the last conversations go on live
 _LIVE_AT_ONCE = 64
+# Seconds for which a provider keeps what it took, and those in which a new batch may be unknown to it
+_KEPT, _NEW = 86_400.0, 60.0
+_SHORT_PATIENCE = 30.0  # Seconds in which the provider has to answer a command that does not wait for batches
 _FETCHES = 3  # Times that results are loaded in which lines are missing
 # Requests that are refused alone, before any is answered, from which every one counts as refused
 _MOST_SUSPECTS = 8
@@ -151,7 +155,8 @@ class Batches:
         self._ledger = ledger
         self._terms = terms
         self._limits = Timeouts(total=access.timeout)
-        self._patience = PATIENCE * access.max_wait
+        patience = inf if terms.wait is None else max(_SHORT_PATIENCE, terms.wait)
+        self._patience = min(PATIENCE * access.max_wait, patience)
         self._report = access.report
         self._stop_signal = stop_signal
         self._count_running = count_running
@@ -391,7 +396,7 @@ class Batches:
         assert batch.remote is not None
         remote, kept = batch.remote, self._ledger.find_file(batch.number).with_suffix(".results")
         while not kept.exists():
-            look = await self._insist(lane, lambda: self._look(lane, remote))
+            look = await self._insist(lane, partial(self._look, lane, batch, remote))
             if look is None:
                 kept.write_bytes(b"")  # It is gone, with its results.
             elif look.phase == "refused":
@@ -414,13 +419,21 @@ class Batches:
         kept.unlink(missing_ok=True)
         return True
 
-    async def _look(self, lane: _Lane, remote: str) -> Look | None:
+    async def _look(self, lane: _Lane, batch: Batch, remote: str) -> Look | None:
+        """Return the state of a batch; None if the provider has deleted it."""
         try:
             return await lane.interface.look(lane.client, remote)
         except ModelError as error:
-            if find_status(error) in (404, 410):
+            age = time.time() - (batch.sent or batch.created)
+            if find_status(error) not in (404, 410):
+                raise
+            if age > _KEPT:
                 return None
-            raise
+            unknown = "The provider does not know a batch that it took."
+            if age < _NEW * self._terms.pace:
+                raise TryAgain(unknown) from error
+            action = "Use the key and the address with which it was sent. To give up what is out, and ask again, delete"
+            raise Denied(unknown, where=lane.model, next=f"{action} {self._ledger.folder}.") from error
 
     async def _cancel_late(self, lane: _Lane, batch: Batch, age: float) -> Batch:
         late = self._terms.live_after is not None and age > 3600 * self._terms.live_after
