@@ -231,14 +231,15 @@ async def test_a_run_whose_batches_are_out_is_not_asked_live(tmp_path: Path) -> 
     assert "out, not counted above" in str(status)
 
 
-@pytest.mark.parametrize("dialect", TWO_DIALECTS)
-async def test_a_list_of_batches_without_an_end_is_read_once(tmp_path: Path, dialect: str) -> None:
-    live = await play_live(tmp_path / "live", dialect)
-    async with BatchServer(endless=True, faults={2: "lost"}) as server:
+@pytest.mark.parametrize(("dialect", "creation"), [("openai", 5), ("anthropic", 3)])
+async def test_a_list_of_batches_without_an_end_is_read_once(
+    tmp_path: Path, dialect: str, creation: int
+) -> None:
+    async with BatchServer(endless=True, faults={creation: "drop"}) as server:
         await play(tmp_path, server.url, dialect)
-    assert await read_texts(tmp_path) == live
+    assert [ending for ending, _ in (await read_texts(tmp_path)).values()] == ["max_messages"] * 6
     assert server.orphans == []
-    assert len(server.requests) < 100
+    assert 2 <= sum(path.endswith("batches") for method, path in server.requests if method == "GET") <= 8
 
 
 async def test_a_command_that_does_not_wait_ends_where_each_connection_is_closed(tmp_path: Path) -> None:
