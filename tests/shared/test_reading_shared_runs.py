@@ -62,6 +62,15 @@ async def test_a_run_whose_tables_a_hand_has_changed_is_refused_in_a_line(
         for change, words in (
             ("UPDATE frontier SET lease = -1 RETURNING 1", "The lease of the run is -1 s."),
             ("UPDATE run SET recipe = '{' RETURNING 1", "no version of bactrian writes"),
+            ("UPDATE run SET recipe = '{}' RETURNING 1", "no version of bactrian writes"),
+            (
+                """UPDATE run SET recipe = '{"recipe": {"axes": [{}]}}' RETURNING 1""",
+                "no version of bactrian writes",
+            ),
+            (
+                """UPDATE run SET recipe = '{"recipe": {}, "models": 3}' RETURNING 1""",
+                "no version of bactrian writes",
+            ),
             ("DELETE FROM frontier RETURNING 1", "Another version of bactrian made this run"),
         ):
             ask(address, change)

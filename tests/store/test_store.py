@@ -354,8 +354,9 @@ async def test_a_reader_takes_nothing_away_from_a_writer(tmp_path: Path) -> None
 
 async def test_a_recipe_is_frozen_at_the_first_start(store: RunStore) -> None:
     assert await store.recipe() is None
-    assert await store.freeze({"name": "a", "axes": [1, 2]}) == {"name": "a", "axes": [1, 2]}
-    assert await store.freeze({"name": "b"}) == {"name": "a", "axes": [1, 2]}
+    made = {"recipe": {"name": "a", "axes": [{"name": "role"}]}}
+    assert await store.freeze(made) == made
+    assert await store.freeze({"recipe": {"name": "b"}}) == made
 
 
 async def test_a_list_of_items_grows(store: RunStore) -> None:

@@ -178,10 +178,11 @@ def _read_sums(sums: Sequence[Any], tier: str = "") -> Usage:
 
 
 def read_recipe(text: str) -> dict[str, Any]:
-    """Return what a run is made from. Raises TypeError or ValueError if it was changed to what cannot be read."""
+    """Return what a run is made from. Raises what :func:`explain_values` explains if it is of another form."""
     content: dict[str, Any] = from_json(text)
-    if not isinstance(content.get("recipe", {}), dict):
-        raise TypeError("its recipe is no object")
+    names = [axis["name"] for axis in content["recipe"].get("axes", [])]
+    if not all(isinstance(name, str) for name in (*names, *content.get("models", {}).values())):
+        raise TypeError("the name of an axis or a model is none")
     return content
 
 
