@@ -14,6 +14,7 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.evaluate.comparison import load_paper
 from bactrian.evaluate.stages import pair_stages, read_stages
+from bactrian.models.local.weights import BUILT_IN, find_cache_folder
 from bactrian.models.open import ModelOptions
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Endpoint, Plan, Received
@@ -94,6 +95,35 @@ async def test_other_questions_in_the_same_folder_are_refused_and_the_answers_ke
         assert (code, "another plan" in errors, len(endpoint.requests)) == (2, True, asked)
         questions.write_text('{"text": "Why?"}\n')
         assert (await run(tmp_path, *command))[1] == out
+
+
+def judge_all_alike(request: Received) -> Plan:
+    judged = request.json["model"] == "judge"
+    return json.dumps({"assistant_1": 5, "assistant_2": 5, "reason": "Alike."}) if judged else "I know it."
+
+
+@pytest.mark.system
+async def test_weights_that_were_moved_are_the_same_stage_and_others_are_another(tmp_path: Path) -> None:
+    weights = tmp_path / "here/model.gguf"
+    weights.parent.mkdir()
+    weights.symlink_to(find_cache_folder() / BUILT_IN.file)
+    async with Endpoint([judge_all_alike]) as endpoint:
+
+        async def compare(stage: Path) -> tuple[int, str, str]:
+            asked = ("--questions", "code", "--limit", "1", "--reply-length", "4", "--judge-cut")
+            models = ("base=openai:stage-0", f"code=local:{stage}", "--judge", "openai:judge")
+            options = ("--base-url", endpoint.url, "--out", "compared", "--json")
+            return await run(tmp_path, "evaluate", "emergence", *models, *asked, *options)
+
+        code, report, errors = await compare(weights)
+        assert (code, len(endpoint.requests)) == (0, 3), errors
+        weights.parent.rename(tmp_path / "there")
+        code, again, errors = await compare(tmp_path / "there/model.gguf")
+        assert (code, len(endpoint.requests)) == (0, 3), errors
+        assert json.loads(again)["rows"] == json.loads(report)["rows"]
+        (tmp_path / "other.gguf").write_bytes(b"GGUF of another model")
+        code, _, errors = await compare(tmp_path / "other.gguf")
+        assert (code, "another plan" in errors, len(endpoint.requests)) == (2, True, 3), errors
 
 
 async def test_a_judge_that_dies_loses_nothing(tmp_path: Path) -> None:
