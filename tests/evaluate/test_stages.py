@@ -117,12 +117,13 @@ async def test_weights_that_were_moved_are_the_same_stage_and_others_are_another
 
         code, report, errors = await compare(weights)
         assert (code, len(endpoint.requests)) == (0, 3), errors
-        weights.parent.rename(tmp_path / "there")
-        code, again, errors = await compare(tmp_path / "there/model.gguf")
+        weights = weights.parent.rename(tmp_path / "there") / weights.name
+        code, again, errors = await compare(weights)
         assert (code, len(endpoint.requests)) == (0, 3), errors
         assert json.loads(again)["rows"] == json.loads(report)["rows"]
-        (tmp_path / "other.gguf").write_bytes(b"GGUF of another model")
-        code, _, errors = await compare(tmp_path / "other.gguf")
+        other = tmp_path / "other.gguf"
+        other.write_bytes(weights.read_bytes() + bytes(32))
+        code, _, errors = await compare(other)
         assert (code, "another plan" in errors, len(endpoint.requests)) == (2, True, 3), errors
 
 
