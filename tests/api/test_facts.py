@@ -359,7 +359,7 @@ async def test_what_the_same_command_would_continue_is_not_complete(tmp_path: Pa
 
 @pytest.mark.system
 async def test_every_surface_tells_which_turns_a_person_wrote(tmp_path: Path) -> None:
-    made = session("mixed", rounds=1)
+    made = session("mixed", rounds=1, code="max_messages")
     first, *others = made.turns
     run = await make_run(
         tmp_path / "mixed.db", [replace(made, turns=(replace(first, model="human"), *others))]
@@ -381,8 +381,14 @@ async def test_every_surface_tells_which_turns_a_person_wrote(tmp_path: Path) ->
     chat = json.loads((tmp_path / "messages").read_text().splitlines()[0])
     assert json.loads(chat["authors"])["human"] == [1]
     assert json.loads((tmp_path / "alpaca").read_text())[0]["authors"] == chat["authors"]
+    # A model stood behind the person's part, and wrote nothing of it.
+    assert json.loads(chat["models"])["user"] == "human" != json.loads(chat["models"])["assistant"]
+    manifest = json.loads((tmp_path / "messages.manifest.json").read_text())
+    assert {"agent": "user", "model": "human"} in manifest["models"]
     rows = list(csv.DictReader(StringIO((tmp_path / "csv").read_text())))
     assert [row["model"] for row in rows][:2] == ["human", "two"]
-    with explore(tmp_path, "mixed.db") as explorer:
+    with explore(tmp_path, "mixed.db", sessions=1) as explorer:
         page = await asyncio.to_thread(lambda: explorer.get("/c/mixed/mixed").text)
+        listed = await asyncio.to_thread(lambda: explorer.get("/conversations.json?model=human").text)
     assert page.count("(AI user, human)") == 1
+    assert "mixed" in listed

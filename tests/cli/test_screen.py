@@ -37,6 +37,18 @@ def test_a_line_that_fills_the_width_is_followed_by_no_empty_one(size: int) -> N
     assert lines[:4] == ["Solution: ab cd efgh", "ij klmnop qrst uvw ", "xy.", "Next request."]
 
 
+def test_a_long_idea_is_a_short_paragraph_beside_its_label() -> None:
+    seen = io.StringIO()
+    out = Console(file=seen, force_terminal=True, color_system=None, width=40, markup=False)
+    ConversationView(out, out).show(Started(session(texts=[], task="Plan tea. " * 500)))
+    lines = [line.rstrip() for line in seen.getvalue().splitlines()]
+    idea = lines[1 : next(number for number, line in enumerate(lines) if line.startswith("task "))]
+    assert idea[0].startswith("idea Plan tea.")
+    assert all(line.startswith("     ") for line in idea[1:])
+    assert len(idea) < 25
+    assert "… (5,000 characters)" in " ".join(" ".join(idea).split())
+
+
 @pytest.mark.parametrize("width", [20, 41, 80])
 def test_no_line_is_wider_than_the_terminal_in_any_script(width: int) -> None:
     text = "Solution: " + "漢字かな交じり文" * 9 + " 👩🏽‍🚀" * 15 + " e\u0301" * 40 + "\nNext request."

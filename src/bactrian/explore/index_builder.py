@@ -49,6 +49,7 @@ from bactrian.ingest.parsed import Origin
 from bactrian.models.budget import Price
 from bactrian.records.run import Outline, Spent, SpokenText
 from bactrian.records.session import DUPLICATE, UNFINISHED
+from bactrian.records.turn import HUMAN
 from bactrian.runs.spending import RunPricing, Spending, read_pricing
 from bactrian.store import RunStore, is_locked, open_store
 from bactrian.store.locations import name_verdicts
@@ -258,6 +259,7 @@ class IndexBuilder:
         for text in await self.store.texts(ids):
             texts[text.session].append(text)
         outlines = {outline.id: outline for outline in await self.store.outlines(ids=ids)}
+        attended = await self.store.list_attended(ids)
         pricing = self._pricing or await read_pricing(self.store)
         parts = defaultdict[str, list[Spent]](list)
         for part in await self.store.list_spent(ids):
@@ -268,6 +270,10 @@ class IndexBuilder:
             self.index.execute("BEGIN IMMEDIATE")
             for row, session in rows:
                 self._index(row, outlines[session], texts[session], pricing.add_up(parts[session]))
+                if session in attended:
+                    self.index.execute(
+                        "INSERT OR IGNORE INTO main.traits VALUES ('model', ?, ?)", (HUMAN, row)
+                    )
         return True
 
     def _index(self, row: int, outline: Outline, texts: Sequence[SpokenText], paid: Spending) -> None:

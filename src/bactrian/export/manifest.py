@@ -17,7 +17,7 @@ from bactrian.amounts import write_percent
 from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json
 from bactrian.files.replacement import list_files
-from bactrian.records.session import SOURCE, UNFINISHED, Session
+from bactrian.records.session import SOURCE, UNFINISHED, Session, name_models
 from bactrian.records.text import to_code_span, to_json, to_line, to_markdown
 from bactrian.stats.intervals import Proportion, are_independent
 from bactrian.store.database import SCHEMA as RUN_SCHEMA
@@ -73,7 +73,7 @@ class ExportCounts:
         self.pairs.add(hash((session.assistant.name, session.user.name)))
         self.tasks.add(hash(session.task.original))
         origin = session.provenance
-        self.models.update(origin.models.items())
+        self.models.update(name_models(session).items())
         self.prompts.add((origin.prompts, origin.prompts_hash))
         self.languages.add(session.values.get("language") or origin.language or "")
         if source := origin.extra.get(SOURCE):

@@ -215,6 +215,17 @@ def find_author(session: Session, turn: Turn) -> str:
     return turn.model or session.provenance.models.get(turn.speaker, "")
 
 
+def name_models(session: Session) -> dict[str, str]:
+    """Return the model of each agent; ``human`` for one all of whose turns a person wrote."""
+    authors: dict[str, set[str]] = {}
+    for turn in session.turns:
+        authors.setdefault(turn.speaker, set()).add(find_author(session, turn))
+    return {
+        agent: HUMAN if authors.get(agent) == {HUMAN} else model
+        for agent, model in session.provenance.models.items()
+    }
+
+
 def list_people(session: Session) -> dict[str, list[int]]:
     """Return the numbers of the turns that a person wrote, under ``human``; empty if models wrote all."""
     numbers = [turn.number for turn in session.turns if find_author(session, turn) == HUMAN]

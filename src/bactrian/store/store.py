@@ -406,6 +406,15 @@ class RunStore:
         with explain_values():
             return {session: dict(parse(models)) for session, models in rows}
 
+    async def list_attended(self, ids: Sequence[str]) -> frozenset[str]:
+        """Return those of the sessions ``ids`` in which a person wrote a turn or chose one."""
+        query = """
+            WITH asked AS (SELECT value FROM json_each(?2))
+            SELECT session FROM turns WHERE model = ?1 AND session IN asked
+            UNION SELECT session FROM verdicts WHERE model = ?1 AND session IN asked
+        """
+        return frozenset(session for (session,) in await self._query(query, HUMAN, write_json(ids)))
+
     async def has_person(self) -> bool:
         """Return whether a person wrote a turn or chose one. Reads no turns of a run from a recipe: models made it."""
         query = (

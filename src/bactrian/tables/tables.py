@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bactrian.protocol.markers import DONE
 from bactrian.records.run import Finding
-from bactrian.records.session import ENDING_CODES, Ending, EndingCode, Session, find_author, list_people
+from bactrian.records.session import (
+    ENDING_CODES,
+    Ending,
+    EndingCode,
+    Session,
+    find_author,
+    list_people,
+    name_models,
+)
 from bactrian.records.turn import Instruction, Sampling, Solution, Speaker, Turn, Use, read_arguments
 
 if TYPE_CHECKING:
@@ -44,8 +52,9 @@ COLUMNS = (
 def trace_source(session: Session, run: str) -> dict[str, str]:
     """Return the origin of a row. All values are strings, so that tools that infer types from the first rows agree.
 
-    ``models`` and ``sampling`` are JSON objects by agent, and ``values`` is one by axis; ``authors`` has the numbers of
-    the turns that a person wrote, under ``human``; ``ending`` and ``mark`` are empty if not set.
+    ``models`` and ``sampling`` are JSON objects by agent, and ``values`` is one by axis; a model whose part a person
+    played is ``human``, and ``authors`` has the numbers of the turns that a person wrote; ``ending`` and ``mark`` are
+    empty if not set.
     """
     origin = session.provenance
     return {
@@ -53,7 +62,7 @@ def trace_source(session: Session, run: str) -> dict[str, str]:
         "session": session.id,
         "assistant_role": session.assistant.name,
         "user_role": session.user.name,
-        "models": to_compact_json(dict(origin.models)),
+        "models": to_compact_json(name_models(session)),
         "authors": to_compact_json(list_people(session)),
         "prompts": origin.prompts,
         "prompts_hash": origin.prompts_hash,

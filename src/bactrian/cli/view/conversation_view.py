@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.rule import Rule
+from rich.table import Table
 from rich.text import Text
 
 from bactrian.cli.terminal.console import open_output, open_progress, show_spinner
@@ -25,6 +26,7 @@ from bactrian.roleplay.human import HUMAN
 _STYLE: dict[Speaker, str] = {"user": "bold cyan", "assistant": "bold green"}
 _MORE = ("bold cyan", "bold green", "bold yellow", "bold magenta", "bold blue", "bold red")
 _WORDS = re.compile(r"\n|[^ \n]* *")
+_LONGEST = 600  # Characters of an idea, a task or a plan on a terminal
 _SHOWN = 300  # Characters of a tool's arguments or result that are shown; the stored record is complete
 _PART: dict[Speaker, str] = {"user": "AI user", "assistant": "AI assistant"}
 _NAMED: dict[Speaker, str] = {speaker: f"the {part}" for speaker, part in _PART.items()}
@@ -273,8 +275,16 @@ class ConversationView:
         return f"\n{word}" if breaks else word
 
     def _labelled(self, label: str, text: str) -> None:
-        line = Text.assemble((f"{label} ", "dim"), to_printable(text))
-        self._out.print(line, soft_wrap=not self._out.is_terminal, overflow="fold")
+        """Write a labelled text; on a terminal as a paragraph beside its label, and a very long one in part."""
+        text = to_printable(text)
+        if not self._out.is_terminal:
+            self._out.print(Text.assemble((f"{label} ", "dim"), text))
+            return
+        if len(text) > _LONGEST:
+            text = f"{text[:_LONGEST].rsplit(maxsplit=1)[0]} … ({len(text):,} characters)"
+        lines = Table.grid(padding=(0, 1))
+        lines.add_row(Text(label, style="dim"), Text(text, overflow="fold"))
+        self._out.print(lines, soft_wrap=False)
 
     def _dim(self, text: str) -> None:
         self._out.print(to_printable(text), style="dim", soft_wrap=not self._out.is_terminal)
@@ -302,4 +312,5 @@ def _count(usage: Usage, seconds: float) -> list[str]:
         return []
     about = "about " if usage.estimated else ""
     cached = f", {usage.cached:,} cached" if usage.cached else ""
-    return [f"{about}{usage.prompt:,} + {usage.completion:,} tokens{cached}", f"{seconds:.1f} s"]
+    tokens = [f"{about}{usage.prompt:,} + {usage.completion:,} tokens{cached}"] if usage.total else []
+    return [*tokens, f"{seconds:.1f} s"]
