@@ -2,7 +2,7 @@
 
 It plays two runs with scripted models, as ``photograph_reports.py`` does. With ``--all FOLDER [RUN…]`` it takes every
 page on a desk and on a phone, in light and dark, and printed, of these runs or of its own, to look at. It needs the
-extras ``explore``, ``analysis`` and ``dev`` (Playwright) and a Chromium.
+extras ``explore``, ``analysis``, ``figures`` (Pillow) and ``dev`` (Playwright) and a Chromium.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tools.photograph_reports import make_run
@@ -122,7 +123,12 @@ def take_docs(browser: Browser, address: str, login: dict[str, str], names: Sequ
         if name == "conversation":
             page.locator("mark.finding").first.evaluate("mark => mark.scrollIntoView({block: 'center'})")
         page.wait_for_timeout(500)
-        page.screenshot(path=IMAGES / f"explore-{name}.png")
+        picture = IMAGES / f"explore-{name}.png"
+        page.screenshot(path=picture)
+        # Pages have few colours: a table of 256 halves the file.
+        Image.open(picture).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+            picture, optimize=True
+        )
 
 
 def find_talk(page: Page, address: str, query: str = "") -> str:
