@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.api.shared_run import push
-from bactrian.errors import InputError
+from bactrian.errors import InputError, StoreError
 from bactrian.shared.copies import pull_run
 from bactrian.store.address import read_address
 from bactrian.store.care import verify
@@ -103,6 +103,45 @@ async def test_a_damaged_run_is_not_pushed(server: PostgresServer, database: str
     with pytest.raises(InputError, match="damaged: 1 fault"):
         await asyncio.to_thread(push, folder / "run.db", address)
     assert ask(address, "SELECT FROM pg_tables WHERE schemaname = 'bactrian'") == []
+
+
+async def test_a_user_without_rights_is_told_which_ones_are_needed(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    server.ask(f"CREATE ROLE ann_{database} LOGIN")
+    owner = server.address(database)
+    other = owner.replace("postgres@", f"ann_{database}@")
+    async with Endpoint([say]) as endpoint:
+        for _ in range(2):  # without the tables, and without rights to them
+            code, _, told = await generate(folder, endpoint, "--run", other)
+            assert (code, "The user needs the right to create a schema" in told) == (1, True), told
+            assert (await generate(folder, endpoint, "--run", owner, "--limit", "1"))[0] == 0
+        all_tables = "ALL TABLES IN SCHEMA bactrian"
+        rights = f"SELECT, INSERT, UPDATE, DELETE ON {all_tables}"
+        for right in ("USAGE ON SCHEMA bactrian", rights):
+            ask(owner, f"SELECT 1; GRANT {right} TO ann_{database}")
+        worker = start(folder, endpoint, "--run", other, "--concurrency", "1")
+        while len(endpoint.requests) < 12 and worker.returncode is None:
+            await asyncio.sleep(0.02)
+        ask(owner, f"SELECT 1; REVOKE UPDATE ON {all_tables} FROM ann_{database}")
+        asked = len(endpoint.requests)
+        _, err = await worker.communicate()
+        assert (worker.wait(), len(endpoint.requests) - asked <= 1) == (1, True), err
+        assert "permission denied for table workers" in err.decode()
+
+
+async def test_a_database_that_is_read_only_is_read_and_not_waited_for(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address = server.address(database)
+    async with Endpoint([say]) as endpoint:
+        assert (await generate(folder, endpoint, "--run", address, "--limit", "1"))[0] == 0
+        server.ask(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+        code, _, told = await generate(folder, endpoint, "--run", address)
+    assert (code, "give the address of the server that writes" in told) == (1, True), told
+    assert pull_run(read_address(address), folder / "run.db") == 1
+    with pytest.raises(StoreError, match="the server that writes"):
+        await asyncio.to_thread(push, folder / "run.db", server.address(database, run="second"))
 
 
 async def test_a_million_jobs_have_no_row_each(server: PostgresServer, database: str, folder: Path) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import psycopg
 
 _SESSIONS_AT_ONCE = 500
+_PATIENCE = 30.0
+"""Seconds after which a copy is given up where the connection breaks: the same command goes on with it."""
 # The tables whose rows are of a session, and the columns by which a row is known; those of tools are filled later.
 _OF_SESSIONS = ("turns", "proposals", "verdicts", "tools")
 _KEYS = {
@@ -50,6 +52,7 @@ def pull_run(
     """
     server = Server(address, snapshot=True)
     server.open()
+    server.give_up(_PATIENCE)
     with ExitStack() as stack:
         stack.callback(server.close)
         server.transact(lambda connection: find_tables(connection, address))
@@ -110,6 +113,7 @@ def push_run(path: Path, address: RunAddress, done: WorkDone) -> int:
         )
     server = Server(address)
     server.open()
+    server.give_up(_PATIENCE)
     with ExitStack() as stack:
         stack.callback(server.close)
         local = stack.enter_context(_open_to_copy(path))

@@ -33,7 +33,7 @@ _LOST = "BT001"
 _READ_ONLY = "25006"
 # A replica that takes the place of a server changes it, and may lack what was committed last.
 _TIMELINE = "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)"
-_FULL = "53100"
+_FULL, _NOT_ALLOWED = "53100", ("42501", "42P01", "42883")
 _RETRY_SECONDS = (0.1, 1.0)
 PATIENCE = 1800.0
 """Seconds without a database after which a worker gives up; what it has in memory is lost then."""
@@ -147,7 +147,8 @@ class Server:
                     broken = self._connection is None or self._connection.broken
                     self._drop()
                     passing = isinstance(error, self._psycopg.OperationalError) or broken
-                    passing = passing or error.sqlstate == _READ_ONLY  # a replica, for now
+                    # A replica, for now; who has not worked in the run yet may have been given the wrong address.
+                    passing = passing or (error.sqlstate == _READ_ONLY and worker is not None)
                     if not passing or time.monotonic() - began > self._patience:
                         raise self._explain(error) from error
                     if time.monotonic() - began > 1:
@@ -226,11 +227,15 @@ class Server:
             if "password" in problem:
                 advice = KEEP_ELSEWHERE
             return InputError(f"The database cannot be used: {problem}.", where=where, next=advice)
-        return StoreError(
-            f"The database cannot be used: {problem}.",
-            where=where,
-            next=f"{kept} Run the same command again.",
-        )
+        advice = "Run the same command again."
+        if error.sqlstate == _READ_ONLY:
+            advice = "A replica can be read only: give the address of the server that writes."
+        if error.sqlstate in _NOT_ALLOWED:  # what a user may not see is not there, either
+            advice = (
+                f"The user needs the right to create a schema, or all rights to {self.address.schema} and its tables."
+                " docs/howto/cluster.md shows how the owner grants them."
+            )
+        return StoreError(f"The database cannot be used: {problem}.", where=where, next=f"{kept} {advice}")
 
 
 def _describe(error: Exception) -> str:
