@@ -49,7 +49,7 @@ class Option(GroupedMetadata):
     min: float | None = None
     above: float | None = None
     max: float | None = None
-    default: Any = None  # unused where a parameter or a dataclass has a default
+    default: Any = None  # False for a bool; unused where a parameter or a dataclass has a default
     shown: str = ""  # what the help shows as the default, if not the default itself
     metavar: str = ""  # what stands for the value in the help, where it is not what all commands have
     again: str = ""  # what to do instead of giving the option twice
@@ -91,7 +91,7 @@ PROMPTS = Option("--prompts", "Prompt pack: a name or a .toml file. Default: ai-
 QUIET = Option("--quiet", "Show no progress.")
 REPORT = Option("--report", "Write the report as one file: .html, .pdf (with Chromium) or .json.")
 RUN = Option("--run")
-RUN_CODE = Option("--run-code", "Let embodied assistants run what they write, in the sandbox.", default=False)
+RUN_CODE = Option("--run-code", "Let embodied assistants run what they write, in the sandbox.")
 SOCIETY = Option("--society")
 SAMPLE = Option("--sample", short="-n", min=1)
 SEED = Option("--seed", "Seed of the sampling.")
@@ -104,7 +104,7 @@ TOOLS = Option(
     "Can be repeated.",
 )
 WITHDRAW = Option("--withdraw")
-YES = Option("--yes", "Let embodied agents run code without asking first.", default=False)
+YES = Option("--yes", "Let embodied agents run code without asking first.")
 
 
 # Sampling.
@@ -296,9 +296,7 @@ Processes = Annotated[
     replace(PROCESSES, shown="1"),
     "Play the conversations in N processes of this computer, where code, critics or models in them need more cores.",
 ]
-RetryFailed = Annotated[
-    bool, Option("--retry-failed", "Retry failed jobs and incomplete lists.", default=False)
-]
+RetryFailed = Annotated[bool, Option("--retry-failed", "Retry failed jobs and incomplete lists.")]
 Seed = Annotated[int | None, SEED]
 SessionIds = Annotated[
     bool,
@@ -415,7 +413,7 @@ class PlayOptions(SocietyOptions, SamplingOptions, total=False):
         ),
     ]
     word_limit: Annotated[int, Option("--word-limit", "Word limit of the specified task.", min=1, default=50)]
-    plan: Annotated[bool, Option("--plan", "Divide the task into subtasks first.", default=False)]
+    plan: Annotated[bool, Option("--plan", "Divide the task into subtasks first.")]
     tool_rounds: Annotated[
         int,
         Option("--tool-rounds", "Maximum replies of a turn that call tools.", min=1, max=100, default=8),
@@ -485,11 +483,7 @@ class GenerateOptions(EndpointOptions, SamplingOptions, total=False):
     ]
     batch: Annotated[
         bool,
-        Option(
-            "--batch",
-            "Send requests in batches, at half the price: each turn takes minutes to hours.",
-            default=False,
-        ),
+        Option("--batch", "Send requests in batches, at half the price: each turn takes minutes to hours."),
     ]
     batch_wait: BatchWait
     batch_live_after: Annotated[
@@ -528,19 +522,13 @@ class GenerateOptions(EndpointOptions, SamplingOptions, total=False):
         ),
     ]
     keep_tasks: Annotated[
-        bool,
-        Option(
-            "--keep-tasks",
-            "In a fork: keep the specified tasks, too, to compare two models.",
-            default=False,
-        ),
+        bool, Option("--keep-tasks", "In a fork: keep the specified tasks, too, to compare two models.")
     ]
     acknowledge_misuse: Annotated[
         bool,
         Option(
             "--acknowledge-misuse",
             "Confirm that the run is for red-team research, and that its output is protected from misuse.",
-            default=False,
         ),
     ]
     run_code: Annotated[bool, RUN_CODE]
@@ -553,8 +541,7 @@ class GenerateOptions(EndpointOptions, SamplingOptions, total=False):
         ),
     ]
     lists_only: Annotated[
-        bool,
-        Option("--lists-only", "Make the lists and no conversations, for several shards.", default=False),
+        bool, Option("--lists-only", "Make the lists and no conversations, for several shards.")
     ]
     origin: Annotated[
         str | Path | None,
@@ -631,13 +618,12 @@ class ExportChoices(SessionFilters, total=False):
 
     mark: Annotated[Words, MARK, "Only sessions with this mark. Can be repeated."]
     min_rounds: Annotated[int, Option("--min-rounds", "Minimum rounds of a session.", min=0, default=0)]
-    unfinished: Annotated[bool, Option("--unfinished", "Include unfinished sessions.", default=False)]
+    unfinished: Annotated[bool, Option("--unfinished", "Include unfinished sessions.")]
     dedup: Annotated[
         bool,
         Option(
             "--dedup",
             "Keep only the first of sessions with the same roles, task, system prompts and messages.",
-            default=False,
         ),
     ]
     decontaminate: Annotated[
@@ -649,23 +635,12 @@ class ExportChoices(SessionFilters, total=False):
         Option("--side", "Agent whose messages a model learns to write.", default="assistant"),
     ]
     redact: Annotated[
-        bool,
-        Option(
-            "--redact",
-            "Remove secrets, e-mail addresses, telephone, card and account numbers.",
-            default=False,
-        ),
+        bool, Option("--redact", "Remove secrets, e-mail addresses, telephone, card and account numbers.")
     ]
     thoughts: Annotated[
-        bool,
-        Option(
-            "--thoughts", "Include thoughts of reasoning models, if the format supports it.", default=False
-        ),
+        bool, Option("--thoughts", "Include thoughts of reasoning models, if the format supports it.")
     ]
-    plain: Annotated[
-        bool,
-        Option("--plain", "Leave out the system prompts and the words of the protocol.", default=False),
-    ]
+    plain: Annotated[bool, Option("--plain", "Leave out the system prompts and the words of the protocol.")]
     split: Annotated[
         Sequence[str],
         Option(
@@ -713,10 +688,7 @@ class ComparisonOptions(SpendingOptions, total=False):
     """Keyword options of :func:`compare_models`."""
 
     math: Annotated[
-        bool,
-        Option(
-            "--math", "Ask the judge to solve the problem first, for tasks with one answer.", default=False
-        ),
+        bool, Option("--math", "Ask the judge to solve the problem first, for tasks with one answer.")
     ]
     repeats: Annotated[int, Option("--repeats", "Judgements in each of the two orders.", min=1, default=1)]
     judge_reply_length: Annotated[
@@ -724,13 +696,9 @@ class ComparisonOptions(SpendingOptions, total=False):
         Option("--judge-reply-length", "The same for a judge.", min=1),
     ]
     judge_cut: Annotated[
-        bool,
-        Option("--judge-cut", "Judge solutions that are cut at their longest length, too.", default=False),
+        bool, Option("--judge-cut", "Judge solutions that are cut at their longest length, too.")
     ]
-    by_roles: Annotated[
-        bool,
-        Option("--by-roles", "Intervals over pairs of roles instead of tasks.", default=False),
-    ]
+    by_roles: Annotated[bool, Option("--by-roles", "Intervals over pairs of roles instead of tasks.")]
 
 
 class DrawOptions(SpendingOptions, total=False):
@@ -753,8 +721,7 @@ class AgentOptions(DrawOptions, ComparisonOptions, total=False):
     """Keyword options of :func:`evaluate_agents`."""
 
     chain_of_thought: Annotated[
-        bool,
-        Option("--chain-of-thought", "Also compare with answers that think step by step.", default=False),
+        bool, Option("--chain-of-thought", "Also compare with answers that think step by step.")
     ]
     dilemma: Annotated[
         str | Path | None,
@@ -779,8 +746,7 @@ class ScoreOptions(SpendingOptions, total=False):
     ]
     limit: Annotated[int | None, LIMIT, "Only the first N problems."]
     partial: Annotated[
-        bool,
-        Option("--partial", "Score a file with a part of the problems; the result says so.", default=False),
+        bool, Option("--partial", "Score a file with a part of the problems; the result says so.")
     ]
     cpu: Annotated[float, CPU, "Seconds of CPU time for a solution with all its checks."]
     workers: Annotated[int, Option("--workers", "Solutions to judge at once.", min=1, default=2)]
@@ -825,6 +791,8 @@ def read_option(hint: Any) -> tuple[Any, Option] | None:
         kind = list[str]
     else:
         kind = members[0]
+    if members == [bool] and option.default is None:
+        option = replace(option, default=False)
     return kind, replace(option, help=text[-1]) if text else option
 
 

@@ -26,14 +26,7 @@ from bactrian.errors import BactrianWarning, InputError
 from bactrian.models.budget import UsageMeter
 from bactrian.models.open import ModelOptions
 from bactrian.models.pricing import choose_prices
-from bactrian.options import (
-    Critic,
-    PlayArguments,
-    PlayOptions,
-    SocietyOptions,
-    check_options,
-    fill_defaults,
-)
+from bactrian.options import Critic, PlayArguments, PlayOptions, SocietyOptions, check_options, fill_defaults
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.events import Event
 from bactrian.records.session import Role, Session
@@ -43,13 +36,7 @@ from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.endings import EndingLike, read_endings
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
-from bactrian.roleplay.setup import (
-    EXAMPLE,
-    EXAMPLE_SEED,
-    ROLES,
-    RolePlaySetup,
-    complete_setup,
-)
+from bactrian.roleplay.setup import EXAMPLE, EXAMPLE_SEED, ROLES, RolePlaySetup, complete_setup
 from bactrian.roleplay.start import play_one
 
 if TYPE_CHECKING:

@@ -10,12 +10,7 @@ from typing import Any
 from bactrian.records.session import HUMAN
 from bactrian.records.turn import Usage
 from bactrian.runs.progress import LATE, list_caching, warn_of_cache
-from bactrian.runs.spending import (
-    Prices,
-    Spending,
-    add_up,
-    read_pricing,
-)
+from bactrian.runs.spending import Prices, Spending, add_up, read_pricing
 from bactrian.stats.intervals import Proportion, are_independent
 from bactrian.store import RunStore
 

@@ -40,15 +40,7 @@ from bactrian.records.turn import Usage
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import Proportion
-from bactrian.store import (
-    RunStore,
-    find_address,
-    find_data_folder,
-    find_runs,
-    is_locked,
-    is_run,
-    name_run,
-)
+from bactrian.store import RunStore, find_address, find_data_folder, find_runs, is_locked, is_run, name_run
 
 if TYPE_CHECKING:
     from bactrian.shared.reading import WorkerState

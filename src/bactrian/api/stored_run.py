@@ -26,19 +26,9 @@ from bactrian.api.resumption import (
     read_stored_run,
 )
 from bactrian.api.run_report import Report, report_runs
-from bactrian.api.selection import (
-    find_session,
-    iterate_selected,
-    merge_installed,
-    read_selection,
-)
+from bactrian.api.selection import find_session, iterate_selected, merge_installed, read_selection
 from bactrian.api.shared_run import find_copy
-from bactrian.api.status import (
-    RunStatus,
-    build_forecast_order,
-    read_price,
-    read_status,
-)
+from bactrian.api.status import RunStatus, build_forecast_order, read_price, read_status
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.export.format import Format
 from bactrian.ingest.importer import ImportReport, find_chats, find_form

@@ -13,14 +13,7 @@ from pydantic import BaseModel
 
 from bactrian.errors import InputError, RecipeError
 from bactrian.files.template import TemplateFault, check_template
-from bactrian.files.toml import (
-    FileKind,
-    KeyPath,
-    TomlSource,
-    check_table,
-    resolve_beside,
-    suggest_name,
-)
+from bactrian.files.toml import FileKind, KeyPath, TomlSource, check_table, resolve_beside, suggest_name
 from bactrian.options import SamplingSpec
 from bactrian.protocol.markers import strip_count
 from bactrian.recipes.job_specs import find_recipe_model

@@ -13,12 +13,7 @@ from pydantic import Field, model_validator
 
 from bactrian.errors import InputError
 from bactrian.files.template import TemplateFault, compile_template
-from bactrian.files.toml import (
-    FileKind,
-    TomlSource,
-    check_table,
-    resolve_beside,
-)
+from bactrian.files.toml import FileKind, TomlSource, check_table, resolve_beside
 from bactrian.options import SamplingSpec
 from bactrian.recipes.schema import CriticSpec, Part, ToolsSpec
 

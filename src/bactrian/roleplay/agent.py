@@ -10,23 +10,11 @@ from typing import Protocol
 from bactrian.errors import EmptyReply
 from bactrian.models.model import History, Model, Reply, Request, ResponseFormat
 from bactrian.models.seeds import derive_sampling
-from bactrian.protocol.markers import (
-    read_instruction,
-    read_solution,
-)
+from bactrian.protocol.markers import read_instruction, read_solution
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.session import Role
 from bactrian.records.text import Text
-from bactrian.records.turn import (
-    Instruction,
-    Message,
-    Sampling,
-    Solution,
-    Speaker,
-    Turn,
-    Usage,
-    to_messages,
-)
+from bactrian.records.turn import Instruction, Message, Sampling, Solution, Speaker, Turn, Usage, to_messages
 from bactrian.roleplay.tools import Toolbox
 
 EMPTY_TWICE = "with nothing, twice."

@@ -6,13 +6,7 @@ from typing import Protocol
 
 from bactrian.errors import Stopped
 from bactrian.models.model import Reply, ReplyChoice, Request
-from bactrian.protocol.markers import (
-    DONE,
-    read_instruction,
-    read_solution,
-    write_instruction,
-    write_solution,
-)
+from bactrian.protocol.markers import DONE, read_instruction, read_solution, write_instruction, write_solution
 from bactrian.records.session import HUMAN
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Speaker, Usage

@@ -8,24 +8,12 @@ from dataclasses import dataclass, replace
 from bactrian.errors import BadReply, InputError, ModelError
 from bactrian.models.model import Model, Request, get_traits
 from bactrian.models.seeds import derive_sampling
-from bactrian.protocol.pack import (
-    Pack,
-    list_packs,
-    load_pack,
-    render_prompt,
-    render_session,
-)
+from bactrian.protocol.pack import Pack, list_packs, load_pack, render_prompt, render_session
 from bactrian.records.events import Event
 from bactrian.records.session import HUMAN, Session
 from bactrian.records.text import Text
 from bactrian.records.turn import NOTHING_KNOWN, Deliberation, Message, Sampling, Speaker, Toolkit, Usage
-from bactrian.roleplay.agent import (
-    MORE_ROOM,
-    Agent,
-    Listener,
-    is_all_thought,
-    make_room_for_thoughts,
-)
+from bactrian.roleplay.agent import MORE_ROOM, Agent, Listener, is_all_thought, make_room_for_thoughts
 from bactrian.roleplay.endings import Rule
 from bactrian.roleplay.proposals import choose_turns
 from bactrian.roleplay.response_formats import (

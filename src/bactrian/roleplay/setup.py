@@ -15,11 +15,7 @@ from bactrian.protocol.checks import check_name, check_role, check_text
 from bactrian.protocol.pack import Pack, load_pack
 from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.session import HUMAN, Provenance, Role, Session, Task
-from bactrian.records.turn import (
-    CriticSettings,
-    Sampling,
-    Toolkit,
-)
+from bactrian.records.turn import CriticSettings, Sampling, Toolkit
 from bactrian.roleplay.endings import MaxMessages, Rule, combine_endings, find_code
 
 # Default sampling parameters of a session's agents.

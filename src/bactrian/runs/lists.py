@@ -24,12 +24,7 @@ from bactrian.recipes.parameters import apply_parameters
 from bactrian.recipes.schema import Axis
 from bactrian.records.text import Text, clean_text, to_path_part
 from bactrian.records.turn import Message, Sampling, Usage
-from bactrian.runs.parse_lists import (
-    LIST_SCHEMA,
-    build_list_grammar,
-    read_item,
-    read_list,
-)
+from bactrian.runs.parse_lists import LIST_SCHEMA, build_list_grammar, read_item, read_list
 from bactrian.runs.runner import ListProgress, ListSource
 from bactrian.runs.scheduler import ListRequest
 

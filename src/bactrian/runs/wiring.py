@@ -40,14 +40,7 @@ from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists
 from bactrian.runs.jobs import JobContext, JobIds, JobKind, is_cut_short
 from bactrian.runs.kinds import find_job_kind
 from bactrian.runs.lists import ListFiles, ListFunction, ModelSource, SharedList, find_list_source
-from bactrian.runs.plan import (
-    Plan,
-    check_same,
-    copy_lists,
-    has_tasks,
-    is_other_limit,
-    open_origin,
-)
+from bactrian.runs.plan import Plan, check_same, copy_lists, has_tasks, is_other_limit, open_origin
 from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList, list_caching
 from bactrian.runs.runner import Crew, JobPlayer, ListSource, Runner
 from bactrian.runs.scheduler import IN_ORDER, DoneJobs, Job, JobSequence, Scheduler, Spread

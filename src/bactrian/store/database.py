@@ -17,12 +17,7 @@ from warnings import warn
 
 from bactrian.errors import BactrianError, BactrianWarning, InputError, StoreError
 from bactrian.files.atomic import SQLITE_HEADER
-from bactrian.store.filesystem import (
-    count_free_bytes,
-    find_holder,
-    find_network_file_system,
-    is_writable,
-)
+from bactrian.store.filesystem import count_free_bytes, find_holder, find_network_file_system, is_writable
 from bactrian.store.record_tables import SEALED, compute_seal
 
 APPLICATION_ID = 0x42616374

@@ -21,14 +21,7 @@ from bactrian.errors import InputError
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.export.format import ExportContext
 from bactrian.export.formats import CHAT_MESSAGES, build_row
-from bactrian.export.session_filters import (
-    GRAM,
-    Filters,
-    SessionFilter,
-    list_grams,
-    locate_group,
-    name_group,
-)
+from bactrian.export.session_filters import GRAM, Filters, SessionFilter, list_grams, locate_group, name_group
 from bactrian.files.atomic import is_sqlite_file
 from bactrian.files.json_text import read_lines
 from bactrian.files.toml import suggest_name

@@ -11,13 +11,7 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.files.toml import (
-    FileKind,
-    KeyPath,
-    TomlSource,
-    check_table,
-    suggest_name,
-)
+from bactrian.files.toml import FileKind, KeyPath, TomlSource, check_table, suggest_name
 from bactrian.recipes.load import parse_value
 from bactrian.recipes.schema import Filled, Part, make_fault
 from bactrian.records.turn import Speaker

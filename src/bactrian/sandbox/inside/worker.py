@@ -27,13 +27,7 @@ from bactrian.sandbox.inside.lockdown import (
     refuse_calls,
     restrict_files,
 )
-from bactrian.sandbox.inside.values import (
-    Unsupported,
-    decode_value,
-    encode_value,
-    pack_frame,
-    unpack_frame,
-)
+from bactrian.sandbox.inside.values import Unsupported, decode_value, encode_value, pack_frame, unpack_frame
 
 TRACE = 20_000  # most characters of a traceback
 

@@ -25,21 +25,8 @@ from bactrian.errors import InputError
 from bactrian.models.local.chat_text import encode_protected, write_source
 from bactrian.models.local.local_model import hash_weights
 from bactrian.train.training_data import ChatMessage, read_prepared
-from bactrian.train.training_examples import (
-    IGNORED,
-    CutCounts,
-    Cutter,
-    Example,
-    cut_conversation,
-    is_empty,
-)
-from bactrian.train.training_folder import (
-    StageFolder,
-    list_stage_folders,
-    read_plan,
-    weigh_model,
-    write_json,
-)
+from bactrian.train.training_examples import IGNORED, CutCounts, Cutter, Example, cut_conversation, is_empty
+from bactrian.train.training_folder import StageFolder, list_stage_folders, read_plan, weigh_model, write_json
 from bactrian.train.training_recipe import Base, Training, TrainRecipe, read_template
 from bactrian.train.worker.base_model import OpenBase, open_base
 from bactrian.train.worker.model_files import find_machine, is_encoder_decoder
