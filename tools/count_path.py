@@ -2,13 +2,15 @@
 
 That is the nine files that docs/architecture.md begins with, and what they import from the packages of the core. Tools,
 societies, embodied agents and models in this process are left out: a session without them does not enter these files.
-The nine files do not import those that put them together (``WIRING``), though a session passes them: they are counted
-apart.
+The nine files do not import those that put them together (``WIRING``), though a session or a run passes them: they are
+counted apart, and so is what only they import, such as the kinds of jobs, the lists, the critic and the limits of
+requests.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.count_code import count_lines
@@ -48,10 +50,10 @@ def list_imports(module: str) -> set[str]:
     return {name for name in imported if name.split(".")[0] in CORE and not name.startswith(LEFT_OUT)}
 
 
-def follow_imports() -> list[str]:
-    """Return the nine files and all that they import, as modules."""
+def follow_imports(first: Sequence[str] = FIRST) -> list[str]:
+    """Return the modules ``first``, by default the nine files, and all that they import."""
     followed: dict[str, None] = {}
-    left = list(FIRST)
+    left = list(first)
     while left:
         module = left.pop(0)
         if module not in followed:
@@ -74,6 +76,9 @@ def main() -> None:
     print(f"{first:5} the nine files (*), {sum(lines.values())} with what they import, in {len(lines)} files")
     wiring = sum(count_lines(_find_file(module)) for module in WIRING)
     print(f"{wiring:5} in {', '.join(WIRING)}, which put them together")
+    others = {*follow_imports(WIRING)} - {*lines, *WIRING}
+    more = sum(count_lines(_find_file(module)) for module in others)
+    print(f"{more:5} in what only these import: {', '.join(sorted(others))}")
 
 
 if __name__ == "__main__":

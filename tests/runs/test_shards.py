@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bactrian.errors import InputError
 from bactrian.recipes.schema import Axis
-from bactrian.runs.scheduler import DoneJobs, JobSequence, Spread
-from bactrian.runs.shard import Shard, read_shard
+from bactrian.runs.scheduler import DoneJobs, JobSequence, Shard, Spread
+from bactrian.runs.shard import read_shard
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Received
 from tests.helpers.generation import RECIPE, asks, generate, said, stored

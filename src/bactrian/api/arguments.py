@@ -141,7 +141,7 @@ def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are JSON values, the address without a user and a password."""
     described = {name: _to_json(value) for name, value in options.items() if value is not None}
     if address := described.get("base_url"):
-        described["base_url"] = ",".join(map(remove_credentials, split_addresses(str(address))))
+        described["base_url"] = ",".join(hide_credentials(each, "") for each in split_addresses(str(address)))
     return {name: value for name, value in described.items() if value is not None}
 
 
@@ -159,11 +159,6 @@ def describe_run(options: Mapping[str, Any]) -> dict[str, Any]:
     )
     described = {name: value for name, value in options.items() if name not in transient}
     return {**describe_options(described), "limit": described.get("limit")}
-
-
-def remove_credentials(address: str) -> str:
-    """Return the address without the user and the password that it may contain."""
-    return hide_credentials(address, "")
 
 
 def _to_json(value: object) -> object:

@@ -118,18 +118,7 @@ def play(
     """
     arguments = {"idea": idea, "assistant": assistant, "user": user, "run": run}
     check_options(play, {**arguments, **options}, PlayArguments)
-    order = order_session(
-        idea,
-        assistant,
-        user,
-        model,
-        models,
-        critic=critic,
-        tools=tools,
-        endings=endings,
-        run=run,
-        options=options,
-    )
+    order = order_session(idea, assistant, user, model, models, critic, tools, endings, run, options=options)
     collected = SessionCollector()
     try:
         session = run_sync(collected.collect(play_one(order)))
@@ -180,16 +169,7 @@ async def stream(
         arguments = {"idea": idea, "assistant": assistant, "user": user, "run": run}
         check_options(stream, {**arguments, **options}, PlayArguments)
         order = order_session(
-            idea,
-            assistant,
-            user,
-            model,
-            models,
-            critic=critic,
-            tools=tools,
-            endings=endings,
-            run=run,
-            options=options,
+            idea, assistant, user, model, models, critic, tools, endings, run, options=options
         )
     async with aclosing(yield_from_task(play_one(order))) as events:
         async for event in events:
@@ -216,11 +196,11 @@ def order_session(
     user: str | Role | None = None,
     model: ModelLike | None = None,
     models: Mapping[str, ModelLike] | None = None,
-    *,
     critic: Critic | str | None = None,
     tools: ToolsLike | None = None,
     endings: EndingLike | Iterable[EndingLike] = (),
     run: str | Path | None = None,
+    *,
     options: PlayOptions,
     asking: AskingTerms = _NEW,
 ) -> SessionOrder | EmbodiedOrder:

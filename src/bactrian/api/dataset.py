@@ -41,8 +41,8 @@ from bactrian.runs.lists import ListFunction
 from bactrian.runs.plan import Plan
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
 from bactrian.runs.runner import ListSource, Runner
-from bactrian.runs.scheduler import read_spread
-from bactrian.runs.shard import WHOLE, Shard, read_shard
+from bactrian.runs.scheduler import WHOLE, Shard, read_spread
+from bactrian.runs.shard import read_shard
 from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
 from bactrian.store import RunStore, find_address, locate_run, name_run
 

@@ -205,7 +205,8 @@ def choose_models(
                 number += 1
                 name = f"{opened.name} {number}"
             wrapped[key] = name
-            objects[name] = opened if name == opened.name else replace(_as_python_model(opened), name=name)
+            own = opened if isinstance(opened, OwnModel) else OwnModel(name, opened.reply, threaded=False)
+            objects[name] = opened if name == opened.name else replace(own, name=name)
         names[agent] = wrapped[key]
     named = frozenset(chosen) & names.keys()
     if follows is None:
@@ -275,10 +276,6 @@ def limit_time(objects: Mapping[str, Model], timeout: float) -> dict[str, Model]
         name: replace(model, timeout=timeout) if isinstance(model, OwnModel) else model
         for name, model in objects.items()
     }
-
-
-def _as_python_model(model: Model) -> OwnModel:
-    return model if isinstance(model, OwnModel) else OwnModel(model.name, model.reply, threaded=False)
 
 
 def _is_async(function: object) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from bactrian.amounts import list_tokens, write_about_duration, write_cost, write_dollars, write_duration
 from bactrian.records.text import to_line, write_count
-from bactrian.runs.cost import Estimate
 from bactrian.runs.progress import ProgressSnapshot
 
 
@@ -77,7 +76,8 @@ def _list_costs(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
     if now.max_tokens is not None:
         yield f"{now.run_usage.total:,} of {now.max_tokens:,} tokens"
         if not ended and now.tokens_expected:
-            yield from _compare_tokens(now.tokens_expected, now)
+            value = now.tokens_expected.value
+            yield _compare(value, now.max_tokens, now, f"{value:,.0f} in the end")
     usd = now.run_usd
     if usd is None:
         yield f"cost {write_cost(None, now.unpriced)}"
@@ -89,21 +89,14 @@ def _list_costs(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
         yield f"{write_dollars(now.usd)} by this command"
     if ended or now.usd_expected is None or now.done >= now.total:
         return
-    if now.max_usd is not None and now.usd_expected.value > now.max_usd:
-        yield f"enough for about {now.affordable:,} of {now.total:,}"
-    else:
-        yield f"about {write_dollars(now.usd_expected.value)} in the end ({_write_range(now.usd_expected)})"
+    value, low, high = map(write_dollars, now.usd_expected)
+    yield _compare(now.usd_expected.value, now.max_usd, now, f"{value} in the end ({low} to {high})")
 
 
-def _compare_tokens(expected: Estimate, now: ProgressSnapshot) -> Iterator[str]:
-    if now.max_tokens is not None and expected.value > now.max_tokens:
-        yield f"enough for about {now.affordable:,} of {now.total:,}"
-    else:
-        yield f"about {expected.value:,.0f} in the end"
-
-
-def _write_range(money: Estimate) -> str:
-    return f"{write_dollars(money.low)} to {write_dollars(money.high)}"
+def _compare(expected: float, limit: float | None, now: ProgressSnapshot, shown: str) -> str:
+    if limit is not None and expected > limit:
+        return f"enough for about {now.affordable:,} of {now.total:,}"
+    return f"about {shown}"
 
 
 def _list_waits(now: ProgressSnapshot) -> Iterator[ProgressRow]:

@@ -37,7 +37,6 @@ from bactrian.recipes.schema import Filled, JobSpec, Recipe
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text, clean_text, write_count
 from bactrian.records.turn import Message, Sampling, Turn, Usage
-from bactrian.roleplay.start import begin_session
 from bactrian.runs.jobs import (
     JobContext,
     JobCost,
@@ -339,7 +338,7 @@ class SolutionPlayer(QuestionPlayer):
             sampling[way] = apply_parameters(usual, self._plan.parameters.get(way, ()))
         cast = {way: Role(spec.name(way)) for way in spec.ways}
         session = _make_session(job, task, cast, models, sampling, source=conversation, values=values)
-        session = await begin_session(session, store)
+        session = await store.begin(session)
         steps = [self._make_step(way, session.task.text, conversations.get(way)) for way in spec.ways]
         ending = Ending("answered", len(steps), steps[-1].agent, "")
         return session, ask_steps(session, steps), ending
@@ -529,7 +528,7 @@ class VerdictPlayer(QuestionPlayer):
             values=solved.values,
             protocol="free" if form is None else "enforced",
         )
-        session = await begin_session(session, store)
+        session = await store.begin(session)
         system = render_prompt("compare_system")
         steps: list[Step] = []
         has_cut = any(is_cut(turn) for turn in solved.turns if turn.speaker in pair)

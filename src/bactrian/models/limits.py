@@ -250,16 +250,13 @@ class ConcurrencyLimit(Wrapper):
             self._weigh()
         # What was in flight when it closed says nothing new.
         if (self.silent or (fault.after and not self._latency.now)) and begun >= self._closed_until:
-            self._close_for(min(fault.after or self._pause, self._longest_wait))
+            seconds = min(fault.after or self._pause, self._longest_wait)
+            if (until := self._clock() + seconds) > self._closed_until:
+                self._closed_until = until
+                asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
             self._pause = min(2 * self._pause, _LONGEST_SILENCE)
             if self._clock() - self._faults_since > PATIENCE * self._longest_wait:
                 self._tell_all(fault)
-
-    def _close_for(self, seconds: float) -> None:
-        until = self._clock() + seconds
-        if until > self._closed_until:
-            self._closed_until = until
-            asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
 
     def _trust(self) -> None:
         self._proven = True

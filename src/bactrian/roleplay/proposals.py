@@ -307,7 +307,7 @@ class BeamSearch:
         """
         scene, settings, turns = state.scene, self.critic.settings, state.turns
         calls_before, spoken = state.call_index - len(turns), len(turns)
-        start = len(turns) // settings.depth * settings.depth
+        start = settings.count_settled(len(turns))
         lines = [_SearchLine(list(turns[:start]))]
         levels: dict[int, Round] = {}
         for number in range(start + 1, start + settings.depth + 1):

@@ -169,17 +169,12 @@ class Fresh:
             )
             used += usage
             turn = make_turn(agent, state.number, reply, usage=used, seconds=perf_counter() - begun)
-            if not _is_useless(turn, state.turns):
+            # Useless is a repetition, and an assistant that gives instructions, which would end the session.
+            instructs = turn.speaker == "assistant" and find_instruction(turn.text)
+            if not instructs and not is_repetition([*state.turns, turn]):
                 break
         assert turn is not None
         yield Spoke(turn)
-
-
-def _is_useless(turn: Turn, before: list[Turn]) -> bool:
-    """Return True for a repetition, and for an assistant that gives instructions, which would end the session."""
-    if turn.speaker == "assistant" and find_instruction(turn.text):
-        return True
-    return is_repetition([*before, turn])
 
 
 def _shorten(view: View, turns: list[Turn]) -> View:

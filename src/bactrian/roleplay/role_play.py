@@ -88,7 +88,7 @@ async def run_role_play(
     model that fails during the preparation ends the session as ``failed``, like any later failure.
 
     Args:
-        session: As :func:`~bactrian.roleplay.start.begin_session` returned it.
+        session: As the store returned it.
         pack: The session's prompts.
         models: One for each agent, open.
         rules: End the session.

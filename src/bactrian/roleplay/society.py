@@ -34,7 +34,6 @@ from bactrian.roleplay.role_play import find_toolbox, run_role_play
 from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, check_tools, new_session
 from bactrian.roleplay.start import (
     begin_command,
-    begin_session,
     has_stopped_at_limit,
     open_models,
     report_endings,
@@ -84,7 +83,9 @@ class Moderated:
             return self.moderator
         named = [match["name"] for match in _NEXT.finditer(turns[-1].text)]
         others = [name for name in self.roles if name != self.moderator]
-        return (_find_agent(named[-1], self.roles, others) if named else None) or _find_silent(others, turns)
+        last = {turn.speaker: turn.number for turn in turns}
+        silent = min(others, key=lambda name: last.get(name, 0))
+        return (_find_agent(named[-1], self.roles, others) if named else None) or silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +134,6 @@ def _find_mention(text: str, roles: Mapping[Speaker, str], among: Sequence[Speak
     }
     first = min(places, key=lambda name: places[name])
     return first if places[first] < len(lower) else None
-
-
-def _find_silent(among: Sequence[Speaker], turns: Sequence[Turn]) -> Speaker:
-    last = {turn.speaker: turn.number for turn in turns}
-    return min(among, key=lambda name: last.get(name, 0))
 
 
 # A group chat: any number of agents, each with its own system prompt, that speak in a given order.
@@ -497,7 +493,7 @@ async def _run_stage(
 ) -> AsyncGenerator[Event]:
     """Play or resume the session of a stage."""
     session, setup, pack = _make_session(settings, stage, task)
-    session = await begin_session(session, store)
+    session = session if store is None else await store.begin(session)
     session = await _continue_stopped(session, settings, stage, store)
     if setup is None or pack is None:
         events = run_scene(build_group_chat(settings, stage, session, models, listener), store)

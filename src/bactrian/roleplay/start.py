@@ -1,7 +1,7 @@
 """The life of a session: open its store, tools and models, begin or resume it, play it, and store each event.
 
 :func:`play_one` opens what a session needs and closes it again. The jobs of a run have models and tools that are open;
-they begin where it does: with :func:`begin_session` and :func:`run_scene`.
+their players store a session by ``RunStore.begin``, and play it by :func:`run_scene`.
 """
 
 from __future__ import annotations
@@ -200,11 +200,6 @@ async def find_free_id(session_id: str, store: RunStore) -> str:
         number += 1
         name = f"{session_id}-{number}"
     return name
-
-
-async def begin_session(session: Session, store: RunStore | None) -> Session:
-    """Store ``session``, or return the stored one; without a store, return it unchanged."""
-    return session if store is None else await store.begin(session)
 
 
 def has_stopped_at_limit(session: Session) -> bool:

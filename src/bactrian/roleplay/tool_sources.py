@@ -216,8 +216,9 @@ def _read_signature(function: _Any) -> tuple[TypeAdapter[dict[str, Any]], dict[s
     except (PydanticUserError, NameError, TypeError) as error:
         unknown = isinstance(error, NameError | TypeError)
         what = "cannot be used" if unknown else "is not JSON"
+        line = str(error).partition("\n")[0]
         raise InputError(
-            f"A type in its signature {what}: {_first_line(error)}",
+            f"A type in its signature {what}: {line}",
             where=where,
             next="Use types that JSON has, such as str, int, list and dict.",
         ) from error
@@ -257,10 +258,6 @@ _AS_A_FIELD = {
     "unexpected_keyword_argument": "Extra inputs are not permitted",
     "arguments_type": "Input should be an object",
 }
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 async def run_in_thread(work: Callable[[], _Result]) -> _Result:

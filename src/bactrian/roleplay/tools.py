@@ -127,11 +127,9 @@ class Toolbox:
             case ToolFailed() as error:
                 return str(error), "failed"
             case error:
-                return render_prompt("tool_failed", name=name, problem=_named(error)), "failed"
-
-
-def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                kind = type(error).__name__
+                problem = f"{kind}: {error}" if str(error) else kind
+                return render_prompt("tool_failed", name=name, problem=problem), "failed"
 
 
 def _forget(work: asyncio.Future[str]) -> None:

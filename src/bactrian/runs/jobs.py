@@ -25,7 +25,7 @@ from bactrian.roleplay.tools import Toolbox
 from bactrian.runs.cost import Estimate
 from bactrian.runs.plan import Plan
 from bactrian.runs.runner import JobPlayer
-from bactrian.runs.scheduler import Job, find_number, write_positions
+from bactrian.runs.scheduler import Job, find_number, find_positions, write_positions
 from bactrian.store import RunStore
 
 SpecT = TypeVar("SpecT", bound=JobSpec)
@@ -430,11 +430,8 @@ class JobIds:
 
     def name_job(self, number: int) -> str:
         """Return the id of the session of the job with this number."""
-        positions: list[int] = []
-        for axis in reversed(self.grid.axes):
-            number, position = divmod(number, axis.count)
-            positions.insert(0, position + 1)
-        return self._name(write_positions(self.grid.axes, positions))
+        axes = self.grid.axes
+        return self._name(write_positions(axes, find_positions(number, axes)))
 
     def _name(self, job_id: str) -> str:
         while job_id in self.imported:

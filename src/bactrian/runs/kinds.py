@@ -21,7 +21,6 @@ from bactrian.records.turn import CriticSettings, Toolkit, Usage
 from bactrian.roleplay.endings import read_endings
 from bactrian.roleplay.role_play import run_role_play
 from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, new_session
-from bactrian.roleplay.start import begin_session
 from bactrian.roleplay.tool_sources import DEFAULT_LIMITS
 from bactrian.runs.jobs import (
     AGENTS,
@@ -205,7 +204,7 @@ class RolePlayPlayer:
         session = self._session(job)
         if self._context.has_tasks:
             session = replace(session, task=await find_task(store, job.id, session.task.original))
-        session = await begin_session(session, store)
+        session = await store.begin(session)
         async with AsyncExitStack() as stack:
             tools = self._context.tools
             if self._embodiment is not None:

@@ -19,7 +19,7 @@ from bactrian.records.session import Task
 from bactrian.records.turn import Usage
 from bactrian.roleplay.endings import Rule, find_code
 from bactrian.roleplay.tools import NO_TOOLS, Toolbox
-from bactrian.runs.shard import WHOLE, Shard
+from bactrian.runs.scheduler import WHOLE, Shard
 from bactrian.store import RunStore, open_store
 from bactrian.tables.tables import to_compact_json
 

@@ -27,7 +27,7 @@ from bactrian.records.turn import Message, Sampling, Turn, Usage
 from bactrian.roleplay.agent import Agent
 from bactrian.roleplay.alone import AnsweredInWords, ThoughtsFirst, make_first_turn
 from bactrian.roleplay.endings import EndpointRefused
-from bactrian.roleplay.start import begin_session, end_as_failed, run_scene
+from bactrian.roleplay.start import end_as_failed, run_scene
 from bactrian.roleplay.turns import Scene
 from bactrian.runs.jobs import (
     AGENTS,
@@ -113,7 +113,7 @@ class AnswerPlayer:
 
     async def play(self, job: Job, store: RunStore) -> AsyncGenerator[Event]:
         """Store the question, ask the model, and store the answer."""
-        session = await begin_session(self._session(job), store)
+        session = await store.begin(self._session(job))
         if not session.turns:
             # Its cost is counted with the axis's list, of which the question is an item.
             session = replace(session, turns=(make_first_turn(session.task.original),))
@@ -292,7 +292,7 @@ class TranslatePlayer(QuestionPlayer):
             preparation=Usage(),
             values={**original.values, **job.values},
         )
-        session = await begin_session(translation, store)
+        session = await store.begin(translation)
         last = original.turns[-1]
         ending = original.ending or Ending("translated", last.number, last.speaker, "")
         return session, self._translate(original, session), ending

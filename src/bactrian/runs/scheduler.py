@@ -17,9 +17,8 @@ from math import prod
 from typing import Any
 
 from bactrian.recipes.job_specs import RolePlay
-from bactrian.recipes.schema import Axis, Recipe
+from bactrian.recipes.schema import LIST_FILE, Axis, Recipe
 from bactrian.records.session import DUPLICATE
-from bactrian.runs.shard import WHOLE, Shard, count_shared_axes
 
 _CHUNK = 4096
 
@@ -89,6 +88,15 @@ def write_positions(axes: Sequence[Axis], positions: Sequence[int]) -> str:
     )
 
 
+def find_positions(number: int, axes: Sequence[Axis]) -> tuple[int, ...]:
+    """Return the 1-based positions on ``axes`` of the job with this number."""
+    positions: list[int] = []
+    for axis in reversed(axes):
+        number, position = divmod(number, axis.count)
+        positions.append(position + 1)
+    return tuple(reversed(positions))
+
+
 def find_number(job_id: str, axes: Sequence[Axis]) -> int | None:
     """Return the number of the job with this id, or None if not found."""
     parts = job_id.split("_")
@@ -140,6 +148,48 @@ def read_spread(options: Mapping[str, Any], seed: int | None) -> Spread:
     if options.get("order") == "breadth":
         return Spread(None, equal_roles=equal)
     return IN_ORDER if equal else Spread(depth=True)
+
+
+# Shards: the jobs of one grid, divided among runs that know nothing of each other.
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of ``count`` equal parts of the jobs of a grid."""
+
+    number: int
+    """From 1 to ``count``."""
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+WHOLE = Shard(1, 1)
+
+
+def count_shared_axes(axes: Sequence[Axis]) -> int:
+    """Return how many of the first ``axes`` all jobs of one group share.
+
+    Lists are asked for each item of some of the axes. Jobs of one group need the same lists, and no two groups need the
+    same list, but for those that :func:`list_shared` names.
+    """
+    needed = [axis.per for axis in axes if _is_asked(axis) and axis.per and axes[0].name in axis.per]
+    depth = 0
+    while depth < len(axes) and all(axes[depth].name in per for per in needed):
+        depth += 1
+    return depth
+
+
+def list_shared(axes: Sequence[Axis]) -> list[str]:
+    """Return the axes whose lists the jobs of several groups need."""
+    return [axis.name for axis in axes if _is_asked(axis) and axes[0].name not in axis.per]
+
+
+def _is_asked(axis: Axis) -> bool:
+    """Return True if the list is neither given nor read from a file, which is the same for all."""
+    from_file = axis.source is not None and axis.source.startswith(LIST_FILE) and axis.ask is None
+    return axis.items is None and not from_file
 
 
 @dataclass(frozen=True)
@@ -263,11 +313,7 @@ class JobSequence:
 
     def find_positions(self, number: int) -> tuple[int, ...]:
         """Return the 1-based positions of a job on the axes."""
-        positions: list[int] = []
-        for axis in reversed(self.axes):
-            number, position = divmod(number, axis.count)
-            positions.append(position + 1)
-        return tuple(reversed(positions))
+        return find_positions(number, self.axes)
 
     def find_block(self, number: int, depth: int) -> tuple[int, int]:
         """Return the range of the numbers that have the same positions on the first ``depth`` axes."""

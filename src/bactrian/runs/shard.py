@@ -1,32 +1,16 @@
-"""Shards: the jobs of one grid, divided among runs that know nothing of each other."""
+"""Which shard of the jobs a process makes: as a command says, or by its place in a SLURM array or in Kubernetes."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from bactrian.errors import InputError
-from bactrian.recipes.schema import LIST_FILE, Axis
+from bactrian.runs.scheduler import WHOLE, Shard
 
 AUTO = "auto"
 _MOST = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One of ``count`` equal parts of the jobs of a grid."""
-
-    number: int
-    """From 1 to ``count``."""
-    count: int
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
-
-
-WHOLE = Shard(1, 1)
 
 
 def read_shard(text: str | None, variables: Mapping[str, str] = os.environ) -> Shard:
@@ -101,27 +85,3 @@ def _read_number(variables: Mapping[str, str], name: str) -> int:
             next="Write K/N, such as 2/8.",
         )
     return int(text)
-
-
-def count_shared_axes(axes: Sequence[Axis]) -> int:
-    """Return how many of the first ``axes`` all jobs of one group share.
-
-    Lists are asked for each item of some of the axes. Jobs of one group need the same lists, and no two groups need the
-    same list, but for those that :func:`list_shared` names.
-    """
-    needed = [axis.per for axis in axes if _is_asked(axis) and axis.per and axes[0].name in axis.per]
-    depth = 0
-    while depth < len(axes) and all(axes[depth].name in per for per in needed):
-        depth += 1
-    return depth
-
-
-def list_shared(axes: Sequence[Axis]) -> list[str]:
-    """Return the axes whose lists the jobs of several groups need."""
-    return [axis.name for axis in axes if _is_asked(axis) and axes[0].name not in axis.per]
-
-
-def _is_asked(axis: Axis) -> bool:
-    """Return True if the list is neither given nor read from a file, which is the same for all."""
-    from_file = axis.source is not None and axis.source.startswith(LIST_FILE) and axis.ask is None
-    return axis.items is None and not from_file

@@ -43,8 +43,16 @@ from bactrian.runs.lists import ListFiles, ListFunction, ModelSource, SharedList
 from bactrian.runs.plan import Plan, check_same, copy_lists, has_tasks, is_other_limit, open_origin
 from bactrian.runs.progress import EndpointPressure, RunProgress, ShortList, list_caching
 from bactrian.runs.runner import Crew, JobPlayer, ListSource, Runner
-from bactrian.runs.scheduler import IN_ORDER, DoneJobs, Job, JobSequence, Scheduler, Spread
-from bactrian.runs.shard import WHOLE, list_shared
+from bactrian.runs.scheduler import (
+    IN_ORDER,
+    WHOLE,
+    DoneJobs,
+    Job,
+    JobSequence,
+    Scheduler,
+    Spread,
+    list_shared,
+)
 from bactrian.runs.spending import read_spending
 from bactrian.store import RunStore, name_run, open_store
 

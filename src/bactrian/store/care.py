@@ -23,6 +23,7 @@ from bactrian.store.database import (
     ADDED,
     IS_OPEN,
     PRIME,
+    STEPS,
     begin_sealing,
     begin_transaction,
     check_file,
@@ -31,11 +32,12 @@ from bactrian.store.database import (
     explain_errors,
     find_log,
     find_readable,
-    find_strange_parts,
     list_columns,
     log_is_missing,
     open_for_reading,
     open_for_writing,
+    read_schema,
+    read_schema_text,
     refuse_programs,
 )
 from bactrian.store.filesystem import follow_link
@@ -122,7 +124,7 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
         connection.execute("BEGIN")  # one state of a run that is being written
         structure = connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")
         faults += [f"SQLite: {fault}" for (fault,) in structure if fault != "ok"]
-        faults += find_strange_parts(connection)
+        faults += _find_strange_parts(connection)
         unsealed = 0
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'totals'").fetchone():
             # A text that is not UTF-8 does not match its checksum.
@@ -144,6 +146,28 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
             turns += count.fetchone()[0]
             faults += _find_faults(connection, session_id)
     return Verification(len(ids), turns, tuple(faults), unsealed)
+
+
+def _find_strange_parts(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield how the tables, columns and indexes of the run differ from those of its schema."""
+    with closing(sqlite3.connect(":memory:")) as expected:
+        expected.executescript(read_schema_text())
+        for step in STEPS[: read_schema(connection) - 1]:
+            step(expected)
+        usual, present = _list_parts(expected), _list_parts(connection)
+    for part in sorted(present - usual):
+        yield f"The {part} is none that bactrian writes."
+    for part in sorted(usual - present):
+        yield f"The {part} is missing."
+
+
+def _list_parts(connection: sqlite3.Connection) -> set[str]:
+    rows = connection.execute(
+        "SELECT type || ' ' || name FROM sqlite_master WHERE name NOT GLOB 'sqlite_*' UNION"
+        " SELECT 'column ' || tables.name || '.' || columns.name FROM sqlite_master AS tables,"
+        " pragma_table_xinfo(tables.name, 'main') AS columns WHERE tables.type = 'table'"
+    )
+    return {part for (part,) in rows}
 
 
 def _check_rows(

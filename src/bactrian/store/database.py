@@ -290,31 +290,9 @@ def refuse_programs(connection: sqlite3.Connection) -> None:
             )
 
 
-def find_strange_parts(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield how the tables, columns and indexes of the run differ from those of its schema."""
-    with closing(sqlite3.connect(":memory:")) as expected:
-        expected.executescript(read_schema_text())
-        for step in STEPS[: read_schema(connection) - 1]:
-            step(expected)
-        usual, present = _list_parts(expected), _list_parts(connection)
-    for part in sorted(present - usual):
-        yield f"The {part} is none that bactrian writes."
-    for part in sorted(usual - present):
-        yield f"The {part} is missing."
-
-
 def list_columns(connection: sqlite3.Connection, table: str) -> list[str]:
     """Return the columns of a table as the file has them."""
     return [name for _, name, *_ in connection.execute(f"PRAGMA main.table_info({table})")]
-
-
-def _list_parts(connection: sqlite3.Connection) -> set[str]:
-    rows = connection.execute(
-        "SELECT type || ' ' || name FROM sqlite_master WHERE name NOT GLOB 'sqlite_*' UNION"
-        " SELECT 'column ' || tables.name || '.' || columns.name FROM sqlite_master AS tables,"
-        " pragma_table_xinfo(tables.name, 'main') AS columns WHERE tables.type = 'table'"
-    )
-    return {part for (part,) in rows}
 
 
 def read_schema_text() -> str:

@@ -34,7 +34,8 @@ class Statement:
     """SQL that writes any number of rows at once."""
 
     rank: int
-    """Order within a transaction, ascending: sessions first, since other rows refer to them; updates after inserts."""
+    """Order within a transaction, ascending: sessions, since other rows refer to them, then other inserts, updates
+    and removals."""
     head: str
     row: str = ""
     """The placeholders of one row; empty if the statement takes one row at a time."""
@@ -97,11 +98,6 @@ def write_seal(table: str, new: Mapping[str, str]) -> str:
     before = [f'"{name}"' for name in SEALED[table]]
     after = [new.get(name, f'"{name}"') for name in SEALED[table]]
     return f"iif(seal = row_seal({', '.join(before)}), row_seal({', '.join(after)}), seal)"
-
-
-def make_delete(table: str, where: str) -> Statement:
-    """Delete the rows that match ``where``."""
-    return Statement(3, f"DELETE FROM {table} WHERE {where}")  # noqa: S608
 
 
 def quote_names(names: Sequence[str]) -> str:

@@ -75,7 +75,6 @@ from bactrian.store.record_tables import (
     Record,
     Statement,
     Table,
-    make_delete,
     make_insert,
     make_update,
     write_json,
@@ -95,7 +94,7 @@ _SAVE_TASK = make_update("sessions", PREPARATION.names, "id = ?")
 _END = make_update("sessions", _ENDING, "id = ? AND (ending IS NULL OR ending IN ('failed', 'stopped'))")
 _REOPEN = make_update("sessions", _ENDING, "id = ? AND ending = 'max_messages'", "NULL")
 _SAVE_RESULT = make_update("tools", RESULT.names, "session = ? AND number = ? AND round = ? AND place = ?")
-_REMOVE_MARK = make_delete("marks", "session = ? AND mark = ?")
+_REMOVE_MARK = Statement(3, "DELETE FROM marks WHERE session = ? AND mark = ?")
 _FROZEN = "SELECT recipe FROM run"
 _FREEZE = make_insert("run", ("row", "recipe", "created"))
 _EXTEND = make_update("run", ("recipe",), '"row" = 1')

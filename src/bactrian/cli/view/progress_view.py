@@ -29,7 +29,7 @@ from bactrian.runs.cost import Estimate
 from bactrian.runs.forecast import Forecast
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
 from bactrian.runs.runner import Runner
-from bactrian.runs.shard import WHOLE, Shard
+from bactrian.runs.scheduler import WHOLE, Shard
 from bactrian.runs.ways import Way
 from bactrian.runs.wiring import RunOrder, tune_gc
 from bactrian.store import find_address, name_run
