@@ -17,7 +17,7 @@ from typing import Any
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.models.http import is_loopback, read_address, split_addresses, write_addresses
 from bactrian.models.open import ModelOptions, find_address, open_endpoints
-from bactrian.models.providers import load_providers, split_name
+from bactrian.models.providers import find_provider, load_providers, split_name
 from bactrian.records.run import Command
 from bactrian.store import find_address as find_run_address
 from bactrian.store import read_making
@@ -94,13 +94,11 @@ def find_terms(run: Path, commands: Sequence[Command], models: Mapping[str, str]
 
 def find_addresses(names: Iterable[str], base_url: str | None) -> dict[str, str]:
     """Return the address of each model of a provider by its name, without a user and a password."""
-    providers = load_providers()
     addresses: dict[str, str] = {}
     for name in sorted(set(names)):
-        parts = split_name(name)
-        if parts is not None and (row := providers.get(parts.provider)) is not None:
+        if (named := find_provider(name)) is not None:
             with suppress(InputError):  # It has none, as the opening of the model will say.
-                addresses[name] = write_addresses(find_address(parts, row, base_url))
+                addresses[name] = write_addresses(find_address(*named, base_url))
     return addresses
 
 
@@ -180,16 +178,14 @@ def check_askable(names: Iterable[str], base_url: str | None, sources: Iterable[
         StoreError: a run cannot be read.
     """
     terms = [read_terms(path) for path in sources]
-    providers = load_providers()
     for name in names:
-        parts = split_name(name)
-        if parts is None or (row := providers.get(parts.provider)) is None:
+        if (named := find_provider(name)) is None:
             continue
         usual = base_url if _takes_base_url(name) else None
         with warnings.catch_warnings(action="ignore"):  # Its run tells where the conversations go.
             chosen = use_run_terms({"base_url": usual}, [name], None, terms)
         address = chosen["base_url"] or os.environ.get("OPENAI_BASE_URL")
-        for client in open_endpoints(name, parts, row, ModelOptions(base_url=address)):
+        for client in open_endpoints(name, *named, ModelOptions(base_url=address)):
             client.check_key()
 
 
@@ -282,13 +278,11 @@ def confirm_addresses(
 
 def find_foreign(names: Iterable[str], base_url: str | None) -> list[str]:
     """Return the addresses of the models ``names`` that are not of their provider, and that a key would go to."""
-    providers = load_providers()
     foreign: list[str] = []
     for name in dict.fromkeys(names):
-        parts = split_name(name)
-        row = None if parts is None else providers.get(parts.provider)
-        if parts is None or row is None:
+        if (named := find_provider(name)) is None:
             continue
+        parts, row = named
         address = parts.address or (base_url if row.name == "openai" else None)
         key = os.environ.get(row.key or "", "")
         asked = split_addresses(address) if address and key else ()

@@ -261,16 +261,15 @@ def _open_local(rest: str, access: ModelOptions) -> Model:
 
 def _open_other(name: str, access: ModelOptions) -> Model:
     """Open a model of a provider or of another package."""
-    from bactrian.models.providers import load_providers, split_name
+    from bactrian.models.providers import find_provider, load_providers
 
-    providers = load_providers()
-    parts = split_name(name)
-    if parts is not None and parts.provider in providers:
-        clients = open_endpoints(name, parts, providers[parts.provider], access)
+    if (named := find_provider(name)) is not None:
+        clients = open_endpoints(name, *named, access)
         return clients[0] if len(clients) == 1 else Replicas(name, clients)
     kind, _, rest = name.partition(":")
     if rest and (opener := find_opener(kind)) is not None:
         return open_plugin(name, opener, access)
+    providers = load_providers()
     if not rest and kind in providers:
         raise InputError(f"{name!r} is a provider and not a model.", next=f"Name its model: {name}:NAME.")
     raise InputError(
@@ -319,12 +318,11 @@ def check_tier(name: str, tier: str) -> None:
     Raises:
         InputError: it does not.
     """
-    from bactrian.models.providers import load_providers, split_name
+    from bactrian.models.providers import find_provider, load_providers
 
-    parts, rows = split_name(name), load_providers()
-    row = rows.get(parts.provider) if parts else None
-    if tier and row is not None and tier not in row.tiers:
-        having = ", ".join(each.name for each in rows.values() if tier in each.tiers)
+    named = find_provider(name)
+    if tier and named is not None and tier not in (row := named[1]).tiers:
+        having = ", ".join(each.name for each in load_providers().values() if tier in each.tiers)
         raise InputError(
             f"{row.title or row.name} has no tier {tier!r}.",
             where=name,

@@ -13,7 +13,7 @@ from bactrian.models.budget import Price
 from bactrian.models.http import is_loopback, read_address, split_addresses
 from bactrian.models.model import Model, get_traits
 from bactrian.models.open import find_traits
-from bactrian.models.providers import load_providers, split_name
+from bactrian.models.providers import find_provider
 
 FREE = Price(0.0, 0.0, 0.0)
 NO_MODELS: Mapping[str, Model] = MappingProxyType({})
@@ -51,10 +51,9 @@ def find_price(name: str, base_url: str | None) -> Price | None:
     """
     if not find_traits(name).priced:
         return FREE
-    parts = split_name(name)
-    row = load_providers().get(parts.provider) if parts is not None else None
-    if parts is None or row is None:
+    if (named := find_provider(name)) is None:
         return None
+    parts, row = named
     address = parts.address or (base_url if row.name == "openai" else None) or row.address
     address = address and split_addresses(address)[0]  # The others are of the same kind.
     if row.local:
@@ -93,17 +92,15 @@ def find_tiers(name: str) -> Mapping[str, float]:
     Raises:
         InputError: the user's providers file is invalid.
     """
-    parts = split_name(name)
-    row = load_providers().get(parts.provider) if parts is not None else None
-    return {} if row is None else row.price_tiers
+    named = find_provider(name)
+    return named[1].price_tiers if named else {}
 
 
 def suggest_priced(name: str) -> str | None:
     """Return the name of the priced model of the same provider that is most like ``name``; None if not found."""
-    parts = split_name(name)
-    row = load_providers().get(parts.provider) if parts is not None else None
-    if parts is None or row is None or row.prices is None:
+    if (named := find_provider(name)) is None or named[1].prices is None:
         return None
+    parts, row = named
     from genai_prices.data import providers
 
     known = [model.id for provider in providers if provider.id == row.prices for model in provider.models]

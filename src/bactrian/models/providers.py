@@ -150,6 +150,17 @@ def split_name(name: str) -> ProviderModel | None:
     return ProviderModel(match["provider"], match["model"], address)
 
 
+def find_provider(name: str) -> tuple[ProviderModel, Provider] | None:
+    """Return the parts of a model's name and the row of its provider; None if it names no known provider.
+
+    Raises:
+        InputError: the address contains a password, or the user's providers file is invalid.
+    """
+    parts = split_name(name)
+    row = load_providers().get(parts.provider) if parts else None
+    return (parts, row) if parts and row else None
+
+
 def find_config_folder() -> Path:
     """Return the folder of the user's own rows: ``BACTRIAN_CONFIG``, or the user's configuration folder."""
     return Path(os.environ.get("BACTRIAN_CONFIG") or user_config_dir("bactrian"))
