@@ -321,6 +321,8 @@ def test_all_surfaces_tell_the_same_of_every_kind_of_run(
         for name in RUNS:
             compare(folder, name, statuses[name], explored[name])
             compare_pages(explorer, name, statuses[name])
+        (talk,) = bt.open_run("imported.db")
+        assert "<dt>Cost</dt><dd>unknown</dd>" in explorer.get(f"/c/imported/{talk.id}").text
     states = {name: status["state"] for name, status in statuses.items()}
     assert {name for name, state in states.items() if state == "incomplete"} == {"budget", "killed"}
     assert states["imported"] == "imported"

@@ -223,7 +223,7 @@ def _tools(part: Aggregate) -> Json:
 
 def _add_means(usage: Json, part: SessionSample) -> Json:
     """Add the means of conversations to what was paid for in the run."""
-    finished = sum(session.ending not in (UNFINISHED, "failed") for session in part.facts)
+    finished = sum(session.ending not in (UNFINISHED, "failed", "stopped") for session in part.facts)
     return {
         **usage,
         "cached_share": {"rate": usage["cached_share"]},

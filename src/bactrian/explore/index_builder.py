@@ -295,9 +295,10 @@ class IndexBuilder:
             talk = prepare_text("\n".join(text.text for text in texts))
             self.index.execute("INSERT INTO words (rowid, task, talk) VALUES (?, ?, ?)", (row, task, talk))
         # ``turns`` may have grown between two reads: what counts is what was indexed.
+        cost = None if outline.is_imported and not paid.usage.total else paid.usd
         self.index.execute(
             "UPDATE main.facts SET text_turns = ?, turns = ?, tokens = ?, cost = ? WHERE row = ?",
-            (len(texts), len(texts), paid.usage.total, -1.0 if paid.usd is None else paid.usd, row),
+            (len(texts), len(texts), paid.usage.total, -1.0 if cost is None else cost, row),
         )
 
     def has_unread(self) -> bool:

@@ -146,6 +146,7 @@ class Outline:
     mark: str | None  # `red-team` for a session made to study misuse.
     values: Mapping[str, str]  # The items of the recipe's axes that it uses, by the axis's name.
     needs_code: bool  # True if a solution must contain code.
+    is_imported: bool  # True if another program made it, so that its cost is not known.
 
     @property
     def final(self) -> bool:

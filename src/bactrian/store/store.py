@@ -595,7 +595,7 @@ def _list_outlines(connection: Connection, query: str, values: Sequence[Any]) ->
         models: Mapping[str, str] = dict(origin.get("models") or {})
         row[6:7] = origin.get("language"), models, infer_kind(models, has_cast=bool(origin.get("cast")))
         row[-1] = dict[str, str](from_json(row[-1]))
-        row.append(bool(origin.get("needs_code")))
+        row.extend((bool(origin.get("needs_code")), str(origin.get("prompts")).startswith(IMPORTED)))
         outlines.append(Outline(*row))
     return outlines
 

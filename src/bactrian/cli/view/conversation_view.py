@@ -15,6 +15,7 @@ from rich.text import Text
 
 from bactrian.cli.terminal.console import open_output, open_progress, show_spinner
 from bactrian.cli.view.markdown import MarkdownWriter, hide_protocol, mark_differences
+from bactrian.errors import ModelError
 from bactrian.protocol.fences import RESULTS, is_embodied
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.session import Ending, Session
@@ -82,6 +83,8 @@ class ConversationView:
                     self._turn(turn)
             case Spoke(turn):
                 self._turn(turn)
+            case Ended(_, ModelError(endpoint_wide=True)):
+                pass  # No ending: the session stays open, and the error is told below.
             case Ended(ending):
                 self._end(ending)
             case Proposed(proposal):
