@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from bactrian.records.session import Role as Role
     from bactrian.records.session import Session as Session
     from bactrian.records.turn import Turn as Turn
+    from bactrian.roleplay.chosen_endings import ending as ending
     from bactrian.roleplay.endings import default_endings as default_endings
-    from bactrian.roleplay.endings import ending as ending
 
 # The module of each public name, which is imported when the name is first used.
 _HOMES = {
@@ -49,7 +49,8 @@ _HOMES = {
         "options": "Critic",
         "records.session": "Role Session",
         "records.turn": "Turn",
-        "roleplay.endings": "default_endings ending",
+        "roleplay.chosen_endings": "ending",
+        "roleplay.endings": "default_endings",
     }.items()
     for name in names.split()
 }

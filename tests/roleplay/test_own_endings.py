@@ -11,17 +11,8 @@ from bactrian.protocol.pack import load_pack
 from bactrian.records.session import Ending, Role
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn, Usage
-from bactrian.roleplay.endings import (
-    EndpointRefused,
-    MaxMessages,
-    RepeatLoop,
-    Rule,
-    combine_endings,
-    default_endings,
-    ending,
-    find_code,
-    read_endings,
-)
+from bactrian.roleplay.chosen_endings import combine_endings, ending, find_code, read_endings
+from bactrian.roleplay.endings import EndpointRefused, MaxMessages, RepeatLoop, Rule, default_endings
 from bactrian.roleplay.setup import RolePlaySetup, new_session
 
 

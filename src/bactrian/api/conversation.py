@@ -32,8 +32,8 @@ from bactrian.records.events import Event
 from bactrian.records.session import Role, Session
 from bactrian.records.text import write_count
 from bactrian.records.turn import Toolkit
+from bactrian.roleplay.chosen_endings import EndingLike, read_endings
 from bactrian.roleplay.critic import CRITIC
-from bactrian.roleplay.endings import EndingLike, read_endings
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.setup import EXAMPLE, EXAMPLE_SEED, ROLES, RolePlaySetup, complete_setup

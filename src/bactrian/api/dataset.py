@@ -33,7 +33,7 @@ from bactrian.recipes.job_table import apply_job_table, build_job_table, read_jo
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Recipe
 from bactrian.records.text import write_count
-from bactrian.roleplay.endings import EndingLike, find_code, read_endings
+from bactrian.roleplay.chosen_endings import EndingLike, find_code, read_endings
 from bactrian.runs.jobs import ModelChoice
 from bactrian.runs.kinds import choose_models as choose_run_models
 from bactrian.runs.kinds import find_job_kind, make_plan

@@ -23,9 +23,9 @@ from bactrian.files.plugins import list_plugins
 from bactrian.models.hub_access import explain_hub_errors, get_endpoint, get_token, import_hub
 from bactrian.options import ExportChoices, fill_defaults
 from bactrian.protocol.pack import load_pack
+from bactrian.recipes.parameters import GROUP as ENDINGS_GROUP
 from bactrian.records.run import BEHAVIOURS, FindingKey
 from bactrian.records.session import ENDING_CODES, Session
-from bactrian.roleplay.endings import GROUP as ENDINGS_GROUP
 from bactrian.store import open_store
 
 RUNS = "runs"  # Filter of sessions whose solutions contain Python that runs, and none that fails

@@ -16,7 +16,8 @@ from bactrian.protocol.pack import Pack, load_pack
 from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.session import HUMAN, Provenance, Role, Session, Task
 from bactrian.records.turn import CriticSettings, Sampling, Toolkit
-from bactrian.roleplay.endings import MaxMessages, Rule, combine_endings, find_code
+from bactrian.roleplay.chosen_endings import combine_endings, find_code
+from bactrian.roleplay.endings import MaxMessages, Rule
 
 # Default sampling parameters of a session's agents.
 

@@ -27,8 +27,9 @@ from bactrian.records.session import HUMAN, Ending, Provenance, Role, Session, T
 from bactrian.records.text import Text
 from bactrian.records.turn import Sampling, Solution, Speaker, Turn
 from bactrian.roleplay.agent import Agent, Listener
+from bactrian.roleplay.chosen_endings import find_code
 from bactrian.roleplay.critic import CRITIC
-from bactrian.roleplay.endings import EndpointRefused, MaxMessages, Rule, TaskDone, find_code
+from bactrian.roleplay.endings import EndpointRefused, MaxMessages, Rule, TaskDone
 from bactrian.roleplay.response_formats import make_object_schema
 from bactrian.roleplay.role_play import find_toolbox, run_role_play
 from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, check_tools, new_session

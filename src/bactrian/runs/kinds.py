@@ -18,7 +18,7 @@ from bactrian.recipes.schema import Recipe, ToolsSpec, to_critic_settings
 from bactrian.records.events import Ended, Event, Started
 from bactrian.records.session import Provenance, Role, Session
 from bactrian.records.turn import CriticSettings, Toolkit, Usage
-from bactrian.roleplay.endings import read_endings
+from bactrian.roleplay.chosen_endings import read_endings
 from bactrian.roleplay.role_play import run_role_play
 from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, new_session
 from bactrian.roleplay.tool_sources import DEFAULT_LIMITS

@@ -17,7 +17,8 @@ from bactrian.recipes.schema import Recipe
 from bactrian.records.run import ItemList
 from bactrian.records.session import Task
 from bactrian.records.turn import Usage
-from bactrian.roleplay.endings import Rule, find_code
+from bactrian.roleplay.chosen_endings import find_code
+from bactrian.roleplay.endings import Rule
 from bactrian.roleplay.tools import NO_TOOLS, Toolbox
 from bactrian.runs.scheduler import WHOLE, Shard
 from bactrian.store import RunStore, open_store
