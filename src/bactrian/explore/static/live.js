@@ -56,15 +56,23 @@ const propose = ([place, text]) => {
   return item;
 };
 
+/**
+ * Show one of two buttons, and take the focus along.
+ * @param {string} before @param {string} after @param {boolean} isAfter @param {ParentNode} inside
+ */
+const swap = (before, after, isAfter, inside) => {
+  const shown = get(`[value=${isAfter ? after : before}]`, inside), other = get(`[value=${isAfter ? before : after}]`, inside);
+  shown.hidden = false;
+  if (document.activeElement === other) shown.focus();
+  other.hidden = true;
+};
+
 /** @param {PlayState} state */
 const show = (state) => {
   if (!controls) return;
-  get("[value=pause]", controls).hidden = state.paused;
-  get("[value=resume]", controls).hidden = !state.paused;
+  swap("pause", "resume", state.paused, controls);
   for (const seat of controls.querySelectorAll("[data-seat]")) {
-    const taken = state.taken.includes(/** @type {HTMLElement} */ (seat).dataset.seat ?? "");
-    get("[value=take]", seat).hidden = taken;
-    get("[value=release]", seat).hidden = !taken;
+    swap("take", "release", state.taken.includes(/** @type {HTMLElement} */ (seat).dataset.seat ?? ""), seat);
   }
   const form = get("#answer"), asked = get("#asked", form);
   const waits = Boolean(state.asks), chooses = state.proposals.length > 0;

@@ -118,6 +118,8 @@ document.addEventListener("keydown", (event) => {
     "]": () => follow("]") || step(pick("[data-turn]"), 1),
     "u": () => follow("u"),
     "m": () => follow("m"),
+    "f": () => follow("f"),
+    "d": () => follow("d"),
     "r": () => follow("r"),
     "t": () => follow("t"),
     "c": () => { const row = findFocused("li, tr"), box = row && find("[name=pick]", row); box?.click(); return Boolean(box); },
@@ -269,11 +271,15 @@ for (const input of pick("[data-values]")) {
   }, { once: true });
 }
 
+// A page follows what is written and read, until nothing is lacking.
+const follows = () => Boolean(document.querySelector("[data-reading]"));
+// Who comes back from a conversation is at its row, unless the list is being refreshed: that would then wait.
+if (document.referrer && !follows()) {
+  pick("#list :is(h2, th) a").find((one) => new URL(one.href).pathname === new URL(document.referrer).pathname)?.focus();
+}
 if (matchMedia("(max-width: 56rem)").matches) document.querySelector(".filters details")?.removeAttribute("open");
 bindSwitch();
 
-// A page follows what is written and read, until nothing is lacking.
-const follows = () => Boolean(document.querySelector("[data-reading]"));
 /** What was opened or closed stays so.
  * @param {Element} part
  * @param {Element} next */
