@@ -236,9 +236,11 @@ async def test_a_forecast_of_both_runs_asks_nothing(folder: Path) -> None:
     async with Endpoint([solve]) as endpoint:
         code, out, err = await run(folder, *build_command(endpoint, "--forecast", "--json"))
         assert code == 0, err
+        _, with_cut, _ = await run(folder, *build_command(endpoint, "--forecast", "--json", "--judge-cut"))
         assert endpoint.requests == []
     calls = [json.loads(line)["calls"]["value"] for line in out.splitlines()]
     assert calls == [2 * TASKS, 2 * TASKS]
+    assert [json.loads(line)["calls"]["value"] for line in with_cut.splitlines()] == calls
     assert "whole conversation" not in out  # Nothing is sent twice.
     assert not (folder / "run.agents").exists()
 

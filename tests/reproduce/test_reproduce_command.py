@@ -100,6 +100,7 @@ async def test_tables_8_and_9_have_the_numbers_of_their_exports_too(tmp_path: Pa
         assert sum(counted.values()) == TASKS
         shares = [counted[outcome] / TASKS for outcome in ("draw", "loss", "win")]
         assert [measure["value"] for measure in part["measures"]] == shares
+        assert "society" not in str(part["notes"] + part["warnings"])  # the name of a run
 
 
 async def test_the_manifest_says_how_each_run_was_made(tmp_path: Path) -> None:

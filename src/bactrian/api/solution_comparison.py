@@ -236,7 +236,10 @@ async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series
     for judge in judges:
         name = name_model(judge)
         verdicts[name] = []
-        for cut in (False, True) if options["judge_cut"] else (False,):
+        kinds = (False, True) if options["judge_cut"] else (False,)
+        if series.forecast is not None:  # A pair is judged in one of the two runs, and counts once.
+            kinds = kinds[-1:] if name_verdicts(plan.folder, name, style).exists() else kinds[:1]
+        for cut in kinds:
             path = name_verdicts(plan.folder, name, style, cut=cut)
             recipe = build_verdict_recipe(
                 plan.solutions,

@@ -410,8 +410,9 @@ def write_extraction(conversation: Session, *, small: bool = False) -> tuple[str
 
 
 JUDGE = "judge"
-# Assumed tokens of one judgement; prompts only before the solutions exist.
-_PROMPT_TOKENS, _SMALL_PROMPT_TOKENS, _ANSWER_TOKENS = 1700, 800, 150
+# Assumed tokens of the prompt and the answer of one judgement; prompts only before the solutions exist. Those of the
+# built-in model are the means of 56 judgements.
+_JUDGEMENT, _SMALL_JUDGEMENT = (1700, 150), (500, 80)
 _SMALL_VERDICT = 200  # Tokens of a judgement of the built-in model
 
 
@@ -453,11 +454,12 @@ class VerdictJobs(JobKind[Verdicts]):
         calls = 2 * self.job.repeats
         of = f"{calls} judgements of a pair"
         prompt = await self._count_prompts()
+        small = find_traits(self.plan.models[JUDGE]).small
+        assumed, answer = _SMALL_JUDGEMENT if small else _JUDGEMENT
         if prompt is not None:
-            return JobCost(SessionCost.count(calls, calls * prompt, calls * _ANSWER_TOKENS, of), (JUDGE,))
-        assumed = _SMALL_PROMPT_TOKENS if find_traits(self.plan.models[JUDGE]).small else _PROMPT_TOKENS
-        each = f"{assumed:,} prompt tokens and {_ANSWER_TOKENS} of answer"
-        usual = SessionCost.guess(calls, calls * assumed, calls * _ANSWER_TOKENS, f"{of}, each with {each}")
+            return JobCost(SessionCost.count(calls, calls * prompt, calls * answer, of), (JUDGE,))
+        each = f"{assumed:,} prompt tokens and {answer} of answer"
+        usual = SessionCost.guess(calls, calls * assumed, calls * answer, f"{of}, each with {each}")
         return JobCost(usual, (JUDGE,))
 
     async def _count_prompts(self) -> float | None:

@@ -201,8 +201,11 @@ class Workshop:
 # The report and the manifest.
 
 
-def describe_run(path: Path, title: str) -> Json:
-    """Return how a run was made, as JSON: recipe, models, prompts by hash, seed and versions."""
+def describe_run(path: Path, title: str, folder: Path) -> Json:
+    """Return how a run was made, as JSON: recipe, models, prompts by hash, seed and versions.
+
+    The names of models that were trained in ``folder`` begin there, so that the folder can be moved.
+    """
     commands, content = read_making(path)
     content = content or {}
     recipe = content.get("recipe", {})
@@ -211,7 +214,9 @@ def describe_run(path: Path, title: str) -> Json:
         "run": path.name,
         "recipe": recipe.get("name"),
         "settings": list_settings(recipe),
-        "models": content.get("models"),
+        "models": {
+            agent: str(name).replace(f"{folder}/", "") for agent, name in content.get("models", {}).items()
+        },
         "prompts": content.get("prompts"),
         "seed": content.get("seed"),
         "plan_sha256": hashlib.sha256(to_json(content).encode()).hexdigest(),
@@ -232,7 +237,7 @@ def build_manifest(item: PaperItem, order: ReproductionOrder, used: Mapping[Path
         "bactrian": __version__,
         "python": platform.python_version(),
         "system": f"{sys.platform} {platform.machine()}",
-        "runs": [describe_run(path, title) for path, title in used.items() if path.exists()],
+        "runs": [describe_run(path, title, order.folder) for path, title in used.items() if path.exists()],
     }
 
 

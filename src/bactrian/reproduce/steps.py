@@ -102,6 +102,10 @@ async def _compare(step: ItemStep, name: str, workshop: Workshop) -> Sequence[It
     titles = {**report["titles"], **step.titles}
     parts = [_describe_pair(pair, titles, spec.title) for pair in report["comparisons"]]
     parts[0].warnings = report["warnings"]
+    for part in parts:  # What a report calls by the names of runs is called as in the paper here.
+        for way, title in step.titles.items():
+            part.notes = [line.replace(report["titles"][way], title) for line in part.notes]
+            part.warnings = [line.replace(report["titles"][way], title) for line in part.warnings]
     tally = await read_tally(folder)
     if tally["votes"]:
         parts.append(_describe_votes(tally, spec.title))

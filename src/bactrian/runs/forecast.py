@@ -164,7 +164,7 @@ async def forecast_run(order: RunOrder, opened: RunStore | None = None) -> Forec
         order.limits.concurrency,
         left,
         partial(states.estimate_seconds, cost, left * cost.sessions),
-        guess_own_seconds(speakers, at_once, prompt, completion, cached) if all_calls.value else None,
+        guess_own_seconds(speakers, prompt, completion, cached) if all_calls.value else None,
     )
     time, about = ways.estimate_seconds(order.tier)
     return Forecast(

@@ -15,12 +15,13 @@ from bactrian.files.template import compile_template
 from bactrian.models.budget import Price, estimate_request
 from bactrian.models.model import Model, Request
 from bactrian.models.seeds import RunSeeds
+from bactrian.protocol.pack import load_pack
 from bactrian.recipes.job_table import AXIS, expand_row
 from bactrian.recipes.schema import Axis, CriticSpec, JobSpec, Recipe, ToolsSpec
 from bactrian.records.run import Progress
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Usage, read_search
-from bactrian.roleplay.setup import MAX_MESSAGES, SMALL_MAX_MESSAGES
+from bactrian.roleplay.setup import FULL_PACKS, MAX_MESSAGES, SMALL_MAX_MESSAGES
 from bactrian.roleplay.tools import Toolbox
 from bactrian.runs.cost import Estimate
 from bactrian.runs.plan import Plan
@@ -104,7 +105,7 @@ class SessionShape:
 
     messages: float
     system: float
-    """Tokens of a system prompt with its opening request."""
+    """Tokens of a system prompt with its opening request; of assumed shapes, only those of the task and the request."""
     instruction: float
     solution: float
 
@@ -124,10 +125,12 @@ class SessionShape:
         return Usage(round(prompt), round(round_ * rounds), round(max(prompt - fresh, 0)))
 
 
-# Means of 88 recorded role-plays of GPT-3.5, GPT-4 and others in CAMEL's format, and of 33 of the built-in model, with
-# four letters to a token; the system prompts are ours.
-PLAY = SessionShape(messages=19, system=450, instruction=50, solution=327)
-SMALL_PLAY = SessionShape(messages=6, system=180, instruction=62, solution=165)
+# Means of 88 recorded role-plays of GPT-3.5, GPT-4 and others in CAMEL's format, with four letters to a token, and of
+# 11 of the built-in model with the prompts of `bactrian reproduce`: all went to their limit.
+PLAY = SessionShape(messages=19, system=56, instruction=50, solution=327)
+SMALL_PLAY = SessionShape(messages=8, system=55, instruction=30, solution=161)
+_LETTERS = 4.0
+"""Of a token."""
 
 
 _OTHER_TOKENIZER = 1.25
@@ -196,14 +199,16 @@ class SessionCost:
         return SessionCost(*sums, basis=self.basis)
 
 
-def guess_role_plays(max_messages: int | None, *, small: bool) -> SessionCost:
+def guess_role_plays(max_messages: int | None, *, small: bool, prompts: str | None = None) -> SessionCost:
     """Return the assumed cost of a typical role-play with this program's prompts and common models.
 
-    ``max_messages`` is the recipe's, ``small`` true if only the built-in model speaks.
+    ``max_messages`` is the recipe's, ``small`` true if only the built-in model speaks. The system prompts are those of
+    the pack ``prompts``, or of the usual one.
     """
     longest = float(max_messages or (SMALL_MAX_MESSAGES if small else MAX_MESSAGES))
-    shape = SMALL_PLAY if small else PLAY
-    shape = replace(shape, messages=min(shape.messages, longest))
+    shape, templates = SMALL_PLAY if small else PLAY, load_pack(prompts or FULL_PACKS[small]).templates
+    system = len(templates["assistant_system"] + templates["user_system"]) / 2 / _LETTERS
+    shape = replace(shape, messages=min(shape.messages, longest), system=shape.system + system)
     fewest = max(1.0, 0.4 * shape.messages)
     low = SessionShape(fewest, shape.system * 0.7, shape.instruction / 2, shape.solution / 2)
     high = SessionShape(longest, shape.system * 1.4, shape.instruction * 2, shape.solution * 2)

@@ -97,7 +97,7 @@ class RolePlayJobs(JobKind[RolePlay]):
         """Estimate a typical role-play, with the preparation of its task."""
         job = self.job
         return JobCost(
-            guess_role_plays(job.longest, small=self._setup.small),
+            guess_role_plays(job.longest, small=self._setup.small, prompts=job.prompts),
             ("user", "assistant"),
             preparation=(*[_SPECIFIED] * job.specify, *[_PLANNED] * job.plan),
             critic=self.plan.recipe.critic,
@@ -275,7 +275,7 @@ class SocietyJobs(JobKind[SocietyJob]):
         speakers = tuple(agent for agent in self.plan.models if agent != "lister")
         small = all(find_traits(self.plan.models[agent]).small for agent in speakers)
         return JobCost(
-            guess_role_plays(self.job.max_messages, small=small),
+            guess_role_plays(self.job.max_messages, small=small, prompts=self.job.prompts),
             speakers,
             sessions=len(self._society[0].stages),
         )

@@ -23,17 +23,17 @@ _SECONDS_PER_BATCH = 1710.0
 minutes and an hour."""
 _BATCHED = 5_000
 """Conversations of a train."""
-_READ, _WRITTEN, _GAIN = 300.0, 20.0, 0.8
-"""Of the built-in model on two cores: tokens a second of prompts, of replies in one conversation, and the power of the
-number at once by which the latter grows. Two at once had 37, and four 63."""
+_READ, _WRITTEN = 400.0, 80.0
+"""Of the built-in model on two cores that do nothing else: tokens a second of prompts, which both read, and of replies,
+which one of them writes, for one conversation or several. By processor time: 214 a second of both, and 73 to 150."""
 _BUILT_IN_BYTES, _TRAINED_BYTES = 98e6, 270e6
 """Of the built-in model, and of one trained from it. Larger weights are slower in proportion."""
-_LOADED = 8.0
+_LOADED = 3.0
 """Seconds in which a model is loaded."""
 
 
 def guess_own_seconds(
-    models: Iterable[str], at_once: int, prompt: Estimate, completion: Estimate, cached: Estimate
+    models: Iterable[str], prompt: Estimate, completion: Estimate, cached: Estimate
 ) -> Estimate | None:
     """Return the time of so many tokens if all ``models`` are computed on this computer; None if one is not.
 
@@ -44,9 +44,8 @@ def guess_own_seconds(
     if len(known) < len(sizes) or not known:
         return None
     slower = fmean(known) / _BUILT_IN_BYTES
-    written = _WRITTEN * at_once**_GAIN
     seconds = [
-        slower * (max(0.0, read - kept) / _READ + replies / written)
+        slower * (max(0.0, read - kept) / _READ + replies / _WRITTEN)
         for read, replies, kept in zip(prompt, completion, cached, strict=True)
     ]
     usual = seconds[0] + _LOADED * len(known)
@@ -150,7 +149,10 @@ class WayComparison:
             about = f"{self.at_once:,} at once, without waits for the endpoint; at most twice that."
             return time, f"{use.seconds:.2g} s a call, {about}"
         if self.own_seconds is not None:
-            return self.own_seconds, "as many tokens a second as the built-in model had on two idle cores."
+            return (
+                self.own_seconds,
+                "as many tokens a second as the built-in model has on two idle cores, by its processor time.",
+            )
         guess = f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess, {self.at_once:,} at once; at most"
         if tier:
             longest = self.play(self.at_once, TurnSeconds(_SECONDS_PER_FLEX_CALL * self.calls_per_turn))
