@@ -159,5 +159,5 @@ def test_a_replay_waits_as_long_as_each_message_took_and_arrows_go_on(
     expect(shown).to_have_count(3)
     page.keyboard.press("Escape")
     expect(shown).to_have_count(5)
-    expect(page.get_by_role("group", name="Replay")).to_have_count(0)
+    expect(page.get_by_role("region", name="Replay")).to_have_count(0)
     expect(page.get_by_role("button", name="Replay")).to_be_enabled()

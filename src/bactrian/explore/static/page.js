@@ -78,6 +78,7 @@ const showKeys = async () => {
     dialog = document.createElement("dialog");
     dialog.id = "keys-dialog";
     dialog.setAttribute("aria-label", "Keys");
+    dialog.autofocus = true; // Not its first button, which is below the keys.
     const close = document.createElement("form");
     close.method = "dialog";
     close.append(Object.assign(document.createElement("button"), { textContent: "Close" }));

@@ -67,7 +67,7 @@ export const replay = (box, ended) => {
 
   bar.id = "replay";
   bar.className = "row";
-  bar.setAttribute("role", "group");
+  bar.setAttribute("role", "region");
   bar.setAttribute("aria-label", "Replay");
   said.setAttribute("role", "status");
   add("←", "←", () => go(-1)).setAttribute("aria-label", "Back");
