@@ -24,6 +24,7 @@ from bactrian.analyze.report_page import render_report
 from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
 from bactrian.api.bridge import shorten_errors
 from bactrian.api.facts import describe_usage
+from bactrian.errors import InputError
 from bactrian.evaluate.label_queues import describe_labels, find_queues, read_given, read_queue
 from bactrian.figures.chart_files import check_figures, save_charts
 from bactrian.files.atomic import write_atomically
@@ -31,7 +32,7 @@ from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.pricing import make_pricing
 from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.records.run import Command
-from bactrian.records.text import show
+from bactrian.records.text import show, to_json
 from bactrian.runs.spending import Prices
 from bactrian.store import RunStore, open_store
 
@@ -40,7 +41,21 @@ from bactrian.store import RunStore, open_store
 
 Json = dict[str, Any]
 # Options that are left out of a command while they have their usual value.
-_DEFAULTS: Mapping[str, object] = {"timeout": 600.0, "max_wait": 600.0, "order": "depth"}
+_DEFAULTS: Mapping[str, object] = {
+    "timeout": 600.0,
+    "max_wait": 600.0,
+    "order": "depth",
+    "session_ids": True,
+    "trace_share": 0.01,
+}
+# Options that are settings of `generate`, and its flags for the models of agents.
+_SETTINGS = ("timeout", "max_wait", "window")
+_MODELS = {
+    "assistant": "assistant_model",
+    "user": "user_model",
+    "task_specifier": "task_model",
+    "task_planner": "task_model",
+}
 
 
 async def read_provenance(
@@ -60,7 +75,7 @@ async def read_provenance(
         "prompts": list(part.prompts),
         "seed": content.get("seed"),
         "versions": list(dict.fromkeys(command.version for command in commands)),
-        "command": _write_command(commands[-1], run, content) if commands else None,
+        "command": _write_command(commands[-1], run, content) if commands and content else None,
         "first": _write_date(begun[0]) if begun else None,
         "last": _write_date(begun[-1]) if begun else None,
     }
@@ -72,18 +87,25 @@ def _write_date(seconds: float) -> str:
     return "unknown"
 
 
-def _write_command(command: Command, run: Path, content: Mapping[str, Any]) -> str:
+def _write_command(command: Command, run: Path, content: Mapping[str, Any]) -> str | None:
+    """Return the command that makes this run again; None for a recipe that is not built in, and for plays."""
     recipe: Mapping[str, Any] = content.get("recipe") or {}
-    subject = recipe.get("name") if command.verb == "generate" else command.options.get("idea")
-    parts = ["bactrian", command.verb, *([str(subject)] if subject else []), "--run", run.name]
-    models: Mapping[str, str] = content.get("models") or command.options.get("models") or {}
-    if len(names := set(models.values())) == 1:
-        parts += ["--model", *names]
-    if content.get("seed") is not None:
-        parts += ["--seed", str(content["seed"])]
-    if command.verb == "generate":
-        parts += [part for setting in list_settings(recipe) for part in ("--set", setting)]
-    return shlex.join([*parts, *_write_flags(command.options)])
+    name, settings = recipe.get("name"), list_settings(recipe)
+    try:
+        if name not in list_recipes() or to_json(load_recipe(name, settings).content()) != to_json(recipe):
+            return None
+    except InputError:  # The file of another person may say anything.
+        return None
+    models = dict(content.get("models") or {})
+    own = {flag: models.pop(agent) for agent, flag in _MODELS.items() if agent in models}
+    names = {*models.values()} or {*own.values()}
+    if len(names) != 1:
+        return None
+    (usual,) = names
+    named = {flag: model for flag, model in own.items() if model != usual}
+    options = {"model": usual, **named, "seed": content.get("seed"), **command.options}
+    flags = [part for setting in settings for part in ("--set", setting)]
+    return shlex.join(["bactrian", "generate", str(name), "--run", run.name, *flags, *_write_flags(options)])
 
 
 def list_settings(recipe: Mapping[str, Any]) -> list[str]:
@@ -119,7 +141,11 @@ def _write_flags(options: Mapping[str, Any]) -> Iterator[str]:
             continue
         if name == "limit" and value == options.get("sample"):
             continue  # A sample of so many jobs is limited to them.
-        if value is True:
+        if name in _SETTINGS and value:
+            yield from ("--set", f"endpoint.{name}={value}")
+        elif name == "session_ids":
+            yield "--no-session-ids"
+        elif value is True:
             yield f"--{name.replace('_', '-')}"
         elif isinstance(value, (int, float, str)) and value is not False:
             yield from (f"--{name.replace('_', '-')}", str(value))
