@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bactrian.errors import InputError
 from bactrian.recipes.schema import Axis
-from bactrian.runs.scheduler import DoneJobs, JobSequence, Shard, Spread
+from bactrian.runs.scheduler import DoneJobs, JobSequence, Shard, Spread, find_positions
 from bactrian.runs.shard import read_shard
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Received
@@ -51,7 +51,7 @@ def test_every_job_is_in_one_shard_and_every_list_but_the_shared_ones(
         if axis.items is None and axes[0].name in axis.per:
             places = [place for place, other in enumerate(axes[:depth]) if other.name in axis.per]
             lists = [
-                {tuple(shard.find_positions(number)[place] for place in places) for number in shard}
+                {tuple(find_positions(number, shard.axes)[place] for place in places) for number in shard}
                 for shard in shards
             ]
             assert sum(map(len, lists)) == len(set(chain(*lists)))

@@ -19,6 +19,7 @@ from bactrian.runs.scheduler import (
     ListRequest,
     Scheduler,
     Spread,
+    find_positions,
     find_roles,
 )
 from bactrian.store import open_store
@@ -50,7 +51,7 @@ def test_a_larger_sample_holds_the_smaller_one(count: int, seed: int) -> None:
 
 def test_a_sample_of_the_paper_has_no_role_twice_and_no_equal_pair() -> None:
     grid = JobSequence(PAPER.axes, Spread(7), find_roles(PAPER), 40)
-    places = [grid.find_positions(number) for number in grid]
+    places = [find_positions(number, grid.axes) for number in grid]
     assert [len({place[axis] for place in places}) for axis in (0, 1)] == [40, 40]
     first, second = (PAPER.axes[depth].items or () for depth in (0, 1))
     assert all(first[one - 1].casefold() != second[two - 1].casefold() for one, two, _ in places)
@@ -65,7 +66,7 @@ def test_the_whole_grid_in_breadth_lacks_the_equal_pairs_unless_they_are_asked_f
     grid = JobSequence(PAPER.axes, Spread(), roles)
     assert grid.size == sum(1 for _ in grid) == 25_000 - equal
     assert JobSequence(PAPER.axes, Spread(equal_roles=True), roles).size == 25_000
-    pairs = [grid.find_positions(number)[:2] for number in islice(grid, (25_000 - equal) // 10)]
+    pairs = [find_positions(number, grid.axes)[:2] for number in islice(grid, (25_000 - equal) // 10)]
     assert len(set(pairs)) == len(pairs)
 
 
@@ -122,7 +123,7 @@ def test_a_sample_and_a_limit_are_not_given_together(tmp_path: Path) -> None:
 
 def test_the_first_jobs_of_the_paper_are_not_of_two_equal_roles() -> None:
     grid = JobSequence(PAPER.axes, Spread(depth=True), find_roles(PAPER), limit=15)
-    positions = [grid.find_positions(number) for number in grid]
+    positions = [find_positions(number, grid.axes) for number in grid]
     assert positions[:2] == [(1, 2, 1), (1, 2, 2)]
     assert positions[10] == (1, 3, 1)
     assert grid.count_equal() > 0

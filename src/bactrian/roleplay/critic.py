@@ -370,24 +370,33 @@ class CriticAgent:
                 answer = read_line(reply.text, question)
             else:
                 answer = read_answer(reply.text, question.places)
-        return Decision(
-            number=question.number,
-            round=first.round,
+        return make_decision(
+            question,
+            answer,
             attempt=attempt,
-            speaker=question.speaker.speaker,
             chooser=self.role.name,
             text=reply.text,
-            place=answer.position,
-            reason=answer.reason,
-            feedback=answer.feedback if question.feedback else "",
-            problem=answer.problem,
-            instead=None if answer.instead is None else Text(answer.instead),
             usage=reply.usage,
             seconds=perf_counter() - begun,
             model=reply.model,
-            kept=answer.kept,
             thought=reply.choices[0].thought,
         )
+
+
+def make_decision(question: CriticQuestion, answer: CriticAnswer, **more: Any) -> Decision:
+    """Return the decision that ``answer`` is; ``more`` says who made it, when and how."""
+    return Decision(
+        number=question.number,
+        round=question.proposals[0].round,
+        speaker=question.proposals[0].speaker,
+        place=answer.position,
+        reason=answer.reason,
+        feedback=answer.feedback if question.feedback else "",
+        problem=answer.problem,
+        instead=None if answer.instead is None else Text(answer.instead),
+        kept=answer.kept,
+        **more,
+    )
 
 
 def retry_unreadable(round_: int, attempt: int) -> int:
@@ -467,19 +476,10 @@ class ScoringCritic:
         }
         scores = {position: self.score([*question.turns, *way]) for position, way in ways.items()}
         best = sorted(scores, key=lambda position: -scores[position])[: question.keep]
-        first = question.proposals[0]
         reason = ", ".join(f"{position}: {scores[position]:g}" for position in scores)
-        yield Decision(
-            first.number,
-            first.round,
-            len(question.answers) + 1,
-            first.speaker,
-            self.name,
-            Text(""),
-            best[0],
-            reason,
-            kept=tuple(best) if question.ways else (),
-        )
+        answer = CriticAnswer(best[0], reason, kept=tuple(best) if question.ways else ())
+        attempt = len(question.answers) + 1
+        yield make_decision(question, answer, attempt=attempt, chooser=self.name, text=Text(""))
 
 
 # A person as the critic: at a terminal, or in the place of the critic's model.
@@ -536,18 +536,12 @@ class HumanCritic:
         line = (await self.source.ask(prompt)).strip()
         while (answer := read_line(await self._complete(line, question), question)).problem:
             line = (await self.source.ask(f"{answer.problem}\n{prompt}")).strip()
-        first = question.proposals[0]
-        yield Decision(
-            number=first.number,
-            round=first.round,
+        yield make_decision(
+            question,
+            answer,
             attempt=len(question.answers) + 1,
-            speaker=first.speaker,
             chooser=self.name,
             text=Text(clean_text(line)),
-            place=answer.position,
-            reason=answer.reason,
-            feedback=answer.feedback,
-            instead=None if answer.instead is None else Text(answer.instead),
             seconds=perf_counter() - begun,
             model=HUMAN,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from time import perf_counter
 
@@ -293,6 +293,18 @@ class _SearchLine:
     fault: ModelError | None = None  # The error that prevents its continuation.
 
 
+@dataclass(slots=True)
+class _Level:
+    """The next turn of all lines: its proposals, and the choice of the lines that go on."""
+
+    number: int
+    call_index: int
+    keep: int  # How many lines go on.
+    made: Round
+    faults: dict[int, BactrianError] = field(default_factory=dict[int, BactrianError])
+    """By the index of the line that could not be continued."""
+
+
 class BeamSearch:
     """The agents propose possible continuations, and the critic chooses the line that is spoken."""
 
@@ -312,23 +324,22 @@ class BeamSearch:
         levels: dict[int, Round] = {}
         for number in range(start + 1, start + settings.depth + 1):
             keep = 1 if number == start + settings.depth else settings.width
-            level = levels[number] = Round(*self.critic.known.of(number, 1))
-            call_index = calls_before + number - 1
-            faults: dict[int, BactrianError] = {}
-            async with aclosing(self._grow(scene, lines, number, call_index, level, faults)) as proposals:
+            made = levels[number] = Round(*self.critic.known.of(number, 1))
+            level = _Level(number, calls_before + number - 1, keep, made)
+            async with aclosing(self._grow(scene, lines, level)) as proposals:
                 async for event in proposals:
                     yield event
-            lines = self._extend(scene, lines, level, faults)
-            async with aclosing(self._rank(scene, lines, start, keep, call_index, level)) as decisions:
+            lines = self._extend(scene, lines, level)
+            async with aclosing(self._rank(scene, lines, start, level)) as decisions:
                 async for event in decisions:
                     yield event
-            lines = _list_kept(lines, level.decisions, keep)
+            lines = _list_kept(lines, made.decisions, keep)
             if all(line.over for line in lines):
                 break
         best = lines[0]
         for turn in best.turns[spoken:]:
-            level = levels[turn.number]
-            yield Spoke(replace(turn, usage=level.usage, seconds=level.seconds))
+            made = levels[turn.number]
+            yield Spoke(replace(turn, usage=made.usage, seconds=made.seconds))
         if best.fault is not None:
             raise best.fault
         if len(best.turns) == spoken:
@@ -338,46 +349,33 @@ class BeamSearch:
             )
 
     async def _grow(
-        self,
-        scene: Scene,
-        lines: Sequence[_SearchLine],
-        number: int,
-        call_index: int,
-        level: Round,
-        faults: dict[int, BactrianError],
+        self, scene: Scene, lines: Sequence[_SearchLine], level: _Level
     ) -> AsyncGenerator[Proposed]:
         """Continue each line by proposals, all concurrently, and add them to ``level``."""
-        width = self.critic.settings.proposals
-        for proposal in level.proposals:
+        width, made = self.critic.settings.proposals, level.made.proposals
+        for proposal in made:
             yield Proposed(proposal)
-        stored = [proposal.place for proposal in level.proposals]
+        stored = [proposal.place for proposal in made]
 
         def propose(index: int, line: _SearchLine) -> AsyncGenerator[Proposal]:
             first = index * width
             have = tuple(position - first for position in stored if first < position <= first + width)
             agent = scene.agents[scene.order.next_speaker(line.turns)]
-            request = CandidateRequest(scene.session.id, call_index, number, have=have)
+            request = CandidateRequest(scene.session.id, level.call_index, level.number, have=have)
             return _renumber(Proposer(width).propose(View(agent, line.turns), request), first, line.position)
 
         sources = {index: propose(index, line) for index, line in enumerate(lines) if not line.over}
-        async with aclosing(_merge(sources, faults)) as proposals:
+        async with aclosing(_merge(sources, level.faults)) as proposals:
             async for proposal in proposals:
                 yield Proposed(proposal)
-                level.proposals.append(proposal)
+                made.append(proposal)
 
-    def _extend(
-        self,
-        scene: Scene,
-        lines: Sequence[_SearchLine],
-        level: Round,
-        faults: Mapping[int, BactrianError],
-    ) -> list[_SearchLine]:
+    def _extend(self, scene: Scene, lines: Sequence[_SearchLine], level: _Level) -> list[_SearchLine]:
         """Return the lines that the proposals of ``level`` make of ``lines``, ordered by index."""
         width, longer = self.critic.settings.proposals, list[_SearchLine]()
         for index, line in enumerate(lines):
-            if index in faults:
+            if (fault := level.faults.get(index)) is not None:
                 # One line of several may have filled the window; any other fault concerns all lines.
-                fault = faults[index]
                 if len(lines) == 1 or not isinstance(fault, ContextFull | Filtered):
                     raise fault
                 line.over, line.fault = True, fault
@@ -385,7 +383,7 @@ class BeamSearch:
                 longer.append(replace(line, position=len(lines) * width + index + 1))
                 continue
             agent, first = scene.agents[scene.order.next_speaker(line.turns)], index * width
-            made = [proposal for proposal in level.proposals if first < proposal.place <= first + width]
+            made = [each for each in level.made.proposals if first < each.place <= first + width]
             for proposal in list_options(made):
                 turn = make_proposed_turn(agent, proposal, usage=Usage(), seconds=0.0)
                 turns = [*line.turns, turn]
@@ -394,32 +392,27 @@ class BeamSearch:
         return longer
 
     async def _rank(
-        self,
-        scene: Scene,
-        lines: Sequence[_SearchLine],
-        start: int,
-        keep: int,
-        call_index: int,
-        level: Round,
+        self, scene: Scene, lines: Sequence[_SearchLine], start: int, level: _Level
     ) -> AsyncGenerator[Chose]:
         """Rank the lines, unless all of them are kept and their order does not matter yet."""
-        for decision in level.decisions:
+        made = level.made
+        for decision in made.decisions:
             yield Chose(decision)
         ways = {line.position: line.turns[start:] for line in lines if line.position is not None}
-        if len(ways) <= keep:
+        if len(ways) <= level.keep:
             return
         question = CriticQuestion(
             session=scene.session.id,
-            call_index=call_index,
+            call_index=level.call_index,
             turns=lines[0].turns[:start],
-            speaker=scene.agents[level.proposals[0].speaker],
-            proposals=level.proposals,
-            answers=level.decisions,
+            speaker=scene.agents[made.proposals[0].speaker],
+            proposals=made.proposals,
+            answers=made.decisions,
             feedback=False,
-            keep=keep,
+            keep=level.keep,
             ways=ways,
         )
-        async with aclosing(self.critic.decide(question, level)) as decisions:
+        async with aclosing(self.critic.decide(question, made)) as decisions:
             async for event in decisions:
                 yield event
 

@@ -273,10 +273,10 @@ class JobSequence:
         if not self._is_mine(number):
             return False
         if self.spread.depth:
-            return number < self.stop and not self._is_equal(self.find_positions(number))
+            return number < self.stop and not self._is_equal(find_positions(number, self.axes))
         if self._picked is not None:
             return number in self._picked
-        return not self._is_equal(self.find_positions(number))
+        return not self._is_equal(find_positions(number, self.axes))
 
     def __iter__(self) -> Iterator[int]:
         """Yield the numbers of the jobs."""
@@ -298,7 +298,7 @@ class JobSequence:
             missing = chain.from_iterable(done.list_missing(*group) for group in groups)
         if not self._equal:
             return missing
-        return (number for number in missing if not self._is_equal(self.find_positions(number)))
+        return (number for number in missing if not self._is_equal(find_positions(number, self.axes)))
 
     @property
     def last_place(self) -> int:
@@ -310,10 +310,6 @@ class JobSequence:
         if self.spread.depth:
             return self.list_missing(DoneJobs(), start, stop)
         return islice(self._iterate_spread(), start, stop)
-
-    def find_positions(self, number: int) -> tuple[int, ...]:
-        """Return the 1-based positions of a job on the axes."""
-        return find_positions(number, self.axes)
 
     def find_block(self, number: int, depth: int) -> tuple[int, int]:
         """Return the range of the numbers that have the same positions on the first ``depth`` axes."""
@@ -490,7 +486,7 @@ class Scheduler:
     async def _resolve(self, number: int) -> Job | ListRequest | None:
         """Return the job, or the request for a list that it needs; None if it waits, or a short list lacks its item."""
         order = self._order
-        positions = order.find_positions(number)
+        positions = find_positions(number, order.axes)
         values: dict[str, str] = {}
         for depth, (axis, position) in enumerate(zip(order.axes, positions, strict=True)):
             items = self._known_items[depth]
