@@ -26,6 +26,7 @@ from bactrian.records.run import Behaviour
 from bactrian.records.session import Role, Session
 from bactrian.roleplay.role_play import run_role_play
 from bactrian.roleplay.setup import ROLES, SMALL_PACK, RolePlaySetup, new_session
+from bactrian.roleplay.start import OpenSession
 from bactrian.stats.intervals import Proportion
 
 MESSAGES = 8
@@ -156,7 +157,9 @@ async def converse(model: LocalModel, idea: str, seed: int, defaults: Defaults) 
     pack = load_pack(defaults.pack)
     session = new_session(setup, pack)
     session = replace(session, id=f"{session.id}-{seed}")
-    events = await run_role_play(session, pack, dict.fromkeys(agents, model), rules=setup.rules())
+    events = await run_role_play(
+        OpenSession(session, dict.fromkeys(agents, model), {}), pack, rules=setup.rules()
+    )
     return await SessionCollector().collect(events)
 
 

@@ -13,6 +13,7 @@ from bactrian.records.session import Role, Session
 from bactrian.roleplay.response_formats import build_user_format
 from bactrian.roleplay.role_play import run_role_play
 from bactrian.roleplay.setup import SMALL_PACK, RolePlaySetup, new_session
+from bactrian.roleplay.start import OpenSession
 
 FIRST = "Instruction: List three good teas.\nInput: None"
 TEAS = (
@@ -48,7 +49,8 @@ def play(replies: Sequence[str], messages: int) -> tuple[Session, list[Request]]
 
     async def run() -> Session:
         session = new_session(setup, pack)
-        events = await run_role_play(session, pack, {"user": model, "assistant": model}, rules=setup.rules())
+        opened = OpenSession(session, {"user": model, "assistant": model}, {})
+        events = await run_role_play(opened, pack, rules=setup.rules())
         return await SessionCollector().collect(events)
 
     return asyncio.run(run()), asked

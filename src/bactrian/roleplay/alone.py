@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 
-from bactrian.models.model import Model
 from bactrian.options import SamplingSpec
 from bactrian.protocol.checks import check_role, check_text
 from bactrian.protocol.pack import load_engine_prompts, render_prompt
@@ -17,14 +16,12 @@ from bactrian.records.events import Event, Spoke, Started
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Sampling, Speaker, Toolkit, Turn, Usage
-from bactrian.roleplay.agent import Agent, Listener
+from bactrian.roleplay.agent import Agent
 from bactrian.roleplay.endings import EndpointRefused
 from bactrian.roleplay.setup import default_sampling
-from bactrian.roleplay.start import PlayOrder, run_scene
+from bactrian.roleplay.start import OpenSession, PlayOrder, run_scene
 from bactrian.roleplay.tool_turns import WithTools
-from bactrian.roleplay.tools import Toolbox
 from bactrian.roleplay.turns import Scene
-from bactrian.store import RunStore
 
 _AGENT = "assistant"
 
@@ -65,21 +62,15 @@ class EmbodiedOrder(PlayOrder):
             ),
         )
 
-    async def play(
-        self,
-        session: Session,
-        models: Mapping[str, Model],
-        tools: Mapping[str, Toolbox],
-        store: RunStore | None,
-        listener: Listener | None,
-    ) -> AsyncGenerator[Event]:
+    async def play(self, opened: OpenSession) -> AsyncGenerator[Event]:
         """Return what lets the agent act; the thoughts are the first turn."""
+        session, store = opened.session, opened.store
         thoughts = None if session.turns else make_first_turn(session.task.original)
         if thoughts is not None:
             session = replace(session, turns=(thoughts,))
             if store is not None:
                 await store.add_turn(session.id, thoughts)
-        role, body = session.assistant, tools[_AGENT]
+        role, body = session.assistant, opened.tools[_AGENT]
         system = render_prompt(
             "embodied_system",
             role=role.name,
@@ -92,13 +83,13 @@ class EmbodiedOrder(PlayOrder):
                 speaker=_AGENT,
                 role=role,
                 system=Text(system),
-                model=models[_AGENT],
+                model=opened.models[_AGENT],
                 sampling=session.provenance.sampling.get(_AGENT, Sampling()),
                 toolbox=body,
             )
         }
         rules = (EndpointRefused(), AnsweredInWords())
-        scene = Scene(session, agents, ThoughtsFirst(), rules, {_AGENT: WithTools()}, listener)
+        scene = Scene(session, agents, ThoughtsFirst(), rules, {_AGENT: WithTools()}, opened.listener)
         events = run_scene(scene, store)
         return events if thoughts is None else _speak_first(thoughts, events)
 

@@ -23,11 +23,10 @@ from bactrian.roleplay.response_formats import (
     build_user_format,
 )
 from bactrian.roleplay.setup import SMALL_PACK, WORD_LIMIT, RolePlaySetup, new_session
-from bactrian.roleplay.start import PlayOrder, end_as_failed, run_scene
+from bactrian.roleplay.start import OpenSession, PlayOrder, end_as_failed, run_scene
 from bactrian.roleplay.tool_turns import WithTools
 from bactrian.roleplay.tools import NO_TOOLS, Toolbox
 from bactrian.roleplay.turns import Scene, TurnStrategy
-from bactrian.store import RunStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,41 +45,18 @@ class SessionOrder(PlayOrder):
         """Return the new session, whose agents have the tools ``kits``."""
         return new_session(replace(self.setup, tools=kits), self.pack, name=self.name)
 
-    async def play(
-        self,
-        session: Session,
-        models: Mapping[str, Model],
-        tools: Mapping[str, Toolbox],
-        store: RunStore | None,
-        listener: Listener | None,
-    ) -> AsyncGenerator[Event]:
-        """Prepare the task, and return what plays ``session`` with the prompts that it began with."""
-        origin, pack = session.provenance, self.pack
+    async def play(self, opened: OpenSession) -> AsyncGenerator[Event]:
+        """Prepare the task, and return what plays the session with the prompts that it began with."""
+        origin, pack = opened.session.provenance, self.pack
         if origin.prompts_hash != pack.hash and origin.prompts in list_packs():
             begun_with = load_pack(origin.prompts)
             pack = begun_with if begun_with.hash == origin.prompts_hash else pack
-        return await run_role_play(
-            session,
-            pack,
-            models,
-            rules=self.setup.rules(),
-            word_limit=self.setup.word_limit,
-            store=store,
-            tools=tools,
-            listener=listener,
-        )
+        rules, word_limit = self.setup.rules(), self.setup.word_limit
+        return await run_role_play(opened, pack, rules=rules, word_limit=word_limit)
 
 
 async def run_role_play(
-    session: Session,
-    pack: Pack,
-    models: Mapping[str, Model],
-    *,
-    rules: tuple[Rule, ...],
-    word_limit: int = WORD_LIMIT,
-    store: RunStore | None = None,
-    tools: Mapping[str, Toolbox] = NO_TOOLS,
-    listener: Listener | None = None,
+    opened: OpenSession, pack: Pack, *, rules: tuple[Rule, ...], word_limit: int = WORD_LIMIT
 ) -> AsyncGenerator[Event]:
     """Prepare the task of a session that has begun (paper, section 3.1). Return what plays it to its ending.
 
@@ -88,18 +64,15 @@ async def run_role_play(
     model that fails during the preparation ends the session as ``failed``, like any later failure.
 
     Args:
-        session: As the store returned it.
+        opened: The session, with its models and tools.
         pack: The session's prompts.
-        models: One for each agent, open.
         rules: End the session.
         word_limit: The most words of a specified task.
-        store: Stores every event before the next request is sent; None stores nothing.
-        tools: By agent, open.
-        listener: Receives text as it is generated.
 
     Raises:
         PromptError: the pack cannot be rendered with these roles and this task.
     """
+    session, models, store = opened.session, opened.models, opened.store
     try:
         for agent, part, values in (
             ("task_specifier", "specified", {"word_limit": word_limit}),
@@ -116,6 +89,7 @@ async def run_role_play(
     known = NOTHING_KNOWN
     if store is not None and (critic := session.provenance.critic) is not None:
         known = await store.deliberation(session.id, after=critic.count_settled(len(session.turns)))
+    tools, listener = opened.tools, opened.listener
     scene = build_role_play(session, pack, models, rules=rules, known=known, tools=tools, listener=listener)
     return run_scene(scene, store)
 

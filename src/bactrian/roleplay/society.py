@@ -34,6 +34,7 @@ from bactrian.roleplay.response_formats import make_object_schema
 from bactrian.roleplay.role_play import find_toolbox, run_role_play
 from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, check_tools, new_session
 from bactrian.roleplay.start import (
+    OpenSession,
     begin_command,
     has_stopped_at_limit,
     open_models,
@@ -500,9 +501,8 @@ async def _run_stage(
         events = run_scene(build_group_chat(settings, stage, session, models, listener), store)
     else:
         by_side, tools = _choose_by_side(stage, models), _choose_tools(stage, settings.tools)
-        events = await run_role_play(
-            session, pack, by_side, rules=setup.rules(), store=store, tools=tools, listener=listener
-        )
+        opened = OpenSession(session, by_side, tools, store, listener)
+        events = await run_role_play(opened, pack, rules=setup.rules())
     async with aclosing(events):
         async for event in events:
             yield event

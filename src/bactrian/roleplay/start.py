@@ -35,6 +35,17 @@ if TYPE_CHECKING:  # a session without tools loads no schema of recipes
 Functions = Mapping[str, Sequence[Callable[..., object] | Runnable]]
 
 
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A session that has begun, with what is open for it."""
+
+    session: Session  # As the store returned it.
+    models: Mapping[str, Model]  # One for each agent.
+    tools: Mapping[str, Toolbox]  # By agent.
+    store: RunStore | None = None  # Stores every event before the next request is sent; None stores nothing.
+    listener: Listener | None = None  # Receives text as it is generated.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayOrder:
     """A session to play, with everything that has to be opened for it. Its subclasses say what is played."""
@@ -61,15 +72,8 @@ class PlayOrder:
         """Return the new session, whose agents have the tools ``kits``."""
         raise NotImplementedError
 
-    async def play(
-        self,
-        session: Session,
-        models: Mapping[str, Model],
-        tools: Mapping[str, Toolbox],
-        store: RunStore | None,
-        listener: Listener | None,
-    ) -> AsyncGenerator[Event]:
-        """Return what plays ``session``, which has begun."""
+    async def play(self, opened: OpenSession) -> AsyncGenerator[Event]:
+        """Return what plays the session, which has begun."""
         raise NotImplementedError
 
 
@@ -120,7 +124,7 @@ async def play_one(
         if session.ending is None or not session.ending.final:
             for model in models.values():
                 await load_local(model)
-        events = await order.play(session, models, tools, store, listener)
+        events = await order.play(OpenSession(session, models, tools, store, listener))
         async with aclosing(report_endings(events, telemetry) if telemetry else events) as events:
             async for event in events:
                 yield event

@@ -21,6 +21,7 @@ from bactrian.records.turn import CriticSettings, Toolkit, Usage
 from bactrian.roleplay.chosen_endings import read_endings
 from bactrian.roleplay.role_play import run_role_play
 from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, new_session
+from bactrian.roleplay.start import OpenSession
 from bactrian.roleplay.tool_sources import DEFAULT_LIMITS
 from bactrian.runs.jobs import (
     AGENTS,
@@ -211,14 +212,9 @@ class RolePlayPlayer:
                 body = await stack.enter_async_context(self._embodiment())
                 body.resume(session, store.path)
                 tools = {**tools, "assistant": body}
+            opened = OpenSession(session, self._context.models, tools, store)
             events = await run_role_play(
-                session,
-                self._pack,
-                self._context.models,
-                rules=self._rules,
-                word_limit=self._setup.word_limit,
-                store=store,
-                tools=tools,
+                opened, self._pack, rules=self._rules, word_limit=self._setup.word_limit
             )
             async with aclosing(events):
                 async for event in events:
