@@ -150,13 +150,15 @@ def list_wrappers(model: Model) -> list[type]:
 
 
 async def test_without_telemetry_no_wrapper_is_there() -> None:
-    names, access = {"user": "vllm:m@http://127.0.0.1:9/v1"}, ModelOptions()
+    recipe = load_recipe("ai-society")
+    plan = make_plan(recipe, choose_models(recipe, "vllm:m@http://127.0.0.1:9/v1", {}))
+    order = RunOrder(plan, Path("run.db"), ModelOptions(), UsageMeter(), RunLimits())
 
     async def keep(call: object) -> None: ...
 
     async with TelemetryTerms().open("", None) as telemetry:
         assert telemetry is None
-        async with open_run_models(names, access, RunLimits(), UsageMeter(), keep, telemetry) as opened:
+        async with open_run_models(order, keep, telemetry) as opened:
             assert Traced not in list_wrappers(opened.models["user"])
 
 

@@ -33,7 +33,6 @@ from bactrian.records.run import Call, Command
 from bactrian.records.turn import Usage
 from bactrian.roleplay.setup import MAX_MESSAGES
 from bactrian.roleplay.tool_sources import open_tools
-from bactrian.roleplay.tools import Toolbox
 from bactrian.runs.admission import Admission, Window
 from bactrian.runs.claims import ClaimingScheduler, Claims
 from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists
@@ -94,6 +93,11 @@ class RunOrder:
     """Opens the processes that play the jobs; None to play them in this one."""
 
     @property
+    def trusted_access(self) -> ModelOptions:
+        """The options for opening models; no key goes to an address in a name that comes from a file."""
+        return replace(self.access, distrusted=self.access.distrusted | self.plan.distrusted)
+
+    @property
     def tier(self) -> str:
         """The tier at which most calls will be served; empty for the usual one."""
         return BATCH if self.batch else self.access.tier
@@ -141,7 +145,10 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         )
         if origin is not None:
             await copy_lists(origin, store, plan.recipe, keep_tasks=order.keep_tasks)
-        player = crew or await _open_player(kind, run_models, tools, stack, store)
+        seeds = RunSeeds(plan.seed)
+        player = crew or await kind.open(
+            JobContext(run_models.models, tools, seeds, stack, await has_tasks(store))
+        )
         in_process = any(find_traits(name).in_process for name in plan.models.values())
         progress = RunProgress(
             meter,
@@ -206,7 +213,8 @@ async def open_playing(order: RunOrder, store: RunStore) -> AsyncGenerator[Playi
         telemetry = await stack.enter_async_context(_open_telemetry(order))
         models = await stack.enter_async_context(_open_models(order, store, telemetry))
         tools = await stack.enter_async_context(open_tools(kind.tools()))
-        player = await _open_player(kind, models, tools, stack, store)
+        seeds = RunSeeds(kind.plan.seed)
+        player = await kind.open(JobContext(models.models, tools, seeds, stack, await has_tasks(store)))
         for model in models.opened:
             await load_local(model)
         yield Playing(player, _make_lister(kind, models), models, telemetry)
@@ -220,22 +228,9 @@ def _open_telemetry(order: RunOrder) -> AbstractAsyncContextManager[Observer | N
 def _open_models(
     order: RunOrder, store: RunStore, telemetry: Observer | None
 ) -> AbstractAsyncContextManager[RunModels]:
-    access = replace(order.access, distrusted=order.access.distrusted | order.plan.distrusted)
-    wiring = (order.plan.models, access, order.limits, order.meter, store.add_call, telemetry)
     if order.batch is None:
-        return open_run_models(*wiring)
-    return open_batched_models(*wiring, order.batch, order.run)
-
-
-async def _open_player(
-    kind: JobKind[Any],
-    models: RunModels,
-    tools: Mapping[str, Toolbox],
-    stack: AsyncExitStack,
-    store: RunStore,
-) -> JobPlayer:
-    seeds = RunSeeds(kind.plan.seed)
-    return await kind.open(JobContext(models.models, tools, seeds, stack, await has_tasks(store)))
+        return open_run_models(order, store.add_call, telemetry)
+    return open_batched_models(order, order.batch, store.add_call, telemetry)
 
 
 def _make_lister(kind: JobKind[Any], models: RunModels) -> ModelSource:
@@ -456,15 +451,10 @@ class RunLimits:
 
 @asynccontextmanager
 async def open_run_models(
-    names: Mapping[str, str],
-    access: ModelOptions,
-    limits: RunLimits,
-    meter: UsageMeter,
-    sink: Callable[[Call], Awaitable[None]],
-    telemetry: Observer | None = None,
+    order: RunOrder, sink: Callable[[Call], Awaitable[None]], telemetry: Observer | None = None
 ) -> AsyncGenerator[RunModels]:
-    """Open the model that ``names`` gives for each agent; agents that share a name share a model, and models
-    that share an endpoint its limits.
+    """Open the model of each agent; agents that share a name share a model, and models that share an endpoint its
+    limits.
 
     From the outside in: retries, concurrency limit, check of refusals, rate limit, budget, telemetry if there is one,
     record of failed calls.
@@ -472,6 +462,8 @@ async def open_run_models(
     Raises:
         InputError: a name is not that of a model, or its file cannot be used.
     """
+
+    names, access, limits, meter = order.plan.models, order.trusted_access, order.limits, order.meter
 
     def note_repeat(text: str) -> None:
         meter.repeated += 1
@@ -546,8 +538,14 @@ async def open_run_models(
                 inner = limited[0][0]
             models[name] = Retry(inner, retry_policy, notice=note_repeat, sleep=partial(rest, limited[0][1]))
         by_agent = {agent: models[name] for agent, name in names.items()}
-        limits_of_endpoints = tuple(concurrency.values()), tuple(rates.values())
-        yield RunModels(by_agent, *limits_of_endpoints, in_flight, tuple(opened), stop_signal)
+        yield RunModels(
+            by_agent,
+            tuple(concurrency.values()),
+            tuple(rates.values()),
+            in_flight,
+            tuple(opened),
+            stop_signal,
+        )
     finally:
         for model in models.values():
             await model.close()
@@ -555,14 +553,7 @@ async def open_run_models(
 
 @asynccontextmanager
 async def open_batched_models(
-    names: Mapping[str, str],
-    access: ModelOptions,
-    limits: RunLimits,
-    meter: UsageMeter,
-    sink: Callable[[Call], Awaitable[None]],
-    telemetry: Observer | None,
-    terms: BatchTerms,
-    run: Path,
+    order: RunOrder, terms: BatchTerms, sink: Callable[[Call], Awaitable[None]], telemetry: Observer | None
 ) -> AsyncGenerator[RunModels]:
     """Open the models like :func:`open_run_models`, with requests that wait for each other and are sent in batches.
 
@@ -570,9 +561,10 @@ async def open_batched_models(
         InputError: a model has no batch interface.
         StoreError: the ledger of the batches cannot be opened.
     """
-    in_flight, stop_signal = Window(limits.concurrency or terms.size), StopSignal()
+    names, access, meter = order.plan.models, order.trusted_access, order.meter
+    in_flight, stop_signal = Window(order.limits.concurrency or terms.size), StopSignal()
     batches = open_batches(
-        run, terms, access, stop_signal=stop_signal, count_running=lambda: in_flight.inside
+        order.run, terms, access, stop_signal=stop_signal, count_running=lambda: in_flight.inside
     )
     policy = replace(_RETRY_POLICY, budget=inf)  # A batch takes hours.
     models: dict[str, Model] = {}
