@@ -260,7 +260,8 @@ async def test_a_training_that_was_moved_goes_on_with_the_same_data_and_base_alo
     (moved / "sizes.jsonl").write_text(sizes.replace("huge", "vast"), "utf-8")
     with pytest.raises(InputError, match="data of the stage sizes is not that which"):
         await train_recipe(again)
-    (moved / "sizes.jsonl").write_text(sizes, "utf-8")
+    one_more = sizes.splitlines(keepends=True)[0].replace("large", "wide")
+    (moved / "sizes.jsonl").write_text(sizes + one_more, "utf-8")  # It has grown, as a run does.
 
     change_last_byte(moved / "mini" / "model.safetensors")
     with pytest.raises(InputError, match="another base model"):

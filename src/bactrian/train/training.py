@@ -189,7 +189,7 @@ async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> dict[str, A
         check_same(plan["recipe"], content, out)
         if find_data_paths(plan["recipe"]) != find_data_paths(content):
             tell({"event": "reading"})
-            await check_moved_data(recipe, plan["data"], out)
+            await check_moved_data(recipe, folders[1:])
         has_base = has_base and find_base_path(plan["recipe"]) == find_base_path(content)
         write_json(out / PLAN, {**plan, "recipe": content})
     else:

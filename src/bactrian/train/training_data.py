@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from bactrian.records.run import BEHAVIOURS, FindingKey
 from bactrian.records.session import ENDING_CODES, Session, find_kind
 from bactrian.records.text import clean_text
 from bactrian.store import open_store
-from bactrian.train.training_folder import StageFolder, list_stage_folders
+from bactrian.train.training_folder import StageFolder
 from bactrian.train.training_recipe import DataSource, Stage, TrainRecipe, modify_data_paths
 
 ChatMessage = dict[str, str]  # A message: `role` (system, user or assistant) and `content`
@@ -377,6 +376,9 @@ def _to_words(text: str) -> str:
     return " ".join(_WORD.findall(text.lower()))
 
 
+_FILES = ("train.jsonl", "held-out.jsonl")
+
+
 async def prepare_data(recipe: TrainRecipe, folders: Sequence[StageFolder]) -> list[dict[str, Any]]:
     """Write ``train.jsonl`` and ``held-out.jsonl`` of each stage, and return what the plan says of them.
 
@@ -399,8 +401,8 @@ async def prepare_data(recipe: TrainRecipe, folders: Sequence[StageFolder]) -> l
             {
                 "stage": stage.name,
                 "sources": sources,
-                "train": _write_lines(folder.data / "train.jsonl", division.train),
-                "held_out": _write_lines(folder.data / "held-out.jsonl", division.held_out),
+                "train": _write_lines(folder.data / _FILES[0], division.train),
+                "held_out": _write_lines(folder.data / _FILES[1], division.held_out),
                 "leaks": division.leaks,
             }
         )
@@ -454,9 +456,6 @@ def _write_lines(path: Path, conversations: Sequence[Conversation]) -> dict[str,
     return {"conversations": len(conversations), "sha256": digest.hexdigest()}
 
 
-_PARTS = ("train", "held_out")
-
-
 def strip_paths(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe whose paths are names of files only."""
     base = {
@@ -477,20 +476,25 @@ def find_data_paths(content: Mapping[str, Any]) -> list[str]:
     return [*data, *content.get("held_out_files", ())]
 
 
-async def check_moved_data(recipe: TrainRecipe, before: Sequence[Mapping[str, Any]], out: Path) -> None:
-    """Check that the data of ``recipe``, at its new path, is the data that the plan of ``out`` describes.
+async def check_moved_data(recipe: TrainRecipe, folders: Sequence[StageFolder]) -> None:
+    """Check that the data of ``recipe``, at its new path, has all conversations that ``folders`` were prepared with.
+
+    It may have more: a run that has grown since changes nothing.
 
     Raises:
         InputError: it is other data, or cannot be read.
     """
-    with tempfile.TemporaryDirectory(dir=out, prefix=".moved-") as aside:
-        folders = list_stage_folders(Path(aside), [stage.name for stage in recipe.stages])
-        now = await prepare_data(recipe, folders[1:])
-    for old, new in zip(before, now, strict=True):
-        if any(old[part]["sha256"] != new[part]["sha256"] for part in _PARTS):
+    forbidden = read_forbidden(map(Path, recipe.held_out_files))
+    for stage, folder in zip(recipe.stages, folders, strict=True):
+        conversations, sources = await _read_stage(stage, recipe, forbidden)
+        now = {conversation.to_json() for conversation in conversations}
+        for name in _FILES:
+            with (folder.data / name).open(encoding="utf-8", newline="\n") as file:
+                if all(line in now for line in file):
+                    continue
             raise InputError(
-                f"The data of the stage {new['stage']} is not that which this training was begun with.",
-                where=", ".join(source["path"] for source in new["sources"]),
+                f"The data of the stage {stage.name} is not that which this training was begun with.",
+                where=", ".join(source["path"] for source in sources),
                 next="Use another out=FOLDER, or the data that it was begun with.",
             )
 
