@@ -111,7 +111,7 @@ async def test_weights_that_were_moved_are_the_same_stage_and_others_are_another
 
         async def compare(stage: Path) -> tuple[int, str, str]:
             asked = ("--questions", "code", "--limit", "1", "--reply-length", "4", "--judge-cut")
-            models = ("base=openai:stage-0", f"code=local:{stage}", "--judge", "openai:judge")
+            models = (f"base=local:{stage}", "code=openai:stage-1", "--judge", "openai:judge")
             options = ("--base-url", endpoint.url, "--out", "compared", "--json")
             return await run(tmp_path, "evaluate", "emergence", *models, *asked, *options)
 

@@ -232,7 +232,9 @@ class SolutionJobs(JobKind[Solutions]):
     def identify(self, content: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the content with the hashes of weights instead of their paths, and with whole paths of runs."""
         weights: Mapping[str, str] = content["recipe"].get(Solutions.key, {}).get("weights") or {}
-        models = {way: weights.get(way) or str(name) for way, name in content["models"].items()}
+        # The lister has the name of a way's model, too.
+        hashes = {str(content["models"][way]): digest for way, digest in weights.items()}
+        models = {agent: hashes.get(str(name), str(name)) for agent, name in content["models"].items()}
         return {**_find_inputs(self.plan.recipe, content, Solutions.key), "models": models}
 
     async def estimate(self) -> JobCost:
