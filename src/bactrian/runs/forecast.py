@@ -128,7 +128,8 @@ async def forecast_run(order: RunOrder, opened: RunStore | None = None) -> Forec
                 if items.complete:
                     lists.finish(items)
             uses = await store.measure_tiers()
-    usage, calls = lists.estimate(), lists.count_calls()
+    # A list of which one item is asked at a time is never complete.
+    usage, calls = (lists.estimate(), lists.count_calls()) if left else (Usage(), 0)
     cost = await kind.estimate()
     turns = replace(cost.turns, high=kind.limit or cost.turns.high)
     ended = sum(bool(session.prompt) for session in (*states.done, *states.shorter))
