@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 from pathlib import Path
+
+import pytest
 
 import bactrian
 from tests.helpers.command import bactrian as run_command
 from tests.helpers.command import start_python
+from tests.helpers.runs import make_run, session
 
 KINDS = {"InputError", "RecipeError", "PromptError", "StoreError", "SandboxError"}
 PACKAGES = ("cli/commands", "recipes", "ingest")
@@ -23,6 +27,24 @@ def test_an_error_that_is_raised_names_its_next_action() -> None:
                 if getattr(node.exc.func, "id", "") in KINDS and not {"next", None} & {*words}:
                     without.append(f"{path}:{node.lineno}")
     assert without == []
+
+
+@pytest.mark.parametrize(
+    ("words", "next_action"),
+    [
+        ("chat", "`bactrian --help` lists the commands, and `bactrian runs` the runs."),
+        ("import run.db --run other.db", "`bactrian merge` adds a run to another."),
+        ("import hf://nothing --run other.db", "Write it as hf://OWNER/NAME."),
+        ("train run.db", "For example: bactrian train small --run run.db"),
+        ("evaluate humaneval openai:m", "Name a model by --model openai:m."),
+        ("explore run.db --edit --model scripted:no.json", "Check the path."),
+        ("behaviours queue run.db q", "Name each with its meaning: CODE=MEANING."),
+    ],
+)
+def test_what_was_meant_otherwise_is_led_to_it(tmp_path: Path, words: str, next_action: str) -> None:
+    asyncio.run(make_run(tmp_path / "run.db", [session()]))
+    done = run_command(*words.split(), cwd=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[1]) == (2, next_action)
 
 
 def test_roles_that_are_missing_are_said_to_be_made(tmp_path: Path) -> None:

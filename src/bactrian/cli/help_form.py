@@ -85,9 +85,12 @@ class VerbCommand(click.Command):
     def _refuse(self, ctx: click.Context, rest: Sequence[str]) -> InputError:
         name = next((param.name for param in self.params if param.name in _FREE_TEXT), None)
         if name is None:
+            takes_model = ":" in rest[0] and any("--model" in param.opts for param in self.params)
             return InputError(
                 f"{ctx.command_path} takes no further argument {rest[0]!r}.",
-                next=f"`{ctx.command_path} --help` shows what it takes.",
+                next=f"Name a model by --model {rest[0]}."
+                if takes_model
+                else f"`{ctx.command_path} --help` shows what it takes.",
             )
         whole = " ".join([str(ctx.params[name]), *rest])
         return InputError(
@@ -115,6 +118,17 @@ class VerbCommand(click.Command):
                 f"Settings, for --set KEY=VALUE or --set FILE.toml: {keys}. See `bactrian help settings`."
             )
         _write_environment(self.get_params(ctx), formatter)
+
+
+def _check_run(name: str) -> None:
+    """Refuse a word that may be meant as a command, and is not a run either. Raises InputError."""
+    from bactrian.store import find_run
+
+    if not find_run(name).exists():
+        raise InputError(
+            f"There is no command and no run {name!r}.",
+            next="`bactrian --help` lists the commands, and `bactrian runs` the runs.",
+        )
 
 
 class VerbGroup(click.Group):
@@ -161,6 +175,8 @@ class VerbGroup(click.Group):
             if (
                 "show" in self.verbs and not hint
             ):  # What is listed is shown by its name, or the nearest is named.
+                if not self.words and args[0].isalpha():
+                    _check_run(args[0])
                 return super().resolve_command(ctx, ["show", *args])
             raise InputError(
                 f"There is no command {args[0]!r}.{hint}",

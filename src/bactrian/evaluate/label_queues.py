@@ -125,7 +125,10 @@ def make_queue(
     """
     least = 2 if exclusive else 1
     if not least <= len(labels) <= MOST_LABELS:
-        raise InputError(f"A queue has {least} to {MOST_LABELS} labels, one key each.", option="label")
+        next = "Name each with its meaning: CODE=MEANING."
+        raise InputError(
+            f"A queue has {least} to {MOST_LABELS} labels, one key each.", option="label", next=next
+        )
     if not sessions:
         raise InputError("No conversation was chosen.", next="Change what chooses them.")
     _, clusters = label_clusters(

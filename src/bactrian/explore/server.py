@@ -35,6 +35,7 @@ from bactrian.explore.library import open_library
 from bactrian.explore.library_index import TooSlow
 from bactrian.explore.rendering import Explorer, NoticeNeeded, render_page, send_asset
 from bactrian.explore.security import Guard, is_wildcard, make_access_rules, name_computer
+from bactrian.models.open import ModelOptions, open_model
 
 # The module of pages by the first part of their addresses; all others are in ``list_pages``.
 _MODULES: Mapping[str, str] = {
@@ -130,6 +131,8 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
             may = options.edit, options.port, options.models, options.societies
             explorer = Explorer(opened, *may, stack=stack)
             stack.push_async_callback(_stop_playing, explorer)
+            for name in options.models if options.edit else ():  # A wrong name is told at once.
+                await open_model(name, ModelOptions()).close()
             rules = make_access_rules(options.host, options.port, options.token, options.once)
             rules = replace(rules, framed=options.framed)
             app = Guard(build_app(explorer), rules)

@@ -18,7 +18,6 @@ from typing import Any, Self
 
 from bactrian.errors import InputError
 from bactrian.ingest.parsed import LONGEST, SkippedItem
-from bactrian.store import is_run
 
 # Bytes that any archive may unpack to.
 _LEAST = 1024 * 1024 * 1024
@@ -83,9 +82,7 @@ def list_members(path: Path) -> Iterator[Member | SkippedItem]:
         raise InputError(
             "This is neither a folder nor a readable archive.",
             where=str(path),
-            next="`bactrian merge` adds a run to another."
-            if is_run(path)
-            else "Give a folder, a .zip, a .tar.gz, or a file of JSON, and name its form=FORM.",
+            next="Give a folder, a .zip, a .tar.gz, or a file of JSON, and name its form=FORM.",
         )
 
 

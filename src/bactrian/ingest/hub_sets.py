@@ -31,8 +31,11 @@ class HubSet:
 
 
 def read_hub_address(path: Path) -> HubSet | None:
-    """Parse an address; None if ``path`` is none."""
+    """Parse an address; None if ``path`` is none. Raises InputError."""
     parts = _ADDRESS.fullmatch(str(path))
+    if parts is None and str(path).startswith("hf:/"):
+        next = "Write it as hf://OWNER/NAME."
+        raise InputError("This is not the address of a data set.", where=str(path), next=next)
     return HubSet(parts["repo"], parts["revision"], parts["file"]) if parts else None
 
 

@@ -29,7 +29,7 @@ from bactrian.ingest.hub_sets import fetch_hub_set, read_hub_address
 from bactrian.ingest.parsed import Found, NotAChat, Origin, Row, SkippedItem
 from bactrian.ingest.rows import RowGroups, read_rows
 from bactrian.records.session import Session
-from bactrian.store import RunStore
+from bactrian.store import RunStore, is_run
 
 Form = Literal[
     "camel-chat", "camel-instructions", "camel-science", "camel-translated", "messages", "sharegpt", "alpaca"
@@ -94,6 +94,8 @@ def find_chats(
         return chain.from_iterable(find_chats(file, form, origin) for file in paths)
     if not path.exists():
         raise InputError("There is no such file or folder.", where=str(path), next="Check the path.")
+    if is_run(path):
+        raise InputError("This is a run.", where=str(path), next="`bactrian merge` adds a run to another.")
     if path.is_dir() and form not in (None, *_IN_ARCHIVES):
         raise InputError("This is a folder.", where=str(path), next=f"Name one file for form={form}.")
     manifest = read_manifest(path / MANIFEST) or read_manifest(path.with_name(name_companion(path)))

@@ -222,7 +222,7 @@ class Server:
             )
         if not self._patience:
             advice = (
-                "Check that the server runs, and the address. docs/howto/cluster.md shows how to start one."
+                "Check that the server runs, and the address. `bactrian help cluster` shows how to start one."
             )
             if "password" in problem:
                 advice = KEEP_ELSEWHERE
@@ -233,7 +233,7 @@ class Server:
         if error.sqlstate in _NOT_ALLOWED:  # what a user may not see is not there, either
             advice = (
                 f"The user needs the right to create a schema, or all rights to {self.address.schema} and its tables."
-                " docs/howto/cluster.md shows how the owner grants them."
+                " `bactrian help cluster` shows how the owner grants them."
             )
         return StoreError(f"The database cannot be used: {problem}.", where=where, next=f"{kept} {advice}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from bactrian.cli.view.training_progress import TrainingView, show_forecast_of_t
 from bactrian.errors import InputError
 from bactrian.options import FORECAST, JSON, OUT, QUIET, RUN, SET, Option
 from bactrian.records.text import to_printable
+from bactrian.store import is_run
 from bactrian.train.training import OnEvent, TrainOrder, forecast_training, train_recipe
 from bactrian.train.training_recipe import list_train_recipes, read_train_recipe_text
 
@@ -66,6 +68,9 @@ def train(
     if show:
         print(to_printable(read_train_recipe_text(recipe)), end="")
         return
+    if is_run(Path(recipe)):
+        next = f"For example: bactrian train small --run {shlex.quote(recipe)}"
+        raise InputError("This is a run, and not a training recipe.", where=recipe, next=next)
     order = TrainOrder(
         recipe,
         out or Path(Path(recipe).stem),
