@@ -109,6 +109,7 @@ class ProcessCrew:
         """Let no conversation go on after its next turn, and cancel calls that have not been sent."""
         self._halted = True
         for member in self._members:
+            member.process.send_signal(signal.SIGCONT)  # A person waits; see :meth:`wake`.
             member.link.send("halt")
 
     async def wake(self) -> None:
@@ -262,6 +263,7 @@ class _Member:
 
     async def end(self) -> None:
         """Ask the process to end; end it if it does not."""
+        self.process.send_signal(signal.SIGCONT)  # One that somebody stopped would not hear it.
         self.link.send("end")
         try:
             await asyncio.wait_for(self.gone.wait(), _END)
