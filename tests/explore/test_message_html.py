@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from playwright.sync_api import Page, expect
 
 from bactrian.blocks import MarkedSpan
-from bactrian.explore.message_html import LONGEST_CODE, render_markdown, tokenize_code
+from bactrian.explore.message_html import LONGEST_CODE, MOST_FORMULAS, render_markdown, tokenize_code
 from tests.helpers.explorer import RunningExplorer
 from tests.helpers.texts import CHARACTERS
 
@@ -40,6 +40,12 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def test_of_very_many_formulas_the_later_ones_stay_as_they_are_written() -> None:
+    shown = render_markdown(" ".join(["$a$"] * (MOST_FORMULAS + 1)))
+    assert shown.count("<math") == MOST_FORMULAS
+    assert shown.endswith("<code>$a$</code></p>")
 
 
 def test_tables_lists_code_and_formulas_are_laid_out() -> None:

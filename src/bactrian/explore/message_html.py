@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 # The label of words of the search. Those of evidence are the numbers of the findings, from 1.
 HIT = 0
-# Characters of a block of code that are coloured, and of a formula that is laid out.
-LONGEST_CODE, _LONGEST_FORMULA = 20_000, 1000
+# Characters of a block of code that are coloured, and of a formula that is laid out; formulas of a text that are.
+LONGEST_CODE, _LONGEST_FORMULA, MOST_FORMULAS = 20_000, 1000, 500
 
 # The classes of code that have colours: keywords, operators, texts (``s``), comments and numbers (``m``).
 _PYTHON = re.compile(
@@ -146,7 +146,7 @@ def render_markdown(text: str, marks: tuple[MarkedSpan[int], ...] = ()) -> Marku
         parts += [text[last : max(shown, last)], chr(_PLACE + number)]
         last = max(shown, last)
     source = "".join(parts) + text[last:]
-    env: dict[str, Any] = {"states": states, "now": (), "links": []}
+    env: dict[str, Any] = {"states": states, "now": (), "links": [], "formulas": 0}
     if _TOO_DEEP.search(source) or source.count("[") > _MOST_BRACKETS:
         return Markup(f'<p class="prose" dir="auto">{"".join(_mark(source, env))}</p>')  # noqa: S704
     return Markup(_get_parser().render(source, env).strip())  # noqa: S704 (every text in it is escaped)
@@ -259,7 +259,9 @@ class _Renderer(RendererHTML):
     def formula(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
         token = tokens[idx]
         places = "".join(_PLACES.findall(token.content))
-        source = _PLACES.sub("", token.markup).strip()
+        env["formulas"] += 1
+        # Laying out thousands of them takes seconds.
+        source = _PLACES.sub("", token.markup).strip() if env["formulas"] <= MOST_FORMULAS else ""
         shown = (
             _layout_formula(source, token.info) or f"<code>{_escape(_PLACES.sub('', token.content))}</code>"
         )
