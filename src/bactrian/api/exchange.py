@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from bactrian.errors import InputError
 from bactrian.export.exporter import ExportOptions, OnProgress, export_lists, export_run
 from bactrian.export.format import Format
 from bactrian.export.formats import LISTS, find_format
-from bactrian.export.session_filters import Benchmark, Filters, Predicate, read_benchmark, read_split
+from bactrian.export.session_filters import Filters, Predicate, read_benchmark, read_split
 from bactrian.files.plugins import list_plugins
 from bactrian.models.hub_access import explain_hub_errors, get_endpoint, get_token, import_hub
 from bactrian.options import ExportChoices, fill_defaults
@@ -26,7 +26,7 @@ from bactrian.protocol.pack import load_pack
 from bactrian.recipes.parameters import GROUP as ENDINGS_GROUP
 from bactrian.records.run import BEHAVIOURS, FindingKey
 from bactrian.records.session import ENDING_CODES, Session
-from bactrian.store import open_store
+from bactrian.store import RunStore, open_store
 
 RUNS = "runs"  # Filter of sessions whose solutions contain Python that runs, and none that fails
 
@@ -60,33 +60,19 @@ async def export_session_data(
     filled = fill_defaults(more, ExportChoices)
     async with open_store(run, read_only=True) as store:
         answers = await store.answers()
-    filters = read_filters(
-        only,
-        drop,
-        answers=answers,
-        endings=await list_ending_codes(run) if only or drop else (),
-        marks=await _list_marks(run) if drop else {},
-        custom=custom,
-        min_rounds=filled["min_rounds"],
-        unfinished=filled["unfinished"],
-        dedup=filled["dedup"],
-        benchmark=read_benchmark(Path(filled["decontaminate"])) if filled["decontaminate"] else None,
-        require={**await _read_required(run, more), **({RUNS: check_runs} if RUNS in only else {})},
-    )
-    options = ExportOptions(
-        format=chosen,
-        out=out,
-        filters=filters,
-        split=read_split(list(filled["split"])),
-        findings=partial(find_behaviours, custom=custom, answers=answers)
-        if "findings" in chosen.needs
-        else None,
-        overwrite=overwrite,
-        ids=ids,
-        pack=load_pack(filled["prompts"]) if filled["prompts"] else None,
-        **{name: filled[name] for name in ("side", "tool", "redact", "thoughts", "plain", "license")},
-    )
-    async with open_store(run, read_only=True) as store:
+        options = ExportOptions(
+            format=chosen,
+            out=out,
+            filters=await _read_filters(store, only, drop, custom, answers, more),
+            split=read_split(list(filled["split"])),
+            findings=partial(find_behaviours, custom=custom, answers=answers)
+            if "findings" in chosen.needs
+            else None,
+            overwrite=overwrite,
+            ids=ids,
+            pack=load_pack(filled["prompts"]) if filled["prompts"] else None,
+            **{name: filled[name] for name in ("side", "tool", "redact", "thoughts", "plain", "license")},
+        )
         manifest = await export_run(store, options, on_progress)
     return manifest | {"pushed": await asyncio.to_thread(_push_export, out, repo)} if repo else manifest
 
@@ -106,86 +92,63 @@ def _check_lists(filters: Sequence[str], more: ExportChoices) -> None:
         )
 
 
-async def list_ending_codes(run: Path) -> tuple[str, ...]:
-    """Return the codes of the endings in the run at ``run``."""
-    async with open_store(run, read_only=True) as store:
-        codes = {session.ending: None async for session in store.progress() if session.ending is not None}
-    return tuple(codes)
-
-
-async def _list_marks(run: Path) -> dict[str, set[str]]:
-    """Return the sessions by the marks that people gave them."""
-    marks = defaultdict[str, set[str]](set)
-    async with open_store(run, read_only=True) as store:
-        for mark in await store.marks():
-            marks[mark.mark].add(mark.session)
-    return marks
-
-
-def read_filters(
+async def _read_filters(
+    store: RunStore,
     only: Sequence[str],
     drop: Sequence[str],
-    *,
-    endings: Collection[str],
-    marks: Mapping[str, Collection[str]] | None = None,
-    custom: Sequence[OwnBehaviour] = (),
-    answers: Mapping[FindingKey, bool] | None = None,
-    min_rounds: int = 0,
-    unfinished: bool = False,
-    dedup: bool = False,
-    benchmark: Benchmark | None = None,
-    require: Mapping[str, Predicate] | None = None,
+    custom: Sequence[OwnBehaviour],
+    answers: Mapping[FindingKey, bool],
+    more: ExportChoices,
 ) -> Filters:
     """Parse ``ending=CODE``, ``finding=CODE`` and, to drop, ``mark=NAME``.
 
     A session needs one of the endings to keep, and all of the findings that count: not those that readers reject by
-    their ``answers``, and candidates only if they confirm them. The codes of ``endings`` and ``custom`` are
-    valid, too; ``marks`` are the ids of sessions by mark. ``runs`` is not a code, but a predicate of ``require``.
+    their ``answers``, and candidates only if they confirm them. The codes of the run's endings and of ``custom`` are
+    valid, too. ``runs`` is not a code.
 
     Raises:
         InputError: a filter is not valid, or its code is unknown.
     """
+    endings: dict[str, None] = {}
+    marks = defaultdict[str, set[str]](set)
+    if only or drop:
+        endings = {session.ending: None async for session in store.progress() if session.ending is not None}
+    for mark in await store.marks() if drop else ():
+        marks[mark.mark].add(mark.session)
     known = {
         "ending": tuple(dict.fromkeys((*ENDING_CODES, *list_plugins(ENDINGS_GROUP), *endings))),
         "finding": (*BEHAVIOURS, *(behaviour.code for behaviour in custom)),
-        "mark": tuple(marks or ()),
+        "mark": tuple(marks),
     }
 
     def test(kind: str, code: str) -> Predicate:
         if kind == "ending":
             return lambda session: session.ending is not None and session.ending.code == code
         if kind == "mark":
-            return lambda session: session.id in (marks or {})[code]
+            return lambda session: session.id in marks[code]
         return lambda session: _shows(session, code, custom, answers)
 
     kept = [_read_code(text, "--only", ("ending", "finding"), known) for text in only if text != RUNS]
     dropped = {text: _read_code(text, "--drop", ("finding", "ending", "mark"), known) for text in drop}
     findings = {f"{kind}={code}": test(kind, code) for kind, code in kept if kind == "finding"}
+    names = ("id", "role", "pair", "task", "mark")
+    selected: Any = {name: value for name, value in more.items() if name in names}
+    required = (await read_selection(store, selected)).tests
+    filled = fill_defaults(more, ExportChoices)
     return Filters(
         endings=frozenset(code for kind, code in kept if kind == "ending"),
         reject={text: test(*parts) for text, parts in dropped.items()},
-        min_rounds=min_rounds,
-        unfinished=unfinished,
-        dedup=dedup,
-        benchmark=benchmark,
+        min_rounds=filled["min_rounds"],
+        unfinished=filled["unfinished"],
+        dedup=filled["dedup"],
+        benchmark=read_benchmark(Path(filled["decontaminate"])) if filled["decontaminate"] else None,
         # Expensive tests come last: a session of another pair is not searched for behaviours.
-        require={**(require or {}), **findings},
+        require={**required, **({RUNS: check_runs} if RUNS in only else {}), **findings},
     )
 
 
-async def _read_required(run: Path, more: ExportChoices) -> Mapping[str, Predicate]:
-    """Return what the exported sessions must pass: their ids, roles, tasks and marks."""
-    names = ("id", "role", "pair", "task", "mark")
-    options: Any = {name: value for name, value in more.items() if name in names}
-    async with open_store(run, read_only=True) as store:
-        return (await read_selection(store, options)).tests
-
-
 def _shows(
-    session: Session,
-    code: str,
-    custom: Sequence[OwnBehaviour],
-    answers: Mapping[FindingKey, bool] | None,
+    session: Session, code: str, custom: Sequence[OwnBehaviour], answers: Mapping[FindingKey, bool]
 ) -> bool:
     built_in = [code] if code in BEHAVIOURS else []
     others = [behaviour for behaviour in custom if behaviour.code == code]
