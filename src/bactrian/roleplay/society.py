@@ -395,17 +395,27 @@ async def play_society(
         task = settings.prompts.task(stage.name, settings.task, outputs)
         turns: list[Turn] = []
         ending: Ending | None = None
-        async for event in _run_stage(settings, stage, task, models, store, listener):
-            yield event
-            match event:
-                case Started(session):
-                    turns = list(session.turns)
-                case Spoke(turn):
-                    turns.append(turn)
-                case Ended(ending):
-                    pass
-                case _:
-                    pass
+        session, setup, pack = _make_session(settings, stage, task)
+        session = session if store is None else await store.begin(session)
+        session = await _continue_stopped(session, settings, stage, store)
+        if setup is None or pack is None:
+            events = run_scene(build_group_chat(settings, stage, session, models, listener), store)
+        else:
+            by_side, tools = _choose_by_side(stage, models), _choose_tools(stage, settings.tools)
+            opened = OpenSession(session, by_side, tools, store, listener)
+            events = await run_role_play(opened, pack, rules=setup.rules())
+        async with aclosing(events):
+            async for event in events:
+                yield event
+                match event:
+                    case Started(session):
+                        turns = list(session.turns)
+                    case Spoke(turn):
+                        turns.append(turn)
+                    case Ended(ending):
+                        pass
+                    case _:
+                        pass
         if ending is None or not ending.final:
             return
         outputs[stage.name] = collect_output(turns, stage)
@@ -483,29 +493,6 @@ def collect_output(turns: Sequence[Turn], stage: SocietyStage) -> str:
         case "solutions":
             solutions = [turn.said.solution for turn, _ in messages if isinstance(turn.said, Solution)]
             return "\n\n".join(solutions or [text for turn, text in messages if not is_done(turn.text)])
-
-
-async def _run_stage(
-    settings: SocietyRun,
-    stage: SocietyStage,
-    task: str,
-    models: Mapping[str, Model],
-    store: RunStore | None,
-    listener: Listener | None,
-) -> AsyncGenerator[Event]:
-    """Play or resume the session of a stage."""
-    session, setup, pack = _make_session(settings, stage, task)
-    session = session if store is None else await store.begin(session)
-    session = await _continue_stopped(session, settings, stage, store)
-    if setup is None or pack is None:
-        events = run_scene(build_group_chat(settings, stage, session, models, listener), store)
-    else:
-        by_side, tools = _choose_by_side(stage, models), _choose_tools(stage, settings.tools)
-        opened = OpenSession(session, by_side, tools, store, listener)
-        events = await run_role_play(opened, pack, rules=setup.rules())
-    async with aclosing(events):
-        async for event in events:
-            yield event
 
 
 def _make_session(

@@ -162,8 +162,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         )
         ids = JobIds(grid, await store.list_imported())
         jobs = _list_jobs(order, grid.axes)
-        work = _find_work(order, kind, store, claims, ids, jobs, progress, run_models.divide, longer=longer)
-        scheduler, begun = await work
+        work = _WorkLeft(order, kind, store, ids, jobs, progress)
+        scheduler, begun = await work.find(claims, run_models.divide, longer=longer)
         progress.total = progress.done if order.lists_only else jobs.size
         price = meter.prices.get(plan.models.get("lister", ""))
         price = price and price.at(order.tier)
@@ -245,35 +245,79 @@ def _make_lister(kind: JobKind[Any], models: RunModels) -> ModelSource:
     )
 
 
-async def _find_work(
-    order: RunOrder,
-    kind: JobKind[Any],
-    store: RunStore,
-    claims: Claims | None,
-    ids: JobIds,
-    jobs: JobSequence,
-    progress: RunProgress,
-    divide: Callable[[int, float], object],
-    *,
-    longer: bool,
-) -> tuple[Scheduler, list[tuple[Job, int]]]:
-    """Return what gives out the jobs that are left, and those that an earlier command left open, with their turns.
+@dataclass(frozen=True, slots=True)
+class _WorkLeft:
+    """What is left of a run."""
 
-    The limit of messages may be ``longer`` than it was.
-    """
-    if kind.limit is not None and (claims is None or longer):
-        # Sessions that stopped at a smaller limit of messages continue.
-        listed = ids.list_jobs(store)
-        shorter = [session.id async for _, session in listed if is_cut_short(session, kind.limit)]
-        await asyncio.gather(*map(store.reopen, shorter))
-    known = partial(_find_known, store, progress, ids.grid.axes, order.retry_failed)
-    if claims is None:
-        spent = await read_spending(store)
-        progress.count_before(spent.usage, spent.usd or 0.0, spent.unpriced)
-        done, begun = await _find_done(store, ids, progress, jobs, retry_failed=order.retry_failed)
-        return Scheduler(jobs, done, known, lists_only=order.lists_only), begun
-    await claims.begin(str(order.spread), progress, divide, retry=order.retry_failed or longer)
-    return ClaimingScheduler(jobs, known, claims, ids.name_job, lists_only=order.lists_only), []
+    order: RunOrder
+    kind: JobKind[Any]
+    store: RunStore
+    ids: JobIds
+    jobs: JobSequence
+    progress: RunProgress
+
+    async def find(
+        self, claims: Claims | None, divide: Callable[[int, float], object], *, longer: bool
+    ) -> tuple[Scheduler, list[tuple[Job, int]]]:
+        """Return what gives out the jobs that are left, and those that an earlier command left open, with their turns.
+
+        The limit of messages may be ``longer`` than it was.
+        """
+        order, limit = self.order, self.kind.limit
+        if limit is not None and (claims is None or longer):
+            # Sessions that stopped at a smaller limit of messages continue.
+            listed = self.ids.list_jobs(self.store)
+            shorter = [session.id async for _, session in listed if is_cut_short(session, limit)]
+            await asyncio.gather(*map(self.store.reopen, shorter))
+        if claims is None:
+            spent = await read_spending(self.store)
+            self.progress.count_before(spent.usage, spent.usd or 0.0, spent.unpriced)
+            done, begun = await self._find_done()
+            return Scheduler(self.jobs, done, self._find_known, lists_only=order.lists_only), begun
+        await claims.begin(str(order.spread), self.progress, divide, retry=order.retry_failed or longer)
+        name_job, lists_only = self.ids.name_job, order.lists_only
+        return ClaimingScheduler(self.jobs, self._find_known, claims, name_job, lists_only=lists_only), []
+
+    async def _find_known(self, list_id: str, enough: int) -> tuple[str, ...] | None:
+        """Return the items of a list, or None if it has to be fetched. Short lists are counted."""
+        stored = await self.store.item_list(list_id)
+        if stored is None or len(stored.items) >= enough:
+            return stored and stored.items
+        if self.order.retry_failed or not stored.complete:
+            return None
+        count = next(axis.count for axis in self.ids.grid.axes if axis.name == list_id.partition("@")[0])
+        self.progress.short[list_id] = ShortList(len(stored.items), count)
+        return stored.items
+
+    async def _find_done(self) -> tuple[DoneJobs, list[tuple[Job, int]]]:
+        """Return the numbers of jobs that have begun, and the jobs that were left open, with their turns."""
+        jobs, progress = self.jobs, self.progress
+        done = DoneJobs()
+        begun: list[tuple[Job, int]] = []
+        # By number of turns: sessions, and tokens of prompts, completions and caches.
+        ended: dict[int, list[int]] = {}
+        left: list[tuple[str, int]] = []
+        async for number, session in self.ids.list_jobs(self.store):
+            if session.ending is None:
+                left.append((session.id, number))
+            elif session.ending == "failed" and self.order.retry_failed:
+                continue
+            else:
+                if number in jobs:
+                    progress.done += 1
+                    progress.endings[session.ending] += 1
+                sums = ended.setdefault(session.turns or 0, [0, 0, 0, 0])
+                for position, value in enumerate((1, session.prompt, session.completion, session.cached)):
+                    sums[position] += value or 0
+            done.add(number)
+        for turns, (count, prompt, completion, cached) in ended.items():
+            progress.admission.outlook.learn(turns, Usage(prompt, completion, cached), count)
+        for session_id, number in left:
+            stored = await self.store.session(session_id)
+            assert stored is not None
+            if number in jobs:
+                begun.append((Job(session_id, number, stored.values), len(stored.turns)))
+        return done, sorted(begun, key=itemgetter(1))
 
 
 def _list_jobs(order: RunOrder, axes: Sequence[Axis]) -> JobSequence:
@@ -312,25 +356,6 @@ def tune_gc() -> None:
     gc.set_threshold(50_000, 50, 100)
 
 
-async def _find_known(
-    store: RunStore,
-    progress: RunProgress,
-    axes: Sequence[Axis],
-    retry_failed: bool,
-    list_id: str,
-    enough: int,
-) -> tuple[str, ...] | None:
-    """Return the items of a list, or None if it has to be fetched. Short lists are counted."""
-    stored = await store.item_list(list_id)
-    if stored is None or len(stored.items) >= enough:
-        return stored and stored.items
-    if retry_failed or not stored.complete:
-        return None
-    count = next(axis.count for axis in axes if axis.name == list_id.partition("@")[0])
-    progress.short[list_id] = ShortList(len(stored.items), count)
-    return stored.items
-
-
 def _find_source(axis: Axis, lister: ListSource, order: RunOrder) -> ListSource:
     """Return the list source of an axis. Raises InputError if it is not found."""
     name, sources = axis.source, order.list_sources
@@ -340,38 +365,6 @@ def _find_source(axis: Axis, lister: ListSource, order: RunOrder) -> ListSource:
         folder = order.plan.recipe.folder
         return ListFiles(name.removeprefix(LIST_FILE), folder, None if axis.ask is None else lister)
     return find_list_source(name, sources)
-
-
-async def _find_done(
-    store: RunStore, ids: JobIds, progress: RunProgress, jobs: JobSequence, *, retry_failed: bool
-) -> tuple[DoneJobs, list[tuple[Job, int]]]:
-    """Return the numbers of jobs that have begun, and the jobs that an earlier command left open, with their turns."""
-    done = DoneJobs()
-    begun: list[tuple[Job, int]] = []
-    # By number of turns: sessions, and tokens of prompts, completions and caches.
-    ended: dict[int, list[int]] = {}
-    left: list[tuple[str, int]] = []
-    async for number, session in ids.list_jobs(store):
-        if session.ending is None:
-            left.append((session.id, number))
-        elif session.ending == "failed" and retry_failed:
-            continue
-        else:
-            if number in jobs:
-                progress.done += 1
-                progress.endings[session.ending] += 1
-            sums = ended.setdefault(session.turns or 0, [0, 0, 0, 0])
-            for position, value in enumerate((1, session.prompt, session.completion, session.cached)):
-                sums[position] += value or 0
-        done.add(number)
-    for turns, (count, prompt, completion, cached) in ended.items():
-        progress.admission.outlook.learn(turns, Usage(prompt, completion, cached), count)
-    for session_id, number in left:
-        stored = await store.session(session_id)
-        assert stored is not None
-        if number in jobs:
-            begun.append((Job(session_id, number, stored.values), len(stored.turns)))
-    return done, sorted(begun, key=itemgetter(1))
 
 
 # The models of a run, wrapped for many sessions at once.
