@@ -99,7 +99,7 @@ async def test_each_job_plays_all_stages_and_hands_its_output_on(folder: Path, m
 
 async def test_a_run_of_societies_goes_on_without_paying_twice(folder: Path) -> None:
     async with Endpoint([said]) as endpoint:
-        code, _, _ = await generate(folder, endpoint, "--max-tokens", "1250")
+        code, _, _ = await generate(folder, endpoint, "--max-tokens", "700")
         assert code == 3
         first = len(endpoint.requests)
         assert 0 < first < 18

@@ -12,11 +12,12 @@ from pydantic import Field
 
 from bactrian.evaluate.code_judge import KINDS, Verdict
 from bactrian.evaluate.problems import Problem, SolutionSet
+from bactrian.models.open import find_traits
 from bactrian.protocol.pack import render_prompt
 from bactrian.recipes.job_specs import Answer, build_recipe
 from bactrian.recipes.schema import Recipe
 from bactrian.records.session import Session
-from bactrian.runs.jobs import JobContext
+from bactrian.runs.jobs import JobContext, JobCost
 from bactrian.runs.questions import AnswerJobs, AnswerPlayer
 from bactrian.runs.scheduler import Job
 from bactrian.stats.clusters import estimate_ratio
@@ -141,6 +142,13 @@ class CompletionJobs(AnswerJobs):
     """Runs jobs that ask for one solution."""
 
     spec = Completion
+
+    async def estimate(self) -> JobCost:
+        """Estimate one call per session. Twelve programs of the built-in model had half of their 256 tokens each."""
+        cost = await super().estimate()
+        if not find_traits(self.plan.models["assistant"]).small:
+            return cost
+        return replace(cost, session=replace(cost.session, completion=cost.session.completion.times(0.5)))
 
     async def open(self, context: JobContext) -> AnswerPlayer:
         """Return the player of the problems."""

@@ -194,7 +194,7 @@ class SessionCost:
         return SessionCost(*(part.times(factor) for part in self.parts), basis=self.basis)
 
     def plus(self, other: SessionCost) -> SessionCost:
-        """Return the sum of both."""
+        """Return the sum of both, with the basis of the first."""
         sums = (part.plus(*more) for part, more in zip(self.parts, other.parts, strict=True))
         return SessionCost(*sums, basis=self.basis)
 
@@ -208,7 +208,8 @@ def guess_role_plays(max_messages: int | None, *, small: bool, prompts: str | No
     longest = float(max_messages or (SMALL_MAX_MESSAGES if small else MAX_MESSAGES))
     shape, templates = SMALL_PLAY if small else PLAY, load_pack(prompts or FULL_PACKS[small]).templates
     system = len(templates["assistant_system"] + templates["user_system"]) / 2 / _LETTERS
-    shape = replace(shape, messages=min(shape.messages, longest), system=shape.system + system)
+    messages = longest if small else min(shape.messages, longest)
+    shape = replace(shape, messages=messages, system=shape.system + system)
     fewest = max(1.0, 0.4 * shape.messages)
     low = SessionShape(fewest, shape.system * 0.7, shape.instruction / 2, shape.solution / 2)
     high = SessionShape(longest, shape.system * 1.4, shape.instruction * 2, shape.solution * 2)
@@ -244,6 +245,8 @@ class JobCost:
     """Turns of a session that need no model call."""
     critic: CriticSpec | None = None
     """Chooses each turn among several proposals."""
+    together: bool = False
+    """Whether all proposals of a turn certainly come from one call, as the built-in model gives them."""
 
     @property
     def turns(self) -> Estimate:
@@ -263,7 +266,7 @@ class JobCost:
         width, depth = read_search(critic.search) if critic.search else (1, 1)
         # Each level of a search after the first continues every line of the beam.
         proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
-        factors = proposals + 1, 2, critic.rounds * (proposals + 2)
+        factors = 2 if self.together else proposals + 1, 2, critic.rounds * (proposals + 2)
         calls = session.calls.times(*factors)
         if not guessed:
             return replace(session, calls=calls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,6 +31,7 @@ from bactrian.runs.jobs import (
     JobKind,
     ListStyle,
     ModelChoice,
+    SessionCost,
     compile_templates,
     guess_role_plays,
     make_filler,
@@ -102,6 +103,7 @@ class RolePlayJobs(JobKind[RolePlay]):
             ("user", "assistant"),
             preparation=(*[_SPECIFIED] * job.specify, *[_PLANNED] * job.plan),
             critic=self.plan.recipe.critic,
+            together=self._setup.small,
         )
 
     async def open(self, context: JobContext) -> RolePlayPlayer:
@@ -270,11 +272,10 @@ class SocietyJobs(JobKind[SocietyJob]):
         """Estimate one typical role-play per stage."""
         speakers = tuple(agent for agent in self.plan.models if agent != "lister")
         small = all(find_traits(self.plan.models[agent]).small for agent in speakers)
-        return JobCost(
-            guess_role_plays(self.job.max_messages, small=small, prompts=self.job.prompts),
-            speakers,
-            sessions=len(self._society[0].stages),
-        )
+        stages = self._society[0].stages
+        limits = (stage.max_messages or self.job.max_messages for stage in stages)
+        costs = [guess_role_plays(limit, small=small, prompts=self.job.prompts) for limit in limits]
+        return JobCost(reduce(SessionCost.plus, costs).times(1 / len(stages)), speakers, sessions=len(stages))
 
     async def open(self, context: JobContext) -> SocietyPlayer:
         """Return the player of the stages."""
