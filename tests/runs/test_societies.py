@@ -11,7 +11,7 @@ import pytest
 
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
-from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 
 SOCIETY = """
 name = "plan-then-build"
@@ -98,8 +98,12 @@ async def test_each_job_plays_all_stages_and_hands_its_output_on(folder: Path, m
 
 
 async def test_a_run_of_societies_goes_on_without_paying_twice(folder: Path) -> None:
-    async with Endpoint([said]) as endpoint:
-        code, _, _ = await generate(folder, endpoint, "--max-tokens", "700")
+    def costly(request: Received) -> Plan:
+        usage = {"prompt_tokens": 200, "completion_tokens": 100}
+        return completion(str(said(request))) | {"usage": usage}
+
+    async with Endpoint([costly]) as endpoint:
+        code, _, _ = await generate(folder, endpoint, "--max-tokens", "3000")
         assert code == 3
         first = len(endpoint.requests)
         assert 0 < first < 18
