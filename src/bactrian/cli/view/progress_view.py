@@ -180,9 +180,9 @@ def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Itera
     for reason, count in progress.reasons.most_common(5):
         yield f"{count:,} times: {reason}"
     if now.open:
-        cost = f" To finish them takes about {write_dollars(now.usd_open)}." if now.usd_open else ""
-        are = "is" if now.open == 1 else "are"
-        yield f"{write_count(now.open, 'conversation')} {are} unfinished; the same command resumes them.{cost}"
+        cost = f" To finish takes about {write_dollars(now.usd_open)}." if now.usd_open else ""
+        are, them = ("is", "it") if now.open == 1 else ("are", "them")
+        yield f"{write_count(now.open, 'conversation')} {are} unfinished; the same command resumes {them}.{cost}"
     if now.failed:
         yield f"{now.failed:,} failed; --retry-failed tries them again{', and short lists' if progress.short else ''}."
         yield f"Reasons and responses: bactrian failures {run}"
