@@ -17,7 +17,7 @@ import bactrian as bt
 from bactrian.api.run_parts import group_parts, join_parts, merge_runs
 from bactrian.errors import InputError, StoreError
 from bactrian.store.care import verify
-from bactrian.store.record_tables import SEALED
+from bactrian.store.record_tables import SEALED, compute_seal, quote_names
 from tests.helpers.command import bactrian, start_python
 from tests.helpers.generation import RECIPE as GENERATED
 
@@ -97,8 +97,30 @@ def test_a_part_with_values_that_no_version_writes_is_refused(folder: Path) -> N
         shutil.copyfile(first, changed)
         with closing(sqlite3.connect(changed)) as connection, connection:
             connection.execute(change)
-        with pytest.raises(StoreError, match="no version of bactrian writes"):
+        with pytest.raises(StoreError, match="no version of bactrian writes|does not match its checksum"):
             merge_runs([changed, second], folder / f"merged-{number}.db")
+
+
+def test_a_damaged_part_does_not_damage_the_whole(folder: Path) -> None:
+    first, second = make_parts()
+    with closing(sqlite3.connect(second)) as connection, connection:
+        connection.execute("UPDATE turns SET text = 'Something else.' WHERE number = 2")
+    with pytest.raises(StoreError, match="a row of the table turns does not match its checksum"):
+        merge_runs([first, second], folder / "merged.db")
+    assert verify(folder / "merged.db").faults == ()
+
+
+def test_a_part_without_the_names_of_its_sessions_is_told_in_a_line(folder: Path) -> None:
+    first, second = make_parts()
+    with closing(sqlite3.connect(second)) as connection, connection:
+        connection.execute("PRAGMA writable_schema = 1")
+        connection.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE type = 'table'"
+        )
+    with closing(sqlite3.connect(second)) as connection, connection:
+        connection.execute('UPDATE sessions SET id = NULL WHERE "row" = 1')
+    done = bactrian("merge", str(first), str(second), "--run", "merged.db", cwd=folder)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 2), done.stderr
 
 
 def test_a_merge_can_be_repeated_and_adds_what_is_new(folder: Path) -> None:
@@ -116,7 +138,9 @@ def test_a_merge_can_be_repeated_and_adds_what_is_new(folder: Path) -> None:
 def cut(run: Path) -> None:
     """Make the run as it was when a session had one turn, and the next one none."""
     with closing(sqlite3.connect(run)) as connection:
+        connection.create_function("row_seal", -1, lambda *row: compute_seal(row))
         connection.execute("UPDATE sessions SET ending = NULL, ending_turn = NULL WHERE id = '002_001'")
+        connection.execute(f"UPDATE sessions SET seal = row_seal({quote_names(SEALED['sessions'])})")
         connection.execute(
             "DELETE FROM turns WHERE session = '002_001' AND number > 1 OR session = '002_002'"
         )

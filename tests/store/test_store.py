@@ -352,6 +352,13 @@ async def test_a_reader_takes_nothing_away_from_a_writer(tmp_path: Path) -> None
         assert len(stored.turns) == 2
 
 
+async def test_a_pipe_is_no_run_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.db")
+    with pytest.raises(InputError, match="This file is not a run"):
+        async with open_store(tmp_path / "pipe.db"):
+            pass
+
+
 async def test_a_recipe_is_frozen_at_the_first_start(store: RunStore) -> None:
     assert await store.recipe() is None
     made = {"recipe": {"name": "a", "axes": [{"name": "role"}]}}

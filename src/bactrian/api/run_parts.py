@@ -38,7 +38,7 @@ from bactrian.store.database import (
 )
 from bactrian.store.filesystem import follow_link
 from bactrian.store.lock import RunLock, lock_run
-from bactrian.store.record_tables import SEALED, quote_names, write_json
+from bactrian.store.record_tables import SEALED, compute_seal, quote_names, write_json
 
 if TYPE_CHECKING:
     from bactrian.api.stored_run import Run
@@ -104,12 +104,21 @@ class _OpenPart(NamedTuple):
     def read(self, table: str, rest: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a table."""
         with explain_errors(self.path):
-            return self.connection.execute(f"{_SELECT[table]} {rest}", values).fetchall()
+            rows = self.connection.execute(f"{_SELECT[table]} {rest}", values).fetchall()
+        if any(compute_seal(row[:-1]) != row[-1] for row in rows):
+            raise StoreError(
+                f"The part is damaged: a row of the table {table} does not match its checksum.",
+                where=str(self.path),
+                next="`bactrian recover PART.db --out NEW.db` saves what is readable; merge that. What was merged"
+                " before it is whole.",
+            )
+        return rows
 
     def iterate(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query, a few at a time in memory."""
         with explain_errors(self.path):
-            yield from self.connection.execute(sql)
+            for row in self.connection.execute(sql):  # noqa: UP028  which would close the cursor after its connection
+                yield row
 
     def count(self, table: str) -> int:
         """Return the number of rows of a table."""
@@ -371,8 +380,10 @@ def _open_whole(path: Path, lock: RunLock) -> Generator[sqlite3.Connection]:
     with closing(connect(path)) as connection:
         lock.guard_run()
         add_recent_run(path.absolute())
-        yield connection
-        mark_closed(connection)
+        try:
+            yield connection
+        finally:
+            mark_closed(connection)  # also where a part is damaged: what was committed is whole
 
 
 class _Merger:

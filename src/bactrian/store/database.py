@@ -167,10 +167,12 @@ def check_file(path: Path, *, create: bool) -> None:
             )
         return
     try:
-        if _read_number(path, "application_id", 68) == APPLICATION_ID:
-            return
-        with path.open("rb") as file:
-            header = file.read(100)
+        header = b""
+        if path.is_file():  # a pipe may have no end
+            if _read_number(path, "application_id", 68) == APPLICATION_ID:
+                return
+            with path.open("rb") as file:
+                header = file.read(100)
     except OSError as error:
         raise InputError(
             f"The run cannot be read: {error.strerror}.",
