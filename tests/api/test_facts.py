@@ -60,9 +60,12 @@ max_messages = 2
 
 
 def answer(request: Received) -> Plan:
-    """What the agents say; a critic chooses, and every fifth request is refused for a while."""
+    """What the agents say; a critic chooses among proposals that differ."""
     system = request.json["messages"][0]["content"]
-    return CRITIC if "critic" in system.lower() else said(request)
+    if "critic" in system.lower():
+        return CRITIC
+    text, count = said(request), request.json.get("n", 1)
+    return text if count == 1 else completion(*(f"{text}{'!' * number}" for number in range(count)))
 
 
 class Stumbling:
@@ -106,7 +109,8 @@ class Tiered:
         if self.asked == 3 and self.full:
             return Answer(status=498)
         tier = "flex" if self.asked % 4 else "default"
-        return {**completion(str(answer(request))), "service_tier": tier}
+        reply = answer(request)
+        return {**(reply if isinstance(reply, dict) else completion(str(reply))), "service_tier": tier}
 
 
 async def play(folder: Path, endpoint: Endpoint, name: str, **options: Any) -> None:

@@ -101,7 +101,7 @@ async def read_stored_run(store: RunStore) -> StoredRun:
 async def read_resumable(run: Path, session: str | None = None) -> StoredRun | Command:
     """Return what can be resumed: a run of a recipe, or the command that made a session.
 
-    Without ``session``, it is the only session that has not ended.
+    Without ``session``, it is the only session that has not ended, failed or was stopped.
 
     Raises:
         InputError: there is no such session, there are several, or the run does not store how it was made.
@@ -135,7 +135,7 @@ async def _find_open(store: RunStore) -> str:
     if len(begun) == 1:
         return begun[0]
     raise InputError(
-        f"{len(begun):,} sessions of the run have not ended." if begun else "Every session has ended.",
+        f"{len(begun):,} sessions of the run can be continued." if begun else "Every session has ended.",
         where=str(store.path),
         next=f"Name one: {', '.join(begun[:5])}"
         if begun

@@ -64,7 +64,7 @@ class RunStatus:
     """``complete``, ``incomplete``, ``being written`` or ``imported``."""
     facts: RunFacts
     left: int
-    """Jobs, or sessions of plays, that have not ended."""
+    """Jobs that have not ended; of plays, sessions that have not, failed or were stopped."""
     recipe: str | None = None
     """Name of the recipe; None if the run was not made from one."""
     seed: int | None = None

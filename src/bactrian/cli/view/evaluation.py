@@ -140,6 +140,8 @@ def _describe(pair: Mapping[str, Any], first: str, second: str) -> Iterable[str]
         f"draws: {draws['good']} with both good, {draws['bad']} with both bad, {draws['middling']} between; "
         f"{pair['unreadable']} of {pair['replies']} replies cannot be read"
     )
+    if not pair["independent"]:
+        return
     smallest = pair["smallest_difference"]
     found = f"differences of {100 * smallest:.0f} points and more" if smallest else "no difference"
     tasks = write_count(pair["independent"], "task")
