@@ -13,14 +13,12 @@ from typing import Any, Protocol, cast
 
 from bactrian.api.bridge import cut_frames, shorten_errors
 from bactrian.errors import BactrianError, BactrianWarning, InputError, ModelError
-from bactrian.models.model import Model, Reply, ReplyChoice, Request, Traits, get_traits
+from bactrian.models.model import Model, Reply, Request, Traits, get_traits, make_choice
 from bactrian.models.open import ModelOptions, open_model
 from bactrian.models.scripted import Scripted
 from bactrian.models.telemetry import TelemetryTerms
 from bactrian.models.text_tools import add_tools_as_text
 from bactrian.options import EndpointOptions, fill_defaults
-from bactrian.protocol.thoughts import split_thought
-from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Usage
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.recorded import Recorded
@@ -75,7 +73,7 @@ class OwnModel:
         if isinstance(answers[0], Reply):
             return answers[0]
         texts = [answer if isinstance(answer, str) else answer.text for answer in answers]
-        choices = tuple(_read_choice(text) for text in texts)
+        choices = tuple(map(make_choice, texts))
         if request.on_text is not None:
             request.on_text(choices[0].text)
         prompt = sum(_count_tokens(message.text) for message in request.messages)
@@ -262,12 +260,6 @@ def _wrap(model: Replying | ModelFunction) -> Model:
     function = model
     name = getattr(function, "__name__", None) or type(function).__name__
     return OwnModel(f"python:{name}", lambda request: function(_messages(request)), not _is_async(function))
-
-
-def _read_choice(text: str) -> ReplyChoice:
-    """Split off what a reasoning model thinks, as for an endpoint."""
-    thought, visible = split_thought(text)
-    return ReplyChoice(Text(clean_text(visible)), thought=clean_text(thought))
 
 
 def limit_time(objects: Mapping[str, Model], timeout: float) -> dict[str, Model]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from bactrian.errors import ContextFull, Halted
-from bactrian.records.text import Text
+from bactrian.protocol.thoughts import split_thought
+from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish, Invocation, Message, Sampling, Tool, Usage, record
 
 
@@ -82,6 +83,13 @@ class ReplyChoice:
     """The tool calls of the model, which continues after their results."""
     thought: str = ""
     """Thoughts of the model before its answer; not part of ``text``."""
+
+
+def make_choice(text: str, finish: Finish = "stop") -> ReplyChoice:
+    """Return a reply without the thoughts that a reasoning model writes into it, and without what no store accepts."""
+    thought, answer = split_thought(text)
+    clean = Text(clean_text(answer))
+    return ReplyChoice(clean, finish, lossy=clean != answer, thought=clean_text(thought))
 
 
 @record

@@ -13,10 +13,8 @@ from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError
 
 from bactrian.errors import ContextFull, InputError, Refused
 from bactrian.files.json_text import parse_json
-from bactrian.models.model import Reply, ReplyChoice, Request, Traits
+from bactrian.models.model import Reply, Request, Traits, make_choice
 from bactrian.models.text_tools import add_tools_as_text
-from bactrian.protocol.thoughts import split_thought
-from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish, Usage
 
 
@@ -112,7 +110,7 @@ class Scripted:
             await asyncio.sleep(line.delay)
         if line.error is not None:
             raise Refused(line.error, where=self.name)
-        choices = tuple(_make_choice(line) for line in lines)
+        choices = tuple(make_choice(line.text, line.finish) for line in lines)
         if request.on_text is not None:
             request.on_text(choices[0].text)
         return Reply(
@@ -158,12 +156,6 @@ class Scripted:
 
 def _as_lines(lines: str | Lines) -> Lines:
     return (lines,) if isinstance(lines, str) else lines
-
-
-def _make_choice(line: ScriptedReply) -> ReplyChoice:
-    thought, answer = split_thought(line.text)
-    text = Text(clean_text(answer))
-    return ReplyChoice(text, line.finish, lossy=text != answer, thought=clean_text(thought))
 
 
 def read_script(path: Path) -> Scripted:

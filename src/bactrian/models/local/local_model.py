@@ -29,10 +29,10 @@ from bactrian.models.model import (
     Request,
     ResponseFormat,
     find_reply_length,
+    make_choice,
 )
 from bactrian.models.replies import Speech, explain_misfit
 from bactrian.models.text_tools import add_tools_as_text
-from bactrian.protocol.thoughts import split_thought
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish, Usage
 
@@ -266,11 +266,12 @@ class LocalModel:
         return settings
 
     def _make_choice(self, result: Generated, form: ResponseFormat | None) -> ReplyChoice:
-        thought, text = split_thought(result.text)
-        finish = _FINISH.get(result.stop, "other")
+        choice = make_choice(result.text, finish := _FINISH.get(result.stop, "other"))
         if form is not None and not form.grammar:
             try:
-                text = form.read(text)
+                text = form.read(choice.text)
+                clean = Text(clean_text(text))
+                choice = replace(choice, text=clean, lossy=choice.lossy or clean != text)
             except ValueError as error:
                 raise BadReply(
                     f"The reply does not follow the response format {form.name}"
@@ -281,10 +282,9 @@ class LocalModel:
                     ),
                     where=self.name,
                     next="Allow longer replies.",
-                    sample=text.encode(),
+                    sample=choice.text.encode(),
                 ) from error
-        clean = Text(clean_text(text))
-        return ReplyChoice(clean, finish, lossy=clean != text, thought=clean_text(thought))
+        return choice
 
 
 async def _make_computed_text(

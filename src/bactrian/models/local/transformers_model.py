@@ -13,11 +13,9 @@ from typing import Any
 
 from bactrian.errors import ContextFull, Exhausted, InputError, Refused, import_optional
 from bactrian.models.local.chat_text import encode_protected, protect_controls, write_source
-from bactrian.models.model import Reply, ReplyChoice, Request, Traits, find_reply_length
+from bactrian.models.model import Reply, Request, Traits, find_reply_length, make_choice
 from bactrian.models.replies import Speech
 from bactrian.models.text_tools import add_tools_as_text
-from bactrian.protocol.thoughts import split_thought
-from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Message, Sampling, Usage
 
 WINDOW = 4096  # Tokens of one agent's conversation, unless the model takes fewer
@@ -134,7 +132,7 @@ class TransformersModel:
                 raise
         speech.end()
         return Reply(
-            choices=tuple(_make_choice(text, ended) for text, ended in texts),
+            choices=tuple(make_choice(text, "stop" if ended else "length") for text, ended in texts),
             usage=Usage(prompt, completion),
             model=self._folder.name,
             raw="\n".join(text for text, _ in texts).encode(),
@@ -231,12 +229,6 @@ class TransformersModel:
             ) from error
         # The decoder of a sequence-to-sequence model begins with a token of its own, and does not repeat the prompt.
         return made[0].tolist()[1 if ready.encoder_decoder else len(prompt) :]
-
-
-def _make_choice(text: str, ended: bool) -> ReplyChoice:
-    thought, said = split_thought(text)
-    clean = Text(clean_text(said))
-    return ReplyChoice(clean, "stop" if ended else "length", lossy=clean != said, thought=clean_text(thought))
 
 
 def _load(folder: Path) -> _LoadedModel:
