@@ -23,6 +23,7 @@ from bactrian.evaluate.question_sets import list_conversations
 from bactrian.figures.chart import Chart, Point, Series
 from bactrian.figures.chart_files import PAGE, write_charts
 from bactrian.files.atomic import write_atomically
+from bactrian.models.local.weights import find_cache_folder
 from bactrian.models.open import find_traits
 from bactrian.options import GenerateOptions, SpendingOptions
 from bactrian.protocol.pack import load_engine_prompts
@@ -204,8 +205,9 @@ class Workshop:
 def describe_run(path: Path, title: str, folder: Path) -> Json:
     """Return how a run was made, as JSON: recipe, models, prompts by hash, seed and versions.
 
-    The names of models that were trained in ``folder`` begin there, so that the folder can be moved.
+    The path of a model begins at ``folder`` or at the cache folder, so that the manifest is the same elsewhere.
     """
+    places = (f"{folder}/", f"{find_cache_folder()}/")
     commands, content = read_making(path)
     content = content or {}
     recipe = content.get("recipe", {})
@@ -215,7 +217,8 @@ def describe_run(path: Path, title: str, folder: Path) -> Json:
         "recipe": recipe.get("name"),
         "settings": list_settings(recipe),
         "models": {
-            agent: str(name).replace(f"{folder}/", "") for agent, name in content.get("models", {}).items()
+            agent: reduce(lambda text, place: text.replace(place, ""), places, str(name))
+            for agent, name in content.get("models", {}).items()
         },
         "prompts": content.get("prompts"),
         "seed": content.get("seed"),
@@ -377,7 +380,7 @@ class Needs:
 
 # Measured on two cores with the built-in model: tokens that are learned a second, those of a conversation with its
 # prompts, and the seconds of a stage's begin and end, in which its model is read, written and checked.
-_LEARNED_A_SECOND, _LEARNED, _STAGE_SECONDS = 140.0, 1000, 40.0
+_LEARNED_A_SECOND, _LEARNED, _STAGE_SECONDS = 140.0, 1000, 25.0
 
 
 def guess_training(order: TrainOrder, conversations: Sequence[int]) -> float:
