@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 import bactrian
-from tools import count_code, count_walk
+from tools import count_code, count_path, count_walk
 
 SOURCE = Path(bactrian.__file__).parent
 
@@ -95,11 +95,12 @@ KNOWN: dict[str, frozenset[str]] = {
 CORE = ("records", "protocol", "roleplay", "models", "store", "runs")
 """The packages that a session and a run pass through."""
 AT_MOST = {
-    "lines of code": 55_900,
-    "lines of code of the core": 16_700,
+    "lines of code": 55_700,
+    "lines of code of the core": 16_640,
     "files that share their name": 0,
     "modules of a few lines with one importer": 1,  # roleplay/loop.py: short, and the heart of the program
     "loops over `one`": 0,
+    "lines of the path of a session and a run": 8_070,
     "functions that an idea passes from the door to the first step": 19,
 }
 """What may only become less. Lower a number with what you save; raise one only with the reason in the commit."""
@@ -222,6 +223,10 @@ def test_the_lines_of_code_only_become_less() -> None:
     check_number("lines of code", sum(lines.values()))
     core = sum(count for path, count in lines.items() if path.relative_to(SOURCE).parts[0] in CORE)
     check_number("lines of code of the core", core)
+
+
+def test_the_path_of_a_session_and_a_run_only_becomes_shorter() -> None:
+    check_number("lines of the path of a session and a run", sum(count_path.count_path().values()))
 
 
 def test_an_idea_passes_few_functions_from_the_door_to_the_first_step() -> None:

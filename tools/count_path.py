@@ -36,13 +36,13 @@ LEFT_OUT = (
     "models.local",
     "models.text_tools",
 )
-_SOURCE = Path("src/bactrian")
+_SOURCE = Path(__file__).parents[1] / "src" / "bactrian"
 
 
-def list_imports(module: str) -> set[str]:
-    """Return the modules of the core that ``module`` imports, also inside functions."""
+def list_imports(tree: ast.Module) -> set[str]:
+    """Return the modules of the core that a module imports, also inside functions."""
     imported: set[str] = set()
-    for node in ast.walk(ast.parse(_find_file(module).read_text("utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bactrian."):
             name = str(node.module).removeprefix("bactrian.")
             names = [name, *(f"{name}.{alias.name}" for alias in node.names)]
@@ -50,16 +50,18 @@ def list_imports(module: str) -> set[str]:
     return {name for name in imported if name.split(".")[0] in CORE and not name.startswith(LEFT_OUT)}
 
 
-def follow_imports(first: Sequence[str] = FIRST) -> list[str]:
-    """Return the modules ``first``, by default the nine files, and all that they import."""
-    followed: dict[str, None] = {}
+def count_path(first: Sequence[str] = FIRST) -> dict[str, int]:
+    """Return the lines of the modules ``first``, by default the nine files, and of all that they import."""
+    lines: dict[str, int] = {}
     left = list(first)
     while left:
         module = left.pop(0)
-        if module not in followed:
-            followed[module] = None
-            left += sorted(list_imports(module))
-    return list(followed)
+        if module not in lines:
+            path = _find_file(module)
+            tree = ast.parse(path.read_text("utf-8"))
+            lines[module] = count_lines(path, tree)
+            left += sorted(list_imports(tree))
+    return lines
 
 
 def _find_file(module: str) -> Path:
@@ -69,16 +71,14 @@ def _find_file(module: str) -> Path:
 
 def main() -> None:
     """Print the lines of code of each file, and of all."""
-    lines = {module: count_lines(_find_file(module)) for module in follow_imports()}
+    lines, wiring = count_path(), count_path(WIRING)
     for module, count in lines.items():
         print(f"{count:5} {'* ' if module in FIRST else '  '}{module}")
     first = sum(lines[module] for module in FIRST)
     print(f"{first:5} the nine files (*), {sum(lines.values())} with what they import, in {len(lines)} files")
-    wiring = sum(count_lines(_find_file(module)) for module in WIRING)
-    print(f"{wiring:5} in {', '.join(WIRING)}, which put them together")
-    others = {*follow_imports(WIRING)} - {*lines, *WIRING}
-    more = sum(count_lines(_find_file(module)) for module in others)
-    print(f"{more:5} in what only these import: {', '.join(sorted(others))}")
+    print(f"{sum(map(wiring.__getitem__, WIRING)):5} in {', '.join(WIRING)}, which put them together")
+    others = {name: count for name, count in wiring.items() if name not in {*lines, *WIRING}}
+    print(f"{sum(others.values()):5} in what only these import: {', '.join(sorted(others))}")
 
 
 if __name__ == "__main__":
