@@ -164,6 +164,7 @@ class SessionSummary:
     # What counts: what was found, without what readers rejected, and the candidates that they confirmed.
     seen: tuple[ShownTurn, ...] = ()
     needs_code: bool = False  # True if its recipe asks for code in every solution
+    has_usage: bool = True  # False if another program made it, and its tokens are not known
     has_instructor: bool = True  # False if nobody's part is to instruct, so that no role can flip
     # Hash of id, roles and original task: sessions of two runs with the same one are on the same job.
     job: bytes = b""
@@ -226,6 +227,7 @@ def summarize(
         possible=possible,
         seen=found,
         needs_code=session.provenance.needs_code,
+        has_usage=bool(session.usage.total) or not session.provenance.is_imported,
         has_instructor=has_instructor(session),
         job=_hash_texts(session.id, session.assistant.name, session.user.name, session.task.original),
         task=_hash_texts(session.task.text),

@@ -23,6 +23,7 @@ Json = dict[str, Any]
 
 VALUES: dict[str, Callable[[SessionSummary], float]] = {
     "sessions": lambda _: 1.0,
+    "known": lambda session: float(session.has_usage),
     "ended": lambda session: float(session.ending != UNFINISHED),
     "messages": lambda session: session.messages,
     "solved": lambda session: session.solved,

@@ -223,12 +223,14 @@ def _tools(part: Aggregate) -> Json:
 
 def _add_means(usage: Json, part: SessionSample) -> Json:
     """Add the means of conversations to what was paid for in the run."""
-    finished = sum(session.ending not in (UNFINISHED, "failed", "stopped") for session in part.facts)
+    paid = [session for session in part.facts if session.has_usage]
+    finished = sum(session.ending not in (UNFINISHED, "failed", "stopped") for session in paid)
+    tokens = part.ratio("tokens", "known")
     return {
         **usage,
         "cached_share": {"rate": usage["cached_share"]},
         "cached_share_of_sessions": _estimate(part.ratio("cached", "prompt"), "rate"),
-        "tokens_per_session": _estimate(part.ratio("tokens")),
+        "tokens_per_session": {"mean": tokens.value, **write_ends(tokens)},
         "usd_per_finished": None if usage["usd"] is None or not finished else usage["usd"] / finished,
     }
 
@@ -387,7 +389,7 @@ def match_jobs(before: Sequence[SessionSummary], after: Sequence[SessionSummary]
 _RATIOS = {
     "messages": ("messages", "sessions"),
     "solved": ("solved", "sessions"),
-    "tokens": ("tokens", "sessions"),
+    "tokens": ("tokens", "known"),
     "cached_share": ("cached", "prompt"),
 }
 
@@ -396,7 +398,7 @@ _RATIOS = {
 def compare_reports(before: Aggregate, after: Aggregate) -> Json:
     """Return the differences between two runs, each with its 95 % interval.
 
-    Each interval is made of those of both runs (Zou and Donner 2008). If
+    Each interval is made of those of both runs (Zou and Donner 2008). What is not defined in a run is None there. If
     an interval contains 0, the difference may be due to chance. ``paired`` compares the sessions on the same jobs.
     """
     codes = tuple(dict.fromkeys((*before.behaviours, *after.behaviours)))
@@ -404,15 +406,13 @@ def compare_reports(before: Aggregate, after: Aggregate) -> Json:
 
     def compare(measure: Callable[[SessionSample], ClusterEstimate]) -> Json:
         a, b = measure(first), measure(second)
-        change = {"before": a.value or 0.0, "after": b.value or 0.0}
-        change["difference"] = change["after"] - change["before"]
-        return {**change, **write_ends(estimate_difference(b, a))}
+        change = estimate_difference(b, a)
+        return {"before": a.value, "after": b.value, "difference": change.value, **write_ends(change)}
 
     return {
         "endings": {
             code: compare(lambda run, code=code: run.share_ending(code))
             for code in dict.fromkeys((*first.endings, *second.endings))
-            if first.endings and second.endings  # of a run in which nothing has ended, no share is known
         },
         "behaviours": {
             code: {

@@ -289,5 +289,5 @@ def _change(of: Mapping[str, Any], *, percent: bool) -> tuple[str, ...]:
     )
 
 
-def _write_mean(value: float) -> str:
-    return f"{value:,.1f}"
+def _write_mean(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:,.1f}"
