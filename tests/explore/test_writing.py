@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -85,6 +87,19 @@ async def test_a_conversation_that_another_process_leaves_no_longer_plays(tmp_pa
         watching = asyncio.create_task(asyncio.to_thread(watch_it, left))
         await asyncio.to_thread(left.wait)
     await watching
+
+
+def test_ctrl_c_ends_what_a_page_follows_without_a_traceback(tmp_path: Path) -> None:
+    asyncio.run(make_run(tmp_path / "run.db", [replace(session("open"), ending=None)]))
+    with explore(tmp_path, "run.db", sessions=1) as explorer, ThreadPoolExecutor(1) as thread:
+        page = thread.submit(explorer.get, "/c/run/open/events?after=0")
+        time.sleep(0.5)
+        explorer.command.send_signal(signal.SIGINT)
+        assert explorer.command.wait() == 130
+        assert page.result().status == 200
+        assert explorer.command.peek().endswith(
+            "Press Ctrl-C to stop.\n\nInterrupted. The runs are as they were.\n"
+        )
 
 
 async def test_pages_tell_of_several_runs_what_status_tells(tmp_path: Path) -> None:

@@ -359,7 +359,7 @@ async def _follow(
     try:
         if stage is not None:
             yield _write("state", stage.describe())
-        while True:
+        while not get_explorer(request).is_ending():
             playing = stage is not None and stage.is_running and stage.session == session_id
             last, _ = await data_set.store.find_touched(1 << 62)
             if last != seen or silent >= 1 or (stage is not None and not playing):

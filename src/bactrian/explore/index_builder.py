@@ -60,8 +60,10 @@ _TEXTS = 100
 _EVERY_ROW = 1 << 62
 # Characters of a task in a list, and of an item by which one may filter: longer ones are texts.
 _LONGEST_TASK, _LONGEST_ITEM = 300, 60
-# Seconds between two looks at the run.
-_EVERY = 1.0
+# Seconds between two looks at the run: while it is being written, and while nobody writes it.
+_OFTEN, _EVERY = 0.2, 1.0
+# Of the time, how much reading the run again may take while it is being written.
+_SHARE = 0.1
 # The status of a run that is being written is read again after so many times of what that took.
 _RARELY = 20
 # Seconds between two looks at what the search for behaviours may begin with.
@@ -427,15 +429,16 @@ async def _follow(
 ) -> bool:
     """Add facts and texts while ``goes_on`` returns True; return True if nothing was left for ``patience`` seconds."""
     store, connection = builder.store, builder.index
-    seen, looked = "", -_AT_LEAST
+    seen, looked, pause = "", -_AT_LEAST, 0.0
     described, tell_from, busy = "", 0.0, time.monotonic()
     while goes_on():
         signature, age = read_signature(store.path), time.monotonic() - looked
-        if (signature != seen and age > _EVERY) or age > _AT_LEAST:
+        if (signature != seen and age > pause) or age > _AT_LEAST:
             seen, looked = signature, time.monotonic()
             await builder.refresh()
             identity = await identify_run(store)
             write_meta(connection, builder.run, {"identity": identity, "signature": signature, **state})
+            pause = max(_OFTEN, (time.monotonic() - looked) / _SHARE)
         more = await builder.step()
         write_prices(connection, builder.run, builder.prices)
         if not more and described != seen and time.monotonic() >= tell_from:
@@ -445,11 +448,12 @@ async def _follow(
             write_meta(connection, builder.run, {"status": json.dumps(told)})
             tell_from = time.monotonic() + _RARELY * (time.monotonic() - began)
         elif not more:
-            if described != read_signature(store.path) or builder.is_behind(state) or is_locked(store.path):
+            is_written = is_locked(store.path)
+            if is_written or described != read_signature(store.path) or builder.is_behind(state):
                 busy = time.monotonic()
             elif time.monotonic() - busy > patience:
                 return True
-            await asyncio.sleep(_EVERY)
+            await asyncio.sleep(_OFTEN if is_written else _EVERY)
     return False
 
 

@@ -79,6 +79,8 @@ class Explorer:
     votes: VisitLimit = field(default_factory=lambda: VisitLimit(30, 60.0))
     # Invitations that are not valid, by the address of the computer.
     guesses: VisitLimit = field(default_factory=lambda: VisitLimit(20, 60.0))
+    # True once the server was told to end: pages that follow something then let go.
+    is_ending: Callable[[], bool] = lambda: False
     # Closes what is opened while the server runs.
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     # Repeated by every form, so that no other site can send one.

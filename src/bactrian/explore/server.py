@@ -136,8 +136,7 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
             rules = make_access_rules(options.host, options.port, options.token, options.once)
             rules = replace(rules, framed=options.framed)
             app = Guard(build_app(explorer), rules)
-            # In a task of its own: the server takes over Ctrl-C, and ends by it.
-            await asyncio.create_task(_serve(app, listening, ready))
+            await _serve(app, explorer, listening, ready)
     return 0
 
 
@@ -257,7 +256,9 @@ class TimedConnection(H11Protocol):
         self.transport.abort()
 
 
-async def _serve(app: ASGIApp, listening: socket.socket, ready: Callable[[], None]) -> None:
+async def _serve(
+    app: ASGIApp, explorer: Explorer, listening: socket.socket, ready: Callable[[], None]
+) -> None:
     config = uvicorn.Config(
         app,
         http=TimedConnection,
@@ -270,13 +271,21 @@ async def _serve(app: ASGIApp, listening: socket.socket, ready: Callable[[], Non
         timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(config)
+    explorer.is_ending = lambda: server.should_exit
     config.load()
     ready()
     # What a conversation needs takes a second to import; the first page must not wait for it.
     later = threading.Timer(_LATER, _prepare_conversation)
     later.daemon = True
     later.start()
-    await server.serve(sockets=[listening])
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        # By Ctrl-C, which the server hears, too: it ends its answers before its task ends.
+        server.should_exit = True
+        await serving
+        raise
 
 
 def _show_notice(request: Request, _: Exception) -> Response:

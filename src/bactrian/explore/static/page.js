@@ -289,7 +289,7 @@ const keepOpen = (part, next) => {
   for (const one of next.querySelectorAll("details")) one.open = open.get(one.firstElementChild?.textContent) ?? one.open;
 };
 if (follows()) {
-  let rest = 3;
+  let rest = 6;
   const timer = setInterval(async () => {
     if (document.hidden) return;
     const answer = await fetch(location.href).catch(() => null);
@@ -303,7 +303,7 @@ if (follows()) {
       part.replaceChildren(...next.childNodes);
     }
     // When a run was written to its end, the index may still lack its last conversations.
-    rest = follows() ? 3 : rest - 1;
+    rest = follows() ? 6 : rest - 1;
     if (!rest) clearInterval(timer);
-  }, 2000);
+  }, 1000);
 }
