@@ -143,7 +143,7 @@ async def test_a_translation_and_its_original_lead_to_each_other(tmp_path: Path)
     async with open_store(translated) as store:
         recipe = {
             "translate": {"source": "run.db", "languages": {"de": "German"}},
-            "axes": [{"given": ["de"]}],
+            "axes": [{"name": "language", "given": ["de"]}],
         }
         await store.freeze({"recipe": recipe})
     pages = await fetch([original, translated], "/c/run/001", "/c/de/de_001")

@@ -44,7 +44,7 @@ async def write_solutions(path: Path, other: str = f"A clock {HOSTILE}") -> None
     async with open_store(path) as store:
         await store.freeze(
             {
-                "recipe": {"solutions": solutions, "axes": [{"count": PAIRS}]},
+                "recipe": {"solutions": solutions, "axes": [{"name": "task", "count": PAIRS}]},
                 "models": dict.fromkeys(texts, "openai:one"),
             }
         )
