@@ -693,7 +693,7 @@ class ComparisonOptions(SpendingOptions, total=False):
     repeats: Annotated[int, Option("--repeats", "Judgements in each of the two orders.", min=1, default=1)]
     judge_reply_length: Annotated[
         int | None,
-        Option("--judge-reply-length", "The same for a judge.", min=1),
+        Option("--judge-reply-length", "Longest reply of a judge, in tokens.", min=1),
     ]
     judge_cut: Annotated[
         bool, Option("--judge-cut", "Judge solutions that are cut at their longest length, too.")
@@ -706,7 +706,7 @@ class DrawOptions(SpendingOptions, total=False):
 
     extractor_reply_length: Annotated[
         int | None,
-        Option("--extractor-reply-length", "The same for an extracted solution.", min=1),
+        Option("--extractor-reply-length", "Longest extracted solution, in tokens.", min=1),
     ]
     tasks: Annotated[int, Option("--tasks", "Tasks to draw at random.", short="-n", min=1, default=100)]
     only: Annotated[

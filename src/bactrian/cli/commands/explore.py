@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
@@ -42,7 +43,7 @@ def explore(
     ] = None,
     societies: Annotated[
         list[Path] | None,
-        SOCIETY,
+        replace(SOCIETY, metavar="FILE"),
         "A society's file that the pages may play, beside the built-in ones. Can be repeated.",
     ] = None,
     bundle: Annotated[
