@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import resource
 import sqlite3
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from pydantic_core import from_json
 from bactrian.api.bridge import run_sync, shorten_traceback
 from bactrian.errors import InputError, StoreError
 from bactrian.evaluate.label_queues import match_queues, merge_queues
-from bactrian.files.atomic import is_same_file
+from bactrian.files.atomic import is_same_file, raise_file_limit
 from bactrian.files.recent_runs import add_recent_run
 from bactrian.recipes.load import find_differences
 from bactrian.runs.plan import SHARD
@@ -145,7 +144,7 @@ def merge_runs(parts: Sequence[Path], whole: Path, on_progress: OnProgress | Non
     _check_paths(parts, whole)
     queues = match_queues(parts, whole)
     with explain_values(), ExitStack() as stack:
-        _raise_file_limit(_FILES * len(parts) + 64)
+        raise_file_limit(_FILES * len(parts) + 64)
         opened = [stack.enter_context(_open_part(path)) for path in parts]
         lock = stack.enter_context(lock_run(whole.absolute()))
         present = stack.enter_context(_open_part(whole)) if whole.exists() else None
@@ -239,13 +238,6 @@ def _check_paths(parts: Sequence[Path], whole: Path) -> None:
             )
         if any(is_same_file(part, other) for other in parts[:place]):
             raise InputError("This part is named twice.", where=str(part), next="Name it once.")
-
-
-def _raise_file_limit(needed: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        most = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 @contextmanager

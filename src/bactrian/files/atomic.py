@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import shutil
 import tempfile
 import warnings
@@ -361,3 +362,13 @@ def is_sqlite_file(path: Path) -> bool:
     """Return True if the file at ``path`` is a database of SQLite. Raises OSError if it cannot be read."""
     with path.open("rb") as file:
         return file.read(len(SQLITE_HEADER)) == SQLITE_HEADER
+
+
+def raise_file_limit(needed: int) -> int:
+    """Let this process open ``needed`` files, or as many as it may have; return that number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return needed
+    most = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most

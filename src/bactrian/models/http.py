@@ -222,7 +222,11 @@ def read_address(url: str) -> Address:
             next="Leave that part out; a key belongs into the provider's environment variable.",
         )
     path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~-._")
-    return Address(parts.scheme, host, port, path, _encode_credentials(parts))
+    credentials = ""
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        credentials = f"Basic {b64encode(pair.encode()).decode()}"
+    return Address(parts.scheme, host, port, path, credentials)
 
 
 def split_addresses(urls: str) -> list[str]:
@@ -275,13 +279,6 @@ def find_proxy(address: Address) -> Address | None:
             where=f"{address.scheme}_proxy or all_proxy",
             next=f"Use an address like http://proxy:3128, or put {address.host} into no_proxy.",
         ) from None
-
-
-def _encode_credentials(parts: SplitResult) -> str:
-    if parts.username is None:
-        return ""
-    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return f"Basic {b64encode(pair.encode()).decode()}"
 
 
 _PROXY_ANSWER = 1 << 16

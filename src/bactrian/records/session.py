@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from typing import Any, Literal
 
-from bactrian.records.text import show, to_printable, write_count
+from bactrian.records.text import shorten_line, show, to_printable, write_count
 from bactrian.records.turn import HUMAN, CriticSettings, Sampling, Speaker, Toolkit, Turn, Usage, Use
 
 # Endings: the reasons why sessions stop.
@@ -243,7 +244,7 @@ def write_transcript(session: Session) -> str:
     """Return the conversation as plain text, without terminal control sequences."""
     parts = [_format_title(session), *(f"{name}: {text}" for name, text in _list_steps(session))]
     for turn in session.turns:
-        steps = [f"  {line}" for line in _list_preludes(turn, _shorten)]
+        steps = [f"  {line}" for line in _list_preludes(turn, partial(shorten_line, most=_SHOWN))]
         parts.append("\n".join((f"\n{_format_speaker(session, turn)}", *steps, turn.text.strip())))
     parts.append(f"\n{_format_outcome(session)}")
     return to_printable("\n".join(parts))
@@ -313,11 +314,6 @@ def _fold(turn: Turn) -> str:
         f'<details style="{_FAINT}"><summary>{_escape_html(title)}</summary>'
         f'<div style="white-space:pre-wrap">{_escape_html(chr(10).join(lines))}</div></details>'
     )
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
 
 
 def _format_outcome(session: Session) -> str:

@@ -86,6 +86,12 @@ def to_line(text: str) -> str:
     return " ".join(to_printable(text).split())
 
 
+def shorten_line(text: str, most: int) -> str:
+    """Return ``text`` on one line, with at most so many characters and an ellipsis."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[:most]} …"
+
+
 def to_json(value: object, *, indent: int | None = None) -> str:
     """Return ``value`` as JSON, in which each character that steers a terminal is escaped; on one line by default."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)

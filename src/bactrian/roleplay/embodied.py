@@ -26,7 +26,7 @@ from bactrian.protocol.fences import (
 )
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.session import Session
-from bactrian.records.text import Text, clean_text, to_file_name
+from bactrian.records.text import Text, clean_text, shorten_line, to_file_name
 from bactrian.records.turn import Invocation, Message, Tool, Toolkit, Use, group_rounds
 from bactrian.roleplay.picture_tool import FileTool
 from bactrian.roleplay.tool_sources import run_in_thread
@@ -133,7 +133,8 @@ class Workbench:
                 result = await_in(loop, tool.run(asked))
                 return _read_result(result)
             finally:
-                self._acted.append(f"{tool.tool.name} {_shorten(asked)}: {_shorten(result)}")
+                shown = (shorten_line(text, _SHOWN) for text in (asked, result))
+                self._acted.append(f"{tool.tool.name} {': '.join(shown)}")
 
         def await_in(loop: asyncio.AbstractEventLoop, answer: Coroutine[Any, Any, _Answer]) -> _Answer:
             return asyncio.run_coroutine_threadsafe(asyncio.wait_for(answer, self._seconds), loop).result()
@@ -177,11 +178,6 @@ def _read_result(text: str) -> object:
     except (ValueError, RecursionError):
         return text
     return text if isinstance(value, str) else value
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
 
 
 def _describe(outcome: BlockOutcome, acted: Sequence[str], files: Sequence[Artefact]) -> list[str]:

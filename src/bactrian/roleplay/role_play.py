@@ -108,8 +108,7 @@ async def _ask(
     small = agent == "task_specifier" and origin.protocol == "enforced" and is_small
     question = Message("user", Text(render_session(agent, session, pack, **values)))
     # Nothing is added to the short prompts of the built-in model.
-    line = "task_specifier_system" if agent == "task_specifier" else "task_planner_system"
-    system = () if is_small else (Message("system", Text(render_prompt(line))),)
+    system = () if is_small else (Message("system", Text(render_prompt(f"{agent}_system"))),)
     request = Request(
         messages=(*system, question),
         sampling=derive_sampling(sampling, agent, 0),

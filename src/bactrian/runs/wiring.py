@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import resource
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from warnings import warn
 
 from bactrian.batches.trains import BatchTerms, open_batches
 from bactrian.errors import BactrianWarning, InputError
-from bactrian.files.atomic import check_replaceable
+from bactrian.files.atomic import check_replaceable, raise_file_limit
 from bactrian.models.budget import Budget, UsageMeter
 from bactrian.models.limits import ConcurrencyLimit, RateLimit
 from bactrian.models.model import Model, Observer, RemoteModel, StopSignal, get_traits
@@ -387,16 +386,13 @@ def _check_open_files(window: int) -> None:
     Raises:
         InputError: the hard limit is too low.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = window + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        if hard != resource.RLIM_INFINITY and hard < needed:
-            raise InputError(
-                f"{window:,} conversations at once need {needed:,} open files, and this process may have {hard:,}.",
-                option="concurrency",
-                next="Lower it, or raise the limit (ulimit -n).",
-            )
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    if (most := raise_file_limit(needed)) < needed:
+        raise InputError(
+            f"{window:,} conversations at once need {needed:,} open files, and this process may have {most:,}.",
+            option="concurrency",
+            next="Lower it, or raise the limit (ulimit -n).",
+        )
 
 
 @dataclass(frozen=True, slots=True)

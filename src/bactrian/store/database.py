@@ -386,18 +386,14 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         # Nothing is asked of its tables before they are known to be tables.
         row = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'turns'").fetchone()
         if row is not None and not re.search(r"\btier\b", str(row[0])):
-            _show_additions(connection)
+            # Queries find the columns of schema 3 in an older run, too, which stays as it is.
+            added = ", ".join(f"{value!r} AS {name}" for name, value in ADDED.items())
+            for table in _WITH_USAGE:
+                connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *, {added} FROM main.{table}")  # noqa: S608
     except sqlite3.Error:
         connection.close()
         raise
     return connection
-
-
-def _show_additions(connection: sqlite3.Connection) -> None:
-    """Let the queries of this connection find the columns of schema 3 in an older run, which stays as it is."""
-    added = ", ".join(f"{value!r} AS {name}" for name, value in ADDED.items())
-    for table in _WITH_USAGE:
-        connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *, {added} FROM main.{table}")  # noqa: S608
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from bactrian.errors import ModelError
 from bactrian.protocol.fences import RESULTS, is_embodied
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.session import Ending, Session
-from bactrian.records.text import to_line, to_printable, write_count
+from bactrian.records.text import shorten_line, to_line, to_printable, write_count
 from bactrian.records.turn import Decision, Proposal, Speaker, ToolCall, ToolResult, Turn, Usage
 from bactrian.roleplay.agent import BROKE_OFF, Listener
 from bactrian.roleplay.human import HUMAN
@@ -219,7 +219,9 @@ class ConversationView:
         if call.speaker in self._embodied:
             return
         self._out.print() if call.place == 1 else None
-        self._dim(f"{self._roles[call.speaker]} calls {call.wanted.name} {_short(call.wanted.arguments)}")
+        self._dim(
+            f"{self._roles[call.speaker]} calls {call.wanted.name} {shorten_line(call.wanted.arguments, _SHOWN)}"
+        )
 
     def _return(self, result: ToolResult) -> None:
         if result.speaker in self._embodied:
@@ -227,7 +229,9 @@ class ConversationView:
             self._dim(f"\n{RESULTS}\n{result.text}") if self.listener is not None else None
             return
         wrong = " (wrong)" if result.problem else ""
-        self._dim(f"{result.name} says{wrong}, after {result.seconds:.1f} s: {_short(result.text)}")
+        self._dim(
+            f"{result.name} says{wrong}, after {result.seconds:.1f} s: {shorten_line(result.text, _SHOWN)}"
+        )
 
     def _end(self, ending: Ending) -> None:
         self._out.print()
@@ -301,12 +305,6 @@ def _name_models(models: Mapping[str, str]) -> str:
     if len(agents) == 1:
         return next(iter(agents))
     return ", ".join(f"{name} ({', '.join(who)})" for name, who in agents.items())
-
-
-def _short(text: str) -> str:
-    """Return a text on one line, shortened."""
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
 
 
 def _count(usage: Usage, seconds: float) -> list[str]:
