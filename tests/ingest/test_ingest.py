@@ -129,6 +129,16 @@ async def test_folders_and_archives_flat_or_nested_are_taken_in(
     assert [session.id for session in found] == [chat["id"] for chat in chats]
 
 
+@pytest.mark.parametrize(("make", "name"), [(foldered, "in"), (zipped, "in.zip"), (tarred, "in.tar.gz")])
+async def test_lines_of_json_in_folders_and_archives_are_taken_in(
+    tmp_path: Path, make: Any, name: str
+) -> None:
+    lines = [json.dumps(chat(id=f"001_001_00{number}")).encode() for number in (1, 2, 3)]
+    files = {"a.jsonl": b"\n".join(lines[:2]), "b.json": lines[2], "c.jsonl": b"not JSON"}
+    found, report = await taken(make(tmp_path / name, files), tmp_path / "run.db")
+    assert ([session.id[-1] for session in found], report.broken) == (["1", "2", "3"], 1)
+
+
 async def test_a_chat_becomes_a_session_with_its_turns_read_by_the_protocol(tmp_path: Path) -> None:
     found = await one_chat(tmp_path)
     assert (found.assistant.name, found.user.name) == ("Actor", "Blogger")

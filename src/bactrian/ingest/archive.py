@@ -58,8 +58,13 @@ def is_archive_name(name: str) -> bool:
     return name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2"))
 
 
+def is_json_name(name: str) -> bool:
+    """Return True if a file of this name contains JSON."""
+    return name.lower().removesuffix(".gz").endswith((".json", ".jsonl", ".ndjson"))
+
+
 def list_members(path: Path) -> Iterator[Member | SkippedItem]:
-    """Yield the ``.json`` files of a folder, a ``.zip`` or a ``.tar`` of any compression, in order.
+    """Yield the files of JSON in a folder, a ``.zip`` or a ``.tar`` of any compression, in order.
 
     The archives in a folder are read, too, as CAMEL's translations are one for each language.
 
@@ -88,7 +93,7 @@ def list_members(path: Path) -> Iterator[Member | SkippedItem]:
 
 def _is_wanted(name: str) -> bool:
     parts = name.replace("\\", "/").split("/")
-    return parts[-1].lower().endswith(".json") and not parts[-1].startswith(".") and "__MACOSX" not in parts
+    return is_json_name(parts[-1]) and not parts[-1].startswith(".") and "__MACOSX" not in parts
 
 
 def _skip_large(name: str, size: int) -> SkippedItem:

@@ -180,7 +180,7 @@ def _read_message(message: object, shape: ChatKeys) -> tuple[Speaker | None, str
     parts = cast("dict[str, Any]", message)
     role, text = parts.get(shape.role), parts.get(shape.content)
     if not isinstance(role, str) or role not in _SPEAKERS:
-        raise NotAChat(f"it has a message of {role!r}")
+        raise NotAChat(f"it has a message of {role!r:.60}")
     if parts.get("tool_calls"):  # A tool call; the text follows in a later message.
         return None, ""
     if not isinstance(text, str):

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from bactrian.errors import StoreError
-from bactrian.ingest.archive import Member, is_archive_name, list_members
+from bactrian.ingest.archive import Member, is_archive_name, is_json_name, list_members
 from bactrian.ingest.parsed import LONGEST, Row, SkippedItem
 
 # Characters of an array that are read at a time.
@@ -36,7 +36,7 @@ def read_rows(path: Path, *, plain: bool = False) -> Rows:
     Raises:
         InputError: it is of another type, or cannot be read.
     """
-    is_text = plain or path.name.lower().removesuffix(".gz").endswith((".json", ".jsonl", ".ndjson"))
+    is_text = plain or is_json_name(path.name)
     if path.is_dir() or is_archive_name(path.name) or (path.is_file() and not is_text):
         for member in list_members(path):
             yield from _read_member(member, path.name) if isinstance(member, Member) else (member,)
@@ -50,8 +50,10 @@ def _read_member(member: Member, pack: str) -> Rows:
         yield from _read_file(member.content, member.name, folders)
     elif member.content.lstrip()[:1] == b"[":
         yield from _read_array(io.BytesIO(member.content), member.name, folders)
-    else:
+    elif member.name.lower().endswith(".json"):
         yield _read_object(member.content, member.name, folders)
+    else:
+        yield from _read_lines(io.BytesIO(member.content), member.name, folders)
 
 
 def _read_file(path: Path, name: str, folders: tuple[str, ...]) -> Rows:
