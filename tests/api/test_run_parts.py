@@ -307,7 +307,9 @@ def test_commands_read_several_parts_as_one_run(folder: Path) -> None:
     status = json.loads(bactrian("status", *parts, "--json", cwd=folder).stdout)
     assert (status["parts"], status["jobs"], status["left"], status["state"]) == ([*parts], 6, 0, "complete")
     assert "2 parts, part-1.db to part-2.db (complete)" in bactrian("status", *parts, cwd=folder).stdout
-    assert len(bactrian("show", *parts, cwd=folder).stdout.splitlines()) == 6
+    listed = bactrian("show", *parts, cwd=folder)
+    assert len(listed.stdout.splitlines()) == 6
+    assert "bactrian show part-1.db part-2.db ID" in listed.stderr
     assert "Help the  Pilot" in bactrian("show", *parts, "002_001", cwd=folder).stdout
     wrong = bactrian("show", *parts, "002_001", "no.db", cwd=folder)
     assert (wrong.returncode, "are no runs" in wrong.stderr) == (2, True)

@@ -83,7 +83,8 @@ def show(
     page = open_pager(out) if pager and out.is_terminal and form is not ShowFormat.json else nullcontext()
     writer = _Writer(out, form, whole=whole, page=page)
     with open_parts(parts) as run:
-        work = _show(run, session, options, writer, sample=sample, seed=seed)
+        names = shlex.join(map(name_run, parts))
+        work = _show(run, names, session, options, writer, sample=sample, seed=seed)
         run_async(work, resume="The run is unchanged.")
 
 
@@ -108,6 +109,7 @@ async def _mark(run: Path, session: str, mark: str, note: str) -> int:
 
 async def _show(
     run: Path,
+    names: str,
     session: str | None,
     options: SelectOptions,
     writer: _Writer,
@@ -122,12 +124,12 @@ async def _show(
             selection = await read_selection(store, options)
             writer.show([selection.match(stored) or SelectedSession(stored)])
             return 0
-        await _list(store, options, writer, sample, seed)
+        await _list(store, names, options, writer, sample, seed)
     return 0
 
 
 async def _list(
-    store: RunStore, options: SelectOptions, writer: _Writer, sample: int | None, seed: int
+    store: RunStore, names: str, options: SelectOptions, writer: _Writer, sample: int | None, seed: int
 ) -> None:
     selection = await read_selection(store, options)
     chosen = iterate_selected(store, selection, sample=sample, seed=seed)
@@ -146,10 +148,9 @@ async def _list(
         raise await explain_nothing(store, options)
     if not writer.whole and writer.form is not ShowFormat.json:
         sessions = "1 session" if count == 1 else f"{count:,} sessions"
-        run = shlex.quote(name_run(store.path))
         few = ", and --sample 3 a few" if sample is None and count > 3 else ""
         open_progress().say(
-            f"{sessions}. --full shows them whole{few}.\nTo read one: bactrian show {run} ID",
+            f"{sessions}. --full shows them whole{few}.\nTo read one: bactrian show {names} ID",
             style="dim",
         )
 
