@@ -225,8 +225,8 @@ def guess_role_plays(max_messages: int | None, *, small: bool, prompts: str | No
     )
 
 
-_VERDICT = 120
-"""Tokens of a critic's answer."""
+_VERDICT, _SMALL_VERDICT = 120, 40
+"""Tokens of a critic's answer, and of the built-in model's, which a grammar holds to a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ class JobCost:
         return SessionCost(
             calls,
             session.prompt.times(*factors),
-            completion.plus(*session.calls.times(_VERDICT)),
+            completion.plus(*session.calls.times(_SMALL_VERDICT if self.together else _VERDICT)),
             session.cached.times(*factors),
             f"{session.basis} A critic reads {proposals} proposals for each message, up to {critic.rounds} times.",
         )
