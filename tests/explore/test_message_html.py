@@ -71,7 +71,7 @@ def test_tables_lists_code_and_formulas_are_laid_out() -> None:
     [
         (
             r"\begin{split} a &= b \\ c &= d \end{split}",
-            '<mtd class="right"><mi>a</mi></mtd><mtd class="left">',
+            '<mtd class="right close"><mi>a</mi></mtd><mtd class="left close">',
         ),
         (r"\sum_{\substack{i<j\\k}} x", "<mi>i</mi><mo>&lt;</mo><mi>j</mi>"),
         (r"E = mc^2 \tag{1}", "<mtext>(1)</mtext>"),

@@ -117,8 +117,8 @@ _COMMANDS = {
     "substack": r"\begin{matrix}#1\end{matrix}",
     "tag": r"\qquad\text{(#1)}",
 }
-# Cells of equations that stand below each other.
-_ALIGNED = re.compile("text-align: (left|right)")
+# The style of a cell: equations that stand below each other meet at their signs.
+_CELL = re.compile("text-align: (left|right)")
 _MATHS = frozenset(
     "math mrow mi mn mo ms mtext mspace mfrac msqrt mroot mstyle mpadded mphantom menclose msub msup msubsup munder"
     " mover munderover mmultiscripts mprescripts mtable mtr mtd".split()
@@ -354,8 +354,8 @@ def _write_maths(element: Element) -> str:
     given = "".join(
         f' {name}="{escapeHtml(value)}"' for name, value in element.items() if name in _ATTRIBUTES
     )
-    if aligned := _ALIGNED.match(element.get("style", "")):
-        given += f' class="{aligned[1]}"'
+    if cell := _CELL.match(element.get("style", "")):
+        given += f' class="{cell[1]}{" close" if f"padding-{cell[1]}: 0" in cell.string else ""}"'
     return f"<{element.tag}{given}>{inside}</{element.tag}>"
 
 
