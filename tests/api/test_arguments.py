@@ -263,15 +263,6 @@ def test_a_field_of_the_body_without_a_value_is_refused(field: str, tmp_path: Pa
     assert done.stderr.startswith("bactrian: --body: ")
 
 
-def test_the_command_in_a_report_has_only_options_of_the_command_line(tmp_path: Path) -> None:
-    run = bt.generate(
-        recipe(task=["Boil an egg"]), run=tmp_path / "egg.db", model=bt.Scripted(LISTED), seed=1
-    )
-    told = json.dumps(run.report().data)
-    assert "bactrian generate ai-society --run egg.db" in told
-    assert "different-roles" not in told
-
-
 def test_a_session_is_resumed_by_its_run(tmp_path: Path) -> None:
     script = tmp_path / "replies.json"
     asked = [f"Instruction: Name number {number}.\nInput: None" for number in (1, 2)]
