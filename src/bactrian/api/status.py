@@ -260,7 +260,9 @@ class RunStatus:
             out = write_count(self.requests_out, "request")
             lines.append(("batches", f"{out} out, not counted above; the command below collects the replies"))
         if (seconds := self._find_seconds_left()) is not None:
-            rate = write_about_rate(self.left / seconds, "conversation") if seconds else ""
+            # Where nearly all that is left is being played, how soon that ends is no rate.
+            is_steady = seconds and self.left > 2 * self.open
+            rate = write_about_rate(self.left / seconds, "conversation") if is_steady else ""
             lines.append(("time", f"about {write_about_duration(seconds)} left{rate and f', {rate}'}"))
         if (judged := self.facts.judged).usage.total:
             cost, tokens = write_dollars(judged.usd), write_tokens(judged.usage)
