@@ -138,7 +138,7 @@ async def test_a_shared_run_is_named_forecast_and_forked_by_its_address_and_neve
         assert (code, lines[-1]["run"]) == (0, address)
         worker = start(folder, endpoint, *where, "--limit", "5")
         out, _ = await worker.communicate()
-        assert f"5 of 5 conversations are in {address}." in out.decode()
+        assert f"{address}: 5 of 5 conversations" in out.decode()
         _, lines, _ = await generate(folder, endpoint, *where, "--forecast", "--json")
         assert lines[-1]["sessions"] == SESSIONS - 5
         asked = len(endpoint.requests)
