@@ -12,12 +12,53 @@ from statistics import median
 
 import pytest
 
+from bactrian.records.turn import Usage
+from bactrian.shared.lease import SharedClaims
+from bactrian.shared.postgres import Server, create_tables
+from bactrian.shared.reading import WorkDone
+from bactrian.store import read_address
 from tests.helpers.command import Command
 from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import RECIPE, said, start
 from tests.helpers.postgres import PostgresServer
+from tests.helpers.proxy import Proxy
+from tests.helpers.shared_runs import ask, through
 
 CALLS = 3 + 12 * 8
+
+
+@pytest.mark.system
+async def test_what_a_worker_may_use_is_granted_once_and_counts_what_others_used_beyond_it(
+    server: PostgresServer, database: str
+) -> None:
+    address = server.address(database)
+    async with Proxy(server.port) as proxy:
+        link = Server(read_address(through(address, proxy.port)))
+        await asyncio.to_thread(link.open)
+        await asyncio.to_thread(create_tables, link, None)
+        ((worker,), (other,)) = ask(address, "INSERT INTO workers (name) VALUES ('a'), ('b') RETURNING id")
+        claims = SharedClaims(link, int(str(worker)), 60.0)
+
+        async def may_use(tokens: int) -> bool:
+            return await claims.grant(None, 1_000, WorkDone(Usage(tokens)), alone=False)
+
+        def read_granted() -> list[tuple[object, ...]]:
+            return ask(address, f"SELECT granted_tokens FROM workers WHERE id = {worker}")
+
+        proxy.cut_at_answer(b"COMMIT\0", 1)
+        assert await may_use(100)
+        assert read_granted() == [(100,)]
+        # A first reply of unknown length has taken more than was granted.
+        ask(
+            address,
+            f"UPDATE workers SET completion_tokens = 800, granted_tokens = 50 WHERE id = {other} RETURNING 1",
+        )
+        assert not await may_use(201)
+        assert await may_use(200)
+        proxy.cut_at_answer(b"COMMIT\0", 1)
+        await claims.leave()
+        assert (read_granted(), proxy.cuts_left) == ([(0,)], 0)
+        link.close()
 
 
 @pytest.mark.slow

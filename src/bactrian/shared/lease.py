@@ -41,12 +41,17 @@ _PATIENT_FOR = 15.0
 _LONGEST_BEAT = 5.0
 """Seconds between two signs of life, which also tell `status` how far each worker is."""
 _LIVE = "(SELECT count(*) FROM workers WHERE NOT dead AND NOT gone)"
-_GRANT = "UPDATE frontier SET granted_usd = granted_usd + %s, granted_tokens = granted_tokens + %s"
-_OTHERS_HOLD = (
-    "SELECT (granted_usd > coalesce(sum(usd), 0) + 1e-9"  # noqa: S608
-    f" OR granted_tokens > coalesce(sum(prompt_tokens + completion_tokens), 0)) AND {_LIVE} > 1"
-    " FROM frontier, workers GROUP BY granted_usd, granted_tokens"
-)
+# Not by how much it changes: a transaction whose answer is lost is repeated.
+_GRANT = "UPDATE workers SET granted_usd = %s, granted_tokens = %s WHERE id = %s"
+# A first reply may take more than was granted.
+_OTHERS = """
+SELECT coalesce(sum(greatest(granted_usd, usd)), 0)::float,
+    coalesce(sum(greatest(granted_tokens, prompt_tokens + completion_tokens)), 0)::bigint,
+    count(*) FILTER (WHERE NOT dead AND NOT gone),
+    coalesce(bool_or(NOT dead AND NOT gone
+        AND (granted_usd > usd + 1e-9 OR granted_tokens > prompt_tokens + completion_tokens)), false)
+FROM workers WHERE id <> %s
+"""
 # While the database is away, nobody can be heard. So only a worker reaps that was itself heard of for a whole lease
 # without a gap; or where the other one has given up by now.
 _REAP = """
@@ -172,8 +177,7 @@ class SharedClaims:
             if not others:
                 # What workers were granted and did not use: what they used is known to the last sign of life.
                 connection.execute(
-                    "UPDATE frontier SET granted_usd = (SELECT coalesce(sum(usd), 0) FROM workers),"
-                    " granted_tokens = (SELECT coalesce(sum(prompt_tokens + completion_tokens), 0) FROM workers)"
+                    "UPDATE workers SET granted_usd = usd, granted_tokens = prompt_tokens + completion_tokens"
                 )
             return True
 
@@ -288,40 +292,40 @@ class SharedClaims:
                 return True
 
             def grant(connection: psycopg.Connection[Any]) -> tuple[float, int] | None:
-                sql = f"SELECT granted_usd, granted_tokens, {_LIVE} FROM frontier FOR UPDATE"  # noqa: S608
-                ((used_usd, used_tokens, live),) = fetch(connection, sql)
-                left_usd = 0.0 if usd is None else usd - used_usd
-                left_tokens = 0 if tokens is None else tokens - used_tokens
+                connection.execute("SELECT FROM frontier FOR UPDATE")
+                ((used_usd, used_tokens, live, _),) = fetch(connection, _OTHERS, (self._worker,))
+                left_usd = 0.0 if usd is None else usd - used_usd - self._granted_usd
+                left_tokens = 0 if tokens is None else tokens - used_tokens - self._granted_tokens
                 if missing_usd > left_usd or missing_tokens > left_tokens:
                     return None
-                slice_usd = max(missing_usd, left_usd / (_SLICES * live)) if missing_usd else 0.0
-                slice_tokens = max(missing_tokens, left_tokens // (_SLICES * live)) if missing_tokens else 0
-                connection.execute(_GRANT, (slice_usd, slice_tokens))
-                return slice_usd, slice_tokens
+                parts = _SLICES * (live + 1)
+                slice_usd = max(missing_usd, left_usd / parts) if missing_usd else 0.0
+                slice_tokens = max(missing_tokens, left_tokens // parts) if missing_tokens else 0
+                granted = self._granted_usd + slice_usd, self._granted_tokens + slice_tokens
+                connection.execute(_GRANT, (*granted, self._worker))
+                return granted
 
             answer = await self._transact(grant)
             if answer is None:
                 return False
-            self._granted_usd += answer[0]
-            self._granted_tokens += answer[1]
+            self._granted_usd, self._granted_tokens = answer
             return True
 
     async def _give_back(self) -> bool:
         """Give back what was granted and not used; return True if other workers have more than they used."""
         async with self._asking:
             done = self._report()
-            usd = max(0.0, self._granted_usd - done.usd)
-            tokens = max(0, self._granted_tokens - done.usage.total)
+            used = done.usd, done.usage.total
 
             def give(connection: psycopg.Connection[Any]) -> bool:
                 self._write_done(connection, done)
-                connection.execute(_GRANT, (-usd, -tokens))
-                return fetch(connection, _OTHERS_HOLD)[0][0]
+                connection.execute(_GRANT, (*used, self._worker))
+                return fetch(connection, _OTHERS, (self._worker,))[0][3]
 
             held = await self._transact(give)
-            self._granted_usd -= usd
-            self._granted_tokens -= tokens
-            return held or bool(usd or tokens)
+            gave = self._granted_usd > used[0] or self._granted_tokens > used[1]
+            self._granted_usd, self._granted_tokens = used
+            return held or gave
 
     async def beat(self) -> None:
         """Give a sign of life with what this worker has done, and learn what the others have done."""
@@ -352,13 +356,11 @@ class SharedClaims:
     async def leave(self) -> None:
         """Leave the run, so that others play at once what is left, and give back what was granted and not used."""
         done = self._report()
-        usd = max(0.0, self._granted_usd - done.usd)
-        tokens = max(0, self._granted_tokens - done.usage.total)
 
         def leave(connection: psycopg.Connection[Any]) -> None:
             self._write_done(connection, done)
             connection.execute("UPDATE workers SET gone = true WHERE id = %s", (self._worker,))
-            connection.execute(_GRANT, (-usd, -tokens))
+            connection.execute(_GRANT, (done.usd, done.usage.total, self._worker))
 
         await self._transact(leave)
 

@@ -22,7 +22,7 @@ from bactrian.store.address import KEEP_ELSEWHERE, RunAddress
 if TYPE_CHECKING:
     import psycopg
 
-VERSION = 200 + SCHEMA
+VERSION = 300 + SCHEMA
 """Of the tables of a shared run; a worker of another version is refused."""
 LEASE = 60.0
 """Seconds without a sign of life after which others take over the jobs of a worker."""
@@ -298,9 +298,7 @@ def create_tables(server: Server, lease: float | None) -> None:
             connection.execute(cast("LiteralString", f"CREATE SCHEMA IF NOT EXISTS {schema}"))
             for statement in split_statements(write_schema()):
                 connection.execute(cast("LiteralString", statement))
-            connection.execute(
-                "INSERT INTO frontier VALUES (1, %s, %s, '', 0, 0, 0)", (VERSION, lease or LEASE)
-            )
+            connection.execute("INSERT INTO frontier VALUES (1, %s, %s, '', 0)", (VERSION, lease or LEASE))
             return
         check_version(server.address, _read_version(connection))
         if lease is not None:

@@ -5,9 +5,7 @@ CREATE TABLE frontier (
     version BIGINT NOT NULL, -- of these tables and of the run's
     lease DOUBLE PRECISION NOT NULL, -- seconds
     jobs TEXT NOT NULL, -- the order of the jobs, in which claims count
-    next BIGINT NOT NULL, -- the place of the first job that was never claimed
-    granted_usd DOUBLE PRECISION NOT NULL, -- what the workers may use in all, or have used
-    granted_tokens BIGINT NOT NULL
+    next BIGINT NOT NULL -- the place of the first job that was never claimed
 );
 
 CREATE TABLE workers (
@@ -24,6 +22,8 @@ CREATE TABLE workers (
     completion_tokens BIGINT NOT NULL DEFAULT 0,
     cached_tokens BIGINT NOT NULL DEFAULT 0,
     usd DOUBLE PRECISION NOT NULL DEFAULT 0,
+    granted_usd DOUBLE PRECISION NOT NULL DEFAULT 0, -- what it may use in all of the limits
+    granted_tokens BIGINT NOT NULL DEFAULT 0,
     endings TEXT NOT NULL DEFAULT '{}' -- JSON: number by code
 );
 
