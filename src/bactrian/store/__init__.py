@@ -1,12 +1,11 @@
 """Storage of runs: :class:`RunStore`, :func:`open_store`, and where runs are."""
 
-from bactrian.store.address import RunAddress, SharedRun, find_address, is_address, read_address
+from bactrian.store.address import RunAddress, find_address, read_address
 from bactrian.store.database import SCHEMA, is_run, list_additions, read_schema_text
 from bactrian.store.locations import (
     find_data_folder,
     find_run,
     find_runs,
-    list_play_files,
     list_run_files,
     locate_run,
     name_run,
@@ -34,18 +33,15 @@ __all__ = [
     "Rows",
     "RunAddress",
     "RunStore",
-    "SharedRun",
     "Statement",
     "explain_values",
     "find_address",
     "find_data_folder",
     "find_run",
     "find_runs",
-    "is_address",
     "is_locked",
     "is_run",
     "list_additions",
-    "list_play_files",
     "list_run_files",
     "locate_run",
     "name_run",
