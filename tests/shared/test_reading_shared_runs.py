@@ -11,7 +11,7 @@ import pytest
 import bactrian as bt
 from bactrian.api.facts import read_facts
 from bactrian.api.shared_run import open_anywhere
-from bactrian.errors import StoreError
+from bactrian.errors import InputError, StoreError
 from bactrian.shared.copies import pull_run
 from bactrian.shared.lease import add_up
 from bactrian.store import find_address, locate_run, open_store
@@ -150,6 +150,14 @@ async def test_a_shared_run_is_named_forecast_and_forked_by_its_address_and_neve
     for words in (("import", "own.jsonl"), ("play", "Plan a garden."), ("merge", "fork.db")):
         refused = await asyncio.to_thread(bactrian, *words, "--run", address, cwd=folder)
         assert (refused.returncode, "and no other command" in refused.stderr) == (2, True), refused.stderr
+    for write in (
+        lambda: bt.import_chats(folder / "own.jsonl", run=address),
+        lambda: bt.play("Plan a garden.", run=address),
+        lambda: bt.merge([folder / "fork.db"], run=address),
+    ):
+        with pytest.raises(InputError, match="and no other command"):
+            await asyncio.to_thread(write)
+    assert len(await asyncio.to_thread(bt.merge, [address], run=folder / "merged.db")) == 5
     shown = await asyncio.to_thread(bactrian, "show", address, cwd=folder)
     assert shown.returncode == 0, shown.stderr
 

@@ -35,6 +35,7 @@ from bactrian.evaluate.problems import (
 from bactrian.options import ScoreOptions, check_options, fill_defaults
 from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import choose_tier
+from bactrian.store import locate_file
 from bactrian.store.locations import name_verdicts
 
 # Called with the number of solutions, gives a context with the function that receives each verdict.
@@ -76,7 +77,7 @@ def evaluate_humaneval(
         BudgetReached: a limit is reached; what was paid for is stored.
     """
     check_options(evaluate_humaneval, options, ScoreOptions)
-    return _measure(SampleOrder(model, Path(run), samples, temperatures), ks, options)
+    return _measure(SampleOrder(model, locate_file(run), samples, temperatures), ks, options)
 
 
 @shorten_errors

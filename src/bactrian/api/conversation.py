@@ -38,6 +38,7 @@ from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.setup import EXAMPLE, EXAMPLE_SEED, ROLES, RolePlaySetup, complete_setup
 from bactrian.roleplay.start import play_one
+from bactrian.store import locate_file
 
 if TYPE_CHECKING:
     from bactrian.roleplay.alone import EmbodiedOrder
@@ -227,7 +228,7 @@ def order_session(
     agents = ("user", "assistant") if alone else (*AGENTS, CRITIC) if critic else AGENTS
     chosen = choose_models(agents, model, models)
     check_base_url(options.get("base_url"), chosen.names.values())
-    where = Path(run) if run is not None else None
+    where = locate_file(run) if run is not None else None
     terms = where and read_play_terms(where, idea, chosen.names, asking.name)
     access, command = _open_access(options, chosen, where, terms, asking)
     specs, functions, stored_tools = read_tools(tools or (), options)

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic_core import from_json
 
 from bactrian.api.bridge import run_sync, shorten_traceback
+from bactrian.api.shared_run import find_copy
 from bactrian.errors import InputError, StoreError
 from bactrian.evaluate.label_queues import match_queues, merge_queues
 from bactrian.files.atomic import is_same_file, raise_file_limit
 from bactrian.files.recent_runs import add_recent_run
 from bactrian.recipes.load import find_differences
 from bactrian.runs.plan import SHARD
-from bactrian.store import explain_values, find_run, read_making, read_recipe
+from bactrian.store import explain_values, find_run, locate_file, read_making, read_recipe
 from bactrian.store.database import (
     SCHEMA,
     begin_transaction,
@@ -191,9 +192,10 @@ def merge(parts: Iterable[Run | str | Path], *, run: str | Path) -> Run:
     from bactrian.api.stored_run import Run  # whose commands read parts
 
     with shorten_traceback():
-        paths = [part.path if isinstance(part, Run) else find_run(Path(part)) for part in parts]
-        merge_runs(paths, Path(run))
-    return Run(Path(run))
+        whole = locate_file(run)
+        paths = [part.path if isinstance(part, Run) else find_run(find_copy(part)) for part in parts]
+        merge_runs(paths, whole)
+    return Run(whole)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ from bactrian.records.turn import Usage
 from bactrian.roleplay.society import SocietyRun, play_one_society
 from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.runs.forecast import Forecast, forecast_run
-from bactrian.store import RunStore, find_run, open_store
+from bactrian.store import RunStore, find_run, locate_file, open_store
 from bactrian.tables import tables
 
 if TYPE_CHECKING:
@@ -599,7 +599,7 @@ def import_chats(
     """
     form = None if format is None else find_form(format)
     origin = Origin(made_by, language, {"license": license} if license else {})
-    report = run_sync(_import(find_chats(Path(path), form, origin), Path(run)))
+    report = run_sync(_import(find_chats(Path(path), form, origin), locate_file(run)))
     if report.broken:
         first = report.named[0]
         warnings.warn(

@@ -95,18 +95,14 @@ class _RunPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from bactrian.store.address import is_address
-        from bactrian.store.locations import locate_run
+        from bactrian.store.locations import locate_file, locate_run
 
         if not is_address(value):
             return super().convert(value, param, ctx)
         if ctx is not None and ctx.info_name in _LIVE:
             return locate_run(value)
         if param is not None and "--run" in param.opts:
-            raise InputError(
-                "`generate` makes a shared run, and no other command.",
-                where="--run",
-                next="Give it a file; `bactrian push RUN.db ADDRESS` makes that a shared run.",
-            )
+            return locate_file(value)
         from bactrian.api.shared_run import find_copy
 
         return find_copy(value)

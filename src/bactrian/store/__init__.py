@@ -7,6 +7,7 @@ from bactrian.store.locations import (
     find_run,
     find_runs,
     list_run_files,
+    locate_file,
     locate_run,
     name_run,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "is_run",
     "list_additions",
     "list_run_files",
+    "locate_file",
     "locate_run",
     "name_run",
     "open_beside",

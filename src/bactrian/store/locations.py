@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from platformdirs import user_data_dir
 
+from bactrian.errors import InputError
 from bactrian.records.text import to_file_name
 from bactrian.store.address import SharedRun, find_address, is_address, read_address
 from bactrian.store.database import is_run
@@ -41,6 +42,21 @@ def locate_run(run: str | Path) -> Path:
     file = SharedRun(find_data_folder() / "shared" / f"{name}-{key}.db")
     file.address = address
     return file
+
+
+def locate_file(run: str | Path) -> Path:
+    """Return the path of a run that another command than ``generate`` writes.
+
+    Raises:
+        InputError: it is the address of a shared run, whose copy would differ from it then.
+    """
+    if find_address(path := locate_run(run)):
+        raise InputError(
+            "`generate` makes a shared run, and no other command.",
+            option="run",
+            next="Give it a file; `bactrian push RUN.db ADDRESS` makes that a shared run.",
+        )
+    return path
 
 
 def find_run(name: str | Path) -> Path:
