@@ -14,7 +14,7 @@ import pytest
 from bactrian.amounts import write_percent
 from bactrian.errors import InputError
 from bactrian.export.manifest import TOOLS
-from bactrian.export.session_filters import read_split
+from bactrian.export.session_filters import Filters, read_split
 from bactrian.records.run import Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Preference
@@ -105,6 +105,13 @@ async def test_a_folder_for_the_hub_loads_with_its_parts_and_its_card(tmp_path: 
     assert "openai:two" in card
     assert json.loads((out / "manifest.json").read_bytes()) == made
     assert "README.md" in {Path(file["path"]).name for file in made["files"]}
+
+
+async def test_a_card_counts_sessions_that_still_play_apart_from_the_endings(tmp_path: Path) -> None:
+    some = [session("1"), session("2", code=None)]
+    out, _ = await exported(tmp_path, some, "hf", "tea", filters=Filters(unfinished=True))
+    card = (out / "README.md").read_text("utf-8")
+    assert "| `task_done` | 1 | 100 % | – |\n\nSessions that have not ended: 1." in card
 
 
 async def test_a_card_of_marked_sessions_warns(tmp_path: Path) -> None:

@@ -146,7 +146,8 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000
 
 def write_card(manifest: Mapping[str, Any]) -> str:
     """Return the card of the data that this manifest describes: a YAML header and text."""
-    counts = manifest["counts"]
+    counts, ended = manifest["counts"], dict(manifest["endings"])
+    unfinished = ended.pop(UNFINISHED, 0)
     rows = sum(counts["rows"].values())
     independent = are_independent(counts["sessions"], counts["pairs"], counts["tasks"])
     return render_card(
@@ -158,9 +159,9 @@ def write_card(manifest: Mapping[str, Any]) -> str:
         codes=[code for code in manifest["languages"] if re.fullmatch(r"[a-z]{2,3}", code)] or ["en"],
         parts=sorted(counts["rows"], key=lambda part: (part != "train", part)),
         endings=[
-            (code, Proportion(count, counts["sessions"], independent))
-            for code, count in manifest["endings"].items()
+            (code, Proportion(count, sum(ended.values()), independent)) for code, count in ended.items()
         ],
+        unfinished=unfinished,
     )
 
 
