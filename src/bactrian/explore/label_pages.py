@@ -178,10 +178,7 @@ async def begin_labelling(request: Request) -> Response:
     form = await read_form(request)
     if not is_owner(request):
         raise HTTPException(403)
-    folders = {(data.name, name): folder for data, name, folder in _list_queues(request)}
-    folder = folders.get((form.get("data", ""), form.get("queue", "")))
-    if folder is None:
-        raise InputError("There is no such queue.", next="`bactrian behaviours queue RUN NAME` makes one.")
+    _, folder = _find_queue(request, form)
     return _DOOR.log_in_owner(request, folder, form.get("person", ""), "Open it, or take another name.")
 
 
@@ -202,7 +199,7 @@ def _describe(folder: Path) -> dict[str, object]:
 
 async def write_labels(request: Request) -> Response:
     """Return the answers as JSON lines, or the conversations as ``bactrian behaviours train`` reads them."""
-    data_set, folder = _find_queue(request)
+    data_set, folder = _find_queue(request, request.path_params)
     given = await asyncio.to_thread(read_given, folder)
     rows = [asdict(answer) for answer in given]
     if request.path_params["kind"] == "training":
@@ -211,8 +208,8 @@ async def write_labels(request: Request) -> Response:
     return PlainTextResponse(text, media_type="application/jsonl")
 
 
-def _find_queue(request: Request) -> tuple[DataSet, Path]:
-    wanted = request.path_params["data"], request.path_params["queue"]
+def _find_queue(request: Request, names: Mapping[str, str]) -> tuple[DataSet, Path]:
+    wanted = names.get("data", ""), names.get("queue", "")
     for data_set, name, folder in _list_queues(request):
         if (data_set.name, name) == wanted:
             return data_set, folder

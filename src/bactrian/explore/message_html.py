@@ -223,10 +223,8 @@ class _Renderer(RendererHTML):
         return self.fence(tokens, idx, options, env)
 
     def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
-        code, language = (
-            tokens[idx].content.rstrip(),
-            _PLACES.sub("", tokens[idx].info).strip().partition(" ")[0],
-        )
+        code = tokens[idx].content.rstrip()
+        language = _PLACES.sub("", tokens[idx].info).strip().partition(" ")[0]
         if env["now"] or _PLACES.search(code):
             shown = "".join(_mark(code, env))
         else:
