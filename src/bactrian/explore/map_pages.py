@@ -32,6 +32,8 @@ from bactrian.figures.look import list_group_colours
 from bactrian.figures.map_picture import LegendEntry, draw_map_picture
 from bactrian.figures.text_map import MapLabel
 from bactrian.protocol.markers import read_instruction
+from bactrian.records.session import UNFINISHED
+from bactrian.stats.intervals import Proportion
 
 
 def _name_ranges(column: str, limits: Sequence[str]) -> str:
@@ -221,20 +223,12 @@ async def show_selection(request: Request) -> Response:
     list_filter = ListFilter.read(QueryParams({"data": name, "area": f"{choice.what}:{area}"}))
     listing = get_explorer(request).library.list_sessions(list_filter)
     total = listing.count()
-    sections = [
-        (
-            title,
-            [
-                (value, make_share(count, total, independent=False))
-                for value, count in listing.count_values(field, 8)
-            ],
-        )
-        for field, title in (
-            ("ending", "Endings"),
-            ("behaviour", "Behaviours"),
-            ("assistant", "AI assistants"),
-        )
-    ]
+    sections: list[tuple[str, list[tuple[str, Proportion]]]] = []
+    for field, title in (("ending", "Endings"), ("behaviour", "Behaviours"), ("assistant", "AI assistants")):
+        counts = dict(listing.count_values(field, 8))
+        of = total - (counts.pop(UNFINISHED, 0) if field == "ending" else 0)
+        shares = [(value, make_share(count, of, independent=False)) for value, count in counts.items()]
+        sections.append((title, shares))
     corners = list_filter.area.partition(":")[2]
     with choice.data_set.read_index() as index:
         inside = f"{_POINT} AND inside(x, y, ?) GROUP BY row ORDER BY row LIMIT {_LISTED}"
