@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import warnings
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from bactrian.api.status import read_status
 from bactrian.batches.ledger import Ledger, Place, Result
-from bactrian.errors import BatchesOut, BudgetReached, Denied, InputError
+from bactrian.errors import BatchesOut, BudgetReached, Denied, InputError, StoreError
 from bactrian.models.budget import Budget, Price, UsageMeter
 from bactrian.models.model import Reply, Request
 from bactrian.models.scripted import Scripted
@@ -262,6 +264,27 @@ async def test_a_batch_that_is_unknown_under_another_key_is_not_asked_and_paid_a
         await play(tmp_path, server.url, "openai")
     assert server.paid_twice == 0
     assert server.orphans == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"notes", "CREATE TABLE batches (a); INSERT INTO batches VALUES (1)"]
+)
+async def test_a_damaged_ledger_is_told_in_a_line_and_one_that_was_never_written_is_none(
+    tmp_path: Path, content: bytes | str
+) -> None:
+    (tmp_path / "run.db.batches").mkdir()
+    ledger = tmp_path / "run.db.batches" / "ledger.db"
+    if isinstance(content, bytes):
+        ledger.write_bytes(content)
+    else:
+        with closing(sqlite3.connect(ledger)) as database:
+            database.executescript(content)
+    async with BatchServer() as server:
+        for batch in (False, True):
+            with (
+                nullcontext() if content == b"" else pytest.raises(StoreError, match="ledger of the batches")
+            ):
+                await play(tmp_path, server.url, "openai", tasks=1, batch=batch)
 
 
 async def test_requests_that_are_out_are_neither_calls_nor_failures() -> None:

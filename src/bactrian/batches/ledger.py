@@ -10,8 +10,8 @@ import os
 import sqlite3
 import time
 from base64 import b32encode
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -96,14 +96,33 @@ def find_folder(run: Path) -> Path:
 
 
 def count_out(run: Path) -> int:
-    """Return the number of requests in batches of the run that are out, or whose replies no conversation has yet."""
+    """Return the number of requests in batches of the run that are out, or whose replies no conversation has yet.
+
+    Raises:
+        StoreError: the ledger is damaged.
+    """
     path = find_folder(run) / "ledger.db"
-    if not path.exists():
+    if not path.is_file() or not path.stat().st_size:  # a kill came before its tables
         return 0
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    with (
+        _explain_errors(path),
+        closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection,
+    ):
         return connection.execute(
             "SELECT coalesce(sum(requests), 0) FROM batches WHERE state <> 'ended'"
         ).fetchone()[0]
+
+
+@contextmanager
+def _explain_errors(path: Path) -> Generator[None]:
+    try:
+        yield
+    except (OSError, TypeError, sqlite3.Error) as error:
+        raise StoreError(
+            f"The ledger of the batches cannot be used: {error}.",
+            where=str(path),
+            next="Check its folder. Without the ledger, the replies of batches that are out are lost.",
+        ) from error
 
 
 class Ledger:
@@ -123,7 +142,7 @@ class Ledger:
         Raises:
             StoreError: it is damaged, or cannot be written.
         """
-        try:
+        with _explain_errors(self._path):
             self.folder.mkdir(exist_ok=True)
             self._database = sqlite3.connect(self._path, isolation_level=None)
             self._database.execute("PRAGMA journal_mode = WAL")
@@ -133,12 +152,7 @@ class Ledger:
                 row = (token_hex(8),)
                 self._database.execute("INSERT INTO ledger VALUES (?)", row)
             self.id: str = row[0]
-        except (OSError, sqlite3.Error) as error:
-            raise StoreError(
-                f"The ledger of the batches cannot be used: {error}.",
-                where=str(self._path),
-                next="Check its folder. Without the ledger, the replies of batches that are out are lost.",
-            ) from error
+            self.list_open()  # so that a ledger of another form is refused here
 
     def close(self) -> None:
         """Close the ledger."""
