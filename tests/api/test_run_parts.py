@@ -287,11 +287,12 @@ def test_shards_of_one_plan_are_read_as_one_run(folder: Path) -> None:
 @pytest.mark.system
 def test_the_command_merges_and_says_what_is_missing(folder: Path) -> None:
     make_parts(3)
-    done = bactrian("merge", "part-1.db", "part-2.db", "--run", "merged.db", cwd=folder)
+    done = bactrian("merge", "part-1.db", "part-2.db", "--run", "the whole.db", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "merged.db: 4 sessions with 16 turns; 4 new or longer" in done.stdout
+    assert "the whole.db: 4 sessions with 16 turns; 4 new or longer" in done.stdout
     assert "Shards that are not among the parts: 3/3." in done.stderr
-    told = json.loads(bactrian("merge", "part-3.db", "-r", "merged.db", "--json", cwd=folder).stdout)
+    assert "`bactrian resume 'the whole.db'` makes the jobs" in done.stderr
+    told = json.loads(bactrian("merge", "part-3.db", "-r", "the whole.db", "--json", cwd=folder).stdout)
     assert (told["sessions"], told["added"]) == (6, 2)
 
 

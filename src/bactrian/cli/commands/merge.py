@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -45,6 +46,6 @@ def merge(
         more = f" and {len(report.missing) - _NAMED:,} more" if len(report.missing) > _NAMED else ""
         notes.append(f"Shards that are not among the parts: {', '.join(report.missing[:_NAMED])}{more}.")
     if report.missing or report.open:
-        notes.append(f"`bactrian resume {name_run(run_file)}` makes the jobs that are left.")
+        notes.append(f"`bactrian resume {shlex.quote(name_run(run_file))}` makes the jobs that are left.")
     for note in notes:
         open_progress().say(to_printable(note))
