@@ -36,7 +36,7 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check types."""
     install(session)
-    session.run("pyright")
+    session.run("pyright", "--threads", "2")
 
 
 @nox.session

@@ -25,11 +25,10 @@ from rich.table import Table
 from bactrian.models.local.llama_server import Generated, LlamaServer, start_server
 from bactrian.models.local.local_model import WINDOW, LocalModel
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
-from bactrian.protocol.pack import load_pack
 from bactrian.records.session import Role, Session
 from bactrian.roleplay.loop import play_session
 from bactrian.roleplay.role_play import build_role_play
-from bactrian.roleplay.setup import RolePlaySetup, new_session
+from bactrian.roleplay.setup import RolePlaySetup, complete_setup, new_session
 from bactrian.roleplay.start import persist_events
 from bactrian.store import RunStore, open_store
 
@@ -90,11 +89,10 @@ async def converse(model: LocalModel, idea: str, store: RunStore) -> None:
         assistant=Role("Expert"),
         user=Role("Beginner"),
         models=dict.fromkeys(agents, "local"),
-        specify=False,
         max_messages=MESSAGES,
         seed=1,
     )
-    pack = load_pack(setup.pack)
+    setup, pack = complete_setup(setup, specify=False, prompts=None)
     session = await store.begin(new_session(setup, pack))
     models = {"user": model, "assistant": model}
     async for _ in persist_events(
