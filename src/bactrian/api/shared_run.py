@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bactrian.api.bridge import run_sync
 from bactrian.api.endpoints import read_terms
-from bactrian.errors import BactrianError, InputError
+from bactrian.errors import BactrianError, InputError, RunInUse
 from bactrian.store import RunAddress, RunStore, find_address, locate_run, open_store
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _REFRESH_SECONDS = 10.0
 """Between two refreshes of a copy that a person looks at."""
+_LONGEST_WAIT = 60.0
+"""Seconds that a command waits for another one that copies the same run."""
 _REST = 9
 """Times as long as a refresh takes, it is rested afterwards."""
 
@@ -65,9 +67,15 @@ def find_copy(run: str | Path) -> Path:
         InputError: the address, the database or the file cannot be used.
         StoreError: the file cannot be written.
     """
-    file = locate_run(run)
-    if find_address(file):
-        pull(file, file)
+    file, began = locate_run(run), time.monotonic()
+    while find_address(file):
+        try:
+            pull(file, file)
+            break
+        except RunInUse:  # another command brings it up to date
+            if time.monotonic() - began > _LONGEST_WAIT:
+                raise
+            time.sleep(0.2)
     return file
 
 
