@@ -123,6 +123,18 @@ def test_a_person_chooses_mends_writes_and_wants_better(tmp_path: Path, command:
     assert {row["chooser"] for row in rows} == {"human"}
 
 
+def test_a_repeated_proposal_is_named_by_its_own_number_too(tmp_path: Path, command: list[str]) -> None:
+    boil = "Instruction: Boil.\nInput: None"
+    script = {"user": [[boil, boil], [boil, boil], "<CAMEL_TASK_DONE>"], "assistant": SCRIPT["assistant"]}
+    (tmp_path / "script.json").write_text(json.dumps(script))
+    lines = b"2 it boils\n1\nedit 2\nPour it\nstop\n"
+    options = ("--critic", "human", "--proposals", "2", "--json")
+    done = bactrian(*command, *options, cwd=tmp_path, text=lines)
+    chose = [line for line in events(done.stdout) if line["event"] == "chose"]
+    assert [(of["place"], of["reason"]) for of in chose[:2]] == [(1, "it boils"), (1, "")]
+    assert chose[2]["instead"] == "Instruction: Pour it\nInput: None"
+
+
 def test_a_person_who_asks_for_better_proposals_is_not_told_to_have_taken_one(
     tmp_path: Path, command: list[str]
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
 from bactrian.store import open_store
 from tests.helpers.command import LINES, Command, bactrian, clean_environment, events
@@ -241,6 +242,18 @@ def test_a_sample_is_the_same_for_the_same_seed(run: Path) -> None:
     first, second = (show(run, "--sample", "2", "--seed", "7") for _ in range(2))
     assert first == second
     assert len(first.splitlines()) == 2
+
+
+async def test_a_list_has_columns_and_the_beginning_of_a_long_idea(tmp_path: Path) -> None:
+    idea, made = "Complete this function. " * 20, ("1-talk", "1-essay")
+    run = await make_run(tmp_path / "run.db", [session(name, task=idea) for name in made])
+    lines = show(run).splitlines()
+    assert len({line.index("Programmer ×") for line in lines}) == 1
+    assert [len(line) < 180 and line.endswith("…") for line in lines] == [True, True]
+
+
+def test_markdown_keeps_the_lines_of_what_was_said(run: Path) -> None:
+    assert "<br />\nNext request." in MarkdownIt().render(show(run, "001", "--format", "markdown"))
 
 
 def test_a_session_is_shown_whole_in_each_form(run: Path) -> None:

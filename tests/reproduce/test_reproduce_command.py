@@ -206,8 +206,9 @@ async def test_one_budget_holds_for_all_runs_of_an_item_and_a_larger_one_goes_on
 
 
 async def test_the_list_names_each_item_with_its_needs_and_says_what_is_made(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("A list may be shown beside what is not its own.", "utf-8")
     async with Endpoint([judge_by_length]) as endpoint:
-        before = await run(tmp_path, "reproduce", "--run", "paper", "--json")
+        before = await run(tmp_path, "reproduce", "--run", ".", "--json")
         assert (await run(tmp_path, *order_table(endpoint)))[0] == 0
         after = await run(tmp_path, "reproduce", "--run", "paper")
         # Table 9 shares a run with table 1, and lacks the other one.

@@ -27,7 +27,7 @@ from bactrian.options import SelectOptions, Words
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import BEHAVIOURS, Finding, FindingKey, Mark
 from bactrian.records.session import ENDING_CODES, UNFINISHED, Session, name_part
-from bactrian.records.text import to_json, to_line, to_markdown, to_printable
+from bactrian.records.text import keep_line_breaks, to_json, to_line, to_markdown, to_printable
 from bactrian.store import RunStore
 
 _PAIR = re.compile(r"\s+[×x]\s+")
@@ -282,7 +282,7 @@ def write_session(
 
 
 def write_markdown(session: Session, findings: Sequence[Finding] = (), marks: Sequence[Mark] = ()) -> str:
-    """Return the session as Markdown. What the agents said stays as it is."""
+    """Return the session as Markdown. What the agents said stays as it is, line by line."""
     cast = session.provenance.cast.values() or (session.assistant, session.user)
     lines = [f"# {to_markdown(' × '.join(role.name for role in cast))}", ""]
     task = session.task
@@ -293,7 +293,7 @@ def write_markdown(session: Session, findings: Sequence[Finding] = (), marks: Se
     for turn in session.turns:
         part = name_part(session, turn) or to_markdown(turn.speaker)
         lines += ["", f"## {turn.number}. {to_markdown(turn.role)} ({part})", ""]
-        lines.append(to_printable(turn.text).strip())
+        lines.append(keep_line_breaks(to_printable(turn.text).strip()).rstrip())
         lines += [f"\n> {line}" for line in write_findings(findings, turn.number)]
     end = session.ending
     text = (

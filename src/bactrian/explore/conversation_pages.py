@@ -46,7 +46,7 @@ from bactrian.export.dialogue import SystemPrompts
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import Confirmation, Mark
 from bactrian.records.session import HUMAN, Session, find_kind, name_part
-from bactrian.records.text import clean_text, to_markdown
+from bactrian.records.text import clean_text, keep_line_breaks, to_markdown
 from bactrian.records.turn import NOTHING_KNOWN, Usage
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ async def write_markdown(request: Request) -> Response:
 
 
 def _quote(text: str) -> str:
-    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+    return "\n".join(f"> {line}" for line in keep_line_breaks("\n".join(text.splitlines())).splitlines())
 
 
 async def write_json(request: Request) -> Response:

@@ -104,6 +104,20 @@ def to_markdown(text: str) -> str:
     return "<!-- -->".join(html.escape(part, quote=False) for part in escaped.split("<!-- -->"))
 
 
+_FENCE = re.compile(r" {0,3}(```|~~~)")
+
+
+def keep_line_breaks(text: str, change: Callable[[str], str] = str) -> str:
+    """Return ``text`` as Markdown that shows each line on its own; ``change`` alters the lines that are no code."""
+    lines: list[str] = []
+    in_code = False
+    for line in text.split("\n"):
+        fence = _FENCE.match(line) is not None
+        in_code ^= fence
+        lines.append(line if fence or in_code or not line.strip() else f"{change(line).rstrip()}  ")
+    return "\n".join(lines)
+
+
 def to_code_span(text: str) -> str:
     """Return ``text`` on one line as a Markdown code span; empty if nothing is printable."""
     text = to_line(text).replace("|", "\u2223")

@@ -187,11 +187,18 @@ class CriticQuestion:
     """In a search, the turns by which each candidate continues ``turns``."""
     uses: Sequence[Use] = ()
     """The speaker's tool calls before its proposals; all proposals take the results into account."""
+    repeated: Mapping[str, Proposal] = field(default_factory=dict[str, Proposal])
+    """By the place of a proposal, the first with its text: a person may name either."""
 
     @property
     def places(self) -> list[int]:
         """Indices of the candidates."""
         return [proposal.place for proposal in self.proposals] if self.ways is None else list(self.ways)
+
+    @property
+    def named(self) -> dict[str, Proposal]:
+        """The proposals by what a person may call them."""
+        return {**self.repeated, **{str(proposal.place): proposal for proposal in self.proposals}}
 
     @property
     def number(self) -> int:
@@ -497,7 +504,7 @@ def read_line(line: str, question: CriticQuestion) -> CriticAnswer:
     line = line.strip()
     if line.lower() == STOP:
         raise Stopped("The person said stop.")
-    proposals = {str(proposal.place): proposal for proposal in question.proposals}
+    proposals = question.named
     first = question.proposals[0]
     word, rest = _split_word(line)
     number, edited = _split_word(rest)
@@ -506,12 +513,12 @@ def read_line(line: str, question: CriticQuestion) -> CriticAnswer:
             return CriticAnswer(None, instead=text)
         case "edit" if number in proposals and (text := format_line(edited, first.speaker)):
             if text == proposals[number].text.strip():
-                return CriticAnswer(int(number))
+                return CriticAnswer(proposals[number].place)
             return CriticAnswer(None, f"An edit of {number}", instead=text)
         case "again" if question.feedback and rest:
             return CriticAnswer(None, feedback=rest)
         case _ if word in proposals:
-            return CriticAnswer(int(word), rest)
+            return CriticAnswer(proposals[word].place, rest)
         case _:
             return CriticAnswer(None, problem=_explain(line, question.places))
 
@@ -551,10 +558,9 @@ class HumanCritic:
         word, rest = _split_word(line)
         if word.lower() == "write" and not rest:
             return f"{line} {await self.source.ask(_OWN_MESSAGE)}"
-        edited = [proposal for proposal in question.proposals if str(proposal.place) == rest]
-        if word.lower() == "edit" and edited:
+        if word.lower() == "edit" and (edited := question.named.get(rest)):
             prompt = f"Proposal {rest} as you want it:"
-            return f"{line} {await self.source.edit(prompt, edited[0].text)}"
+            return f"{line} {await self.source.edit(prompt, edited.text)}"
         return line
 
 

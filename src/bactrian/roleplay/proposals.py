@@ -238,15 +238,18 @@ class Chosen:
             async for proposal in proposals:
                 yield Proposed(proposal)
                 level.proposals.append(proposal)
+        options = list_options(level.proposals)
+        firsts = {option.text: option for option in options}
         question = CriticQuestion(
             session=session,
             call_index=call_index,
             turns=state.turns,
             speaker=state.view.agent,
-            proposals=list_options(level.proposals),
+            proposals=options,
             answers=level.decisions,
             feedback=number < self.critic.settings.rounds,
             uses=uses,
+            repeated={str(each.place): firsts[each.text] for each in level.proposals if each.text in firsts},
         )
         async with aclosing(self.critic.decide(question, level)) as decisions:
             async for event in decisions:

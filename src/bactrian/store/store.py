@@ -301,6 +301,10 @@ class RunStore:
         """Return when each session began, in seconds since 1970, by its id; the oldest first."""
         return dict(await self._query('SELECT id, created FROM sessions ORDER BY "row"'))
 
+    async def measure_ids(self) -> int:
+        """Return the characters of the longest id of a session; 0 without sessions."""
+        return (await self._query("SELECT coalesce(max(length(id)), 0) FROM sessions"))[0][0]
+
     async def list_imported(self) -> frozenset[str]:
         """Return the ids of the sessions that were imported and not made in this run."""
         query = "SELECT id FROM sessions WHERE json_extract(provenance, '$.prompts') LIKE ?"

@@ -89,7 +89,8 @@ def reproduce(
 ) -> None:
     """Make a table or figure of the paper, or list all with what they need."""
     items = load_paper_items().find("all" if item is None else item)
-    check_folder(folder)
+    if item is not None:  # The list writes nothing.
+        check_folder(folder)
     asked = model or (_SHOWN_FOR if item is None else "local")
     seed = flags.get("seed")
     judging = judge or asked

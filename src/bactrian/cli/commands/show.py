@@ -35,7 +35,7 @@ from bactrian.options import FORMAT, JSON, MARK, SAMPLE, SEED, Option, SelectOpt
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Finding, FindingKey, Mark
 from bactrian.records.session import Session
-from bactrian.records.text import to_json, to_line, to_printable, write_count
+from bactrian.records.text import shorten_line, to_json, to_line, to_printable, write_count
 from bactrian.store import RunStore, find_run, is_run, name_run, open_store
 
 
@@ -119,6 +119,7 @@ async def _show(
 ) -> int:
     async with open_store(run, read_only=True) as opened, opened.snapshot() as store:
         writer.marks, writer.answers = _group(await store.marks()), await store.answers()
+        writer.width = min(await store.measure_ids(), _WIDEST)
         if session is not None:
             stored = await find_session(store, session)
             selection = await read_selection(store, options)
@@ -155,6 +156,7 @@ async def _list(
         )
 
 
+_LONGEST, _WIDEST = 100, 40  # Characters of a task in a list; and to which ids are aligned
 # A line that the terminal's width cuts.
 _ONE_LINE: dict[str, Any] = {"overflow": "ellipsis", "no_wrap": True, "soft_wrap": False}
 
@@ -169,6 +171,7 @@ class _Writer:
         self.whole = whole
         self.marks: Mapping[str, list[Mark]] = {}
         self.answers: Mapping[FindingKey, bool] = {}  # of readers, to findings
+        self.width = 0  # Characters of the longest id
         self._out = out
         self._page = page
         # True if each session is written before the next one is read.
@@ -235,7 +238,7 @@ class _Writer:
         cast = session.provenance.cast.values() or (session.assistant, session.user)
         roles = " × ".join(role.name for role in cast)
         tags = "".join(f" [{mark.mark}]" for mark in marks)
-        begin = f"{to_line(session.id)}  {code:<18}{write_count(len(session.turns), 'turn'):>9}"
+        begin = f"{to_line(session.id):<{self.width}}  {code:<18}{write_count(len(session.turns), 'turn'):>9}"
         return begin, to_line(f"{roles}{tags}"), to_line(_explain(selected))
 
 
@@ -248,7 +251,7 @@ def _explain(selected: SelectedSession) -> str:
     if selected.matches:
         turn, line = selected.matches[0]
         return f"turn {turn}: {line}"
-    return selected.session.task.original
+    return shorten_line(selected.session.task.original, _LONGEST)
 
 
 def _list_facts(selected: SelectedSession, marks: list[Mark]) -> dict[str, object]:

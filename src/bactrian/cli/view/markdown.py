@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from bactrian.protocol.markers import MARKERS, NOTHING, Marker
-from bactrian.records.text import to_printable
+from bactrian.records.text import keep_line_breaks, to_printable
 
 if TYPE_CHECKING:
     from rich.markdown import Markdown
@@ -58,18 +58,12 @@ def make_markdown(text: str) -> Markdown:
     """Return ``text`` as Markdown that keeps its line breaks and tags."""
     from rich.markdown import Markdown
 
-    lines: list[str] = []
-    in_code = False
-    for line in text.split("\n"):
-        fence = _FENCE.match(line) is not None
-        in_code ^= fence
-        if fence or in_code or not line.strip():
-            lines.append(line)
-            continue
+    def keep_tags(line: str) -> str:
         parts = _CODE.split(line)
         parts[::2] = [part.replace("<", "\\<") for part in parts[::2]]
-        lines.append(f"{''.join(parts).rstrip()}  ")
-    return Markdown("\n".join(lines), code_theme="ansi_dark", inline_code_theme="ansi_dark")
+        return "".join(parts)
+
+    return Markdown(keep_line_breaks(text, keep_tags), code_theme="ansi_dark", inline_code_theme="ansi_dark")
 
 
 def mark_differences(text: str, first: str) -> Text:
