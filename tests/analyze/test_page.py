@@ -84,6 +84,7 @@ def test_behaviours_that_were_not_seen_are_folded_and_a_page_says_why_it_has_no_
     unseen = bt.open_run(pages[0].parent / "a.db").report()["behaviours"]["infinite_loop"]
     assert unseen["turns"]["user"]["withheld"] == "only 4 role pairs, and an interval needs 10"
     assert "none here: only 4 role pairs, and an interval needs 10" in text
+    assert not re.search(r"[\d.]+–[\d.]+ %", pages[1].read_text("utf-8"))
 
 
 def test_what_a_run_does_not_know_is_unknown_and_never_free(pages: list[Path]) -> None:

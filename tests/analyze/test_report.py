@@ -100,7 +100,7 @@ async def test_roles_pairs_and_rounds_are_told_apart(tmp_path: Path) -> None:
     assert pairs["Poet", "Nurse"]["behaviours"]["flake_reply"]["rate"] == 1.0
     first, second, *_ = found["rounds"]
     assert (first["sessions"], first["behaviours"]["flake_reply"]["sessions"]) == (3, 1)
-    assert (second["sessions"], second["behaviours"]) == (2, {})
+    assert (second["sessions"], list(second["behaviours"])) == (2, ["cooperation_failed"])
 
 
 async def test_the_worst_and_the_best_are_named(tmp_path: Path) -> None:
@@ -257,6 +257,14 @@ async def test_sessions_of_one_pair_of_roles_are_one_observation(tmp_path: Path)
     wide, narrow = clustered["cooperation_failed"], independent["cooperation_failed"]
     assert wide["rate"] == narrow["rate"] == pytest.approx(1 / 3)
     assert wide["high"] - wide["low"] > 1.5 * (narrow["high"] - narrow["low"])
+    run = await measured(tmp_path / "a.db", alike)
+    of_pairs = compare_reports(run, run)["paired"]
+    assert (
+        of_pairs["cooperation_failed"]["shares"]
+        == [{"count": 12, **{key: wide[key] for key in ("rate", "low", "high")}}] * 2
+    )
+    alone = [report["diversity"]["tasks"]["near_duplicates"]["low"] is not None for report in reports]
+    assert alone == [False, True, True]
 
 
 def test_before_the_first_reply_a_cost_is_unknown_if_a_price_is() -> None:

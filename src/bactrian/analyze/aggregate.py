@@ -20,7 +20,6 @@ from bactrian.errors import MissingExtra
 from bactrian.records.run import BEHAVIOURS, Behaviour, Finding, FindingKey
 from bactrian.records.session import UNFINISHED, Kind, Session, find_kind
 from bactrian.records.turn import Instruction, Solution, Speaker, Usage
-from bactrian.stats.intervals import Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 # Texts in a block for distinct-n, which decreases with their number, so that only equal blocks are
@@ -42,7 +41,7 @@ class Diversity:
     # By n, distinct n-grams as a share of all, over blocks of a hundred texts (over all if there are
     # fewer).
     distinct: dict[int, StreamingMean]
-    near_duplicates: Proportion  # number of texts with at least one near-duplicate
+    near_duplicates: int  # number of texts with at least one near-duplicate
 
 
 def measure_diversity(texts: Sequence[str]) -> Diversity:
@@ -58,7 +57,7 @@ def measure_diversity(texts: Sequence[str]) -> Diversity:
             grams = [gram for text in words[start : start + BLOCK] for gram in _grams(text, n)]
             if grams:
                 mean.add(len(set(grams)) / len(grams))
-    return Diversity(len(texts), distinct, Proportion(_near_duplicates(words), len(words)))
+    return Diversity(len(texts), distinct, _near_duplicates(words))
 
 
 def _grams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:

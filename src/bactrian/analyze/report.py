@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from bactrian.amounts import write_percent
-from bactrian.analyze.aggregate import Aggregate, Diversity, SessionSummary, ShownTurn, measure_diversity
+from bactrian.analyze.aggregate import Aggregate, HashSample, SessionSummary, ShownTurn, measure_diversity
 from bactrian.analyze.estimates import (
     COOPERATION,
     VALUES,
@@ -30,8 +30,8 @@ from bactrian.detect.loops import LOOP, SHORTEST_LOOP
 from bactrian.errors import MissingExtra
 from bactrian.records.run import Behaviour
 from bactrian.records.session import UNFINISHED
-from bactrian.stats.clusters import ClusterEstimate, estimate_difference, estimate_ratio
-from bactrian.stats.intervals import PairedProportions
+from bactrian.stats.clusters import ClusterEstimate, ClusterTotals, estimate_difference, estimate_ratio
+from bactrian.stats.intervals import PairedProportions, Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 _ROUNDS = 25  # Rounds that are reported separately
@@ -102,10 +102,8 @@ def build_report(run: str, part: Aggregate, usage: Json) -> Json:
             ).items()
         ],
         "diversity": {
-            "tasks": _diversity(part.tasks.seen, measure_diversity(part.tasks.list_chosen())),
-            "instructions": _diversity(
-                part.instructions.seen, measure_diversity(part.instructions.list_chosen())
-            ),
+            name: _diversity(texts, independent=sample.name == "conversation" and texts.seen <= len(facts))
+            for name, texts in (("tasks", part.tasks), ("instructions", part.instructions))
         },
         "worst": [_name(session) for session in list_worst(facts)],
         "best": [_name(session) for session in list_best(facts)],
@@ -260,6 +258,7 @@ def _rounds(part: SessionSample, codes: Sequence[Behaviour]) -> list[Json]:
                 shown[seen.round][COOPERATION].add(position)
     rows: list[Json] = []
     for number in range(1, min(max((session.rounds for session in part.facts), default=0), _ROUNDS) + 1):
+        shown[number].setdefault(COOPERATION, set())  # none failed: a share, too
         sessions, shares = part.share_round(number, shown[number])
         behaviours = {
             code: write_share(len(shown[number][code]), shares[code], "sessions")
@@ -295,12 +294,17 @@ def _groups(
     }
 
 
-def _diversity(all_texts: int, measured: Diversity) -> Json:
+def _diversity(texts: HashSample, *, independent: bool) -> Json:
+    measured = measure_diversity(texts.list_chosen())
+    alike = Proportion(measured.near_duplicates, measured.texts, independent)
     return {
-        "texts": all_texts,
+        "texts": texts.seen,
         "sampled": measured.texts,
-        **{f"distinct_{n}": _mean("mean", mean) for n, mean in measured.distinct.items()},
-        "near_duplicates": write_proportion(measured.near_duplicates),
+        **{
+            f"distinct_{n}": _mean("mean", mean, independent=independent)
+            for n, mean in measured.distinct.items()
+        },
+        "near_duplicates": write_proportion(alike),
     }
 
 
@@ -337,6 +341,7 @@ def compare_pairs(before: Aggregate, after: Aggregate) -> dict[str, Any] | None:
     name, labels = label_clusters(
         [(session.assistant, session.user) for session in first], [session.idea for session in first]
     )
+    total = ClusterTotals(labels, name=name)
 
     def compare_shares(shows: Callable[[SessionSummary], bool]) -> Json:
         counts = Counter((shows(a), shows(b)) for a, b in pairs)
@@ -344,10 +349,18 @@ def compare_pairs(before: Aggregate, after: Aggregate) -> dict[str, Any] | None:
             counts[True, True], counts[True, False], counts[False, True], counts[False, False]
         )
         change = _compare(lambda session: float(shows(session)))
+        shown = [
+            [label for label, pair in zip(labels, pairs, strict=True) if shows(pair[run])] for run in (0, 1)
+        ]
         if name == "conversation" and shares.interval:
             change = {**change, "low": shares.interval[0], "high": shares.interval[1]}
             change.pop("withheld", None)
-        return {**change, "only_before": shares.only_first, "only_after": shares.only_second}
+        return {
+            **change,
+            "only_before": shares.only_first,
+            "only_after": shares.only_second,
+            "shares": [write_share(len(some), total.estimate(Counter(some))) for some in shown],
+        }
 
     def _compare(value: Callable[[SessionSummary], float]) -> Json:
         """Compare the means; the differences of the pairs are the observations."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bactrian.analyze.estimates import COOPERATION, write_proportion
+from bactrian.analyze.estimates import COOPERATION
 from bactrian.figures.chart import Chart, Point, Series
-from bactrian.stats.intervals import Proportion
 
 Json = dict[str, Any]
 # Most values of a histogram and categories of a chart.
@@ -90,18 +89,10 @@ def list_growth(report: Json) -> list[Point]:
 
 def list_rounds(report: Json) -> list[Point]:
     """Return the share of conversations whose cooperation fails in a round, by round."""
-    shares = [
-        (each["round"], each["behaviours"].get(COOPERATION) or count_share(0, each["sessions"]))
-        for each in report["rounds"]
-    ]
+    shares = [(each["round"], each["behaviours"][COOPERATION]) for each in report["rounds"]]
     return [(number, of["rate"], of["low"], of["high"]) for number, of in shares]
 
 
 def _list_lengths(report: Json) -> list[Point]:
     counts: Json = report["length"]["sessions_by_messages"]
     return sorted((float(messages), float(count), None, None) for messages, count in counts.items())
-
-
-def count_share(count: int, sessions: int) -> Json:
-    """Return ``count`` of ``sessions`` as a share with its interval."""
-    return write_proportion(Proportion(count, sessions))

@@ -19,7 +19,7 @@ from bactrian.amounts import (
     write_points,
     write_tokens,
 )
-from bactrian.analyze.estimates import COOPERATION, describe_reading
+from bactrian.analyze.estimates import COOPERATION, describe_reading, write_proportion
 from bactrian.analyze.excerpts import (
     ALL_CONVERSATIONS,
     AnnotatedSession,
@@ -29,11 +29,12 @@ from bactrian.analyze.excerpts import (
 )
 from bactrian.analyze.learned import PAPER
 from bactrian.analyze.report import Json, is_sure
-from bactrian.analyze.report_charts import count_share, list_growth, list_rounds
+from bactrian.analyze.report_charts import list_growth, list_rounds
 from bactrian.figures.chart import HistogramBar, Plot, build_histogram, draw_plot
 from bactrian.figures.look import read_look
 from bactrian.records.text import to_line, to_printable, write_count
 from bactrian.records.turn import Usage
+from bactrian.stats.intervals import Proportion
 
 
 def write_verdict(reports: Sequence[Json], changes: Sequence[Json]) -> str:
@@ -268,8 +269,9 @@ def _group(report: Json, shown: Sequence[Excerpt]) -> list[tuple[str, str, list[
 def _list_rows(reports: Sequence[Json], changes: Sequence[Json]) -> list[tuple[str, list[tuple[str, Json]]]]:
     """Return the rows of the comparison under titles: for each name, the rate in each run and the differences."""
     rows: list[tuple[str, str, Json]] = []
+    counted = [paired] if len(changes) == 1 and (paired := changes[0]["paired"]) else reports
     for kind in ("endings", "behaviours"):
-        codes = list(dict.fromkeys(code for report in reports for code in report[kind]))
+        codes = list(dict.fromkeys(code for report in counted for code in report[kind]))
         if kind == "behaviours":
             rows.append((kind, COOPERATION, _make_row(reports, changes, COOPERATION, None)))
         made = [(kind, code, _make_row(reports, changes, code, kind)) for code in codes]
@@ -282,17 +284,18 @@ def _list_rows(reports: Sequence[Json], changes: Sequence[Json]) -> list[tuple[s
 
 def _make_row(reports: Sequence[Json], changes: Sequence[Json], code: str, kind: str | None) -> Json:
     differences = [find_change(change, code) for change in changes]
-    if len(changes) == 1 and (paired := changes[0]["paired"]):
-        pairs: int = paired["pairs"]
-        rates = (differences[0]["before"], differences[0]["after"])
-        return {"runs": [count_share(round(rate * pairs), pairs) for rate in rates], "changes": differences}
-    running = "open" if kind == "endings" else ""
-    nothing = [count_share(0, report["sessions"] - report.get(running, 0)) for report in reports]
+    if len(changes) == 1 and changes[0]["paired"]:
+        return {"runs": differences[0]["shares"], "changes": differences}
     shares = [
-        (report if kind is None else report[kind]).get(code) or empty
-        for report, empty in zip(reports, nothing, strict=True)
+        (report if kind is None else report[kind]).get(code) or _find_none(report) for report in reports
     ]
     return {"runs": shares, "changes": differences}
+
+
+def _find_none(report: Json) -> Json:
+    """Return the share of an ending that a run does not have."""
+    alone = report["clusters"]["of"] == "conversation"
+    return write_proportion(Proportion(0, report["sessions"] - report["open"], alone))
 
 
 def _match_conversations(
