@@ -114,7 +114,11 @@ def test_help_is_a_command_too(tmp_path: Path) -> None:
         bactrian("help", "recipes", "show", cwd=tmp_path).stdout
         == bactrian("recipes", "show", "--help", cwd=tmp_path).stdout
     )
-    assert "Make conversations:" in bactrian("help", cwd=tmp_path).stdout
+    overview = bactrian("help", cwd=tmp_path).stdout
+    assert "Make conversations:" in overview
+    assert overview.count("Join and copy runs:") == 1
+    assert overview.index("Join and copy runs:") < overview.index("  merge ") < overview.index("  push ")
+    assert overview.index("  push ") < overview.index("Check and repair:")
 
 
 def test_every_page_that_a_message_names_can_be_read_without_a_checkout(tmp_path: Path) -> None:

@@ -60,6 +60,14 @@ def test_a_function_of_ones_own_has_no_price_and_a_budget_is_refused() -> None:
     assert choose_prices(objects, "0/0", None, budget=1.0, objects=objects) == {"python:answer": Price(0, 0)}
 
 
-def test_a_script_costs_nothing() -> None:
+def test_a_script_costs_nothing_unless_a_price_is_given() -> None:
     objects = {"scripted": bt.Scripted(["Sencha."])}
     assert choose_prices(objects, None, None, budget=1.0, objects=objects) == {"scripted": FREE}
+    named = ["local", "scripted:tea.json"]
+    assert choose_prices(named, None, None, budget=1.0) == dict.fromkeys(named, FREE)
+    for models, own in ((objects, objects), (named, {})):
+        rehearsed = choose_prices(models, "100/200", None, budget=1.0, objects=own)
+        assert rehearsed == dict.fromkeys(models, Price(100, 200)), "a price that is given counts"
+    assert choose_prices(["local", "openai:any"], "1/2", None)["local"] == FREE, (
+        "it is that of the other model"
+    )

@@ -281,7 +281,7 @@ async def test_a_folder_with_files_of_something_else_is_refused_and_stays_as_it_
 async def test_an_item_that_the_paper_lacks_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     code, _, err = await run(tmp_path, "reproduce", "tabel1")
     assert code == 2
-    assert "Did you mean 'table1'?" in err
+    assert "Name one: table1, " in err
 
 
 def order_item(endpoint: Endpoint, item: str, *options: str) -> tuple[str, ...]:

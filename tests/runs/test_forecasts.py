@@ -34,6 +34,9 @@ async def test_a_forecast_asks_for_nothing_and_learns_from_the_run(folder: Path)
         assert after[0]["sessions"] == 6
         assert after[0]["calls"]["value"] == 6 * 4 + 1
         assert "6 sessions of this run" in after[0]["basis"]
+        _, longer, _ = await generate(folder, endpoint, "--forecast", "--set", "max_messages=400", *price)
+    calls, seconds = longer[0]["calls"], longer[0]["seconds"]
+    assert seconds["high"] / seconds["value"] >= calls["high"] / calls["value"] > 4
 
 
 async def test_the_ways_that_a_provider_offers_stand_side_by_side(folder: Path) -> None:
@@ -191,6 +194,7 @@ async def test_a_forecast_says_in_a_few_lines_what_it_assumes(folder: Path) -> N
     assert done.returncode == 0
     assert "Assumed: 19 messages a session" in done.stdout
     assert "at most 40, with texts twice as long" in done.stdout
+    assert "With --pilot 10" in done.stdout
     assert len(done.stdout.splitlines()[-1]) < 300
     assert list(folder.iterdir()) == [folder / "small.toml"]
 

@@ -119,9 +119,7 @@ def make_pricing(text: str | None, base_url: str | None) -> Callable[[str], Pric
     @cache
     def price(model: str) -> Price | None:
         if fixed is not None:
-            # A session without a model's name was made elsewhere, and may have cost money; so may a user's own object.
-            may_cost = not model or model.startswith("python:") or find_traits(model).priced
-            return replace(fixed, tiers=find_tiers(model)) if may_cost else FREE
+            return replace(fixed, tiers=find_tiers(model))
         return find_price(model, base_url) if model else None
 
     return price
@@ -142,10 +140,12 @@ def choose_prices(
     """
     pricing = make_pricing(text, base_url)
     names = sorted(set(models))
+    traits = {name: get_traits(objects[name]) if name in objects else find_traits(name) for name in names}
+    # Where all models are free, a price that is given is for them: so a budget can be rehearsed.
+    rehearsed = text is not None and not any(each.priced for each in traits.values())
     known: dict[str, Price] = {}
     for name in names:
-        free = text is None and name in objects and not get_traits(objects[name]).priced
-        price = FREE if free else pricing(name)
+        price = pricing(name) if rehearsed or traits[name].priced else FREE
         if price is not None:
             known[name] = price
     if budget is not None and (unknown := [name for name in names if name not in known]):

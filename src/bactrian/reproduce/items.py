@@ -10,7 +10,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from bactrian.errors import InputError
-from bactrian.files.toml import suggest_name
 from bactrian.recipes.load import load_recipe, read_recipe_content
 from bactrian.recipes.schema import Part, Recipe
 
@@ -126,9 +125,9 @@ class Paper(Part):
             return self.items
         if name not in names:
             raise InputError(
-                f"The paper has no {name!r}.{suggest_name(name, names)}",
+                f"The paper has no {name!r}.",
                 where="ITEM",
-                next="`bactrian reproduce` lists its tables and figures.",
+                next=f"Name one: {', '.join(names)}, or all of them with 'all'.",
             )
         return (self.items[names.index(name)],)
 

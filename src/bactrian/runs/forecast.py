@@ -160,6 +160,7 @@ async def forecast_run(order: RunOrder, opened: RunStore | None = None) -> Forec
         uses,
         partial(cost.mix_prices, plan.models, order.meter.prices),
         all_calls.value / max(1.0, whole.calls.value),
+        all_calls.high / max(1.0, all_calls.value),
         (prompt, completion, cached),
         at_once,
         order.limits.concurrency,

@@ -96,6 +96,8 @@ class WayComparison:
     price: Callable[[str], Price | None]
     """Returns the mean price of the models at a tier."""
     calls_per_turn: float
+    most_calls: float
+    """How many times the usual number of calls the most is."""
     tokens: tuple[Estimate, Estimate, Estimate]
     """Of prompts, completions, and those of prompts that a prefix cache can serve."""
     at_once: int
@@ -137,8 +139,8 @@ class WayComparison:
             wave = use.seconds if use else _SECONDS_PER_BATCH
             window = max(1, min(self.concurrency or _BATCHED, self.left))
             whose = "of this run" if use else "that OpenRouter tells"
-            about = f"{wave / 60:.2g} minutes a batch, the mean {whose}; at most twice that."
-            return self.play(window, TurnSeconds(wave * self.calls_per_turn)), about
+            time = self.play(window, TurnSeconds(wave * self.calls_per_turn))
+            return self._limit(time, 2, f"{wave / 60:.2g} minutes a batch, the mean {whose}")
         pace = (
             TurnSeconds(use.seconds - use.growth * use.middle, use.growth)
             if use
@@ -146,19 +148,31 @@ class WayComparison:
         )
         time = self.play(self.at_once, pace.times(self.calls_per_turn))
         if use is not None:
-            about = f"{self.at_once:,} at once, without waits for the endpoint; at most twice that."
-            return time, f"{use.seconds:.2g} s a call, {about}"
+            about = f"{self.at_once:,} at once, without waits for the endpoint"
+            return self._limit(time, 2, f"{use.seconds:.2g} s a call, {about}")
         if self.own_seconds is not None:
             return (
                 self.own_seconds,
                 "as many tokens a second as the built-in model has on two idle cores, by its processor time.",
             )
-        guess = f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess, {self.at_once:,} at once; at most"
+        guess = f"{_SECONDS_PER_CALL:.0f} s a call, which is a guess, {self.at_once:,} at once"
         if tier:
             longest = self.play(self.at_once, TurnSeconds(_SECONDS_PER_FLEX_CALL * self.calls_per_turn))
             minutes = f"{_SECONDS_PER_FLEX_CALL / 60:.0f} minutes"
-            return replace(time, high=longest.value), f"{guess} {minutes}, the longest wait for a reply."
-        return time.times(1, 1, 2), f"{guess} four times that."
+            return replace(
+                time, high=longest.value
+            ), f"{guess}; at most {minutes}, the longest wait for a reply."
+        return self._limit(time, 4, guess)
+
+    def _limit(self, time: Estimate, times: int, about: str) -> tuple[Estimate, str]:
+        """Return a time with its most: so many ``times`` the usual one, or that of the most calls if it is more."""
+        if self.most_calls > times:
+            return replace(
+                time, high=self.most_calls * time.value
+            ), f"{about}; at most that of the most calls."
+        return replace(
+            time, high=times * time.value
+        ), f"{about}; at most {'twice' if times == 2 else 'four times'} that."
 
     def _find_use(self, tier: str) -> TierUse:
         """Return how a way was served; flex is expected to be served like live, and batches without a cache."""

@@ -100,7 +100,7 @@ def generate(
         )
     order = replace(order, access=show_model_progress(order.access))
     if forecast and pilot is None:
-        run_async(forecast_order(order, json=json), resume="Nothing was spent.")
+        run_async(forecast_order(order, json=json, pilot=True), resume="Nothing was spent.")
     stop_control = StopControl()
     view = choose_progress_view(json=json, quiet=quiet, noun="" if pilot is None else "pilot conversation")
     work = watch_run(order if pilot is None else choose_pilot(order, pilot), view, stop_control)
@@ -115,7 +115,7 @@ async def _forecast_after(pilot: Coroutine[Any, Any, int], order: RunOrder, *, j
     from bactrian.cli.terminal.console import open_output
     from bactrian.cli.view.progress_view import forecast_order
 
-    code = await pilot or await forecast_order(order, json=json)
+    code = await pilot or await forecast_order(order, json=json, pilot=True)
     if not code and not json:
         open_output().print("The same command without --forecast and --pilot plays the rest.")
     return code

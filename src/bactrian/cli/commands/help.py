@@ -34,7 +34,16 @@ def show_help(
         pages = textwrap.wrap(
             "  ".join(topics), 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
         )
-        print("\n".join([write_overview(), "", "Pages (`bactrian help PAGE`):", *pages]))
+        print(
+            "\n".join(
+                [
+                    write_overview(),
+                    "",
+                    "Pages (`bactrian help PAGE`; `.md` where a command has the name):",
+                    *pages,
+                ]
+            )
+        )
         return
     page = find_page(" ".join(words), topics)
     if page is not None:

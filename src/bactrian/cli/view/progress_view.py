@@ -269,14 +269,14 @@ async def _shown(ledger: ProgressView, work: Runner) -> None:
         await work.stop()
 
 
-async def forecast_order(order: RunOrder, *, json: bool, title: str = "") -> int:
+async def forecast_order(order: RunOrder, *, json: bool, title: str = "", pilot: bool = False) -> int:
     """Print the estimated cost of a run, and return the exit code."""
-    show_forecast(await forecast_anywhere(order), json=json, title=title)
+    show_forecast(await forecast_anywhere(order), json=json, title=title, pilot=pilot)
     return 0
 
 
-def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
-    """Print the estimated cost of a run, below ``title`` if there are several."""
+def show_forecast(forecast: Forecast, *, json: bool, title: str = "", pilot: bool = False) -> None:
+    """Print the estimated cost of a run, below ``title`` if there are several; ``pilot`` if the command has one."""
     if json:
         _write({"event": "forecast", **describe_forecast(forecast)})
         return
@@ -313,7 +313,7 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
     out.say(forecast.basis)
     if title:
         say("")
-    elif not forecast.measured:
+    elif pilot and not forecast.measured:
         out.say("With --pilot 10 it plays ten sessions, keeps them, and measures.")
 
 
