@@ -266,6 +266,9 @@ def test_a_session_is_shown_whole_in_each_form(run: Path) -> None:
     whole = json.loads(show(run, "003", "--json"))
     assert [turn["speaker"] for turn in whole["turns"]] == ["user", "assistant"]
     assert "role_flip" in [finding["behaviour"] for finding in whole["findings"]]
+    assert {line["findings"] for line in map(json.loads, show(run, "--json").splitlines())} == {None}
+    (flipped,) = show(run, "--json", "--behaviour", "role_flip").splitlines()
+    assert {finding["behaviour"] for finding in json.loads(flipped)["findings"]} == {"role_flip"}
 
 
 @pytest.mark.parametrize(

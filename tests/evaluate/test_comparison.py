@@ -154,6 +154,7 @@ def test_repetitions_show_how_far_a_judge_agrees_with_itself() -> None:
         ("w" * 30 + "l" * 4, "mini wins, with a win rate of 88.2 %", " %)."),
         ("l" * 30 + "w" * 4, "large wins, with a win rate of 88.2 %", " %)."),
         ("w" * 12 + "l" * 8, "No winner yet: mini has a win rate of 60.0 %", "and more."),
+        ("w" * 12 + "l" * 8 + "dd", "No winner yet: mini has a win rate of 59.1 %", "and more."),
         ("wl" * 5, "No winner: both have a win rate of 50.0 %", " %)."),
         ("uu", "No winner: no verdict can be read.", "read."),
         ("dd", "No result: judge gave both the same score in each of its 4 replies.", "about them."),
@@ -165,6 +166,7 @@ def test_the_winner_is_named_only_if_the_interval_leaves_out_one_half(
     told = write_winner(compare(make_tasks(outcomes)), "mini", "large")
     assert told.startswith(begin)
     assert told.endswith(end)
+    assert ("with so many draws" in told) == ("ld" in outcomes)
 
 
 def test_a_hundred_copies_of_a_task_are_one_observation() -> None:

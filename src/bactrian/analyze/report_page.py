@@ -46,6 +46,13 @@ def write_verdict(reports: Sequence[Json], changes: Sequence[Json]) -> str:
     return " ".join(text.split())
 
 
+def write_pairs(paired: Json) -> str:
+    """Return what the pairs of two runs have in common."""
+    jobs, same = write_count(paired["pairs"], "job"), paired["same_tasks"]
+    which = "all" if same == paired["pairs"] else f"{same:,} of them"
+    return f"{jobs} (same id, roles and idea) ended in both runs; the task in their prompts is the same in {which}."
+
+
 def find_change(change: Json, code: str) -> Json:
     """Return the difference of an ending, a behaviour or all failures, pair by pair if there are pairs."""
     of = change["paired"] or change
@@ -193,6 +200,7 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "form": format,
     "ends": write_number_ends,
     "reading": write_reading,
+    "pairs": write_pairs,
 }
 
 

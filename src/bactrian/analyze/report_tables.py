@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bactrian.amounts import NOTHING, write_ends, write_percent, write_points, write_signed
 from bactrian.analyze.estimates import COOPERATION
 from bactrian.analyze.report import Json, is_sure, list_comparison
-from bactrian.analyze.report_page import render_template, write_number_ends, write_verdict
+from bactrian.analyze.report_page import render_template, write_number_ends, write_pairs, write_verdict
 from bactrian.records.text import join_facts, to_line, write_count
 from bactrian.stats.intervals import find_wilson_interval
 
@@ -105,11 +105,7 @@ def write_differences(console: Console, reports: Sequence[Json], changes: Json) 
     if paired is None or not all(paired["pairs"] == report["sessions"] for report in reports):
         _write_changes(console, changes, heads)
     if paired is not None:
-        same = "all" if paired["same_tasks"] == paired["pairs"] else f"{paired['same_tasks']:,}"
-        write_sentence(
-            console,
-            f"\n{paired['pairs']:,} jobs ended in both, {same} of them on the very same task. Pair by pair:",
-        )
+        write_sentence(console, f"\n{write_pairs(paired)} Pair by pair:")
         _write_changes(console, paired, heads)
     write_sentence(console, f"\n{write_verdict(reports, [changes])}")
 
@@ -269,6 +265,8 @@ def _write_groups(console: Console, report: Json) -> None:
             )
             heads = ("sessions", "cooperation failed (95 %)", "task done (95 %)")
             write_table(console, (title, *heads), rows)
+        if len(ordered) > _SHOWN:
+            write_sentence(console, f"{write_count(len(ordered) - _SHOWN, title)} more: --json has all.\n")
 
 
 def _rate(of: Mapping[str, Any], key: str = "rate") -> str:

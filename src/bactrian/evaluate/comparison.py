@@ -248,11 +248,16 @@ def write_winner(comparison: Json, first: str, second: str) -> str:
         return f"No winner: both have {win_rate}."
     smallest = comparison["smallest_difference"]
     shown = (
-        f" So many tasks, with so many draws, can show a difference of {write_percent(smallest)} and more."
+        f" So many tasks{describe_draws(comparison)} can show a difference of {write_percent(smallest)} and more."
         if smallest
         else ""
     )
     return f"No winner yet: {best} has {win_rate}, which may be chance.{shown}"
+
+
+def describe_draws(comparison: Mapping[str, Any]) -> str:
+    """Return what a power says of the draws, which decide nothing: nothing if there is none."""
+    return ", with so many draws," if comparison["counts"]["draw"] else ""
 
 
 # The strengths of several ways.

@@ -130,7 +130,7 @@ Pairs = Sequence[tuple[ListedFacts, ListedFacts]]
 
 
 def _match(first: ComparedSide, second: ComparedSide) -> Pairs:
-    """Return the conversations on the same job: those with the same id, roles and task that ended in both."""
+    """Return the conversations on the same job: those with the same id, roles and idea that ended in both."""
     ended = {facts.job: facts for facts in first.sessions if facts.ending != UNFINISHED}
     return [
         (ended[other.job], other)

@@ -266,7 +266,8 @@ def _list_facts(selected: SelectedSession, marks: list[Mark]) -> dict[str, objec
         "findings": [
             {"turn": finding.turn, "behaviour": finding.behaviour, "quote": finding.quote}
             for finding in selected.findings
-        ],
+        ]
+        or None,  # nothing was looked for
         "matches": [{"turn": turn, "line": line} for turn, line in selected.matches],
         "marks": [mark.mark for mark in marks],
     }

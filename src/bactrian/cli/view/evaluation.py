@@ -14,7 +14,7 @@ from bactrian.analyze.report_tables import write_table
 from bactrian.cli.terminal.console import open_output, say
 from bactrian.evaluate.code_judge import KINDS
 from bactrian.evaluate.code_scoring import PassAtK, Score
-from bactrian.evaluate.comparison import load_paper
+from bactrian.evaluate.comparison import describe_draws, load_paper
 from bactrian.evaluate.comparison_jobs import TITLES
 from bactrian.records.text import write_count
 
@@ -144,8 +144,8 @@ def _describe(pair: Mapping[str, Any], first: str, second: str) -> Iterable[str]
         return
     smallest = pair["smallest_difference"]
     found = f"differences of {100 * smallest:.0f} points and more" if smallest else "no difference"
-    tasks = write_count(pair["independent"], "task")
-    yield f"sign test p = {pair['p_value']:.3g}; {tasks}, with so many draws, can show {found} (power 0.8)"
+    tasks = write_count(pair["independent"], "task") + describe_draws(pair)
+    yield f"sign test p = {pair['p_value']:.3g}; {tasks} can show {found} (power 0.8)"
 
 
 def _join(*rates: tuple[str, Mapping[str, Any]]) -> Iterable[str]:
