@@ -222,6 +222,14 @@ def test_a_faulty_recipe_names_the_fault_and_its_place(tmp_path: Path, old: str,
         load_recipe(write_recipe(tmp_path, (old, new)))
 
 
+def test_an_axis_counts_its_items_unless_a_model_is_asked_for_more(tmp_path: Path) -> None:
+    roles, tasks = load_recipe(write_recipe(tmp_path, ("count = 2\n", ""))).axes
+    assert (roles.count, tasks.count) == (2, 3)
+    gaps = (("count = 3\n", ""), ('name = "own"', ""), ('idea = "{{ task }}"', ""))
+    with pytest.raises(RecipeError, match="The keys 'name', 'axes.task.count', 'role_play.idea' are missing"):
+        load_recipe(write_recipe(tmp_path, *gaps))
+
+
 @pytest.mark.parametrize("setting", ["task.cout=5", "nothing=1", "task", "=3", "axes=3", "role.name.x=2"])
 def test_a_setting_that_names_nothing_is_refused(setting: str) -> None:
     with pytest.raises(InputError, match="settings"):
@@ -258,7 +266,7 @@ def test_a_recipe_as_editors_on_windows_save_it_is_read(tmp_path: Path) -> None:
         (RECIPE.encode("utf-16"), r"own.toml:1:1: The recipe is not UTF-8 text"),
         (RECIPE.encode() + b"# \xff", r"own.toml:16:3: The recipe is not UTF-8 text"),
         (b"#" * 10_000_000, r"own.toml: The recipe has 10,000,000 bytes; the limit is 262,144"),
-        (b"", r"own.toml:1:1: The key 'name' is missing"),
+        (b"", r"own.toml:1:1: The keys 'name', 'axes' are missing"),
     ],
 )
 def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, content: bytes, says: str) -> None:

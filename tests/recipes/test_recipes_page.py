@@ -67,7 +67,7 @@ def test_the_defaults_on_the_page_are_those_of_the_program() -> None:
     assert documented == {"max_tokens": "4096", "word_limit": "50"}
     assert all(fields[key].default == int(default) for key, default in documented.items())
     needed = {key for key, default in rows if default == "needed"}
-    assert needed == {"name", "count", "idea"}
+    assert needed == {"name", "idea"}
 
 
 def test_every_built_in_recipe_is_on_the_page() -> None:

@@ -306,7 +306,8 @@ def explain_validation_error(
     first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     context: dict[str, Any] = first.get("ctx", {})
     path: KeyPath = (*first["loc"], *context.get("place", ()))
-    what, following = _describe(first, path, source, model)
+    missing = [repr(_join_path(fault["loc"], source)) for fault in faults if fault["type"] == "missing"]
+    what, following = _describe(first, path, source, model, missing)
     if any(path[: len(each)] == each or each[: len(path)] == path for each in changed if path):
         return source.kind.error(what, option="settings", next=following)
     key = next((part for part in reversed(path) if isinstance(part, str)), "")
@@ -314,13 +315,15 @@ def explain_validation_error(
 
 
 def _describe(
-    first: ErrorDetails, path: KeyPath, source: TomlSource, model: type[BaseModel]
+    first: ErrorDetails, path: KeyPath, source: TomlSource, model: type[BaseModel], missing: Sequence[str]
 ) -> tuple[str, str]:
-    """Return the problem and the next action."""
+    """Return the problem and the next action; ``missing`` are all keys that are."""
     name = _join_path(path, source) or f"The {source.kind.name}"
     help_text = f"{source.kind.help} shows what a {source.kind.name} looks like."
     context: dict[str, Any] = first.get("ctx", {})
     match first["type"]:
+        case "missing" if len(missing) > 1:
+            return f"The keys {', '.join(missing)} are missing.", help_text
         case "extra_forbidden":
             known = _list_keys(model, path[:-1])
             hint = suggest_name(str(path[-1]), known)

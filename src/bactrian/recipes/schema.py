@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    JsonValue,
     PrivateAttr,
     TypeAdapter,
     ValidationError,
@@ -82,13 +83,25 @@ def make_fault(what: LiteralString, *path: str | int, **values: object) -> Pydan
 LIST_FILE = "file:"  # Prefix of a source that is a file; the template of its path follows
 
 
+_COUNTED: dict[str, JsonValue] = {
+    "required": ["name"],
+    "anyOf": [
+        {"required": ["count"]},
+        *({"required": [given], "not": {"required": ["ask"]}} for given in ("given", "file")),
+    ],
+}
+"""What the JSON schema says of the count that an axis need not give."""
+
+
 class Axis(Part):
     """One dimension of the grid: a given list, a list requested from a model, or given items that a model extends."""
+
+    model_config = ConfigDict(json_schema_extra=_COUNTED)
 
     name: Annotated[str, Field(pattern=_NAME)]
     """Placeholder of an item in templates."""
     count: Annotated[int, Field(gt=0, le=_MOST, strict=True)]
-    """Number of items."""
+    """Number of items. Default: all that are given, if no `ask` gets more."""
     given: Annotated[tuple[_Item, ...] | None, Field(min_length=1)] = None
     """The items, without duplicates."""
     file: str | None = None
@@ -135,6 +148,15 @@ class Axis(Part):
     def first(self) -> tuple[str, ...]:
         """The given items, up to the axis's count."""
         return () if self.given is None or self.fresh else self.given[: self.count]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_given(cls, content: Any) -> Any:
+        match content:
+            case {"given": [_, *_] as given} if "count" not in content and content.get("ask") is None:
+                return {**content, "count": len(given)}
+            case _:
+                return content
 
     @field_validator("given")
     @classmethod
