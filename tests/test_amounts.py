@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from bactrian.amounts import (
+    write_dollar_change,
     write_dollars,
     write_ends,
     write_percent,
     write_percents,
     write_points,
+    write_seconds,
     write_tokens,
 )
 from bactrian.records.turn import Usage
@@ -23,12 +25,18 @@ from bactrian.records.turn import Usage
         (0.000123, "$0.00012"),
         (0.0134, "$0.013"),
         (0.05, "$0.050"),
+        (0.0996, "$0.10"),
         (0.1834, "$0.18"),
         (1234.5, "$1,234.50"),
     ],
 )
 def test_an_amount_has_cents_and_at_least_two_digits(amount: float | None, text: str) -> None:
     assert write_dollars(amount) == text
+
+
+def test_differences_of_money_have_a_sign_and_short_times_have_no_exponent() -> None:
+    assert [write_dollar_change(of) for of in (-0.012, 2.5, None)] == ["\N{MINUS SIGN}$0.012", "+$2.50", "–"]
+    assert [write_seconds(of) for of in (2.1e-05, 0.444, 123.4)] == ["under 1 ms", "0.44 s", "123 s"]
 
 
 def test_shares_differences_and_tokens_have_one_form() -> None:

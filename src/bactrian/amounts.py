@@ -18,7 +18,15 @@ def write_dollars(amount: float | None) -> str:
     """Return an amount of US dollars with two decimals; below 10 cents with two digits; ``unknown`` for None."""
     if amount is None:
         return "unknown"
-    return f"${amount:,.{2 if amount >= 0.1 or amount <= 0 else 1 - floor(log10(amount))}f}"
+    rounded = float(f"{amount:.1e}")  # 9.96 cents are 10, which has two decimals
+    return f"${amount:,.{2 if rounded >= 0.1 or amount <= 0 else 1 - floor(log10(rounded))}f}"
+
+
+def write_dollar_change(difference: float | None) -> str:
+    """Return a difference of US dollars with its sign."""
+    if difference is None:
+        return NOTHING
+    return write_minus(f"{'-' if difference < 0 else '+'}{write_dollars(abs(difference))}")
 
 
 def write_cost(usd: float | None, unpriced: Sequence[str] = (), budget: float | None = None) -> str:
@@ -92,6 +100,13 @@ def write_duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
+
+
+def write_seconds(seconds: float | None) -> str:
+    """Return how long a reply takes, with two digits; ``under 1 ms`` says enough of a shorter time."""
+    if seconds is None or seconds < 0.001:
+        return NOTHING if seconds is None else "under 1 ms"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:,.0f} s"
 
 
 def write_about_rate(per_second: float, what: str) -> str:

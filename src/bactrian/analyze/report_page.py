@@ -13,10 +13,13 @@ from markupsafe import Markup, escape
 from bactrian.amounts import (
     NOTHING,
     write_cost,
+    write_dollar_change,
     write_dollars,
+    write_minus,
     write_percent,
     write_percents,
     write_points,
+    write_seconds,
     write_tokens,
 )
 from bactrian.analyze.estimates import COOPERATION, describe_reading, write_proportion
@@ -74,7 +77,7 @@ def _write_short(value: float | None) -> str:
     """Return a number with three significant digits."""
     if value is None:
         return NOTHING
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return write_minus(f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}")
 
 
 def _spell(code: str) -> str:
@@ -147,6 +150,7 @@ def render_report(
         verdict=write_verdict(reports, changes),
         is_sure=is_sure,
         rows=_list_rows(reports, changes),
+        costs=list_costs(reports),
         plots=_draw_plots(reports),
         lengths=[_draw_lengths(report) for report in reports],
         examples=_match_conversations(shown),
@@ -201,6 +205,7 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "ends": write_number_ends,
     "reading": write_reading,
     "pairs": write_pairs,
+    "seconds": write_seconds,
 }
 
 
@@ -304,6 +309,20 @@ def _find_none(report: Json) -> Json:
     """Return the share of an ending that a run does not have."""
     alone = report["clusters"]["of"] == "conversation"
     return write_proportion(Proportion(0, report["sessions"] - report["open"], alone))
+
+
+def list_costs(reports: Sequence[Json]) -> list[tuple[str, list[str], list[str]]]:
+    """Return the rows of what runs cost: a name, the amounts, and the differences of all others from the first."""
+    rows: list[tuple[str, list[str], list[str]]] = []
+    for name, key in (("cost", "usd"), ("cost of a finished conversation", "usd_per_finished")):
+        first, *rest = amounts = [report["usage"][key] for report in reports]
+        changes = [None if None in (first, other) else other - first for other in rest]
+        shown = [
+            NOTHING if amount is None and report["usage"]["usd"] is not None else write_dollars(amount)
+            for amount, report in zip(amounts, reports, strict=True)
+        ]
+        rows.append((name, shown, [write_dollar_change(change) for change in changes]))
+    return rows
 
 
 def _match_conversations(

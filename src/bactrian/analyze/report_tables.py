@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 from bactrian.amounts import NOTHING, write_ends, write_percent, write_points, write_signed
 from bactrian.analyze.estimates import COOPERATION
 from bactrian.analyze.report import Json, is_sure, list_comparison
-from bactrian.analyze.report_page import render_template, write_number_ends, write_pairs, write_verdict
+from bactrian.analyze.report_page import (
+    list_costs,
+    render_template,
+    write_number_ends,
+    write_pairs,
+    write_verdict,
+)
 from bactrian.records.text import join_facts, to_line, write_count
 from bactrian.stats.intervals import find_wilson_interval
 
@@ -107,6 +113,8 @@ def write_differences(console: Console, reports: Sequence[Json], changes: Json) 
     if paired is not None:
         write_sentence(console, f"\n{write_pairs(paired)} Pair by pair:")
         _write_changes(console, paired, heads)
+    rows = ((name, *amounts, *differences) for name, amounts, differences in list_costs(reports))
+    write_table(console, ("money", *heads[:-2]), rows)
     write_sentence(console, f"\n{write_verdict(reports, [changes])}")
 
 
@@ -118,6 +126,7 @@ def write_comparison(console: Console, reports: Sequence[Json], changes: Sequenc
     rows = [row for row in list_comparison(reports, changes) if any(cell not in ("", "–") for cell in row[2])]
     for kind in dict.fromkeys(kind for kind, _, _ in rows):
         write_table(console, (kind, *names), ((name, *cells) for of, name, cells in rows if of == kind))
+    write_table(console, ("money", *names), ((name, *amounts) for name, amounts, _ in list_costs(reports)))
 
 
 def _write_changes(console: Console, changes: Json, heads: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bactrian.amounts import write_dollars, write_percent, write_points, write_signed
+from bactrian.amounts import write_dollar_change, write_dollars, write_percent, write_points, write_signed
 from bactrian.analyze.estimates import can_show, label_clusters
 from bactrian.analyze.report import is_sure
 from bactrian.errors import InputError
@@ -189,7 +189,9 @@ def _make_row(
         return write_dollars(number) if "cost" in name else f"{number:,.1f}"
 
     def write_change(number: float) -> str:
-        return write_points(number, 1) if is_share else write_signed(number, 5 if "cost" in name else 1)
+        if is_share:
+            return write_points(number, 1)
+        return write_dollar_change(number) if "cost" in name else write_signed(number)
 
     estimates = [part.estimate(value) for part in parts]
     changes: list[tuple[str, str, bool]] = []
