@@ -347,7 +347,7 @@ PRICE = (2.0, 8.0, 0.5)
 @pytest.mark.parametrize("measured", WAYS)
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_forecast_of_a_way_is_the_bill_of_the_server(
-    tmp_path: Path, way: str, measured: str
+    tmp_path: Path, way: str, measured: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first ten jobs are played in one way, and the others in the same or in another one."""
     terms: dict[str, Any] = {"tasks": 12, "price": "2/8/0.5"}
@@ -356,6 +356,9 @@ async def test_the_forecast_of_a_way_is_the_bill_of_the_server(
     known = CACHED if way == measured else {"default": alike, "flex": alike, "batch": 0.0}
     known |= {"batch": CACHED["batch"]} if measured == "batch" else {}
     async with BatchServer(cached=known) as server:
+        row = ("[[providers]]", 'name = "openai"', 'batches = "openai"', "tiers = { flex = 0.5 }")
+        (tmp_path / "providers.toml").write_text("\n".join((*row, f'address = "{server.url}"')))
+        monkeypatch.setenv("BACTRIAN_CONFIG", str(tmp_path))
         await play(tmp_path, server.url, "openai", limit=10, size=100, **terms, **WAYS[measured])
         paid = server.bill(*PRICE)
         order = make_order(tmp_path, server.url, "openai", **terms, **{"batch": True, **WAYS[way]})

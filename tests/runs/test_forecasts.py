@@ -41,12 +41,12 @@ async def test_a_forecast_asks_for_nothing_and_learns_from_the_run(folder: Path)
 
 async def test_the_ways_that_a_provider_offers_stand_side_by_side(folder: Path) -> None:
     terms = ["--forecast", "--price", "1/2/0.5"]
+    own = ("--model", "openai:any")
+    _, (line,), _ = await generate(folder, None, *terms, *own, "--json")
+    _, (flex,), _ = await generate(folder, None, *terms, *own, "--json", "--tier", "flex")
+    shown = await (start(folder, None, *terms, *own)).communicate()
     async with Endpoint([said]) as endpoint:
-        _, (line,), _ = await generate(folder, endpoint, *terms, "--json")
-        _, (flex,), _ = await generate(folder, endpoint, *terms, "--json", "--tier", "flex")
-        shown = await (start(folder, endpoint, *terms)).communicate()
-        other = ("--model", f"vllm:any@{endpoint.url}", "--json")
-        _, (alone,), _ = await generate(folder, None, *terms, *other)
+        _, (alone,), _ = await generate(folder, endpoint, *terms, "--json")
     assert list(line["ways"]) == ["live", "flex", "batch"]
     usd = {name: way["usd"]["value"] for name, way in line["ways"].items()}
     assert usd["flex"] == usd["batch"] == pytest.approx(usd["live"] / 2)

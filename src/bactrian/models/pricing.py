@@ -12,7 +12,7 @@ from bactrian.errors import InputError
 from bactrian.models.budget import Price
 from bactrian.models.http import is_loopback, read_address, split_addresses
 from bactrian.models.model import Model, get_traits
-from bactrian.models.open import find_traits
+from bactrian.models.open import find_address, find_traits
 from bactrian.models.providers import find_provider
 
 FREE = Price(0.0, 0.0, 0.0)
@@ -94,6 +94,19 @@ def find_tiers(name: str) -> Mapping[str, float]:
     """
     named = find_provider(name)
     return named[1].price_tiers if named else {}
+
+
+def find_offers(name: str, base_url: str | None) -> Mapping[str, float]:
+    """Return the tiers of the model ``name`` as :func:`find_tiers` does; none at an address that is not the provider's.
+
+    Raises what :func:`find_tiers` raises.
+    """
+    if (named := find_provider(name)) is None:
+        return {}
+    parts, row = named
+    if row.address is None:  # its address is that of the customer
+        return row.price_tiers
+    return row.price_tiers if all(map(row.is_at, split_addresses(find_address(parts, row, base_url)))) else {}
 
 
 def suggest_priced(name: str) -> str | None:

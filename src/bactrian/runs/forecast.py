@@ -157,6 +157,7 @@ async def forecast_run(order: RunOrder, opened: RunStore | None = None) -> Forec
         all_calls, prompt, completion, cached = parts
     ways = WayComparison(
         tuple(speakers),
+        order.access.base_url,
         uses,
         partial(cost.mix_prices, plan.models, order.meter.prices),
         all_calls.value / max(1.0, whole.calls.value),

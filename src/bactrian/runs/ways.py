@@ -9,7 +9,7 @@ from statistics import fmean
 
 from bactrian.models.budget import Price
 from bactrian.models.open import find_traits
-from bactrian.models.pricing import find_tiers
+from bactrian.models.pricing import find_offers
 from bactrian.models.providers import BATCH, FLEX
 from bactrian.records.run import TierUse
 from bactrian.records.turn import Usage
@@ -91,6 +91,8 @@ class WayComparison:
 
     models: tuple[str, ...]
     """Of those who make the calls of a session."""
+    base_url: str | None
+    """The address of ``openai:NAME`` where that is not OpenAI's."""
     uses: Mapping[str, TierUse]
     """How this run was served so far, by tier."""
     price: Callable[[str], Price | None]
@@ -116,7 +118,7 @@ class WayComparison:
         ways = tuple(
             Way(name, self.estimate_usd(tier, self._find_use(tier)), *self.estimate_seconds(tier))
             for name, tier in _WAYS.items()
-            if not tier or all(tier in find_tiers(model) for model in self.models)
+            if not tier or all(tier in find_offers(model, self.base_url) for model in self.models)
         )
         return ways if len(ways) > 1 else ()
 
