@@ -16,11 +16,11 @@ from bactrian.api.facts import describe_usage
 from bactrian.errors import InputError
 from bactrian.models.budget import Price
 from bactrian.records.run import Finding
-from bactrian.records.session import Session
+from bactrian.records.session import Role, Session
 from bactrian.records.turn import Usage
 from bactrian.runs.spending import Prices, RunPricing
 from bactrian.store import open_store
-from tests.helpers.runs import answer, make_run, session
+from tests.helpers.runs import ORIGIN, answer, make_run, session
 
 FLAKE = (
     "Instruction: Design the dial of the timer.\nInput: None",
@@ -82,6 +82,18 @@ async def test_all_fourteen_behaviours_are_told_of_even_where_none_is_seen(tmp_p
     some = [of for of in found["behaviours"].values() if of["applies"]]
     assert len(some) == 13
     assert all(of["low"] <= of["rate"] <= of["high"] for of in some)
+
+
+async def test_a_group_chat_counts_for_each_of_its_agents_and_for_no_pair(tmp_path: Path) -> None:
+    cast = {name: Role(f"The {name}") for name in ("host", "reader", "teacher")}
+    talk = session("talk", texts=["Hello"], provenance=replace(ORIGIN, cast=cast))
+    found = await reported(tmp_path / "tea.db", [talk, session("pair", assistant="Poet", user="Nurse")])
+    assert {side: list(roles) for side, roles in found["roles"].items()} == {
+        "assistant": ["Poet"],
+        "user": ["Nurse"],
+        "agent": ["The host", "The reader", "The teacher"],
+    }
+    assert [(pair["assistant"], pair["user"]) for pair in found["pairs"]] == [("Poet", "Nurse")]
 
 
 async def test_roles_pairs_and_rounds_are_told_apart(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from html import unescape
@@ -19,7 +19,7 @@ from bactrian.explore.facets import FacetIndex, read_facets
 from bactrian.explore.library_index import prepare_index, register_run
 from bactrian.explore.session_findings import search_sessions
 from bactrian.explore.session_lists import ListFilter, Listing
-from bactrian.records.session import Session
+from bactrian.records.session import Role, Session
 from bactrian.store import open_store
 from bactrian.store.locations import name_verdicts
 from tests.explore.test_index import FLIP, build, fill
@@ -47,9 +47,9 @@ def list_sessions() -> list[Session]:
 
 
 @asynccontextmanager
-async def index_run(folder: Path) -> AsyncGenerator[FacetIndex]:
+async def index_run(folder: Path, sessions: Sequence[Session] = ()) -> AsyncGenerator[FacetIndex]:
     """The facets of a run whose code was judged."""
-    run = await make_run(folder / "run.db", list_sessions())
+    run = await make_run(folder / "run.db", sessions or list_sessions())
     lines = [
         {"kind": kind, "detail": "", "calls": 1, "cpu": 0.1, "key": name, "id": name} for kind, name in JUDGED
     ]
@@ -101,6 +101,23 @@ async def test_a_filter_means_the_same_to_the_counts_and_to_the_list(
     async with index_run(tmp_path) as facets:
         listing = Listing(prepare_index(), facets.names, list_filter)
         assert facets.select(list_filter).bit_count() == listing.count() == count
+
+
+async def test_a_group_chat_is_listed_and_counted_with_all_its_agents(tmp_path: Path) -> None:
+    names = ["Host", "Reader", "Teacher"]
+    cast = {name.lower(): Role(name) for name in names}
+    talk = session("talk", texts=["Hello"], provenance=replace(ORIGIN, cast=cast))
+    list_filter = ListFilter(agent=("Teacher",))
+    async with index_run(tmp_path, [talk, session("pair", assistant="Poet")]) as facets:
+        shown = {
+            facet.name: [choice.value for choice in facet.choices]
+            for facet in facets.list_facets(list_filter)
+        }
+        (row,) = Listing(prepare_index(), facets.names, list_filter).read_page().sessions
+        assert facets.count("assistant", facets.everything) == [("Poet", 1)]
+        assert list(facets.count_pairs(facets.everything)) == [("Poet", "Cook")]
+    assert sorted(shown["agent"]) == names
+    assert (row["roles"], row["assistant"], row["user"]) == (names, None, None)
 
 
 async def test_only_conversations_that_ask_for_code_can_lack_it(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from bactrian.models.model import Request
 from bactrian.options import PlayOptions
 from bactrian.recipes.society_file import load_society
 from bactrian.records.run import BEHAVIOURS
-from bactrian.records.session import Role
+from bactrian.records.session import Ending, Role
 from bactrian.records.text import Text
 from bactrian.records.turn import CriticSettings, Decision, Deliberation, Message, Proposal, Sampling, Usage
 from bactrian.roleplay.role_play import SessionOrder
@@ -86,12 +86,14 @@ async def test_a_group_chat_says_who_does_not_hear_a_message(tmp_path: Path) -> 
     content["agents"][1]["hears"] = [names[2]]
     cast = {name: Role(f"Role {name}") for name in names}
     talk = replace(session("talk", texts=["Hello"]), provenance=replace(ORIGIN, cast=cast))
-    talk = replace(talk, turns=(replace(talk.turns[0], speaker=names[0]),))
+    ending = Ending("task_done", 1, names[0], "")
+    talk = replace(talk, turns=(replace(talk.turns[0], speaker=names[0]),), ending=ending)
     run = await make_run(tmp_path / "run.db", [talk])
     async with open_store(run) as store:
         await store.freeze({"recipe": {"name": "x"}, "society": content})
     (page,) = await fetch([run], "/c/run/talk")
     assert f'Not heard by <span dir="auto">Role {names[1]}</span>'.encode() in page.body
+    assert f"Role {names[0]} said that the task is done.".encode() in page.body
 
 
 OWN_SOCIETY = """

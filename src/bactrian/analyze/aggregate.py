@@ -18,7 +18,7 @@ from bactrian.detect.detector import LIKELY, POSSIBLE
 from bactrian.detect.turn_text import compute_jaccard
 from bactrian.errors import MissingExtra
 from bactrian.records.run import BEHAVIOURS, Behaviour, Finding, FindingKey
-from bactrian.records.session import UNFINISHED, Kind, Session, find_kind
+from bactrian.records.session import UNFINISHED, Kind, Session, find_kind, name_agents
 from bactrian.records.turn import Instruction, Solution, Speaker, Usage
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
@@ -152,6 +152,7 @@ class SessionSummary:
     kind: Kind
     assistant: str
     user: str
+    roles: tuple[str, ...]  # Names of all roles; of a group chat, all its agents'
     ending: str
     user_turns: int
     assistant_turns: int
@@ -217,6 +218,7 @@ def summarize(
         kind=find_kind(session),
         assistant=session.assistant.name,
         user=session.user.name,
+        roles=tuple(name_agents(session)),
         ending=session.ending.code if session.ending else UNFINISHED,
         user_turns=user_turns,
         assistant_turns=len(speakers) - user_turns,

@@ -64,6 +64,8 @@ def build_report(run: str, part: Aggregate, usage: Json) -> Json:
     check_installed()
     codes, sample = part.behaviours, SessionSample(part.facts)
     facts = part.facts
+    talks = [session for session in facts if session.kind == "talk"]
+    pairs = [session for session in facts if session.kind != "talk"]
     return {
         "run": run,
         "sessions": len(facts),
@@ -92,13 +94,14 @@ def build_report(run: str, part: Aggregate, usage: Json) -> Json:
         ],
         "rounds": _rounds(sample, codes),
         "roles": {
-            "assistant": _groups(facts, codes, lambda session: session.assistant),
-            "user": _groups(facts, codes, lambda session: session.user),
+            "assistant": _groups(pairs, codes, lambda session: (session.assistant,)),
+            "user": _groups(pairs, codes, lambda session: (session.user,)),
+            "agent": _groups(talks, codes, lambda session: dict.fromkeys(session.roles)),
         },
         "pairs": [
             {"assistant": pair[0], "user": pair[1], **values}
             for pair, values in _groups(
-                facts, codes, lambda session: (session.assistant, session.user)
+                pairs, codes, lambda session: ((session.assistant, session.user),)
             ).items()
         ],
         "diversity": {
@@ -272,12 +275,13 @@ def _rounds(part: SessionSample, codes: Sequence[Behaviour]) -> list[Json]:
 def _groups(
     facts: Sequence[SessionSummary],
     codes: Sequence[Behaviour],
-    key: Callable[[SessionSummary], _Key],
+    keys: Callable[[SessionSummary], Iterable[_Key]],
 ) -> dict[_Key, Json]:
     """Group sessions by their roles: how many cooperations fail, how many end well, and what they show."""
     groups: defaultdict[_Key, list[SessionSummary]] = defaultdict(list)
     for session in facts:
-        groups[key(session)].append(session)
+        for key in keys(session):
+            groups[key].append(session)
     samples = {name: SessionSample(group) for name, group in sorted(groups.items())}
     return {
         name: {
@@ -311,8 +315,7 @@ def _diversity(texts: HashSample, *, independent: bool) -> Json:
 def _name(facts: SessionSummary) -> Json:
     return {
         "session": facts.id,
-        "assistant": facts.assistant,
-        "user": facts.user,
+        "roles": list(facts.roles),
         "ending": facts.ending,
         "messages": facts.messages,
         "behaviours": dict(Counter(seen.behaviour for seen in facts.seen).most_common()),

@@ -140,7 +140,7 @@ def render_report(
             shown=shown[0] if shown else (),
             groups=_group(report, shown[0] if shown else ()),
             quotations=choose_quotations(shown[0]) if shown else {},
-            roles={side: _sort_roles(report["roles"][side]) for side in ("assistant", "user")},
+            roles={side: _sort_roles(report["roles"][side]) for side in ("assistant", "user", "agent")},
             **shared,
         )
     return render_template(

@@ -264,6 +264,7 @@ def _write_groups(console: Console, report: Json) -> None:
     for title, groups in (
         ("assistant role", report["roles"]["assistant"].items()),
         ("user role", report["roles"]["user"].items()),
+        ("agent of group chats", report["roles"]["agent"].items()),
         ("pair", pairs),
     ):
         ordered = sorted(groups, key=lambda item: (-_find_least(item[1]), item[0]))

@@ -26,7 +26,7 @@ from bactrian.files.toml import suggest_name
 from bactrian.options import SelectOptions, Words
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import BEHAVIOURS, Finding, FindingKey, Mark
-from bactrian.records.session import ENDING_CODES, UNFINISHED, Session, name_part
+from bactrian.records.session import ENDING_CODES, UNFINISHED, Session, name_agents, name_part
 from bactrian.records.text import keep_line_breaks, to_json, to_line, to_markdown, to_printable
 from bactrian.store import RunStore
 
@@ -231,8 +231,7 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 def _has_role(session: Session, pattern: str) -> bool:
-    cast = session.provenance.cast.values() or (session.assistant, session.user)
-    return any(_fits(role.name, pattern) for role in cast)
+    return any(_fits(name, pattern) for name in name_agents(session))
 
 
 def _has_pair(session: Session, text: str) -> bool:
@@ -241,6 +240,8 @@ def _has_pair(session: Session, text: str) -> bool:
         raise InputError(
             f"{text!r} is not a pair of roles.", option="pair", next="Write it as 'ASSISTANT x USER'."
         )
+    if session.provenance.cast:  # Several have no pair.
+        return False
     return _fits(session.assistant.name, parts[0]) and _fits(session.user.name, parts[1])
 
 
@@ -283,8 +284,7 @@ def write_session(
 
 def write_markdown(session: Session, findings: Sequence[Finding] = (), marks: Sequence[Mark] = ()) -> str:
     """Return the session as Markdown. What the agents said stays as it is, line by line."""
-    cast = session.provenance.cast.values() or (session.assistant, session.user)
-    lines = [f"# {to_markdown(' × '.join(role.name for role in cast))}", ""]
+    lines = [f"# {to_markdown(' × '.join(name_agents(session)))}", ""]
     task = session.task
     steps = (("Idea", task.original), ("Task", task.specified), ("Plan", task.planned))
     lines += [f"**{name}:** {to_markdown(text)}  " for name, text in steps if text is not None]

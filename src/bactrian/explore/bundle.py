@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from bactrian._version import __version__
 from bactrian.errors import InputError
 from bactrian.explore.library import Library, open_library
-from bactrian.explore.library_index import IMPORT_DONE, read_meta, read_signature
+from bactrian.explore.library_index import IMPORT_DONE, SEVERAL, read_meta, read_signature
 from bactrian.explore.rendering import Explorer, read_asset
 from bactrian.explore.server import build_app
 from bactrian.explore.session_lists import ListFilter
@@ -183,7 +183,7 @@ _ASSETS = ("style.css", "talk.css", "page.js", "bundle.js", "icon.svg")
 # Parameters of a conversation's address that show another part of it.
 _VIEWS = ("from", "whole")
 # Conditions that the search of a copy can say in words.
-_SAID = frozenset(("ending", "behaviour", "assistant", "user", "mark", "data"))
+_SAID = frozenset(("ending", "behaviour", "assistant", "user", "agent", "mark", "data"))
 # Files of agents that are copied: in a published folder, others could run scripts.
 _PICTURES = frozenset((".png", ".jpg", ".jpeg", ".gif", ".webp"))
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -414,7 +414,7 @@ class _BundleCopy:
         for row in rows:
             if file := self.files.get(_name_path(row)):  # An id such as ``..`` has no address.
                 words = ", ".join((row["ending"], *row["behaviours"], *row["marks"])).replace("_", " ")
-                searched.append((file, f"{row['assistant']} × {row['user']}", row["task"] or "", words))
+                searched.append((file, SEVERAL.join(row["roles"]), row["task"] or "", words))
         # A script, because a page on a disk may not read another file. No text can end it.
         text = (
             to_json(searched)

@@ -21,12 +21,12 @@ from bactrian.amounts import write_dollar_change, write_dollars, write_percent, 
 from bactrian.analyze.estimates import can_show, label_clusters
 from bactrian.analyze.report import is_sure
 from bactrian.errors import InputError
-from bactrian.explore.conversation_pages import find_named_session, name_roles
+from bactrian.explore.conversation_pages import find_named_session
 from bactrian.explore.layout import ShownMessage, show_turns
 from bactrian.explore.rendering import get_explorer, render_page
 from bactrian.explore.session_lists import REPEATED, ListedFacts, ListFilter, Listing
 from bactrian.explore.statistics_pages import describe_readings
-from bactrian.records.session import UNFINISHED
+from bactrian.records.session import UNFINISHED, name_agents
 from bactrian.records.turn import NOTHING_KNOWN
 from bactrian.stats.clusters import ClusterEstimate, ClusterTotals, estimate_difference, sum_by_label
 from bactrian.stats.intervals import PairedProportions
@@ -257,7 +257,7 @@ async def compare_conversations(request: Request) -> Response:
         turns = list(
             show_turns(session, first, known.findings, NOTHING_KNOWN, view="raw", confirmations=answers)
         )
-        column = {"data": data, "session": session, "roles": name_roles(session)}
+        column = {"data": data, "session": session, "roles": name_agents(session)}
         messages.append(turns)
         columns.append({**column, "facts": known})
     same = len({column["session"].task.original for column in columns}) == 1

@@ -45,7 +45,7 @@ from bactrian.explore.token_view import can_show_tokens
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import Confirmation, Mark
-from bactrian.records.session import HUMAN, Session, find_kind, name_part
+from bactrian.records.session import HUMAN, Session, find_kind, name_agents, name_part
 from bactrian.records.text import clean_text, keep_line_breaks, to_markdown
 from bactrian.records.turn import NOTHING_KNOWN, Usage
 
@@ -98,7 +98,8 @@ async def show_conversation(request: Request) -> Response:
         has_tokens=has_tokens,
         data=data_set.name,
         session=session,
-        roles=name_roles(session),
+        roles=name_agents(session),
+        ender=_name_ender(session),
         kind=find_kind(session),
         has_instructor=has_instructor(session),
         turns=shown,
@@ -163,10 +164,10 @@ async def find_named_session(request: Request, name: str, session_id: str) -> tu
     return data_set, session
 
 
-def name_roles(session: Session) -> list[str]:
-    """Return the names of all roles, the assistant's first."""
-    cast = session.provenance.cast.values() or (session.assistant, session.user)
-    return [role.name for role in cast]
+def _name_ender(session: Session) -> str:
+    """Return the role whose message ended the conversation."""
+    roles = {"assistant": session.assistant, "user": session.user, **session.provenance.cast}
+    return roles.get(session.ending.speaker if session.ending else "", session.user).name
 
 
 async def show_prompts(request: Request) -> Response:
@@ -195,7 +196,7 @@ async def show_prompts(request: Request) -> Response:
 async def write_markdown(request: Request) -> Response:
     """Return the conversation as Markdown, in which the texts stand as they are, in quotations."""
     _, session = await find_session(request)
-    parts = [f"# {to_markdown(' × '.join(name_roles(session)))}", _quote(session.task.original)]
+    parts = [f"# {to_markdown(' × '.join(name_agents(session)))}", _quote(session.task.original)]
     if session.task.specified:
         parts += ["## Specified task", _quote(session.task.specified)]
     for turn in session.turns:

@@ -37,6 +37,7 @@ TITLES: Mapping[str, str] = {
     "axis": "Axis",
     "assistant": "AI assistant",
     "user": "AI user",
+    "agent": "Agent of a group chat",
 }
 # Values whose absence can be asked for.
 _DENIABLE = frozenset(("behaviour", "mark"))
@@ -177,10 +178,11 @@ class FacetIndex:
         return Counter(compress(self.turns, _list_bits(among)))
 
     def count_pairs(self, among: int) -> dict[tuple[str, str], int]:
-        """Count some conversations by their pair of roles."""
+        """Count some conversations by their pair of roles; a group chat has none."""
         return {
             self.roles[pair]: count
             for pair, count in Counter(compress(self.pairs, _list_bits(among))).items()
+            if self.roles[pair][1]
         }
 
     def are_independent(self, among: int) -> bool:
@@ -278,6 +280,8 @@ def read_facets(path: Path, names: Mapping[int, str]) -> FacetIndex:
             turns.append(count)
             pairs.append(roles.setdefault((facts[-2], facts[-1]), len(roles)))
             found["data"][names[row >> 32]].append(place)
+            if kind == "talk":
+                facts[-2:] = None, None
             scopes[Scope(kind, bool(needs_code), bool(instructs))].append(place)
             for values, value in zip(lists, facts, strict=True):
                 if value is not None:

@@ -8,6 +8,7 @@ CREATE TABLE IF NOT EXISTS meta (row INTEGER, key TEXT, value, PRIMARY KEY (row,
 CREATE TABLE IF NOT EXISTS tasks (no INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 -- Narrow, so that a count over all sessions reads little. text_turns and seen_turns: how many turns are in the
 -- full-text index, and were searched for behaviours. In these, and in cost and findings, -1 means not known yet.
+-- A group chat has no user: the names of its agents are in `assistant`, and each is a trait.
 CREATE TABLE IF NOT EXISTS facts (
     row INTEGER PRIMARY KEY, assistant TEXT NOT NULL, user TEXT NOT NULL, task INTEGER NOT NULL, language TEXT,
     kind TEXT NOT NULL, ending TEXT NOT NULL, turns INTEGER NOT NULL, tokens INTEGER NOT NULL DEFAULT 0,
@@ -30,7 +31,7 @@ CREATE TABLE IF NOT EXISTS answers (
     PRIMARY KEY (row, turn, behaviour)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS marks (mark TEXT, row INTEGER, note TEXT, PRIMARY KEY (mark, row)) WITHOUT ROWID;
--- What a session may have several of: behaviours, models, verdicts on its code, and items of its recipe's axes
+-- What a session may have several of: behaviours, models, agents, verdicts on its code, and items of its recipe's axes
 -- (`axis: item`).
 CREATE TABLE IF NOT EXISTS traits (
     facet TEXT, value TEXT, row INTEGER, PRIMARY KEY (facet, value, row)

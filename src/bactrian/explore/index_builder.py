@@ -27,6 +27,7 @@ from bactrian.detect.detector import LIKELY
 from bactrian.errors import BactrianError
 from bactrian.explore.library_index import (
     IMPORT_DONE,
+    SEVERAL,
     WITHIN,
     identify_run,
     read_meta,
@@ -218,7 +219,7 @@ class IndexBuilder:
         """Store outlines, or replace what is stored of them."""
         with self.index:
             for outline in outlines:
-                row = (self.run << 32) + outline.row
+                row, said = (self.run << 32) + outline.row, (outline.assistant, outline.user)
                 self.index.execute("INSERT OR IGNORE INTO tasks (text) VALUES (?)", (outline.original_task,))
                 self.index.execute(
                     "INSERT INTO main.facts"
@@ -228,13 +229,8 @@ class IndexBuilder:
                     " turns = excluded.turns, final = excluded.final,"
                     " seen_turns = iif(ending = excluded.ending, seen_turns, -1)",
                     (
-                        *(
-                            outline.assistant,
-                            outline.user,
-                            outline.original_task,
-                            outline.language,
-                            outline.kind,
-                        ),
+                        *((SEVERAL.join(outline.agents), "") if outline.agents else said),
+                        *(outline.original_task, outline.language, outline.kind),
                         *(outline.ending or UNFINISHED, outline.turns, outline.mark, outline.final),
                         *(outline.needs_code, row),
                     ),
@@ -350,9 +346,11 @@ class IndexBuilder:
 
 
 def list_traits(outline: Outline) -> Iterator[tuple[str, str]]:
-    """Yield models, and items of axes that neither roles nor the task say already."""
+    """Yield models, agents of a group chat, and items of axes that neither roles nor the task say already."""
     for model in outline.models.values():
         yield "model", model
+    for name in outline.agents:
+        yield "agent", name
     said = (outline.assistant, outline.user, outline.original_task, outline.language)
     for axis, item in outline.values.items():
         if axis != DUPLICATE and item not in said and len(item) <= _LONGEST_ITEM:

@@ -31,12 +31,13 @@ from bactrian.evaluate.label_queues import (
     read_queue,
     store_labels,
 )
-from bactrian.explore.conversation_pages import find_named_session, name_roles, read_view
+from bactrian.explore.conversation_pages import find_named_session, read_view
 from bactrian.explore.invited_people import Door, explain_bad_link, read_seconds
 from bactrian.explore.layout import show_turns
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, is_owner, read_form, render_page
 from bactrian.explore.session_lists import read_count
+from bactrian.records.session import name_agents
 from bactrian.records.turn import NOTHING_KNOWN
 
 _DOOR = Door("/label", "labeller")
@@ -147,7 +148,7 @@ async def _show_item(
         item=item,
         done=done,
         session=session,
-        roles=name_roles(session),
+        roles=name_agents(session),
         turns=turns,
         fields=_fill_fields(item, kept),
         problem=problem,

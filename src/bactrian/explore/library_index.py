@@ -27,7 +27,8 @@ from bactrian.store import RunStore
 # How the state of a complete import begins.
 IMPORT_DONE = "Imported"
 # Part of the name of the file: another version of this program has a file of its own, so that the two can run at once.
-_VERSION = 11
+_VERSION = 12
+SEVERAL = " × "  # Between the roles of a conversation
 # Restricts a row to the runs for which the index is open, and those between them.
 WITHIN = "BETWEEN (SELECT low FROM bounds) AND (SELECT high FROM bounds)"
 _TABLES = ("meta", "facts", "heads", "shown", "evidence", "answers", "marks", "traits", "points")

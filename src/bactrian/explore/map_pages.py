@@ -26,7 +26,7 @@ from bactrian.explore.index_upkeep import start_process
 from bactrian.explore.library import DataSet
 from bactrian.explore.library_index import read_meta
 from bactrian.explore.rendering import get_explorer, has_agreed, read_form, render_page, render_text, send_csv
-from bactrian.explore.session_lists import ListFilter, make_share, read_count, select_rows
+from bactrian.explore.session_lists import ROLES, ListFilter, make_share, read_count, select_rows
 from bactrian.explore.statistics_pages import describe_readings
 from bactrian.figures.look import list_group_colours
 from bactrian.figures.map_picture import LegendEntry, draw_map_picture
@@ -46,8 +46,8 @@ def _name_ranges(column: str, limits: Sequence[str]) -> str:
 _COLOURS: Mapping[str, tuple[str, str]] = {
     "topic": ("Topic", "topic"),
     "ending": ("Ending", "ending"),
-    "assistant": ("AI assistant", "assistant"),
-    "user": ("AI user", "user"),
+    "assistant": ("AI assistant", "iif(kind = 'talk', 'none', assistant)"),
+    "user": ("AI user", "iif(kind = 'talk', 'none', user)"),
     "language": ("Language", "coalesce(language, 'not named')"),
     "kind": ("Kind", "kind"),
     "mark": ("Mark", "coalesce((SELECT min(mark) FROM marks WHERE marks.row = facts.row), 'no mark')"),
@@ -182,16 +182,15 @@ class MapPoint(NamedTuple):
     row: int
     turn: int
     session: str
-    assistant: str
-    user: str
+    roles: str
     task: str
     is_red: bool
 
 
-_POINT = """
-SELECT row, turn, id, assistant, user, heads.task, mark IS NOT NULL
+_POINT = f"""
+SELECT row, turn, id, {ROLES}, heads.task, mark IS NOT NULL
 FROM points JOIN facts USING (row) JOIN heads USING (row) WHERE what = ?
-"""
+"""  # noqa: S608
 
 
 async def send_text(request: Request) -> Response:
@@ -200,8 +199,7 @@ async def send_text(request: Request) -> Response:
     with choice.data_set.read_index() as index:
         point, _ = _find_point(request, index, choice)
     text = (await _read_texts(request, choice, [point]))[0]
-    title = f"{point.assistant} × {point.user}"
-    return JSONResponse({"title": title, "text": text, "href": _link_point(choice, point)})
+    return JSONResponse({"title": point.roles, "text": text, "href": _link_point(choice, point)})
 
 
 async def show_similar(request: Request) -> Response:
@@ -241,7 +239,7 @@ async def show_selection(request: Request) -> Response:
 def _show_chosen(
     request: Request, title: str, choice: MapChoice, found: Sequence[tuple[MapPoint, str]], **more: Any
 ) -> Response:
-    texts = [(_link_point(choice, point), f"{point.assistant} × {point.user}", text) for point, text in found]
+    texts = [(_link_point(choice, point), point.roles, text) for point, text in found]
     context: dict[str, Any] = {"count": None, "sections": [], **more, "title": title, "texts": texts}
     return HTMLResponse(render_text(request, "map_chosen.html", **context))
 

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
 
 from bactrian.errors import InputError
-from bactrian.explore.library_index import WITHIN, read_index, read_polygon
+from bactrian.explore.library_index import SEVERAL, WITHIN, read_index, read_polygon
 from bactrian.explore.search_words import read_search, write_match
 from bactrian.stats.intervals import Proportion
 
 # Conditions with several values.
-REPEATED = frozenset(("data", "ending", "behaviour", "model", "verdict", "axis", "ids", "pick"))
+REPEATED = frozenset(("data", "ending", "behaviour", "agent", "model", "verdict", "axis", "ids", "pick"))
 NUMBERS = frozenset(("least", "most", "cost"))
 # Conversations on a page.
 PAGE = 50
@@ -68,6 +68,8 @@ class ListFilter:
     data: tuple[str, ...] = ()
     assistant: str = ""
     user: str = ""
+    # Roles in group chats, of which one must take part.
+    agent: tuple[str, ...] = ()
     # The original task.
     task: str = ""
     language: str = ""
@@ -217,7 +219,12 @@ class ListFilter:
         wanted = [code for code in self.behaviour if not code.startswith(_BACK)]
         groups: list[tuple[str, Sequence[str]]] = [
             *(("behaviour", codes) for codes in ([wanted] if self.need else [[code] for code in wanted])),
-            *(("model", self.model), ("verdict", self.verdict), *group_axes(self.axis)),
+            *(
+                ("agent", self.agent),
+                ("model", self.model),
+                ("verdict", self.verdict),
+                *group_axes(self.axis),
+            ),
         ]
         for facet, some in groups:
             if some:
@@ -345,16 +352,19 @@ class ListedFacts(NamedTuple):
         return self.id, self.assistant, self.user, self.task
 
 
+# The roles of a conversation.
+ROLES = f"assistant || iif(kind = 'talk', '', '{SEVERAL}' || user)"
 # A conversation in a list. Findings are NULL while they have not been looked for, the cost where a price is unknown;
 # ``red`` is true for what was made to study misuse.
-_HEAD = """
-SELECT facts.row >> 32 AS data, facts.row & 4294967295 AS row, id, assistant, user, heads.task AS task, kind, language,
+_HEAD = f"""
+SELECT facts.row >> 32 AS data, facts.row & 4294967295 AS row, id, {ROLES} AS roles,
+    iif(kind = 'talk', NULL, assistant) AS assistant, nullif(user, '') AS user, heads.task AS task, kind, language,
     ending, turns, tokens, iif(cost < 0, NULL, cost) AS cost, iif(findings < 0, NULL, findings) AS findings,
     (SELECT json_group_array(value) FROM traits WHERE facet = 'behaviour' AND traits.row = facts.row) AS behaviours,
     (SELECT json_group_array(mark) FROM marks WHERE marks.row = facts.row) AS marks,
     facts.mark IS NOT NULL AS red, created
 FROM facts JOIN heads USING (row) WHERE facts.row = ?
-"""
+"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +424,7 @@ class Listing:
         cursor = index.execute(_HEAD, (row,))
         head = dict(zip((column for column, *_ in cursor.description), cursor.fetchone(), strict=True))
         lists = {name: json.loads(head[name]) for name in ("behaviours", "marks")}
+        lists["roles"] = head["roles"].split(SEVERAL)
         return {**head, **lists, "data": self.names[head["data"]], "red": bool(head["red"])}
 
     @contextmanager
@@ -486,7 +497,8 @@ class Listing:
             inside = f" WHERE row IN (SELECT facts.row {source})"
             query = f"SELECT {column}, count(DISTINCT row) FROM {table}{inside} GROUP BY {column}"  # noqa: S608
         else:
-            source, values = select_rows(self.filter, f"facts.{column} IS NOT NULL")
+            counts = "kind <> 'talk'" if column == "assistant" else f"facts.{column} IS NOT NULL"
+            source, values = select_rows(self.filter, counts)
             query = f"SELECT facts.{column}, count(*) {source} GROUP BY facts.{column}"
         return self._query(f"{query} ORDER BY 2 DESC, 1 LIMIT {limit}", values)
 

@@ -35,6 +35,7 @@ _SECTIONS = (
     ("language", "Languages"),
     ("assistant", "AI assistants"),
     ("user", "AI users"),
+    ("agent", "Agents of group chats"),
     ("mark", "Marks"),
 )
 _ROLES_SHOWN = 15
@@ -120,7 +121,7 @@ def _list_bars(
     facets: FacetIndex, list_filter: ListFilter, among: int, name: str, *, independent: bool
 ) -> Iterator[StatisticsBar]:
     """Yield a label, its share, and the query of the list behind it, for each value."""
-    limit = _ROLES_SHOWN if name in ("assistant", "user") else 40
+    limit = _ROLES_SHOWN if name in ("assistant", "user", "agent") else 40
     among = facets.select_ended(among) if name == "ending" else among
     searched = among & facets.searched
     # Of a part, which was drawn at random, a share is an estimate of that of all.

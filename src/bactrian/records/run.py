@@ -147,6 +147,7 @@ class Outline:
     values: Mapping[str, str]  # The items of the recipe's axes that it uses, by the axis's name.
     needs_code: bool  # True if a solution must contain code.
     is_imported: bool  # True if another program made it, so that its cost is not known.
+    agents: tuple[str, ...]  # Names of all roles of a group chat; empty in other sessions.
 
     @property
     def final(self) -> bool:

@@ -169,7 +169,7 @@ class Session:
         return sum((turn.usage for turn in self.turns), start=self.preparation)
 
     def __repr__(self) -> str:
-        roles = " × ".join(role.name for role in self.provenance.cast.values() or (self.assistant, self.user))
+        roles = _format_title(self)
         code = self.ending.code if self.ending else "not ended"
         task = self.task.original if len(self.task.original) <= 60 else f"{self.task.original[:59]}…"
         return f"<Session {self.id}: {roles}, {task!r}, {write_count(len(self.turns), 'turn')}, {code}>"
@@ -214,6 +214,11 @@ def infer_kind(models: Collection[str], *, has_cast: bool) -> Kind:
 def find_author(session: Session, turn: Turn) -> str:
     """Return who wrote a turn: a model, as the endpoint named it, or ``human``; empty if nothing is known."""
     return turn.model or session.provenance.models.get(turn.speaker, "")
+
+
+def name_agents(session: Session) -> list[str]:
+    """Return the roles of all agents: those of a group chat, or the assistant's and the user's."""
+    return [role.name for role in session.provenance.cast.values() or (session.assistant, session.user)]
 
 
 def name_models(session: Session) -> dict[str, str]:
@@ -269,8 +274,7 @@ def render_transcript(session: Session) -> str:
 
 
 def _format_title(session: Session) -> str:
-    cast = session.provenance.cast.values() or (session.assistant, session.user)
-    return " × ".join(role.name for role in cast)
+    return " × ".join(name_agents(session))
 
 
 def _list_steps(session: Session) -> list[tuple[str, str]]:

@@ -600,6 +600,7 @@ def _list_outlines(connection: Connection, query: str, values: Sequence[Any]) ->
         row[6:7] = origin.get("language"), models, infer_kind(models, has_cast=bool(origin.get("cast")))
         row[-1] = dict[str, str](from_json(row[-1]))
         row.extend((bool(origin.get("needs_code")), str(origin.get("prompts")).startswith(IMPORTED)))
+        row.append(tuple(str(role["name"]) for role in dict(origin.get("cast") or {}).values()))
         outlines.append(Outline(*row))
     return outlines
 

@@ -34,7 +34,7 @@ from bactrian.errors import InputError
 from bactrian.options import FORMAT, JSON, MARK, SAMPLE, SEED, Option, SelectOptions
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Finding, FindingKey, Mark
-from bactrian.records.session import Session
+from bactrian.records.session import Session, name_agents
 from bactrian.records.text import shorten_line, to_json, to_line, to_printable, write_count
 from bactrian.store import RunStore, find_run, is_run, name_run, open_store
 
@@ -235,8 +235,7 @@ class _Writer:
         """Return how a session ended, its roles and marks, and why it is in the list."""
         session = selected.session
         code = session.ending.code if session.ending else "unfinished"
-        cast = session.provenance.cast.values() or (session.assistant, session.user)
-        roles = " × ".join(role.name for role in cast)
+        roles = " × ".join(name_agents(session))
         tags = "".join(f" [{mark.mark}]" for mark in marks)
         begin = f"{to_line(session.id):<{self.width}}  {code:<18}{write_count(len(session.turns), 'turn'):>9}"
         return begin, to_line(f"{roles}{tags}"), to_line(_explain(selected))
@@ -258,8 +257,9 @@ def _list_facts(selected: SelectedSession, marks: list[Mark]) -> dict[str, objec
     session = selected.session
     return {
         "session": session.id,
-        "assistant_role": session.assistant.name,
-        "user_role": session.user.name,
+        "roles": name_agents(session),
+        "assistant_role": None if session.provenance.cast else session.assistant.name,
+        "user_role": None if session.provenance.cast else session.user.name,
         "original_task": session.task.original,
         "ending": session.ending and session.ending.code,
         "turns": len(session.turns),
