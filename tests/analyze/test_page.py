@@ -117,6 +117,7 @@ async def test_the_page_stays_small_however_long_the_conversations_are(tmp_path:
 def test_a_comparison_shows_the_same_job_side_by_side_and_repeats_no_report(pages: list[Path]) -> None:
     text = pages[1].read_text("utf-8")
     assert "On the same 27 jobs" in text
+    assert not re.search(r">[+]?-\d", text)
     assert (
         "27 jobs (same id, roles and idea) ended in both runs; the task in their prompts is the same in all."
         in text

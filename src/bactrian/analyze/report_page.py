@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -183,6 +184,11 @@ def _keep_lines(text: str) -> Markup:
     return escape(to_printable(text))
 
 
+def _write_code(text: str) -> Markup:
+    """Return a line whose words between backticks are code."""
+    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", escape(to_line(text))))  # noqa: S704
+
+
 def _shorten(name: str) -> str:
     line = to_line(name)
     return line if len(line) <= _LONGEST_NAME else f"{line[:_LONGEST_NAME]}…"
@@ -204,6 +210,7 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "form": format,
     "ends": write_number_ends,
     "reading": write_reading,
+    "code": _write_code,
     "pairs": write_pairs,
     "seconds": write_seconds,
 }

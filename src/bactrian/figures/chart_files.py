@@ -141,17 +141,23 @@ def _draw_series(chart: Chart, axes: Any, number: int) -> None:
     values = [value for _, value, *_ in series.points]
     below = [value if low is None else low for _, value, low, _ in series.points]
     above = [value if high is None else high for _, value, _, high in series.points]
+    look: dict[str, Any] = {
+        "color": colour,
+        "label": series.name,
+        "clip_on": False,
+        "zorder": 3,
+    }  # whole at 0
     if chart.kind == "bars":
         axes.bar(positions, values, 0.8, color=colour, label=series.name)
     elif chart.kind == "line":
         dash = _DASHES[number % len(_DASHES)]
         axes.fill_between(positions, below, above, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(positions, values, dash, marker=marker, color=colour, label=series.name)
+        axes.plot(positions, values, dash, marker=marker, **look)
     else:
         shift = 0.6 * ((number + 0.5) / len(chart.series) - 0.5)
         places = [position + shift for position in positions]
         axes.hlines(places, below, above, color=colour, linewidth=1)
-        axes.plot(values, places, marker, color=colour, label=series.name)
+        axes.plot(values, places, marker, **look)
 
 
 def _shorten(name: str) -> str:

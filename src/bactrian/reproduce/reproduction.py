@@ -323,8 +323,10 @@ def build_chart(item: PaperItem, parts: Sequence[ItemPart]) -> Chart | None:
         printed: list[Point] = [
             (labels.index(of.label), of.paper, None, None) for of in measures if of.paper is not None
         ]
-        name = f"{part.title}: here" if printed else part.title
-        series += [Series(who, of) for who, of in ((name, here), (f"{part.title}: paper", printed)) if of]
+        title, _, judge = part.title.partition("; paper: ")
+        paper = f"{title.partition(', ')[0]}: paper, {judge}" if judge else f"{title}: paper"
+        name = f"{title}: here" if printed else title
+        series += [Series(who, of) for who, of in ((name, here), (paper, printed)) if of]
     if not series:
         return None
     caption = f"{item.label} of {PAPER}. Lines are 95 % intervals."
