@@ -195,7 +195,15 @@ class Critic:
             again="Give one; several critics are a society: --society panel, or a file of your own.",
         ),
     ]
-    proposals: Annotated[int, Option("--proposals", "Proposals for each turn.", min=1, max=100)] = 3
+    proposals: Annotated[
+        int,
+        Option(
+            "--proposals",
+            "Proposals for each turn; one is for a person to take, edit or replace.",
+            min=1,
+            max=100,
+        ),
+    ] = 3
     rounds: Annotated[
         int,
         Option(

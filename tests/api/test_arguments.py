@@ -277,4 +277,4 @@ def test_a_session_is_resumed_by_its_run(tmp_path: Path) -> None:
     with pytest.raises(bt.BactrianError, match="Every session has ended"):
         run.resume()
     with pytest.raises(bt.BactrianError, match="script"):
-        run.resume(begun.id, max_messages=6)
+        run.resume(max_messages=6)

@@ -292,8 +292,10 @@ def test_the_command_merges_and_says_what_is_missing(folder: Path) -> None:
     assert "the whole.db: 4 sessions with 16 turns; 4 new or longer" in done.stdout
     assert "Shards that are not among the parts: 3/3." in done.stderr
     assert "`bactrian resume 'the whole.db'` makes the jobs" in done.stderr
-    told = json.loads(bactrian("merge", "part-3.db", "-r", "the whole.db", "--json", cwd=folder).stdout)
+    late = ("merge", "part-3.db", "-r", "the whole.db")
+    told = json.loads(bactrian(*late, "--json", cwd=folder).stdout)
     assert (told["sessions"], told["added"]) == (6, 2)
+    assert bactrian(*late, cwd=folder).stderr == "", "nothing is left to make"
 
 
 @pytest.mark.system

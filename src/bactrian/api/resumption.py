@@ -98,10 +98,13 @@ async def read_stored_run(store: RunStore) -> StoredRun:
     return StoredRun(plan, options[-1] if options else {}, content)
 
 
-async def read_resumable(run: Path, session: str | None = None) -> StoredRun | Command:
+async def read_resumable(
+    run: Path, session: str | None = None, *, longer: bool = False
+) -> StoredRun | Command:
     """Return what can be resumed: a run of a recipe, or the command that made a session.
 
-    Without ``session``, it is the only session that has not ended, failed or was stopped.
+    Without ``session``, it is the only session that has not ended, failed or was stopped; if it is to become
+    ``longer``, the only one of the run.
 
     Raises:
         InputError: there is no such session, there are several, or the run does not store how it was made.
@@ -116,7 +119,7 @@ async def read_resumable(run: Path, session: str | None = None) -> StoredRun | C
                 where=str(address),
                 next="Copy it to a file, and resume there: bactrian pull ADDRESS RUN.db",
             )
-        name = name or await _find_open(store)
+        name = name or await _find_open(store, longer=longer)
         command = find_command(await store.commands(), name)
     if command is None:
         raise InputError(
@@ -127,11 +130,10 @@ async def read_resumable(run: Path, session: str | None = None) -> StoredRun | C
     return command
 
 
-async def _find_open(store: RunStore) -> str:
+async def _find_open(store: RunStore, *, longer: bool) -> str:
     imported = await store.list_imported()
-    begun = [
-        session.id async for session in store.progress() if session.goes_on and session.id not in imported
-    ]
+    own = [session async for session in store.progress() if session.id not in imported]
+    begun = [session.id for session in own if session.goes_on or (longer and len(own) == 1)]
     if len(begun) == 1:
         return begun[0]
     raise InputError(

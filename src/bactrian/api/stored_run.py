@@ -395,7 +395,8 @@ class Run:
             2
 
         Args:
-            session: The id of a session of ``play``; default is the only one that has not ended.
+            session: The id of a session of ``play``; default is the only one that has not ended, or the only one of the
+                run if ``max_messages`` is given.
             options: Options that change; see :class:`ResumeOptions`.
 
         Raises:
@@ -404,7 +405,8 @@ class Run:
         """
         with shorten_traceback():
             check_options(self.resume, options, ResumeOptions)
-            stored = run_sync(read_resumable(self.path, session))
+            longer = options.get("max_messages") is not None
+            stored = run_sync(read_resumable(self.path, session, longer=longer))
             if isinstance(stored, StoredRun):
                 complete_run(build_resume_order(stored, self.path, options))
                 return

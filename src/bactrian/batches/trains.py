@@ -429,11 +429,12 @@ class Batches:
                 raise
             if age > _KEPT:
                 return None
-            unknown = "The provider does not know a batch that it took."
-            if age < _NEW * self._terms.pace:
-                raise TryAgain(unknown) from error
-            action = "Use the key and the address with which it was sent. To give up what is out, and ask again, delete"
-            raise Denied(unknown, where=lane.model, next=f"{action} {self._ledger.folder}.") from error
+            unknown = (
+                "The provider does not know a batch that it took: use the key and the address that sent it."
+            )
+            action = f"To give up what is out, and ask again, delete {self._ledger.folder}."
+            kind = TryAgain if age < _NEW * self._terms.pace else Denied
+            raise kind(unknown, where=lane.model, next=action) from error
 
     async def _cancel_late(self, lane: _Lane, batch: Batch, age: float) -> Batch:
         late = self._terms.live_after is not None and age > 3600 * self._terms.live_after

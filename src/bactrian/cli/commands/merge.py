@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 from bactrian.api.run_parts import merge_runs
+from bactrian.api.status import read_status
 from bactrian.cli.flags import Argument, find_run_files
 from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import open_output, open_progress
@@ -42,10 +44,11 @@ def merge(
         f"{part} is being written: merge again when it has ended, or its jobs are made twice."
         for part in written
     ]
-    if report.missing:
+    left = (report.missing or report.open) and asyncio.run(read_status(run_file)).left
+    if left and report.missing:
         more = f" and {len(report.missing) - _NAMED:,} more" if len(report.missing) > _NAMED else ""
         notes.append(f"Shards that are not among the parts: {', '.join(report.missing[:_NAMED])}{more}.")
-    if report.missing or report.open:
+    if left:
         notes.append(f"`bactrian resume {shlex.quote(name_run(run_file))}` makes the jobs that are left.")
     for note in notes:
         open_progress().say(to_printable(note))

@@ -24,7 +24,9 @@ def resume(
     run_file: RunArgument,
     session: Annotated[
         str | None,
-        Argument("A session of `bactrian play`. Default: the only unfinished one.", metavar="[ID]"),
+        Argument(
+            "A session of `bactrian play`. Default: the only one, or the only unfinished one.", metavar="[ID]"
+        ),
     ] = None,
     mcp: Annotated[
         list[str] | None,
@@ -52,7 +54,7 @@ async def _resume(
     json: bool,
     quiet: bool,
 ) -> int:
-    stored = await read_resumable(run, session)
+    stored = await read_resumable(run, session, longer=options.get("max_messages") is not None)
     if isinstance(stored, StoredRun):
         order = build_resume_order(stored, run, options)
         order = replace(order, access=show_model_progress(order.access))
