@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -52,6 +53,7 @@ def test_a_person_plays_the_user_without_knowing_the_protocol(tmp_path: Path, co
     ]
     assert {line["model"] for line in spoken[::2]} == {"human"}
     assert spoken[0]["usage"]["prompt_tokens"] == 0
+    assert {line["seconds"] for line in spoken[::2]} == {0.0}, "a person may take any time"
     assert "Your instruction" in done.stderr
 
 
@@ -163,6 +165,16 @@ def test_a_critic_that_says_stop_is_told_the_command_that_goes_on_and_it_does(
     told = events(back.stdout)
     assert [line["turn"] for line in told if line["event"] == "spoke"] == [1, 2]
     assert (told[-1]["event"], told[-1]["code"], told[-1]["turn"]) == ("ended", "stopped", 2)
+
+
+def test_proposals_that_no_turn_took_count_alike_when_they_are_made_and_when_they_are_read(
+    tmp_path: Path, command: list[str]
+) -> None:
+    made = bactrian(*command, "--critic", "human", "--proposals", "2", cwd=tmp_path, text=b"1\nstop\n").stdout
+    line = next(line for line in made.splitlines() if "of them led to no message" in line)
+    shown = bactrian("show", "run.db", "--full", cwd=tmp_path).stdout.splitlines()[-1]
+    tokens = re.compile(r"[\d,]+ \+ [\d,]+ tokens|[\d,]+ of them led to no message")
+    assert tokens.findall(line) == tokens.findall(shown)
 
 
 def test_nobody_chooses_for_a_person(tmp_path: Path, command: list[str]) -> None:

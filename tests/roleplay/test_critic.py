@@ -15,7 +15,7 @@ from bactrian.models.scripted import Scripted, ScriptedReply
 from bactrian.protocol.markers import DONE
 from bactrian.protocol.pack import load_pack
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
-from bactrian.records.session import Session
+from bactrian.records.session import HUMAN, Session
 from bactrian.records.text import Text
 from bactrian.records.turn import NOTHING_KNOWN, Decision, Deliberation, Usage
 from bactrian.roleplay.critic import CriticQuestion, SessionCritic
@@ -344,7 +344,7 @@ async def test_a_recorded_run_is_replayed_with_its_critic(tmp_path: Path) -> Non
 
 
 class Longest:
-    """A scoring function in the critic's place."""
+    """A scoring function in the critic's place, which says that it is a person who took an hour."""
 
     async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
         best = max(question.proposals, key=lambda proposal: len(proposal.text))
@@ -357,6 +357,8 @@ class Longest:
             Text(""),
             best.place,
             "the longest",
+            seconds=3600.0,
+            model=HUMAN,
         )
 
 
@@ -367,6 +369,7 @@ async def test_a_function_can_choose() -> None:
         replace(scene, strategies=dict.fromkeys(scene.agents, chosen), rules=default_endings(4))
     )
     assert spoken(events) == [ASKS[0], SOLVES[0], ASKS[0], SOLVES[0]]
+    assert all(event.turn.seconds < 3600 for event in events if isinstance(event, Spoke)), "a person's time"
 
 
 async def test_a_session_that_failed_for_its_critic_asks_it_again_when_it_is_taken_up(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from bactrian.api.stored_run import open_run
 from benchmarks.budgets import Script, answer, serve, spend
+from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 from tests.helpers.generation import asks, generate, said, stored
 
@@ -38,6 +39,7 @@ async def test_a_limit_on_tokens_counts_what_earlier_commands_used(folder: Path)
         code, _, err = await generate(folder, endpoint, "--max-tokens", "20")
         assert (code, len(endpoint.requests)) == (3, asked)
         assert "limit of 20" in err
+    assert " of 20\n" in bactrian("status", "run.db", cwd=folder).stdout
 
 
 async def test_a_budget_without_a_price_is_refused_before_anything_is_made(folder: Path) -> None:

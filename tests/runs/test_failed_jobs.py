@@ -34,6 +34,7 @@ async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_req
         shown = bactrian("failures", "run.db", cwd=folder)
         assert (shown.returncode, shown.stdout.count("001_002")) == (0, 1)
         assert "response: <html>no</html>" in shown.stdout
+        assert "1 failed; `bactrian resume run.db --retry-failed` asks again." in shown.stdout
         told = [
             json.loads(line)
             for line in bactrian("failures", "run.db", "--json", cwd=folder).stdout.splitlines()
@@ -133,9 +134,16 @@ async def test_an_endpoint_that_refuses_a_greeting_too_stops_the_run_at_once(
         assert code == 1
         assert f"Every request is refused, a simple greeting too. The endpoint answered {status}: Sys" in err
         assert len(endpoint.requests) == 2
+    shown = bactrian("failures", "run.db", cwd=folder).stdout
+    assert f"The endpoint answered {status}: System messages are not supported." in shown
+    assert "1 not answered; `bactrian resume run.db" in shown
+    assert (
+        "1 not answered; reasons: bactrian failures run.db" in bactrian("status", "run.db", cwd=folder).stdout
+    )
     async with Endpoint([said]) as endpoint:
         assert (await generate(folder, endpoint))[0] == 0
     assert len(await stored(folder)) == 12
+    assert bactrian("failures", "run.db", cwd=folder).stdout == "None failed.\n"
 
 
 async def test_thirty_prompts_that_are_refused_before_any_is_answered_stop_the_command(folder: Path) -> None:

@@ -182,7 +182,8 @@ def _explain_rest(progress: RunProgress) -> str:
     if not listed:
         return ""
     reasons = f" ({progress.reasons.most_common(1)[0][0]})" if progress.reasons else ""
-    again = "The same call with retry_failed=True" if progress.failed or progress.short else "The same call"
+    retries = progress.endings["failed"] or progress.short
+    again = "The same call with retry_failed=True" if retries else "The same call"
     return f"{listed}{reasons}. {again} tries again; run.failures() gives the reasons."
 
 

@@ -24,8 +24,11 @@ def list_rows(now: ProgressSnapshot, *, ended: bool = False) -> Iterator[Progres
     yield ProgressRow("time", tuple(_list_times(now, ended=ended)))
     if costs := tuple(_list_costs(now, ended=ended)):
         yield ProgressRow("cost", tuple(fact.removeprefix("cost ") for fact in costs))
-    if now.run_usage.total:
-        yield ProgressRow("tokens", list_tokens(now.run_usage))
+    tokens = list_tokens(now.run_usage) if now.run_usage.total else ()
+    if limit := tuple(_list_limit(now, ended=ended)):
+        yield ProgressRow("tokens", (*tokens, *limit))
+    elif tokens:
+        yield ProgressRow("tokens", tokens)
     calls = (f"{now.calls:,}", f"{now.calls_per_second:,.1f}/s")
     running = () if ended else (f"{write_count(now.in_flight, 'conversation')} in flight",)
     yield ProgressRow("calls", calls + running)
@@ -50,7 +53,9 @@ def write_line(now: ProgressSnapshot) -> str:
             facts += f"{now.calls:,} calls", *row.facts[1:]
         elif row.label == "cost":
             facts += _list_costs(now, ended=False)
-        elif row.label not in ("last", "tokens"):
+        elif row.label == "tokens":
+            facts += _list_limit(now, ended=False)
+        elif row.label != "last":
             facts += row.facts
     return " · ".join(facts)
 
@@ -72,12 +77,15 @@ def _list_times(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
         yield now.slow_start
 
 
-def _list_costs(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
+def _list_limit(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
     if now.max_tokens is not None:
         yield f"{now.run_usage.total:,} of {now.max_tokens:,} tokens"
         if not ended and now.tokens_expected:
             value = now.tokens_expected.value
             yield _compare(value, now.max_tokens, now, f"{value:,.0f} in the end")
+
+
+def _list_costs(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
     usd = now.run_usd
     if usd is None:
         yield f"cost {write_cost(None, now.unpriced)}"

@@ -72,6 +72,10 @@ class RunStatus:
     """Jobs that were asked for; None if the run was not made from a recipe."""
     budget: float | None = None
     """Limit of the last command, in US dollars."""
+    max_tokens: int | None = None
+    """Limit of the last command, in tokens."""
+    unanswered: int = 0
+    """Sessions and lists that are not complete, and whose last request was not answered."""
     requests_out: int = 0
     """Requests in batches whose replies are not collected yet."""
     forecast: Forecast | None = None
@@ -185,6 +189,7 @@ class RunStatus:
             "messages": self.facts.messages,
             "open": self.open,
             "failed": self.failed,
+            "unanswered": self.unanswered,
             "imported": self.imported,
             "endings": {code: write_proportion(share) for code, share in self.endings.items()},
             "prompt_tokens": self.usage.prompt,
@@ -197,6 +202,7 @@ class RunStatus:
             "unpriced": list(self.facts.spending.unpriced),
             "judged": {"tokens": self.facts.judged.usage.total, "usd": self.facts.judged.usd},
             "budget": self.budget,
+            "max_tokens": self.max_tokens,
             "requests_out": self.requests_out,
             "seconds_left": None if seconds is None else round(seconds, 1),
             "usd_left": coming and {"value": coming.value, "low": coming.low, "high": coming.high},
@@ -249,11 +255,14 @@ class RunStatus:
             ends = "" if share.interval is None else f" ({write_ends(*share.interval)})"
             line = f"{code:<{width}} {share.count:>5,} {write_percent(share.rate):>7}{ends}"
             lines.append(("" if number else "endings", line))
-        if self.failed:
+        if self.failed or self.unanswered:
             name = "PART" if self.parts else shlex.quote(name_run(self.run))
-            lines.append(("failures", f"{self.failed:,}; reasons: bactrian failures {name}"))
+            counts = ((self.failed, ""), (self.unanswered, " not answered"))
+            told = ", ".join(f"{count:,}{what}" for count, what in counts if count)
+            lines.append(("failures", f"{told}; reasons: bactrian failures {name}"))
         lines.append(("cost", self._write_cost()))
-        lines.append(("tokens", write_tokens(self.usage)))
+        most = "" if self.max_tokens is None else f"; {self.usage.total:,} of {self.max_tokens:,}"
+        lines.append(("tokens", write_tokens(self.usage) + most))
         if self.facts.cache_warning:
             lines.append(("cache", self.facts.cache_warning))
         if self.requests_out:
@@ -325,17 +334,30 @@ async def read_status(run: Path) -> RunStatus:
         commands = await store.commands()
         stored = await read_stored_run(store) if await is_generated(store) else None
         imported = await store.list_imported()
+        unanswered = len([failure async for failure in store.failures() if failure.open])
         begun = [session.id async for session in store.progress() if session.goes_on]
         coming = stored and await forecast_run(
             build_forecast_order(stored, run, limit=stored.options.get("limit")), store
         )
-    budget = commands[-1].options.get("budget") if commands else None
+    terms: Mapping[str, Any] = commands[-1].options if commands else {}
+    budget, tokens = terms.get("budget"), terms.get("max_tokens")
     if stored is None or coming is None:
         left = [name for name in begun if name not in imported]
         going = next((name for name in left if is_resumable(find_command(commands, name))), None)
         resume = None if going is None else shlex.join(["bactrian", "resume", name_run(run), going])
         state = "imported" if facts.sessions and facts.imported == facts.sessions else name_state(len(left))
-        return _settle(RunStatus(run, state, facts, left=len(left), budget=budget, command=resume))
+        return _settle(
+            RunStatus(
+                run,
+                state,
+                facts,
+                len(left),
+                budget=budget,
+                max_tokens=tokens,
+                unanswered=unanswered,
+                command=resume,
+            )
+        )
     return _settle(
         RunStatus(
             run,
@@ -346,6 +368,8 @@ async def read_status(run: Path) -> RunStatus:
             seed=stored.plan.seed,
             jobs=coming.jobs,
             budget=share_limit(budget, stored.plan.shard),
+            max_tokens=None if tokens is None else tokens // stored.plan.shard.count,
+            unanswered=unanswered,
             requests_out=await asyncio.to_thread(count_out, run),
             forecast=coming if coming.sessions else None,
             workers=tuple(workers),

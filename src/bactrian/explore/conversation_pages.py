@@ -120,6 +120,7 @@ async def show_conversation(request: Request) -> Response:
         else "",
         heard={} if deaf is None else list_heard(session, deaf),
         hearing=None if deaf is None else draw_hearing(session, deaf),
+        paid=max(facts.tokens, session.usage.total),
         seconds=sum(turn.seconds for turn in session.turns),
         files=await asyncio.to_thread(list_kept_files, data_set.run, session.id),
         related=await find_related(get_explorer(request).library, data_set, session, recipe),

@@ -61,13 +61,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A session that failed, with the response to its last failed call."""
+    """A session that failed, or whose last request was not answered, with the response to its last failed call."""
 
-    session: str
+    session: str  # Its id, or that of a list.
     turns: int  # Number of turns so far.
     reason: str
     error: str | None  # The error of its last failed call; None if no call failed.
     raw: bytes  # Up to 2 KB of the response to that call.
+    open: bool = False  # True if it has not ended: the run, resumed, asks again.
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,12 @@ class Session:
         show(self)
 
 
+def count_requests(session: Session) -> int:
+    """Return the number of requests for what ``session`` has, without repetitions and proposals."""
+    prepared = sum(step is not None for step in (session.task.specified, session.task.planned))
+    return prepared + sum(turn.requests for turn in session.turns)
+
+
 Kind = Literal["role-play", "translation", "answer", "talk"]
 
 

@@ -12,7 +12,7 @@ from bactrian.models.model import History, Model, Reply, Request, ResponseFormat
 from bactrian.models.seeds import derive_sampling
 from bactrian.protocol.markers import read_instruction, read_solution
 from bactrian.protocol.pack import render_prompt
-from bactrian.records.session import Role
+from bactrian.records.session import HUMAN, Role
 from bactrian.records.text import Text
 from bactrian.records.turn import Instruction, Message, Sampling, Solution, Speaker, Turn, Usage, to_messages
 from bactrian.roleplay.tools import Toolbox
@@ -191,7 +191,10 @@ def make_room_for_thoughts(sampling: Sampling, reply: Reply) -> Sampling:
 
 
 def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds: float) -> Turn:
-    """Make the turn that speaks ``reply``; ``usage`` and ``seconds`` cover all requests made for it."""
+    """Make the turn that speaks ``reply``; ``usage`` and ``seconds`` cover all requests made for it.
+
+    The time of a person is not counted.
+    """
     choice = reply.choices[0]
     return Turn(
         number=number,
@@ -200,7 +203,7 @@ def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds:
         text=choice.text,
         said=agent.read(choice.text),
         usage=usage,
-        seconds=seconds,
+        seconds=0.0 if reply.model == HUMAN else seconds,
         first_token=reply.first_token,
         model=reply.model,
         finish="content_filter" if choice.refusal else choice.finish,

@@ -231,9 +231,9 @@ class Round:
 
     @property
     def seconds(self) -> float:
-        """Time of the slowest proposal and of all decisions."""
+        """Time of the slowest proposal and of all decisions of models; a person may take any time."""
         slowest = max((proposal.seconds for proposal in self.proposals), default=0.0)
-        return slowest + sum(decision.seconds for decision in self.decisions)
+        return slowest + sum(made.seconds for made in self.decisions if made.model != HUMAN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Protocol
 
 from bactrian.records.events import Called, Chose, Proposed, Returned, Spoke
-from bactrian.records.session import Session
+from bactrian.records.session import Session, count_requests
 from bactrian.records.turn import Speaker, Turn
 from bactrian.roleplay.agent import Agent, Listener, View, ask_agent, make_turn
 from bactrian.roleplay.endings import Rule, default_endings
@@ -70,9 +70,7 @@ class SessionState:
         self.scene = scene
         self.turns = list(session.turns)  # The turns so far, the oldest first.
         self.speaker: Speaker = ""  # The agent whose turn it is.
-        prepared = sum(step is not None for step in (session.task.specified, session.task.planned))
-        # Requests for the turns so far, without repetitions and proposals.
-        self.call_index = prepared + sum(turn.requests for turn in self.turns)
+        self.call_index = count_requests(session)
         self.pending = session.pending  # Stored tool calls of the next turn, in an interrupted session.
         self._views = {speaker: View(agent, self.turns) for speaker, agent in scene.agents.items()}
 

@@ -32,7 +32,7 @@ from bactrian.records.run import (
     Vote,
     merge_answers,
 )
-from bactrian.records.session import HUMAN, IMPORTED, Ending, Session, infer_kind
+from bactrian.records.session import HUMAN, IMPORTED, Ending, Session, count_requests, infer_kind
 from bactrian.records.turn import Decision, Deliberation, Proposal, ToolCall, ToolResult, Turn, Usage
 from bactrian.stats.streaming import STEADY, Trend
 from bactrian.store.database import (
@@ -117,6 +117,14 @@ LEFT JOIN (
 ) AS last ON last.session = failed.id
 ORDER BY failed."row"
 """  # noqa: S608
+# What has not ended, and whose last recorded call failed.
+_UNANSWERED = """
+SELECT session, ordinal, error, raw, (SELECT coalesce(max(calls), 0) FROM lists WHERE id = session) FROM calls
+WHERE "row" IN (SELECT max("row") FROM calls GROUP BY session) AND error IS NOT NULL
+    AND session NOT IN (SELECT id FROM sessions WHERE ending IS NOT NULL)
+    AND session NOT IN (SELECT id FROM lists WHERE complete)
+ORDER BY "row"
+"""
 _TOKENS = ("prompt", "completion", "cached", "written")
 _ADDED, _TAKEN_OFF = (
     ", ".join([*(f"{sign}total({name}_tokens)" for name in _TOKENS), about])
@@ -315,9 +323,14 @@ class RunStore:
         return bool(await self._query("SELECT 1 FROM verdicts LIMIT 1"))
 
     async def failures(self) -> AsyncIterator[Failure]:
-        """Yield the sessions that failed and were not resumed, in the order in which they began."""
+        """Yield the sessions that failed and were not resumed; then what has not ended and was not answered last."""
         async for failure in self._pages(_FAILURES, 0, lambda _, row: Failure(*row)):
             yield failure
+        for name, ordinal, error, raw, answered in await self._query(_UNANSWERED):
+            session = await self.session(name)
+            if ordinal >= (count_requests(session) if session else answered):
+                turns = len(session.turns) if session else 0
+                yield Failure(name, turns, error.partition("\n")[0], error, raw, open=True)
 
     # What led to the turns
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from json import dumps
@@ -12,6 +14,7 @@ from typing import Annotated
 from rich.table import Table
 
 from bactrian.amounts import write_dollars
+from bactrian.api.resumption import is_generated, read_stored_run, write_resume_command
 from bactrian.api.status import WRITTEN, RunSummary, list_runs, read_status
 from bactrian.cli.flags import Argument, RunArgument, RunsArgument, find_run_file
 from bactrian.cli.run_async import run_async
@@ -124,23 +127,32 @@ def failures(
     run_file: RunArgument,
     json: Annotated[bool, JSON, "Write one JSON object a line."] = False,
 ) -> None:
-    """List the jobs that failed, with the reason and the response received."""
+    """List the jobs that failed or were not answered, with the reason and the response received."""
     run_async(_list_failures(run_file, json=json), resume="The run is unchanged.")
 
 
 async def _list_failures(run_file: Path, *, json: bool) -> int:
-
-    count = 0
+    counts = Counter[bool]()
     async with open_store(run_file, read_only=True) as store:
         async for failure in store.failures():
-            count += 1
+            counts[failure.open] += 1
             _write_failure(failure, json=json)
-    if not json:
-        print(
-            f"{count:,} failed; `bactrian generate` with --retry-failed retries them."
-            if count
-            else "None failed."
-        )
+        generated = await is_generated(store)
+        again = write_resume_command(run_file, await read_stored_run(store)) if counts and generated else None
+    if json:
+        return 0
+    if not generated:
+        again = f"bactrian resume {shlex.quote(name_run(run_file))} ID"
+    for is_open, what, flag in ((False, "failed", " --retry-failed"), (True, "not answered", "")):
+        if count := counts[is_open]:
+            command = (
+                f"`{again}{flag if generated else ''}`"
+                if again
+                else f"What made the run{flag and ', with'}{flag},"
+            )
+            print(f"{count:,} {what}; {command} asks again.")
+    if not counts:
+        print("None failed.")
     return 0
 
 
@@ -154,10 +166,11 @@ def _write_failure(failure: Failure, *, json: bool) -> None:
             "reason": failure.reason,
             "error": failure.error,
             "raw": raw,
+            "open": failure.open,
         }
         print(to_json(fields))
         return
-    print(to_line(f"{failure.session} after {failure.turns} turns: {failure.reason}"))
+    print(to_line(f"{failure.session} after {write_count(failure.turns, 'turn')}: {failure.reason}"))
     if raw:
         print(f"  response: {to_line(raw)[:_SHOWN]}")
 

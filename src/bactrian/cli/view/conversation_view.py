@@ -58,7 +58,7 @@ class ConversationView:
         self._column = 0
         self._turns = 0
         self._seconds = 0.0
-        self._usage = Usage()
+        self._prepared = self._spoken = self._usage = Usage()
 
     def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
         """Show a spinner on standard error."""
@@ -127,7 +127,8 @@ class ConversationView:
         names = cast or {"assistant": session.assistant.name, "user": session.user.name}
         self._roles = {agent: to_line(name) for agent, name in names.items()}
         self._embodied = {agent for agent, kit in session.provenance.tools.items() if is_embodied(kit)}
-        self._turns, self._seconds, self._usage = 0, 0.0, Usage()
+        self._turns, self._seconds = 0, 0.0
+        self._prepared = self._spoken = self._usage = session.preparation
         title = " × ".join(map(to_printable, self._roles.values()))
         self._out.print(Rule(Text(title), style="dim"))
         steps = {
@@ -141,7 +142,6 @@ class ConversationView:
         models = _name_models(session.provenance.models)
         taken_up = f" · {write_count(len(session.turns), 'turn')} already stored" if session.turns else ""
         self._dim(f"{models} · {session.provenance.protocol} protocol · session {session.id}{taken_up}")
-        self._usage += session.preparation
 
     def _turn(self, turn: Turn) -> None:
         if self._speaking is None:
@@ -151,6 +151,7 @@ class ConversationView:
         self._speaking = None
         self._turns += 1
         self._seconds += turn.seconds
+        self._spoken += turn.usage
         self._usage += turn.usage
         if self._markdown is None:
             self._out.print()
@@ -239,7 +240,10 @@ class ConversationView:
         messages = write_count(self._turns, "message")
         if ending.evidence not in ("", messages):  # The next line says it.
             self._labelled("why", ending.evidence)
-        self._dim(" · ".join([messages, *_count(self._usage, self._seconds)]))
+        unspoken = self._usage.total - self._spoken.total
+        parts = (self._prepared.total, "prepared the task"), (unspoken, "led to no message")
+        told = [f"{tokens:,} of them {what}" for tokens, what in parts if tokens > 0]
+        self._dim(" · ".join([messages, *_count(self._usage, self._seconds), *told]))
 
     def _announce(self, speaker: Speaker) -> None:
         self._speaking = speaker

@@ -183,11 +183,14 @@ def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Itera
         cost = f" To finish takes about {write_dollars(now.usd_open)}." if now.usd_open else ""
         are, them = ("is", "it") if now.open == 1 else ("are", "them")
         yield f"{write_count(now.open, 'conversation')} {are} unfinished; the same command resumes {them}.{cost}"
-    if now.failed:
-        yield f"{now.failed:,} failed; --retry-failed tries them again{', and short lists' if progress.short else ''}."
-        yield f"Reasons and responses: bactrian failures {run}"
+    if failed := progress.endings["failed"]:
+        yield f"{failed:,} failed; --retry-failed tries them again{', and short lists' if progress.short else ''}."
     elif progress.short:
         yield "--retry-failed asks for the rest of short lists."
+    if progress.not_begun:
+        yield f"{progress.not_begun:,} could not start; the same command tries again."
+    if now.failed and now.failed_calls:
+        yield f"Reasons and responses: bactrian failures {run}"
 
 
 def _list_next(now: ProgressSnapshot, run: str) -> Iterator[str]:
