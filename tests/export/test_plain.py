@@ -56,6 +56,8 @@ async def test_a_plain_chat_has_no_system_prompt_and_no_word_of_the_protocol(
 
 
 async def test_a_format_that_is_the_protocol_cannot_be_plain(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="camel-chat is not written from one side"):
+        await exported(tmp_path, [session()], "camel-chat", "chat", side="user")
     with pytest.raises(InputError, match="camel-chat cannot be plain"):
         await exported(tmp_path, [session(texts=TALK)], "camel-chat", "tea", plain=True)
 

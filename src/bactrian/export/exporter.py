@@ -139,6 +139,11 @@ def _check_options(options: ExportOptions) -> None:
             raise InputError(
                 f"{form.name} {what}.", where=f"--{name}", next=f"Formats that can: {fitting}.{more}"
             )
+    if options.side != "assistant" and not form.sides:
+        fitting = ", ".join(other.name for other in FORMATS.values() if other.sides)
+        raise InputError(
+            f"{form.name} is not written from one side.", where="--side", next=f"Formats that are: {fitting}."
+        )
 
 
 async def _write_sessions(

@@ -191,10 +191,7 @@ def make_room_for_thoughts(sampling: Sampling, reply: Reply) -> Sampling:
 
 
 def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds: float) -> Turn:
-    """Make the turn that speaks ``reply``; ``usage`` and ``seconds`` cover all requests made for it.
-
-    The time of a person is not counted.
-    """
+    """Make the turn that speaks ``reply``; ``usage`` and ``seconds``, 0 of a person, cover all requests for it."""
     choice = reply.choices[0]
     return Turn(
         number=number,

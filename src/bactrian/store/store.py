@@ -119,10 +119,10 @@ ORDER BY failed."row"
 """  # noqa: S608
 # What has not ended, and whose last recorded call failed.
 _UNANSWERED = """
-SELECT session, ordinal, error, raw, (SELECT coalesce(max(calls), 0) FROM lists WHERE id = session) FROM calls
+SELECT session, ordinal, substr(error, 1, instr(error || char(10), char(10)) - 1), error, raw,
+    (SELECT coalesce(max(calls), 0) FROM lists WHERE id = session) FROM calls
 WHERE "row" IN (SELECT max("row") FROM calls GROUP BY session) AND error IS NOT NULL
-    AND session NOT IN (SELECT id FROM sessions WHERE ending IS NOT NULL)
-    AND session NOT IN (SELECT id FROM lists WHERE complete)
+    AND session NOT IN (SELECT id FROM sessions WHERE ending IS NOT NULL UNION SELECT id FROM lists WHERE complete)
 ORDER BY "row"
 """
 _TOKENS = ("prompt", "completion", "cached", "written")
@@ -326,11 +326,10 @@ class RunStore:
         """Yield the sessions that failed and were not resumed; then what has not ended and was not answered last."""
         async for failure in self._pages(_FAILURES, 0, lambda _, row: Failure(*row)):
             yield failure
-        for name, ordinal, error, raw, answered in await self._query(_UNANSWERED):
+        for name, ordinal, reason, error, raw, answered in await self._query(_UNANSWERED):
             session = await self.session(name)
             if ordinal >= (count_requests(session) if session else answered):
-                turns = len(session.turns) if session else 0
-                yield Failure(name, turns, error.partition("\n")[0], error, raw, open=True)
+                yield Failure(name, len(session.turns if session else ()), reason, error, raw, open=True)
 
     # What led to the turns
 
