@@ -142,7 +142,9 @@ def _check_options(options: ExportOptions) -> None:
     if options.side != "assistant" and not form.sides:
         fitting = ", ".join(other.name for other in FORMATS.values() if other.sides)
         raise InputError(
-            f"{form.name} is not written from one side.", where="--side", next=f"Formats that are: {fitting}."
+            f"{form.name} is not written from one side.",
+            where=f"side={options.side}",
+            next=f"Formats that are: {fitting}.",
         )
 
 
