@@ -116,7 +116,7 @@ async def test_the_manifest_says_how_each_run_was_made(tmp_path: Path) -> None:
     page = (tmp_path / "paper/table1/report.html").read_text("utf-8")
     assert runs["AI Society"]["prompts"]["hash"][:12] in page
     assert "on the pages of <code>bactrian explore</code>" in page
-    assert "AI Society: paper, GPT-4," in (tmp_path / "paper/table1/table1.csv").read_text("utf-8")
+    assert '"AI Society: paper, GPT-4",' in (tmp_path / "paper/table1/table1.csv").read_text("utf-8")
     assert manifest["command"] in page
 
 

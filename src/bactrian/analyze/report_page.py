@@ -186,7 +186,7 @@ def _keep_lines(text: str) -> Markup:
 
 def _write_code(text: str) -> Markup:
     """Return a line whose words between backticks are code."""
-    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", escape(to_line(text))))  # noqa: S704
+    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", str(escape(to_line(text)))))  # noqa: S704
 
 
 def _shorten(name: str) -> str:
