@@ -111,11 +111,11 @@ def test_no_texts_have_no_diversity() -> None:
 def test_a_curve_fills_its_field_and_has_whole_ticks_below() -> None:
     line = [(1.0, 10.0), (20.0, 40.0)]
     drawn = draw_plot(
-        "growth", {("run", "run0"): [line]}, band=[(1, 10.0, None, None), (20, 40.0, 30.0, 50.0)]
+        "growth", {("run", "run0"): [line]}, bands=[[(1, 10.0, None, None), (20, 40.0, 30.0, 50.0)]]
     )
     assert drawn is not None
     assert list(drawn.lines[0].parts) == [f"0,{HEIGHT * 0.8:g} {WIDTH:g},{HEIGHT * 0.2:g}"]
-    assert drawn.band.split()[1:3] == [f"{WIDTH:g},0", f"{WIDTH:g},{HEIGHT * 0.4:g}"]
+    assert drawn.bands[0].split()[1:3] == [f"{WIDTH:g},0", f"{WIDTH:g},{HEIGHT * 0.4:g}"]
     assert [value for _, value in drawn.across] == list(range(2, 21, 2))
     assert drawn.up[0][1] == 0
     assert draw_plot("growth", {("run", "run0"): []}) is None

@@ -135,11 +135,18 @@ def test_a_comparison_has_the_pictures_of_a_report_with_all_runs_in_each(pages: 
         assert f"<h3>{title}" in one
         assert f"<h3>{title}" in two
     assert two.count('class="column"') > one.count('class="column"')
-    for name in ("Failures by round", "Growth of the prompt"):
+    for name, agents in (("Failures by round", 1), ("Growth of the prompt", 2)):
         drawn = two[two.index(f"<h3>{name}") :]
         assert [
             drawn.count(f'<polyline class="curve run{run}"', 0, drawn.index("</figure>")) for run in (0, 1)
-        ] == [1, 1]
+        ] == [agents, agents]
+    drawn = one[one.index("<h3>Growth of the prompt") :]
+    assert [drawn.count(f'class="{kind} run{agent}"') for kind in ("curve", "band") for agent in (0, 1)] == [
+        2,
+        2,
+        1,
+        1,
+    ]
 
 
 def test_a_heat_map_needs_pairs_that_have_more_than_one_or_two_conversations(

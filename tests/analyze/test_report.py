@@ -155,6 +155,7 @@ async def test_prompts_grow_by_the_turn_and_replies_take_their_time(tmp_path: Pa
 
     found = await reported(tmp_path / "tea.db", [slow(str(n), 1 if n < 5 else 3) for n in range(10)])
     assert [row["prompt_tokens"] for row in found["growth"]] == [200.0, 400.0, 600.0, 800.0, 1000.0]
+    assert [row["agent"] for row in found["growth"]] == ["user", "assistant"] * 2 + ["user"]
     assert found["growth"][0]["low"] < 200 < found["growth"][0]["high"]
     assert found["latency"]["assistant"]["p50"]["seconds"] == pytest.approx(2.0, rel=0.011)
     assert found["latency"]["assistant"]["p99"]["seconds"] == pytest.approx(6.0, rel=0.011)

@@ -257,8 +257,10 @@ class Aggregate:
     seconds: defaultdict[str, StreamingQuantiles] = field(
         default_factory=lambda: defaultdict(StreamingQuantiles)
     )
-    # Prompt tokens by number of the turn.
-    growth: defaultdict[int, StreamingMean] = field(default_factory=lambda: defaultdict(StreamingMean))
+    # Prompt tokens by number of the turn and agent.
+    growth: defaultdict[tuple[int, Speaker], StreamingMean] = field(
+        default_factory=lambda: defaultdict(StreamingMean)
+    )
     tasks: HashSample = field(default_factory=HashSample)
     instructions: HashSample = field(default_factory=HashSample)
     prompts: Counter[str] = field(default_factory=Counter[str])  # sessions by prompt pack
@@ -290,7 +292,7 @@ class Aggregate:
                 for use in turn.uses
             )
             if turn.usage.prompt:
-                self.growth[turn.number].add(turn.usage.prompt)
+                self.growth[turn.number, turn.speaker].add(turn.usage.prompt)
             if isinstance(turn.said, Instruction):
                 self.instructions.add(f"{session.id} {turn.number}", turn.said.instruction)
         self.tasks.add(session.id, session.task.specified or session.task.original)

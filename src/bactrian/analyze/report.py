@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
+from operator import itemgetter
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -87,10 +88,11 @@ def build_report(run: str, part: Aggregate, usage: Json) -> Json:
         "growth": [
             {
                 "turn": turn,
+                "agent": agent,
                 "turns": mean.count,
                 **_mean("prompt_tokens", mean, independent=sample.name == "conversation"),
             }
-            for turn, mean in sorted(part.growth.items())
+            for (turn, agent), mean in sorted(part.growth.items(), key=itemgetter(0))
         ],
         "rounds": _rounds(sample, codes),
         "roles": {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bactrian.analyze.estimates import COOPERATION
@@ -18,27 +19,28 @@ def list_report_charts(reports: Sequence[Json]) -> list[Chart]:
     sizes = ", ".join(f"{report['run']}: {report['sessions']:,}" for report in reports)
     sample = f"Conversations: {sizes}. Lines and bands are 95 % intervals."
 
-    def make(
-        name: str, title: str, axes: tuple[str, str], points: Callable[[Json], list[Point]], note: str
-    ) -> Chart:
-        series = [Series(report["run"], points(report)) for report in reports]
-        return Chart(name, title, *axes, series, f"{note} {sample}", shares=name == "failures-by-round")
-
     return [
         *_list_rates(reports, sample),
-        make(
+        Chart(
             "failures-by-round",
             "Failures by round",
-            ("round (an instruction and its answer)", "share of conversations"),
-            list_rounds,
-            "One of the paper's four failures in this round, of the conversations that reached it.",
+            "round (an instruction and its answer)",
+            "share of conversations",
+            [Series(report["run"], list_rounds(report)) for report in reports],
+            f"One of the paper's four failures in this round, of the conversations that reached it. {sample}",
+            shares=True,
         ),
-        make(
+        Chart(
             "prompt-growth",
             "Growth of the prompt",
-            ("turn", "tokens of the prompt"),
-            list_growth,
-            "Mean over conversations.",
+            "turn",
+            "tokens of the prompt",
+            [
+                Series(agent if len(reports) == 1 else f"{report['run']}: {agent}", points)
+                for report in reports
+                for agent, points in list_growth(report).items()
+            ],
+            f"Mean over conversations, for each agent. {sample}",
         ),
         Chart(
             "lengths",
@@ -82,9 +84,12 @@ def _list_rates(reports: Sequence[Json], sample: str) -> Iterator[Chart]:
         yield Chart(kind, title, "share of conversations", "", series, of, "rates", names, shares=True)
 
 
-def list_growth(report: Json) -> list[Point]:
-    """Return the mean tokens of the prompt by turn."""
-    return [(turn["turn"], turn["prompt_tokens"], turn["low"], turn["high"]) for turn in report["growth"]]
+def list_growth(report: Json) -> dict[str, list[Point]]:
+    """Return the mean tokens of the prompt by agent and turn."""
+    points: defaultdict[str, list[Point]] = defaultdict(list)
+    for turn in report["growth"]:
+        points[turn["agent"]].append((turn["turn"], turn["prompt_tokens"], turn["low"], turn["high"]))
+    return points
 
 
 def list_rounds(report: Json) -> list[Point]:

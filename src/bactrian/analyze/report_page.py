@@ -227,15 +227,21 @@ def _draw_lengths(report: Json) -> tuple[HistogramBar, ...]:
 
 
 def _draw_plots(reports: Sequence[Json]) -> dict[str, Plot | None]:
-    """Return failures by round and growth of the prompt: a line for each run; the intervals of one run alone."""
+    """Return failures by round and growth of the prompt: a style for each run; the intervals of one run alone."""
     plots: dict[str, Plot | None] = {}
-    for name, list_points in (("rounds", list_rounds), ("growth", list_growth)):
-        points = [list_points(report) for report in reports]
+    for name in ("rounds", "growth"):
+        parts = [
+            (report["run"], {"": list_rounds(report)} if name == "rounds" else list_growth(report))
+            for report in reports
+        ]
+        if name == "growth" and len(reports) == 1:
+            parts = [(agent, {agent: points}) for agent, points in parts[0][1].items()]
         lines = {
-            (report["run"], f"run{number % _STYLES}"): [[point[:2] for point in some]] if some else []
-            for number, (report, some) in enumerate(zip(reports, points, strict=True))
+            (title, f"run{number % _STYLES}"): [[point[:2] for point in some] for some in of.values() if some]
+            for number, (title, of) in enumerate(parts)
         }
-        plots[name] = draw_plot(name, lines, band=points[0] if len(reports) == 1 else ())
+        bands = [some for _, of in parts for some in of.values()] if len(reports) == 1 else ()
+        plots[name] = draw_plot(name, lines, bands=bands)
     return plots
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import ceil, floor, log10
 from typing import Literal
 
@@ -72,15 +73,15 @@ class Plot:
     up: Sequence[Pair]
     # Where sections end, and their names.
     ends: Sequence[tuple[float, str]]
-    # Outline of the interval, in SVG syntax; empty if none is drawn.
-    band: str
+    # Outlines of the intervals, in SVG syntax.
+    bands: Sequence[str]
 
 
 def draw_plot(
     title: str,
     lines: Mapping[tuple[str, str], Sequence[Sequence[Pair]]],
     ends: Sequence[tuple[float, str]] = (),
-    band: Sequence[Point] = (),
+    bands: Sequence[Sequence[Point]] = (),
 ) -> Plot | None:
     """Return a plot of lines, by name and style; None if there is nothing to draw. A line without points is left out.
 
@@ -88,16 +89,16 @@ def draw_plot(
         title: The title.
         lines: The parts of each line, none of which is empty.
         ends: The positions at which sections end, and their names.
-        band: The points whose intervals are drawn, from left to right.
+        bands: The points whose intervals are drawn, from left to right.
     """
     drawn = {key: parts for key, parts in lines.items() if parts}
     points = [point for parts in drawn.values() for part in parts for point in part]
     if not points:
         return None
-    above = [(position, value if high is None else high) for position, value, _, high in band]
-    below = [(position, value if low is None else low) for position, value, low, _ in band]
+    above = [[(position, value if high is None else high) for position, value, _, high in of] for of in bands]
+    below = [[(position, value if low is None else low) for position, value, low, _ in of] for of in bands]
     first, last = min(points)[0], max(points)[0]
-    top = max(value for _, value in (*points, *above)) or 1.0
+    top = max(value for _, value in (*points, *chain(*above))) or 1.0
 
     def x(position: float) -> float:
         return round(WIDTH * ((position - first) / (last - first) if last > first else 0.5), 1)
@@ -117,7 +118,7 @@ def draw_plot(
         [(x(position), position) for position in _list_ticks(first, last, whole=True)],
         [(y(value), value) for value in _list_ticks(0.0, top)],
         [(x(position), name) for position, name in ends],
-        join([*above, *reversed(below)]),
+        [join([*up, *reversed(down)]) for up, down in zip(above, below, strict=True)],
     )
 
 
