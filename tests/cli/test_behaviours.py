@@ -78,6 +78,7 @@ async def test_a_behaviour_is_learned_from_examples_and_found_by_its_name(
     ("text", "message"),
     [
         ("{}", "not a labelled conversation"),
+        ('{"session": "1", "turn": 1, "shown": true}', "measures a detector and has no texts"),
         ('{"turns": [{"speaker": "user", "text": "Hi", "labels": ["rude"]}]}', "Too few turns"),
         ('{"turns": [{"speaker": "user", "text": "Hi", "labels": []}]}', "no behaviour"),
     ],

@@ -188,7 +188,7 @@ async def test_the_command_shows_what_the_votes_say(folder: Path) -> None:
     assert tally["comments"][0]["comment"] == "it is clearer"
     assert tally["paper"][0]["win"] == 76.3
     table = await asyncio.to_thread(lambda: bactrian("evaluate", "vote", "run.db", cwd=folder))
-    assert "3 votes of 1 voters" in table.stdout
+    assert "3 votes of 1 voter on" in table.stdout
     assert "bactrian explore run.db --edit" in table.stderr
 
 

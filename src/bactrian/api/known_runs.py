@@ -21,11 +21,14 @@ def check_exists(run: Path) -> None:
     if run.exists():
         add_recent_run(run)
         return
-    near = [*find_runs(run.parent), *find_runs(find_data_folder()), *filter(is_run, list_recent_runs())]
-    names = {word: name_run(path) for path in near for word in (path.name, path.stem)}
-    if words := get_close_matches(run.name, names, n=1, cutoff=0.75):
-        raise InputError(
-            f"There is no such run. Did you mean {names[words[0]]}?",
-            where=str(run),
-            next="`bactrian runs` lists the runs.",
-        )
+    near = [*find_runs(find_data_folder()), *find_runs(run.parent)]
+    names = {word: path for path in near for word in (path.name, path.stem)}
+    # Of other folders without the suffix, which makes all short names similar.
+    used = {path.stem: path for path in filter(is_run, list_recent_runs())}
+    for word, known in ((run.name, names), (run.stem, used)):
+        for found in get_close_matches(word, known, n=1, cutoff=0.75):
+            raise InputError(
+                f"There is no such run. Did you mean {name_run(known[found])}?",
+                where=str(run),
+                next="`bactrian runs` lists the runs.",
+            )

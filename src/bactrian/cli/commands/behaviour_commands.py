@@ -127,7 +127,7 @@ def label(
     """Label turns of a run in the terminal, the most uncertain first.
 
     Answer y (shows it), n (does not), Enter (skip) or q (stop). Each answer is stored at once, and no turn is asked
-    about twice.
+    about twice. The answers measure the detector; to teach a behaviour, use ``bactrian behaviours queue``.
     """
     if not sys.stdin.isatty():
         raise InputError(

@@ -285,7 +285,8 @@ def show_tally(tally: Mapping[str, Any]) -> None:
     out = open_output()
     first, second = (TITLES.get(way, way) for way in tally["pair"])
     out.print(
-        f"{tally['votes']} votes of {tally['voters']} voters on {tally['tasks']} of {tally['pairs']} pairs"
+        f"{write_count(tally['votes'], 'vote')} of {write_count(tally['voters'], 'voter')}"
+        f" on {tally['tasks']:,} of {write_count(tally['pairs'], 'pair')}"
     )
     for title, key in (("all votes", "pooled"), ("mean of the tasks", "by_task")):
         shares = tally[key]
