@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,31 @@ async def test_the_price_that_was_given_is_kept_with_the_run(folder: Path) -> No
     run = await asyncio.to_thread(open_run, folder / "run.db")
     assert await asyncio.to_thread(lambda: run.price) == "3/4"
     assert "cost      $0.0" in await asyncio.to_thread(str, run)
+
+
+@pytest.mark.system
+async def test_a_smaller_limit_and_a_play_in_the_same_run_are_counted_apart_from_its_jobs(
+    folder: Path,
+) -> None:
+    async with Endpoint([said]) as endpoint:
+        await generate(folder, endpoint, "--limit", "3")
+        await generate(folder, endpoint, "--limit", "1")
+    script = json.dumps(
+        {"user": ["Instruction: Boil.\nInput: None"], "assistant": ["Solution: Hot.\nNext request."]}
+    )
+    (folder / "play.json").write_text(script)
+    play = (
+        "play",
+        "Tea",
+        "--no-specify",
+        "--model",
+        "scripted:play.json",
+        "--max-messages",
+        "2",
+        "--run",
+        "run.db",
+    )
+    assert bactrian(*play, cwd=folder).returncode == 0
+    assert "1 of 1 job ended; 3 conversations beside; " in bactrian("status", "run.db", cwd=folder).stdout
+    (line,) = (line for line in bactrian("runs", ".", cwd=folder).stdout.splitlines() if "run.db" in line)
+    assert " 1/1 " in line

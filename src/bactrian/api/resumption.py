@@ -111,7 +111,8 @@ async def read_resumable(
     """
     async with open_anywhere(run) as (store, _):
         name = None if session is None else (await find_session(store, session)).id
-        if await is_generated(store):
+        played = name and find_command(await store.commands(), name)
+        if not played and await is_generated(store):
             return await read_stored_run(store)
         if address := find_address(run):
             raise InputError(

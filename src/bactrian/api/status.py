@@ -70,6 +70,10 @@ class RunStatus:
     seed: int | None = None
     jobs: int | None = None
     """Jobs that were asked for; None if the run was not made from a recipe."""
+    others: int = 0
+    """Sessions of no job that was asked for last: of other jobs, and of ``play``."""
+    open_others: int = 0
+    """Those of them that have not ended."""
     budget: float | None = None
     """Limit of the last command, in US dollars."""
     max_tokens: int | None = None
@@ -186,6 +190,7 @@ class RunStatus:
             "jobs": self.jobs,
             "left": self.left,
             "sessions": self.sessions,
+            "others": self.others,
             "messages": self.facts.messages,
             "open": self.open,
             "failed": self.failed,
@@ -305,10 +310,13 @@ class RunStatus:
             text = f"{self.sessions:,}"
         else:
             text = f"{self.jobs - self.left:,} of {write_count(self.jobs, 'job')} ended"
-        if self.open:
-            text += f", {self.open:,} begun and not ended"
+        if begun := self.open - self.open_others:
+            text += f", {begun:,} begun and not ended"
         if self.imported and self.jobs is not None:
             text += f", {self.imported:,} imported"
+        if self.others:
+            text += f"; {write_count(self.others, 'conversation')} beside"
+            text += f", {self.open_others:,} of them not ended" if self.open_others else ""
         return f"{text}; {write_count(self.facts.messages, 'message')}"
 
     def _write_cost(self) -> str:
@@ -367,6 +375,8 @@ async def read_status(run: Path) -> RunStatus:
             recipe=stored.recipe.name,
             seed=stored.plan.seed,
             jobs=coming.jobs,
+            others=facts.sessions - len(imported) - coming.begun,
+            open_others=facts.open - coming.open,
             budget=share_limit(budget, stored.plan.shard),
             max_tokens=None if tokens is None else tokens // stored.plan.shard.count,
             unanswered=unanswered,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -49,6 +50,10 @@ class Forecast:
     """The basis of the numbers, and their uncertainty."""
     jobs: int = 0
     """Jobs that were asked for, those that ended among them."""
+    begun: int = 0
+    """Sessions that the jobs asked for have, ended or not."""
+    open: int = 0
+    """Those of them that have not ended."""
     equal_roles: int = 0
     """Jobs of the recipe that are left out because their roles are equal."""
     ways: tuple[Way, ...] = ()
@@ -86,6 +91,8 @@ class Forecast:
             seconds=self.seconds.plus(*other.seconds),
             basis="",
             jobs=self.jobs + other.jobs,
+            begun=self.begun + other.begun,
+            open=self.open + other.open,
             equal_roles=self.equal_roles + other.equal_roles,
             ways=tuple(way.plus(more) for way in self.ways for more in other.ways if way.name == more.name),
             measured=self.measured and other.measured,
@@ -182,6 +189,8 @@ async def forecast_run(order: RunOrder, opened: RunStore | None = None) -> Forec
         measured=ended >= FEW,
         basis=f"{session.basis} Time: {about}",
         jobs=jobs.size,
+        begun=states.of_jobs.total(),
+        open=states.of_jobs[None],
         equal_roles=jobs.count_equal(),
         ways=ways.compare(),
     )
@@ -205,12 +214,15 @@ class JobStates:
     """Left open by an earlier command, with their usage so far; sessions without a turn are not included."""
     begun: int = 0
     """Jobs asked for that are done, shorter or open."""
+    of_jobs: Counter[str | None] = field(default_factory=Counter[str | None])
+    """The sessions of jobs asked for, by the code of their ending."""
 
     async def read(
         self, store: RunStore, ids: JobIds, limit: int | None, jobs: JobSequence, *, retry: bool
     ) -> None:
         """Read the states of the jobs; with ``retry``, failed ones are not done. ``jobs`` are those asked for."""
         async for number, progress in ids.list_jobs(store):
+            self.of_jobs[progress.ending] += number in jobs
             if progress.ending is None or (progress.ending == "failed" and retry):
                 session = await store.session(progress.id)
                 if session is None or not session.turns or number not in jobs:

@@ -140,6 +140,8 @@ class RunProgress:
     """Lists with fewer items than requested."""
     refused: list[str] = field(default_factory=list[str])
     """Reasons why the first jobs could not begin."""
+    beside: int = 0
+    """Sessions of jobs that this command does not ask for, which earlier ones made."""
     not_begun: int = 0
     """Number of jobs and lists that could not begin."""
     open: int = 0

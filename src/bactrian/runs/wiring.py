@@ -297,6 +297,7 @@ class _WorkLeft:
         ended: dict[int, list[int]] = {}
         left: list[tuple[str, int]] = []
         async for number, session in self.ids.list_jobs(self.store):
+            progress.beside += number not in jobs
             if session.ending is None:
                 left.append((session.id, number))
             elif session.ending == "failed" and self.order.retry_failed:

@@ -51,7 +51,10 @@ async def _list_runs(folders: list[Path], *, json: bool) -> int:
             print(to_json(run.describe()))
         return 0
     if not runs:
-        where = ", ".join(map(str, folders)) or f"{find_data_folder()} or here, and none was used lately"
+        where = (
+            ", ".join(str(folder.absolute()) for folder in folders)
+            or f"{find_data_folder()} or here, and none was used lately"
+        )
         open_progress().say(f"There is no run in {where}. `bactrian play` makes one.")
         return 0
     console = open_output()
@@ -84,7 +87,8 @@ def _write_row(run: RunSummary) -> tuple[str, ...]:
     if status is None:
         return name, "", "", "unreadable", run.problem, "", age
     total = status.sessions if status.jobs is None else status.jobs
-    ended = f"{status.sessions - status.open:,}/{total:,}" if status.sessions or total else ""
+    done = total - (status.open if status.jobs is None else status.left)
+    ended = f"{done:,}/{total:,}" if total else ""
     endings = ", ".join(f"{code} {share.count:,}" for code, share in list(status.endings.items())[:_ENDINGS])
     if (more := len(status.endings) - _ENDINGS) > 0:
         endings += f" and {more} more"

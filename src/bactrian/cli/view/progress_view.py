@@ -179,6 +179,8 @@ def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Itera
         yield f"Warning: the answering model changed during the run: {change}"
     for reason, count in progress.reasons.most_common(5):
         yield f"{count:,} times: {reason}"
+    if beside := progress.beside:
+        yield f"The run has {write_count(beside, 'conversation')} beside; its tokens and its cost include them."
     if now.open:
         cost = f" To finish takes about {write_dollars(now.usd_open)}." if now.usd_open else ""
         are, them = ("is", "it") if now.open == 1 else ("are", "them")
