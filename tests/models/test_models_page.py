@@ -6,9 +6,11 @@ import re
 import tomllib
 from pathlib import Path
 
+from bactrian.evaluate.comparison_jobs import JUDGE, TITLES
 from bactrian.models.providers import load_providers
 from bactrian.options import SamplingSpec
 from bactrian.recipes.parameters import AGENT_NAMES
+from bactrian.runs.jobs import AGENTS
 from tests.helpers.command import bactrian, events
 from tests.helpers.packages import install
 
@@ -89,6 +91,21 @@ def test_the_page_names_every_provider_parameter_and_agent() -> None:
     text = PAGE.read_text("utf-8")
     assert all(f"`{name}`" in text for name in (*SamplingSpec.model_fields, *AGENT_NAMES))
     assert all(row.title.split()[0] in text for row in load_providers().values())
+
+
+def test_the_page_s_script_plays_and_its_table_names_every_agent(tmp_path: Path) -> None:
+    (tmp_path / "tea.json").write_text(block("json", "## Scripted replies"))
+    done = bactrian("play", "Tea", "--model", "scripted:tea.json", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    part = PAGE.read_text("utf-8").split("## Scripted replies")[1]
+    named = {*AGENTS, *TITLES, "critic", "lister", "translator", "role_assigner", JUDGE}
+    assert {name for name in named if f"`{name}`" not in part} == set()
+    assert "`bactrian help models.md`" in bactrian("help", "scripted", cwd=tmp_path).stderr
+    shown = bactrian("models", "scripted", cwd=tmp_path).stdout.splitlines()
+    assert [line.split()[0] for line in shown if line] == ["scripted:FILE", "More:"]
+    groq = bactrian("models", "groq", cwd=tmp_path).stdout
+    assert ("GROQ_API_KEY" in groq, "MISTRAL_API_KEY" in groq) == (True, False)
+    assert bactrian("models", "nothing", cwd=tmp_path).returncode == 2
 
 
 def test_a_key_is_not_shown(tmp_path: Path) -> None:

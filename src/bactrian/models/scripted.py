@@ -138,7 +138,7 @@ class Scripted:
             raise Refused(
                 f"The script has no line {position + 1} for {request.agent}; it has {len(lines)}.",
                 where=self.name,
-                next="Add the line, or let the conversation end before it.",
+                next="Add the line, or let the conversation end before it; `bactrian help models.md` lists all agents.",
             )
         line = lines[position]
         if isinstance(line, (str, ScriptedReply)):

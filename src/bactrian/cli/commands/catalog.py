@@ -14,6 +14,7 @@ from rich.table import Table
 
 from bactrian.cli.flags import Argument
 from bactrian.cli.terminal.console import PrintableConsole, open_output, write_labelled
+from bactrian.errors import InputError
 from bactrian.files.plugins import list_plugins
 from bactrian.models.open import MODEL_NAMES, PLUGINS
 from bactrian.models.providers import FILE, Provider, find_config_folder, load_providers
@@ -108,29 +109,42 @@ _GAP = 2  # Cells between two columns
 
 
 def models(
+    kind: Annotated[
+        str | None, Argument("What a name begins with, such as openai or scripted. Default: all.")
+    ] = None,
     json: Annotated[bool, JSON, "Write one JSON object."] = False,
 ) -> None:
     """List models and providers, whether their keys are set, and what constrains their replies."""
 
-    rows = list(load_providers().values())
+    rows = [row for row in load_providers().values() if kind in (None, row.name)]
     users_rows = find_config_folder() / FILE
+    names = {name: what for name, what in MODEL_NAMES.items() if kind in (None, name.partition(":")[0])}
+    packages = [package for package in list_plugins(PLUGINS) if kind in (None, package)]
+    if not (rows or names or packages):
+        raise InputError(
+            f"No model has a name that begins with {kind!r}.",
+            where="KIND",
+            next="`bactrian models` lists all.",
+        )
     if json:
         listing = {
-            "names": dict(MODEL_NAMES),
+            "names": names,
             "providers": [_describe(row) for row in rows],
-            "packages": list(list_plugins(PLUGINS)),
+            "packages": packages,
             "own_rows": str(users_rows),
         }
         sys.stdout.write(to_json(listing) + "\n")
         return
 
-    kinds = {f"{kind}:NAME": "an installed package" for kind in list_plugins(PLUGINS)}
-    names = {**MODEL_NAMES, **kinds}
+    names |= {f"{package}:NAME": "an installed package" for package in packages}
     output = open_output()
-    write_labelled(output, names.items(), max(map(len, names)) + _GAP)
-    output.print()
-    write_providers(output, rows)
-    output.print(f"\nRows of your own: {users_rows}")
+    if names:
+        write_labelled(output, names.items(), max(map(len, names)) + _GAP)
+        output.print()
+    if rows:
+        write_providers(output, rows)
+        output.print()
+    output.print(f"Rows of your own: {users_rows}" if kind is None else "More: bactrian help models.md")
 
 
 def write_providers(console: PrintableConsole, rows: Sequence[Provider]) -> None:

@@ -53,9 +53,14 @@ def show_help(
     if words[0] not in commands:
         from bactrian.files.toml import suggest_name
 
+        name = " ".join(words)
+        heading = re.compile(rf"^#+ .*\b{re.escape(name)}\b", re.MULTILINE | re.IGNORECASE)
+        parts = [topic for topic, path in topics.items() if heading.search(path.read_text("utf-8"))]
         raise InputError(
-            f"There is no command and no page {' '.join(words)!r}.{suggest_name(words[0], [*commands, *topics])}",
-            next="`bactrian help` lists all.",
+            f"There is no command and no page {name!r}.{suggest_name(words[0], [*commands, *topics])}",
+            next=f"`bactrian help {parts[0]}` has a part of that name."
+            if parts
+            else "`bactrian help` lists all.",
         )
     from bactrian.cli.help_form import build_app
 
