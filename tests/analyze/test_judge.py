@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.analyze.judge import read_answer
+from bactrian.analyze.judge import list_judged, read_answer
+from bactrian.analyze.measure import measure
+from bactrian.records.run import Confirmation, Finding
 from bactrian.records.session import Session
+from bactrian.records.turn import Usage
+from bactrian.store import open_store
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, Reply, completion
 from tests.helpers.runs import make_run, session
@@ -72,6 +76,19 @@ async def test_each_finding_is_put_to_the_judge_once_with_the_turns_and_the_defi
         assert len(endpoint.requests) == asked
         assert "confirmed" in again.stdout
         assert "66.7 % (–)" in again.stdout
+
+
+async def test_findings_of_one_conversation_are_one_observation(tmp_path: Path) -> None:
+    found: list[Finding] = []
+    path = await make_run(tmp_path / "tea.db", [flaky(str(number), 2) for number in range(6)])
+    async with open_store(path, read_only=True) as store:
+        facts = (await measure(store, found.extend)).facts
+    answers = {
+        each.key: Confirmation(*each.key, "judge", True, "Yes.", Usage(), 0.0, "judge") for each in found
+    }
+    flakes = list_judged("judge", found, answers, facts)["behaviours"]["flake_reply"]
+    assert (flakes["confirmed"]["count"], flakes["confirmed"]["rate"]) == (12, 1.0)
+    assert flakes["confirmed"]["withheld"] == "only 6 conversations, and an interval needs 10"
 
 
 async def test_a_sample_of_found_and_other_turns_corrects_the_rate(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -18,6 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from bactrian.analyze.aggregate import SessionSummary
 from bactrian.analyze.behaviours import (
     DETECTORS,
     LIKELY,
@@ -26,7 +28,7 @@ from bactrian.analyze.behaviours import (
     find_installed,
     load_definitions,
 )
-from bactrian.analyze.estimates import write_proportion
+from bactrian.analyze.estimates import SessionSample, write_share
 from bactrian.analyze.learned import OF_INSTRUCTIONS, PAPER, has_instructor
 from bactrian.errors import InputError, ModelError
 from bactrian.files.json_text import parse_json, read_lines
@@ -36,6 +38,7 @@ from bactrian.records.run import BEHAVIOURS, Behaviour, Confirmation, Finding, F
 from bactrian.records.session import Session, find_kind
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Sampling, Turn, Usage
+from bactrian.stats.clusters import ClusterTotals, estimate_ratio
 from bactrian.stats.intervals import Proportion, Stratum, estimate_prevalence
 from bactrian.store import RunStore
 
@@ -188,21 +191,29 @@ def list_unasked(findings: Sequence[Finding], answers: Sequence[Confirmation]) -
 
 
 def list_judged(
-    name: str, findings: Sequence[Finding], answers: dict[FindingKey, Confirmation], sessions: int
+    name: str,
+    findings: Sequence[Finding],
+    answers: dict[FindingKey, Confirmation],
+    facts: Sequence[SessionSummary],
 ) -> dict[str, Any]:
     """Return the report's part on the judge: the share of confirmed findings, and of sessions with any."""
     behaviours: dict[str, Any] = {}
+    sample = SessionSample(facts)
+    total = ClusterTotals(sample.labels, name=sample.name)
     others = {finding.behaviour: None for finding in findings if finding.behaviour not in BEHAVIOURS}
     for behaviour in (*BEHAVIOURS, *others):
         keys = [finding.key for finding in findings if finding.behaviour == behaviour]
         asked = [answers[key] for key in keys if key in answers]
         read = [answer for answer in asked if answer.holds is not None]
         upheld = [answer for answer in read if answer.holds]
+        right = Counter(answer.session for answer in upheld)
+        read_in = {of: (right[of], count) for of, count in Counter(answer.session for answer in read).items()}
+        kept = [label for of, label in zip(facts, sample.labels, strict=True) if of.id in right]
         behaviours[behaviour] = {
             "asked": len(asked),
             "unreadable": len(asked) - len(read),
-            "confirmed": write_proportion(Proportion(len(upheld), len(read))),
-            **write_proportion(Proportion(len({answer.session for answer in upheld}), sessions), "sessions"),
+            "confirmed": write_share(len(upheld), estimate_ratio(read_in.values(), "share")),
+            **write_share(len(kept), total.estimate(Counter(kept)), "sessions"),
         }
     used = sum((answer.usage for answer in answers.values()), Usage())
     return {"judge": name, "tokens": used.total, "behaviours": behaviours}

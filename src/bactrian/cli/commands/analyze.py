@@ -323,7 +323,7 @@ async def _judge(
                 )
     finally:
         await model.close()
-    judged = list_judged(title, findings, answers, len(facts))
+    judged = list_judged(title, findings, answers, facts)
     if sample is not None:
         judged["corrected"] = correct_rates(sample, answers)
     return judged
