@@ -166,7 +166,7 @@ def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     page.goto(explorer.link("/play"))
     roles(page).get_by_label("Model").select_option(index=1)
-    roles(page).get_by_label("Let the task specifier").uncheck()
+    roles(page).get_by_label("Task specifier").select_option("no")
     roles(page).get_by_label("Critic, a role").fill("Tea taster")
     roles(page).get_by_label("Proposals").fill("2")
     roles(page).get_by_label("the critic", exact=True).check()
@@ -198,7 +198,7 @@ def test_a_critic_edits_a_proposal_writes_a_message_and_asks_for_better_ones(
     page.goto(explorer.link("/play"))
     roles(page).get_by_role("textbox", name="Idea").fill("Talk about tea")
     roles(page).get_by_label("Model").select_option(index=1)
-    roles(page).get_by_label("Let the task specifier").uncheck()
+    roles(page).get_by_label("Task specifier").select_option("no")
     roles(page).get_by_label("Proposals", exact=True).fill("2")
     roles(page).get_by_label("Rounds of the critic").fill("2")
     roles(page).get_by_label("the critic", exact=True).check()
@@ -242,9 +242,12 @@ def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[Ru
     assert stop.bounding_box() == before, "the button moved while the page grew"
     expect(page.get_by_role("button", name="Resume")).to_be_hidden()
     stop.click()
-    expect(page.get_by_text("It was stopped after")).to_be_visible()
+    expect(page.get_by_role("heading", name="stopped")).to_be_visible()
     loaded = page.evaluate("performance.timeOrigin")
-    assert 4 <= len(read_played(explorer.folder).turns) < 9
+    kept = read_played(explorer.folder)
+    assert 4 <= len(kept.turns) < 9
+    assert kept.ending is not None
+    assert (kept.ending.code, kept.ending.evidence) == ("stopped", "The person said stop.")
     page.wait_for_timeout(700)
     assert page.evaluate("performance.timeOrigin") == loaded, "the page loads itself again and again"
     page.get_by_role("button", name="Continue").click()
@@ -333,7 +336,7 @@ def test_a_person_speaks_once_where_a_critic_chooses_for_the_models(
     page.goto(explorer.link("/play"))
     roles(page).get_by_role("textbox", name="Idea").fill("Choose a cup of tea")
     roles(page).get_by_label("Model").select_option(index=1)
-    roles(page).get_by_label("Let the task specifier").uncheck()
+    roles(page).get_by_label("Task specifier").select_option("no")
     roles(page).get_by_label("Critic, a role").fill("Tea taster")
     roles(page).get_by_label("Proposals").fill("2")
     roles(page).get_by_label("the AI user").check()
@@ -366,7 +369,6 @@ def test_a_person_is_the_critic_of_a_society_and_one_of_its_agents(
     expect(page.locator("#proposals")).not_to_contain_text("Name a cup.")
     page.get_by_role("textbox", name="Your reason").fill("Sencha, in a blue cup.")
     page.get_by_role("button", name="Say this instead").click()
-    page.get_by_role("button", name="Give the critic back").click()
     # The next conversation of the society follows by itself. Its file has a person in it.
     expect(page.get_by_role("heading", name="You are taster")).to_be_visible(timeout=20_000)
     assert page.url != first
@@ -378,6 +380,24 @@ def test_a_person_is_the_critic_of_a_society_and_one_of_its_agents(
     assert [turn.model for turn in read_played(explorer.folder).turns][1] == "human"
     page.goto(first)
     expect(page.locator("#turn-2")).to_contain_text("Sencha, in a blue cup.")
+
+
+def test_a_society_of_instant_replies_leads_to_its_last_conversation(
+    stage: tuple[RunningExplorer, Page],
+) -> None:
+    explorer, page = stage
+    page.goto(explorer.link("/play"))
+    form = page.get_by_role("form", name="A society")
+    expect(form.get_by_text("tea-house:")).to_have_count(0)
+    form.get_by_label("Society", exact=False).first.select_option("tea-house.toml")
+    form.get_by_label("Model").select_option(index=2)
+    form.get_by_label("Idea").fill("Choose a quick tea")
+    form.get_by_role("button", name="Begin").click()
+    expect(page.get_by_role("heading", name="You are taster")).to_be_visible()
+    parts = page.locator("#controls [data-seat]")
+    assert [part.get_attribute("data-seat") for part in parts.all()] == ["host", "taster"]
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("heading", name="stopped")).to_be_visible()
 
 
 def test_a_society_that_was_not_named_is_refused(theatre: RunningExplorer) -> None:

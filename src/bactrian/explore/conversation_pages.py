@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -60,6 +60,10 @@ WINDOW = 100
 async def show_conversation(request: Request) -> Response:
     """Show a conversation, a hundred messages at a time."""
     data_set, session = await find_session(request)
+    stage = get_explorer(request).stage
+    later = _find_next(stage, session.id) if _is_of(stage, data_set, session) else None
+    if later and session.ending and "watch" in request.query_params:
+        return RedirectResponse(later, 303)
     listing = read_listing(request)
     known = await data_set.store.deliberation(session.id) if session.provenance.critic else NOTHING_KNOWN
     facts = await data_set.read_known(session)
@@ -70,7 +74,6 @@ async def show_conversation(request: Request) -> Response:
     before, after = None, None
     if facts.row is not None and data_set.number in listing.names:
         before, after = await asyncio.to_thread(listing.find_neighbours, facts.row)
-    stage = get_explorer(request).stage
     terms, whole = read_search(listing.filter.q), read_count(request.query_params.get("whole", ""), 0)
     recipe = await data_set.store.recipe() or {}
     deaf = await read_hearing(data_set.store, session, recipe)
@@ -114,10 +117,9 @@ async def show_conversation(request: Request) -> Response:
         is_written=data_set.is_written,
         # Also after it was stopped; None if no page began it.
         stage=stage if stage and (stage.data, stage.session) == (data_set.name, session.id) else None,
-        # Of a society, the conversation that is played now.
-        later=stage.session
-        if stage and stage.is_running and stage.data == data_set.name and session.id in stage.sessions
-        else "",
+        # Of a society, the page of the conversation that is played now, or was played last.
+        later=later,
+        stage_runs=stage is not None and stage.is_running,
         heard={} if deaf is None else list_heard(session, deaf),
         hearing=None if deaf is None else draw_hearing(session, deaf),
         paid=max(facts.tokens, session.usage.total),
@@ -321,9 +323,7 @@ async def stream_conversation(request: Request) -> Response:
     last = request.headers.get("last-event-id") or request.query_params.get("after", "0")
     after = read_count(last, 0)
     stage = get_explorer(request).stage
-    if stage is not None and (
-        not stage.is_running or (stage.data, stage.session) != (data_set.name, session.id)
-    ):
+    if not _is_of(stage, data_set, session) or (stage.session == session.id and not stage.is_running):
         stage = None
     return StreamingResponse(
         _guard_stream(_follow(request, data_set, session.id, after, stage)), media_type="text/event-stream"
@@ -347,10 +347,19 @@ async def _read_again(data_set: DataSet, session_id: str) -> Session:
     return session
 
 
+def _is_of(stage: LiveStage | None, data_set: DataSet, session: Session) -> TypeGuard[LiveStage]:
+    """Return True if the session was begun by this play."""
+    return stage is not None and stage.data == data_set.name and session.id in stage.sessions
+
+
 def _find_next(stage: LiveStage | None, session_id: str) -> str | None:
-    """Return the page of what a society plays after a conversation; None if that is all."""
-    later = stage is not None and stage.is_running and stage.session != session_id
-    return f"/c/{quote(stage.data)}/{quote(stage.session)}#live" if stage and later else None
+    """Return the page of what a society played after a conversation; None if that is all."""
+    return None if stage is None or stage.session == session_id else write_live_address(stage)
+
+
+def write_live_address(stage: LiveStage) -> str:
+    """Return the page of the conversation that is played, which leads on to those that follow."""
+    return f"/c/{quote(stage.data)}/{quote(stage.session)}?watch=1#live"
 
 
 async def _follow(

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from bactrian.api.conversation import EXAMPLE, AskingTerms, order_session, order_society
 from bactrian.api.endpoints import tell_address
 from bactrian.errors import InputError
+from bactrian.explore.conversation_pages import write_live_address
 from bactrian.explore.playing import SEATS, LiveStage, SocietyOrder
 from bactrian.explore.rendering import Explorer, get_explorer, read_form, render_page
 from bactrian.explore.session_lists import read_count
@@ -22,6 +23,7 @@ from bactrian.recipes.society_file import Society, SocietyStage, list_societies,
 from bactrian.records.session import HUMAN, Role
 from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.role_play import SessionOrder
+from bactrian.roleplay.setup import MAX_MESSAGES, SMALL_MAX_MESSAGES
 from bactrian.store import is_run
 
 # The run in the working folder that stores what is played.
@@ -44,6 +46,7 @@ async def show_play(request: Request) -> Response:
         request,
         "play.html",
         example=EXAMPLE,
+        limits=(SMALL_MAX_MESSAGES, MAX_MESSAGES),
         stage=explorer.stage,
         societies=societies,
         asked=" ".join(asked),
@@ -108,7 +111,7 @@ async def play_again(request: Request) -> Response:
 
 
 def _show_stage(stage: LiveStage) -> Response:
-    return RedirectResponse(f"/c/{stage.data}/{stage.session}#live", 303)
+    return RedirectResponse(write_live_address(stage), 303)
 
 
 def _read_text(form: Mapping[str, str], name: str, default: str = "") -> str:
@@ -145,14 +148,16 @@ def _set_role_play(
         else None
     )
     options = PlayOptions(
-        specify="specify" in form,
+        specify={"yes": True, "no": False}.get(_read_text(form, "specify")),
         word_limit=_read_count(form, "words", 50, 1000),
-        max_messages=_read_count(form, "messages", 12, 50),
+        max_messages=_read_count(form, "messages", 0, 50) or None,
         language=_read_text(form, "language") or None,
-        seed=_read_count(form, "seed", 1, 1 << 31),
     )
+    if seed := _read_count(form, "seed", 0, 1 << 31):
+        options["seed"] = seed
+    idea = _read_text(form, "idea", EXAMPLE[0])
     order = order_session(
-        _read_text(form, "idea", EXAMPLE[0]),
+        None if idea == EXAMPLE[0] else idea,
         Role(_read_text(form, "assistant", EXAMPLE[1])),
         Role(_read_text(form, "user", EXAMPLE[2])),
         _read_model(form, explorer),
@@ -182,7 +187,7 @@ def _set_society(
     model = _read_model(form, explorer)
     options = SocietyOptions(
         language=_read_text(form, "language") or None,
-        seed=_read_count(form, "seed", 1, 1 << 31),
+        seed=_read_count(form, "seed", 0, 1 << 31) or None,
         max_messages=_read_count(form, "messages", 0, 50) or None,
     )
     run = Path(PLAYED)
@@ -196,11 +201,10 @@ def _set_society(
     made = (replace(settings, name=name) for name in names)
     settings = next(each for each in made if each.session_id(first) not in stored)
     seats = {settings.session_id(stage): list_seats(settings.society, stage) for stage in stages}
-    persons = {session: [seat for seat, role in of.items() if role == HUMAN] for session, of in seats.items()}
     agents = tuple(dict.fromkeys(seat for of in seats.values() for seat in of))
     if "take_critic" in form and CRITIC not in agents:
         raise InputError("No conversation of this society has a critic.", next="Go back, and take no part.")
-    return LiveStage(data, agents, SocietyOrder(settings, access, run), persons=persons)
+    return LiveStage(data, agents, SocietyOrder(settings, access, run), seats=seats)
 
 
 def _list_runs(explorer: Explorer) -> list[Path]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bactrian.errors import BactrianError
+from bactrian.errors import BactrianError, Stopped
 from bactrian.models.model import Model, Reply, ReplyChoice, Request, Wrapper
 from bactrian.models.open import ModelOptions, load_local, open_model
 from bactrian.records.events import Ended, Event, Proposed, Started
@@ -25,6 +25,7 @@ from bactrian.roleplay.start import play_one
 
 # Agents whose part a person can take.
 SEATS: tuple[str, ...] = ("user", "assistant", CRITIC)
+_PATIENCE = 5.0  # Seconds that what is no reply, such as a tool, may take to end when the play is stopped
 # A critic's line: a number and a reason, a text of one's own, an edited proposal, or what would be better.
 _LINE = re.compile(r"(?:(?:edit\s+)?(\d{1,3})\b|(?:write|again)\s+\S).*", re.DOTALL | re.IGNORECASE)
 _NUMBERS = re.compile(r"\s*(\d{1,3}(?:\s*[,>]\s*\d{1,3})*)\b[\s.:,-]*(.*)", re.DOTALL)
@@ -70,8 +71,8 @@ class LiveStage:
     order: SessionOrder | SocietyOrder
     # Agents whose part a person plays.
     taken: set[str] = field(default_factory=set[str])
-    # Those whose part the file of a society gives to a person, by the id of a conversation.
-    persons: Mapping[str, Collection[str]] = field(default_factory=dict[str, Collection[str]])
+    # Of a society, by the id of a conversation, the roles of those who take part in it.
+    seats: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     # The id of the conversation that is played, once it began, and of all that were.
     session: str = ""
     sessions: list[str] = field(default_factory=list[str])
@@ -87,6 +88,7 @@ class LiveStage:
     # Set once the session began, or failed to.
     _began: asyncio.Event = field(default_factory=asyncio.Event)
     _going: asyncio.Event = field(default_factory=asyncio.Event)
+    _halted: asyncio.Event = field(default_factory=asyncio.Event)
     _answer: asyncio.Future[str | None] | None = None
     # The agent and the messages of the question that waits.
     _asked: tuple[str, tuple[Message, ...]] = ("", ())
@@ -96,6 +98,11 @@ class LiveStage:
     def is_paused(self) -> bool:
         """True if the next request waits."""
         return not self._going.is_set()
+
+    @property
+    def present(self) -> Collection[str]:
+        """Those who take part in the conversation that is played now."""
+        return self.seats.get(self.session, self.agents)
 
     @property
     def is_running(self) -> bool:
@@ -123,12 +130,20 @@ class LiveStage:
         """Begin to play, or go on where it was stopped; return once the session began, or failed to."""
         self.problem = ""
         self._began.clear()
+        self._halted.clear()
         self.resume()
         self._task = asyncio.create_task(self._play())
         await self._began.wait()
 
     async def stop(self) -> None:
-        """Stop the play. Its turns are stored, and the same order resumes it."""
+        """End the play as the word ``stop`` of a person does. Its turns are stored, and the same order resumes it."""
+        if self._task is not None:
+            self._halted.set()
+            await asyncio.wait([self._task], timeout=_PATIENCE)
+            await self.interrupt()
+
+    async def interrupt(self) -> None:
+        """Interrupt the play, which then has no ending."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -163,7 +178,7 @@ class LiveStage:
         self.session, self.proposals = session.id, []
         self.sessions.append(session.id)
         self.rounds = session.provenance.critic.rounds if session.provenance.critic else 1
-        self.taken |= set(self.persons.get(session.id, ()))
+        self.taken |= {seat for seat, role in self.seats.get(session.id, {}).items() if role == HUMAN}
         self._began.set()
 
     def subscribe(self) -> asyncio.Queue[tuple[str, str]]:
@@ -247,6 +262,19 @@ class LiveStage:
         """Wait while the play is paused."""
         await self._going.wait()
 
+    async def wait_unless_stopped(self, reply: Coroutine[object, object, Reply]) -> Reply:
+        """Return the reply. Raises Stopped as soon as a person stops the play."""
+        tasks = answer, halt = asyncio.ensure_future(reply), asyncio.ensure_future(self._halted.wait())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if halt.done():
+                raise Stopped("The person said stop.")
+            return await answer
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
 
 class TakeOver(Wrapper):
     """A model whose part a person can take, and that waits while the play is paused."""
@@ -256,7 +284,14 @@ class TakeOver(Wrapper):
         self._stage = stage
 
     async def reply(self, request: Request) -> Reply:
-        """Ask the person if the part is taken, and the model otherwise."""
+        """Ask the person if the part is taken, and the model otherwise.
+
+        Raises:
+            Stopped: a person stopped the play.
+        """
+        return await self._stage.wait_unless_stopped(self._reply(request))
+
+    async def _reply(self, request: Request) -> Reply:
         await self._stage.wait_until_going()
         while request.agent in self._stage.taken:
             line = await self._stage.ask(request)

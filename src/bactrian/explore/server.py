@@ -180,7 +180,7 @@ def _prepare_conversation() -> None:
 
 async def _stop_playing(explorer: Explorer) -> None:
     if explorer.stage is not None:
-        await explorer.stage.stop()
+        await explorer.stage.interrupt()
 
 
 # Seconds in which a client sends a whole request, and in which it takes a part of an answer.

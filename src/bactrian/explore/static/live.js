@@ -13,6 +13,8 @@ const live = get("#live"), turns = get("#turns"), speaking = get("#speaking"), s
 const last = () => Number(get("#turns > article:last-of-type")?.dataset.turn ?? 0);
 const isAtEnd = () => scrollY + innerHeight > document.documentElement.scrollHeight - 200;
 
+// Whoever comes back to this page later stays on it.
+if (new URLSearchParams(location.search).has("watch")) history.replaceState(null, "", location.pathname + location.hash);
 const source = new EventSource(`${live.dataset.events}?after=${last()}`);
 source.addEventListener("turn", (event) => {
   const { number, html } = JSON.parse(event.data);
