@@ -18,7 +18,7 @@ import pytest
 
 import bactrian as bt
 from bactrian.amounts import write_cost, write_tokens
-from bactrian.api.resumption import read_resumable
+from bactrian.api.resumption import StoredRun, read_resumable, write_resume_command
 from bactrian.api.status import read_status
 from bactrian.errors import InputError
 from bactrian.models.budget import Price
@@ -365,6 +365,20 @@ async def test_what_the_same_command_would_continue_is_not_complete(tmp_path: Pa
         if state == "incomplete":
             with pytest.raises(InputError, match="does not say how session 001_001_001 was made"):
                 await read_resumable(run)
+
+
+@pytest.mark.parametrize(("name", "resumable"), [("mine", False), ("scripted:tea.json", True)])
+async def test_a_run_of_an_object_from_python_names_no_command_that_would_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, resumable: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tea.json").write_text("{}")
+    (tmp_path / "small.toml").write_text(RECIPE)
+    model: Any = name if ":" in name else bt.Scripted({}, name=name)
+    await asyncio.to_thread(lambda: bt.generate("small.toml", run="own.db", model=model, limit=0))
+    stored = await read_resumable(tmp_path / "own.db")
+    assert isinstance(stored, StoredRun)
+    assert (write_resume_command(tmp_path / "own.db", stored) is not None) == resumable
 
 
 @pytest.mark.system

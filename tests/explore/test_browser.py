@@ -146,6 +146,8 @@ def test_a_long_message_is_shown_in_part_and_then_whole(explored: RunningExplore
 
 
 def test_many_messages_come_in_windows(explored: RunningExplorer, page: Page) -> None:
+    shown = explored.get("/c/run/many").text
+    assert ("It reached its longest length." in shown, "It shows in" in shown) == (True, False)
     page.goto(explored.link("/c/run/many"))
     expect(page.locator("article.turn")).to_have_count(100)
     page.get_by_role("link", name="Messages from 101").click()

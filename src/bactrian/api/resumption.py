@@ -50,7 +50,11 @@ class StoredRun:
     @property
     def objects(self) -> tuple[str, ...]:
         """Python objects that the run was made with, and that a file cannot store."""
-        models = [name for name in self.plan.models.values() if name.startswith("python:")]
+        names = self.plan.models.values()
+        # An object may have any name of its own; that of a model has a colon.
+        models = [
+            name for name in names if name.startswith("python:") or (":" not in name and name != "local")
+        ]
         return tuple(
             dict.fromkeys((*models, *self.content.get("endings", ()), *self.options.get("sources", ())))
         )
