@@ -46,6 +46,8 @@ def test_no_page_has_a_barrier_that_axe_finds(explored: RunningExplorer, chromiu
             page.set_viewport_size({"width": width, "height": 800})
             if page.evaluate(IS_TOO_WIDE):
                 barriers.append(f"{path}, {theme}: wider than the window")
+            if page.evaluate("document.querySelector('header.top').offsetHeight") > 100:
+                barriers.append(f"{path}, {theme}: the header takes the page")
             barriers += [f"{path}, {theme}: {barrier}" for barrier in find_barriers(page, rules=rules)]
     context.close()
     assert barriers == []

@@ -126,6 +126,9 @@ def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[Run
     explorer, page = stage
     page.goto(explorer.link("/play"))
     assert find_barriers(page) == []
+    # What is left empty is what `play` does by itself.
+    for label in ("Task specifier", "Messages, at most", "Seed"):
+        expect(roles(page).get_by_label(label)).to_have_value("")
     roles(page).get_by_role("textbox", name="Idea").fill("Build a tea timer")
     roles(page).get_by_role("button", name="Begin").click()
     expect(page.locator("#turn-1")).to_be_visible()
@@ -142,7 +145,8 @@ def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[Run
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
     expect(page.locator("article.turn")).to_have_count(9)
-    assert len(read_played(explorer.folder).turns) == 9
+    played = read_played(explorer.folder)
+    assert (len(played.turns), played.task.specified) == (9, "Build a small tea timer.")
 
 
 def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, Page]) -> None:
