@@ -207,6 +207,9 @@ async def test_a_judge_that_hangs_ends_the_command_and_its_run_goes_on_later(fol
         code, out, err = await run(folder, *build_command(endpoint, "--timeout", "0.5", tasks=2))
         assert (code, "win rate" in out) == (1, False), err
         assert "No verdict was given yet" in err
+        (verdicts,) = (path for path in folder.rglob("verdicts*.db"))
+        told = await asyncio.to_thread(bactrian, "failures", str(verdicts), cwd=folder)
+        assert " not answered; `bactrian resume " in told.stdout
         address = endpoint.url
     async with Endpoint([serve(judge_by_length)]) as endpoint:
         assert endpoint.url != address

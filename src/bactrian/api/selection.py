@@ -27,7 +27,7 @@ from bactrian.options import SelectOptions, Words
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import BEHAVIOURS, Finding, FindingKey, Mark
 from bactrian.records.session import ENDING_CODES, UNFINISHED, Session, name_agents, name_part
-from bactrian.records.text import keep_line_breaks, to_json, to_line, to_markdown, to_printable
+from bactrian.records.text import keep_line_breaks, to_json, to_line, to_markdown, to_printable, write_count
 from bactrian.store import RunStore
 
 _PAIR = re.compile(r"\s+[×x]\s+")
@@ -299,7 +299,7 @@ def write_markdown(session: Session, findings: Sequence[Finding] = (), marks: Se
     text = (
         f"{end.code} at turn {end.turn}: {end.evidence}"
         if end
-        else f"not ended, {len(session.turns)} messages"
+        else f"not ended, {write_count(len(session.turns), 'message')}"
     )
     lines += ["", "---", "", to_markdown(text), ""]
     return "\n".join(lines)

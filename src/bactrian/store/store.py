@@ -328,8 +328,12 @@ class RunStore:
             yield failure
         for name, ordinal, reason, error, raw, answered in await self._query(_UNANSWERED):
             session = await self.session(name)
-            if ordinal >= (count_requests(session) if session else answered):
-                yield Failure(name, len(session.turns if session else ()), reason, error, raw, open=True)
+            turns = session.turns if session else ()
+            # Without a specifier or a planner, the first request is that for the first turn.
+            is_prepared = session and {"task_specifier", "task_planner"} & session.provenance.models.keys()
+            spoken = sum(turn.requests for turn in turns)
+            if ordinal >= answered + (count_requests(session) if session and is_prepared else spoken):
+                yield Failure(name, len(turns), reason, error, raw, open=True)
 
     # What led to the turns
 
