@@ -10,8 +10,10 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from bactrian.store.address import read_address
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.disks import mounted
 from tests.helpers.endpoint import Endpoint
@@ -58,6 +60,29 @@ async def test_a_worker_that_slept_longer_than_its_lease_writes_nothing_more(
     assert codes == [5, 0], said
     assert "others play its jobs" in said[0]
     assert len(replies.requests) <= CALLS + AT_ONCE
+    await check_whole(folder, address, replies)
+
+
+@pytest.mark.parametrize("held", ["frontier", "workers"])
+async def test_what_a_worker_holds_that_is_stopped_within_a_transaction_is_let_go(
+    server: PostgresServer, database: str, folder: Path, held: str
+) -> None:
+    address, replies = server.address(database, lease=LEASE), NumberedReplies(0.1)
+    async with Endpoint([replies]) as endpoint:
+        first = work(folder, endpoint, address)
+        await wait_for_calls(replies, 8)
+        where = read_address(address)
+        stopped = psycopg.connect(where.connection, options=f"-c search_path={where.schema}")
+        done: tuple[list[int], list[str]] = ([], [])
+        with pytest.raises(psycopg.OperationalError), stopped.pipeline():
+            # The next part of the pipeline never comes, and the server takes the transaction for an active one.
+            stopped.execute(f"SELECT FROM {held} FOR SHARE".encode()).fetchall()
+            first.kill()
+            done = await finish(work(folder, endpoint, address))
+            stopped.execute("SELECT 1").fetchall()
+        assert first.wait() == -signal.SIGKILL
+    codes, said = done
+    assert codes == [0], said
     await check_whole(folder, address, replies)
 
 

@@ -20,7 +20,7 @@ from bactrian.records.turn import Usage
 from bactrian.runs.claims import Claims, JobBlock
 from bactrian.runs.progress import RunProgress
 from bactrian.runs.wiring import RunOrder
-from bactrian.shared.postgres import PATIENCE, Outage, Server, create_tables, fetch, translate
+from bactrian.shared.postgres import END_STOPPED, PATIENCE, Outage, Server, create_tables, fetch, translate
 from bactrian.shared.reading import SUMS, SharedStore, WorkDone
 from bactrian.store import GroupCommit, RunAddress, RunStore, Statement, explain_values
 from bactrian.store.address import LEASES
@@ -333,6 +333,7 @@ class SharedClaims:
 
         def beat(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
             self._write_done(connection, done)
+            connection.execute(END_STOPPED)
             connection.execute(_REAP, {"me": self._worker, "patience": PATIENCE})
             sql = f"SELECT {SUMS}, NOT (dead OR gone) FROM workers WHERE id <> %s"  # noqa: S608
             return fetch(connection, sql, (self._worker,))

@@ -29,6 +29,14 @@ LEASE = 60.0
 _CONNECT_SECONDS = 5
 _IDLE, _IDLE_COPYING = "5s", "10min"
 """A transaction that waits so long for its next statement is ended by the server: it may hold what others wait for."""
+END_STOPPED = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
+        AND state = 'active' AND wait_event = 'ClientRead' AND left(query, 4) <> 'COPY'
+        AND query_start < clock_timestamp() - interval '5 s'
+"""
+"""Ends what that limit does not see: the server takes a pipeline that waits for its next part for an active one. So a
+process that is stopped there, or whose network is gone, would keep its locks."""
 _LOST = "BT001"
 _READ_ONLY = "25006"
 # A replica that takes the place of a server changes it, and may lack what was committed last.
@@ -133,10 +141,10 @@ class Server:
             StoreError: the database refuses it, or has been away for too long.
         """
         with self._turn:
-            began, wait = time.monotonic(), _RETRY_SECONDS[0]
+            began, wait, again = time.monotonic(), _RETRY_SECONDS[0], False
             while True:
                 try:
-                    result = self._try(work, worker, pipelined)
+                    result = self._try(work, worker, pipelined, again=again)
                     self.outage.end(self)
                     return result
                 except self._psycopg.Error as error:
@@ -154,9 +162,9 @@ class Server:
                     if time.monotonic() - began > 1:
                         self.outage.begin(self, _describe(error))
                 time.sleep(wait)
-                wait = min(2 * wait, _RETRY_SECONDS[1])
+                wait, again = min(2 * wait, _RETRY_SECONDS[1]), True
 
-    def _try(self, work: Work[T], worker: int | None, pipelined: bool) -> T:
+    def _try(self, work: Work[T], worker: int | None, pipelined: bool, *, again: bool = False) -> T:
         self.busy_since = time.monotonic()
         try:
             connection = self._connection or self._connect()
@@ -166,6 +174,8 @@ class Server:
                     " set_config('idle_in_transaction_session_timeout', %s, true)",
                     (self.address.schema, _IDLE_COPYING if self._snapshot or not pipelined else _IDLE),
                 )
+                if again:  # The connection may have been cut while it waited for a lock.
+                    connection.execute(END_STOPPED)
                 if worker is not None:
                     known = self.timeline
                     here = f"CASE ({_TIMELINE}) WHEN %(known)s THEN %(me)s::bigint END" if known else "%(me)s"
