@@ -119,10 +119,9 @@ ORDER BY failed."row"
 """  # noqa: S608
 # What has not ended, and whose last recorded call failed.
 _UNANSWERED = """
-SELECT session, ordinal, substr(error, 1, instr(error || char(10), char(10)) - 1), error, raw,
-    (SELECT coalesce(max(calls), 0) FROM lists WHERE id = session) FROM calls
+SELECT session, ordinal, error, raw, (SELECT coalesce(max(calls), 0) FROM lists WHERE id = session) FROM calls
 WHERE "row" IN (SELECT max("row") FROM calls GROUP BY session) AND error IS NOT NULL
-    AND session NOT IN (SELECT id FROM sessions WHERE ending IS NOT NULL UNION SELECT id FROM lists WHERE complete)
+    AND session NOT IN (SELECT id FROM sessions WHERE ending IS NOT NULL UNION SELECT id FROM lists WHERE complete = 1)
 ORDER BY "row"
 """
 _TOKENS = ("prompt", "completion", "cached", "written")
@@ -326,14 +325,14 @@ class RunStore:
         """Yield the sessions that failed and were not resumed; then what has not ended and was not answered last."""
         async for failure in self._pages(_FAILURES, 0, lambda _, row: Failure(*row)):
             yield failure
-        for name, ordinal, reason, error, raw, answered in await self._query(_UNANSWERED):
+        for name, ordinal, error, raw, answered in await self._query(_UNANSWERED):
             session = await self.session(name)
             turns = session.turns if session else ()
             # Without a specifier or a planner, the first request is that for the first turn.
             is_prepared = session and {"task_specifier", "task_planner"} & session.provenance.models.keys()
             spoken = sum(turn.requests for turn in turns)
             if ordinal >= answered + (count_requests(session) if session and is_prepared else spoken):
-                yield Failure(name, len(turns), reason, error, raw, open=True)
+                yield Failure(name, len(turns), error.partition("\n")[0], error, raw, open=True)
 
     # What led to the turns
 
