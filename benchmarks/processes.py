@@ -45,7 +45,7 @@ def compute(number: int) -> int:
         number = (number * 1_103_515_245 + 12_345) % 2**31
     return number
 """
-CASES = {"script": 1500, "tool": 150, "server": 750}
+CASES = {"script": 12_000, "tool": 300, "server": 3_000}
 """Conversations of each case."""
 _PART = 0.2, 0.9
 """The part of the calls that is timed: the rest are starts and ends."""
