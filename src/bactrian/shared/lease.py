@@ -145,7 +145,7 @@ class SharedClaims:
         self._mine: set[int] = set()
         self._granted_usd = 0.0
         self._granted_tokens = 0
-        self._asking = asyncio.Lock()
+        self._asking, self._telling = asyncio.Lock(), asyncio.Lock()
 
     @property
     def seconds(self) -> float:
@@ -227,14 +227,9 @@ class SharedClaims:
     async def finish(self, block: JobBlock, *, whole: bool) -> None:
         """Note that the jobs of ``block`` have ended; not ``whole`` if some of them were left open."""
         sql = "UPDATE claims SET state = %s, retry = false WHERE start = %s AND worker = %s"
-        values, done = ("done" if whole else "open", block.start, self._worker), self._report()
-
-        def finish(connection: psycopg.Connection[Any]) -> None:
-            # Who finds that nobody plays any more has to find how these jobs ended, too.
-            self._write_done(connection, done)
-            connection.execute(sql, values)
-
-        await self._transact(finish)
+        values = "done" if whole else "open", block.start, self._worker
+        # Who finds that nobody plays any more has to find how these jobs ended, too.
+        await self._tell(lambda connection, _: connection.execute(sql, values))
         self._mine.discard(block.start)
 
     async def find_ended(self, ids: Sequence[str], *, retry: bool) -> set[str]:
@@ -314,32 +309,28 @@ class SharedClaims:
     async def _give_back(self) -> bool:
         """Give back what was granted and not used; return True if other workers have more than they used."""
         async with self._asking:
-            done = self._report()
-            used = done.usd, done.usage.total
 
-            def give(connection: psycopg.Connection[Any]) -> bool:
-                self._write_done(connection, done)
+            def give(connection: psycopg.Connection[Any], done: WorkDone) -> tuple[bool, tuple[float, int]]:
+                used = done.usd, done.usage.total
                 connection.execute(_GRANT, (*used, self._worker))
-                return fetch(connection, _OTHERS, (self._worker,))[0][3]
+                return fetch(connection, _OTHERS, (self._worker,))[0][3], used
 
-            held = await self._transact(give)
+            held, used = await self._tell(give)
             gave = self._granted_usd > used[0] or self._granted_tokens > used[1]
             self._granted_usd, self._granted_tokens = used
             return held or gave
 
     async def beat(self) -> None:
         """Give a sign of life with what this worker has done, and learn what the others have done."""
-        done = self._report()
 
-        def beat(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
-            self._write_done(connection, done)
+        def beat(connection: psycopg.Connection[Any], _: WorkDone) -> list[tuple[Any, ...]]:
             connection.execute(END_STOPPED)
             connection.execute(_REAP, {"me": self._worker, "patience": PATIENCE})
             sql = f"SELECT {SUMS}, NOT (dead OR gone) FROM workers WHERE id <> %s"  # noqa: S608
             return fetch(connection, sql, (self._worker,))
 
         began = time.monotonic()
-        others = await self._transact(beat)
+        others = await self._tell(beat)
         self._learn(add_up(others))
         live = 1 + sum(row[-1] for row in others)
         if live != self._live:
@@ -351,19 +342,25 @@ class SharedClaims:
                 f"A sign of life took {took:.0f} s, and the lease is {self._lease:.0f} s."
             )
 
-    def _write_done(self, connection: psycopg.Connection[Any], done: WorkDone) -> None:
-        connection.execute(_BEAT, (*done.list_sums(), self._worker))
-
     async def leave(self) -> None:
         """Leave the run, so that others play at once what is left, and give back what was granted and not used."""
-        done = self._report()
 
-        def leave(connection: psycopg.Connection[Any]) -> None:
-            self._write_done(connection, done)
+        def leave(connection: psycopg.Connection[Any], done: WorkDone) -> None:
             connection.execute("UPDATE workers SET gone = true WHERE id = %s", (self._worker,))
             connection.execute(_GRANT, (done.usd, done.usage.total, self._worker))
 
-        await self._transact(leave)
+        await self._tell(leave)
+
+    async def _tell(self, work: Callable[[psycopg.Connection[Any], WorkDone], T]) -> T:
+        """Do ``work`` in a transaction that writes what this worker has done, which ``work`` is given."""
+        async with self._telling:  # Otherwise an older count could follow a newer one.
+            done = self._report()
+
+            def tell(connection: psycopg.Connection[Any]) -> T:
+                connection.execute(_BEAT, (*done.list_sums(), self._worker))
+                return work(connection, done)
+
+            return await self._transact(tell)
 
     async def _transact(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
         return await asyncio.to_thread(partial(self._server.transact, work, worker=self._worker))
