@@ -53,6 +53,7 @@ async def test_a_worker_that_slept_longer_than_its_lease_writes_nothing_more(
     async with Endpoint([replies]) as endpoint:
         first, second = (work(folder, endpoint, address) for _ in range(2))
         await wait_for_calls(replies, 12)
+        await wait_for(address, BOTH_WORK)
         first.send_signal(signal.SIGSTOP)
         await wait_for(address, TAKEN_OVER)
         first.send_signal(signal.SIGCONT)
