@@ -76,7 +76,7 @@ class UsageMeter:
     _held_tokens: int = 0
     _held_usd: float = 0.0
     _in_flight: int = 0
-    _count_ended: int = 0
+    _releases: int = 0
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _granting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -141,7 +141,7 @@ class UsageMeter:
         # One at a time: calls that only ask are not in flight, or they would wait for each other.
         async with self._granting:
             while self.hold(model, usage):
-                ended = self._count_ended
+                before = self._releases
                 try:
                     if await self.grant((self._held_tokens, self._held_usd)):
                         return True
@@ -151,7 +151,7 @@ class UsageMeter:
                 self._let_go(model, usage)
                 if self._in_flight:  # These may use less than they hold.
                     return False
-                if ended == self._count_ended:
+                if before == self._releases:
                     self._wake()
                     raise BudgetReached(
                         "The next call could pass the limit that all workers share.", next=RAISE_LIMIT
@@ -161,7 +161,7 @@ class UsageMeter:
     def release(self, model: str, held: Usage) -> None:
         """Release what :meth:`hold` reserved."""
         self._let_go(model, held)
-        self._count_ended += 1
+        self._releases += 1
         self._wake()
 
     def _let_go(self, model: str, held: Usage) -> None:

@@ -20,7 +20,7 @@ from bactrian.records.turn import Usage
 from bactrian.runs.claims import Claims, JobBlock
 from bactrian.runs.progress import RunProgress
 from bactrian.runs.wiring import RunOrder
-from bactrian.shared.postgres import END_STOPPED, PATIENCE, Outage, Server, create_tables, fetch, translate
+from bactrian.shared.postgres import PATIENCE, Outage, Server, create_tables, end_stopped, fetch, translate
 from bactrian.shared.reading import SUMS, SharedStore, WorkDone
 from bactrian.store import GroupCommit, RunAddress, RunStore, Statement, explain_values
 from bactrian.store.address import LEASES
@@ -324,7 +324,7 @@ class SharedClaims:
         """Give a sign of life with what this worker has done, and learn what the others have done."""
 
         def beat(connection: psycopg.Connection[Any], _: WorkDone) -> list[tuple[Any, ...]]:
-            connection.execute(END_STOPPED)
+            end_stopped(connection)
             connection.execute(_REAP, {"me": self._worker, "patience": PATIENCE})
             sql = f"SELECT {SUMS}, NOT (dead OR gone) FROM workers WHERE id <> %s"  # noqa: S608
             return fetch(connection, sql, (self._worker,))

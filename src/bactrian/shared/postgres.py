@@ -29,14 +29,12 @@ LEASE = 60.0
 _CONNECT_SECONDS = 5
 _IDLE, _IDLE_COPYING = "5s", "10min"
 """A transaction that waits so long for its next statement is ended by the server: it may hold what others wait for."""
-END_STOPPED = """
+_END_STOPPED = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
         AND state = 'active' AND wait_event = 'ClientRead' AND left(query, 4) <> 'COPY'
-        AND query_start < clock_timestamp() - interval '5 s'
+        AND query_start < clock_timestamp() - %s::interval
 """
-"""Ends what that limit does not see: the server takes a pipeline that waits for its next part for an active one. So a
-process that is stopped there, or whose network is gone, would keep its locks."""
 _LOST = "BT001"
 _READ_ONLY = "25006"
 # A replica that takes the place of a server changes it, and may lack what was committed last.
@@ -175,7 +173,7 @@ class Server:
                     (self.address.schema, _IDLE_COPYING if self._snapshot or not pipelined else _IDLE),
                 )
                 if again:  # The connection may have been cut while it waited for a lock.
-                    connection.execute(END_STOPPED)
+                    end_stopped(connection)
                 if worker is not None:
                     known = self.timeline
                     here = f"CASE ({_TIMELINE}) WHEN %(known)s THEN %(me)s::bigint END" if known else "%(me)s"
@@ -365,6 +363,15 @@ def split_statements(sql: str) -> Iterator[str]:
     """Yield the statements of a script; a body between ``$$`` is part of its statement."""
     plain = re.sub(r"--[^\n]*", "", sql)
     yield from (part for part in re.findall(r"(?:\$\$.*?\$\$|[^;$])+", plain, re.DOTALL) if part.strip())
+
+
+def end_stopped(connection: psycopg.Connection[Any]) -> None:
+    """End the sessions that wait in the middle of a pipeline, which the limit of idle transactions does not see.
+
+    The server takes them for active ones. So a process that is stopped there, or whose network is gone, would keep its
+    locks.
+    """
+    connection.execute(_END_STOPPED, (_IDLE,))
 
 
 def fetch(

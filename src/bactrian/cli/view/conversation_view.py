@@ -242,7 +242,7 @@ class ConversationView:
             self._labelled("why", ending.evidence)
         unspoken = self._usage.total - self._spoken.total
         parts = (self._prepared.total, "prepared the task"), (unspoken, "led to no message")
-        told = [f"{tokens:,} of them {what}" for tokens, what in parts if tokens > 0]
+        told = [f"{tokens:,} tokens {what}" for tokens, what in parts if tokens > 0]
         self._dim(" · ".join([messages, *_count(self._usage, self._seconds), *told]))
 
     def _announce(self, speaker: Speaker) -> None:
