@@ -65,5 +65,4 @@ def choices_of(model: str, feedback: str = "Say how much.") -> list[tuple[str, i
 
 def test_feedback_of_a_model_comes_with_its_choice_and_that_of_a_person_replaces_it() -> None:
     assert choices_of("one") == [("Critic", 0)]
-    assert choices_of(HUMAN) == [], "earlier versions stored the first proposal as chosen"
     assert choices_of(HUMAN, "") == [(HUMAN, 0)], "a person who takes the critic's place in the browser"

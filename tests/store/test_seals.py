@@ -21,11 +21,9 @@ from bactrian.records.turn import Decision, Invocation, Proposal, ToolCall, Tool
 from bactrian.store import SCHEMA, open_store
 from bactrian.store.care import recover, verify
 from bactrian.store.record_tables import SEALED, compute_seal
-from tests.helpers.command import bactrian
 from tests.helpers.runs import session
 
 USED = Usage(3, 2, 1, estimated=True, written=1, tier="flex")
-WITH_TIERS = ("turns", "proposals", "verdicts", "tools", "confirmations")
 
 
 async def fill(path: Path, *names: str) -> None:
@@ -120,7 +118,8 @@ def test_a_change_of_any_column_is_told_with_table_and_row(filled: Path, tmp_pat
         assert ("able turns" if table == "totals" else expected) in faults, name
 
 
-@pytest.mark.parametrize("table", [*SEALED])
+# Without its only row of `migrations`, a file is none that is read.
+@pytest.mark.parametrize("table", sorted(SEALED.keys() - {"migrations"}))
 def test_a_row_that_is_removed_added_or_moved_is_told(filled: Path, tmp_path: Path, table: str) -> None:
     names = ", ".join(f'"{name}"' for name in SEALED[table] if name != "row")
     with closing(sqlite3.connect(filled)) as connection:
@@ -161,42 +160,6 @@ async def test_a_run_goes_on_and_a_row_that_was_changed_is_not_made_right_by_it(
     assert fault == "Row 1 of table sessions was changed (id one): its checksum differs."
     recover(run, tmp_path / "new.db")
     assert (verify(tmp_path / "new.db").faults, verify(tmp_path / "new.db").unsealed) == ((), 1)
-
-
-async def test_a_run_without_checksums_is_read_said_to_be_one_and_goes_on(
-    filled: Path, tmp_path: Path
-) -> None:
-    run = Path(shutil.copy(filled, tmp_path / "run.db"))
-    change(
-        run,
-        *(f"ALTER TABLE {table} DROP COLUMN seal" for table in SEALED),
-        *(
-            f"ALTER TABLE {table} DROP COLUMN {name}"
-            for table in WITH_TIERS
-            for name in ("tier", "written_tokens")
-        ),
-        "DROP TABLE totals",
-        "DELETE FROM migrations WHERE number > 1",
-    )
-    before = run.read_bytes()
-    with closing(sqlite3.connect(run)) as connection:
-        count = sum(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in SEALED)
-    done = bactrian("verify", "run.db", cwd=tmp_path)
-    assert done.returncode == 0
-    assert f"{count} rows have no checksum" in done.stdout
-    assert bactrian("show", "run.db", "one", cwd=tmp_path).returncode == 0
-    assert run.read_bytes() == before
-    await fill(run, "four")
-    assert (verify(run).faults, verify(run).unsealed) == ((), count - 1)
-    change(
-        run,
-        "UPDATE sessions SET user_role = 'Spy' WHERE id = 'four'",
-        "DELETE FROM votes WHERE session = 'one'",
-    )
-    assert verify(run).faults == (
-        "Row 4 of table sessions was changed (id four): its checksum differs.",
-        "Table votes has 3 rows, and 4 were written.",
-    )
 
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT * FROM n"
@@ -252,8 +215,6 @@ def test_parts_of_a_run_that_are_not_of_its_schema_are_told(filled: Path, tmp_pa
     )
     change(run, "DROP TABLE totals")
     assert "The table totals is missing." in verify(run).faults
-    change(run, "DELETE FROM migrations WHERE number > 1")
-    assert "The column turns.seal is none that bactrian writes." in verify(run).faults
 
 
 @pytest.mark.system

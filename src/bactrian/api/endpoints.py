@@ -17,7 +17,7 @@ from typing import Any
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.models.http import is_loopback, read_address, split_addresses, write_addresses
 from bactrian.models.open import ModelOptions, find_address, open_endpoints
-from bactrian.models.providers import find_provider, load_providers, split_name
+from bactrian.models.providers import find_provider, split_name
 from bactrian.records.run import Command
 from bactrian.store import find_address as find_run_address
 from bactrian.store import read_making
@@ -80,9 +80,7 @@ def find_terms(run: Path, commands: Sequence[Command], models: Mapping[str, str]
     of_session: dict[str, list[str]] = {}
     for command in commands:
         used = list((models or command.options.get("models") or {}).values())
-        # A run of an earlier version says only where openai:NAME was.
-        usual = command.options.get("base_url") or load_providers()["openai"].address
-        at: Mapping[str, str] = command.options.get("addresses") or find_addresses(used, usual)
+        at: Mapping[str, str] = command.options.get("addresses") or {}
         names.update(used)
         addresses.update(at.values())
         of_session[command.session] = [address for name, address in at.items() if _takes_base_url(name)]

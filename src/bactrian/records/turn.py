@@ -375,10 +375,6 @@ class Decision:
     kept: tuple[int, ...] = ()  # In a search, the places of the lines that continue, best first.
     thought: str = ""  # Thoughts of a reasoning model before its answer.
 
-    def __post_init__(self) -> None:
-        if self.model == HUMAN and self.feedback:  # Earlier versions stored the first proposal as chosen.
-            object.__setattr__(self, "place", None)
-
 
 @dataclass(frozen=True, slots=True)
 class Deliberation:

@@ -136,14 +136,5 @@ def _price_free(model: str) -> Price | None:
 
 
 def _read_prices(command: Command) -> Prices:
-    options = command.options
-    stored: Mapping[str, Sequence[Any]] | None = options.get("prices")
-    if stored is not None:
-        return {name: Price(*values) for name, values in stored.items()}.get
-    # A run of an earlier version stores what was given, and not the prices that it counted by.
-    price = make_pricing(options.get("price"), options.get("base_url"))
-
-    def find(model: str) -> Price | None:
-        return None if model.startswith("python:") else price(model)
-
-    return find
+    stored: Mapping[str, Sequence[Any]] = command.options.get("prices") or {}
+    return {name: Price(*values) for name, values in stored.items()}.get

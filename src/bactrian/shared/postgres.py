@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, LiteralString, TypeVar, cast
 from urllib.parse import urlsplit
 
 from bactrian.errors import BactrianError, InputError, LeaseLost, StoreError, import_optional
-from bactrian.store import SCHEMA, list_additions, read_schema_text
+from bactrian.store import SCHEMA, read_schema_text
 from bactrian.store.address import KEEP_ELSEWHERE, RunAddress
 
 if TYPE_CHECKING:
     import psycopg
 
-VERSION = 300 + SCHEMA
+VERSION = SCHEMA
 """Of the tables of a shared run; a worker of another version is refused."""
 LEASE = 60.0
 """Seconds without a sign of life after which others take over the jobs of a worker."""
@@ -280,12 +280,11 @@ def translate(sql: str) -> LiteralString:
 
 def write_schema() -> str:
     """Return the SQL that creates the tables of a shared run."""
-    sql = "".join((read_schema_text(), *(f"{statement};\n" for statement in list_additions())))
+    # Without the totals: the rows of a file are counted when it is pulled.
+    sql = read_schema_text().partition("CREATE TABLE totals")[0]
     for name, type_ in _TYPES.items():
         sql = sql.replace(name, type_)
-    sql = sql.replace("\n);\n\n--", "\n);\n--")
-    sealed = re.sub(r"(CREATE TABLE \w+ \(\n)", r"\1    seal BIGINT,\n", sql)
-    return sealed + resources.files("bactrian.shared").joinpath("shared.sql").read_text("utf-8")
+    return sql + resources.files("bactrian.shared").joinpath("shared.sql").read_text("utf-8")
 
 
 def create_tables(server: Server, lease: float | None) -> None:

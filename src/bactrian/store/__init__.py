@@ -1,7 +1,7 @@
 """Storage of runs: :class:`RunStore`, :func:`open_store`, and where runs are."""
 
 from bactrian.store.address import RunAddress, find_address, read_address
-from bactrian.store.database import SCHEMA, is_run, list_additions, read_schema_text
+from bactrian.store.database import SCHEMA, is_run, read_schema_text
 from bactrian.store.locations import (
     find_data_folder,
     find_run,
@@ -42,7 +42,6 @@ __all__ = [
     "find_runs",
     "is_locked",
     "is_run",
-    "list_additions",
     "list_run_files",
     "locate_file",
     "locate_run",

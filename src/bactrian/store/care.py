@@ -20,7 +20,6 @@ from bactrian.errors import InputError, StoreError
 from bactrian.files.atomic import check_replaceable
 from bactrian.records.session import IMPORTED
 from bactrian.store.database import (
-    ADDED,
     IS_OPEN,
     PRIME,
     STEPS,
@@ -92,7 +91,7 @@ class Verification:
     faults: tuple[str, ...]
     """One sentence each; empty if the run is intact."""
     unsealed: int = 0
-    """Rows without a checksum: an earlier version wrote them, or they were recovered although they did not match it."""
+    """Rows without a checksum, which were recovered although they did not match it."""
 
 
 def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = None) -> Verification:
@@ -125,19 +124,16 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
         structure = connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")
         faults += [f"SQLite: {fault}" for (fault,) in structure if fault != "ok"]
         faults += _find_strange_parts(connection)
-        unsealed = 0
-        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'totals'").fetchone():
-            # A text that is not UTF-8 does not match its checksum.
-            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+        # A text that is not UTF-8 does not match its checksum.
+        connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+        totals = dict[str, list[int]]()
+        with suppress(sqlite3.OperationalError):  # The table is missing, as is told already.
             totals = {name: rest for name, *rest in connection.execute("SELECT * FROM totals")}
-            is_open = connection.execute("PRAGMA user_version").fetchone()[0] == IS_OPEN
-            for table in SEALED:
-                faults += _check_rows(connection, table, totals.get(table), is_open=is_open)
-            unsealed = sum(rest[-1] for rest in totals.values())
-            connection.text_factory = str
-        else:
-            counts = [f"(SELECT count(*) FROM {table})" for table in SEALED]  # noqa: S608
-            ((unsealed,),) = connection.execute(f"SELECT {' + '.join(counts)}")
+        is_open = connection.execute("PRAGMA user_version").fetchone()[0] == IS_OPEN
+        for table in SEALED:
+            faults += _check_rows(connection, table, totals.get(table), is_open=is_open)
+        unsealed = sum(rest[-1] for rest in totals.values())
+        connection.text_factory = str
         ids = [session for (session,) in connection.execute('SELECT id FROM sessions ORDER BY "row"')]
         for done, session_id in enumerate(ids):
             if on_progress is not None:
@@ -345,8 +341,6 @@ def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: str) -
             # A row that was changed is what it is, and does not claim to be what was written.
             if values.get("seal") != compute_seal(tuple(map(values.get, sealed))):
                 values |= dict.fromkeys(values.keys() & {"seal"})
-            elif len(sealed) < len(SEALED[table]):  # of an older schema
-                values["seal"] = compute_seal(tuple(map({**ADDED, **values}.get, SEALED[table])))
             try:
                 copied += target.execute(insert, tuple(values.values())).rowcount
             except sqlite3.IntegrityError:  # a turn without its session, or a lost value

@@ -8,11 +8,10 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any
 from warnings import warn
 
 from bactrian.errors import BactrianError, BactrianWarning, InputError, StoreError
@@ -28,62 +27,7 @@ PRIME = 4_294_967_291
 """A row adds a remainder modulo this prime to the sum of its table, so that a sum stays a whole number of SQLite."""
 
 
-def _add_seals(connection: sqlite3.Connection) -> None:
-    """Give each row a checksum, and each table the number and the sum of them. Rows of before have none."""
-    tables = "migrations run lists sessions turns calls proposals verdicts tools confirmations marks commands votes"
-    connection.execute(
-        "CREATE TABLE totals (name TEXT NOT NULL PRIMARY KEY, last INTEGER NOT NULL, rows INTEGER NOT NULL,"
-        " sum INTEGER NOT NULL, unsealed INTEGER NOT NULL) WITHOUT ROWID"
-    )
-    for table in tables.split():
-        connection.execute(f"ALTER TABLE {table} ADD COLUMN seal INTEGER")
-        connection.execute("INSERT INTO totals VALUES (?, 0, 0, 0, 0)", (table,))
-
-
-_WITH_USAGE = {
-    "turns": "session number speaker role text said prompt_tokens completion_tokens cached_tokens estimated seconds"
-    " first_token model finish lossy fingerprint thought checksum",
-    "proposals": "session number round place speaker text prompt_tokens completion_tokens cached_tokens estimated"
-    " seconds model finish lossy parent fingerprint thought",
-    "verdicts": "session number round attempt speaker chooser text place reason feedback instead problem prompt_tokens"
-    " completion_tokens cached_tokens estimated seconds model kept thought",
-    "tools": "session number round place speaker call name arguments text prompt_tokens completion_tokens cached_tokens"
-    " estimated seconds model thought result problem tool_seconds cut",
-    "confirmations": "session turn behaviour judge holds text prompt_tokens completion_tokens cached_tokens estimated"
-    " seconds model",
-}
-"""The columns with a checksum of the tables with usage, as they were in schema 2."""
-ADDED: Mapping[str, Any] = {"written_tokens": 0, "tier": ""}
-"""The columns that schema 3 has besides in these tables, behind ``estimated``, with their value in older rows."""
-
-
-def _add_tiers(connection: sqlite3.Connection) -> None:
-    """Add the tokens that a call wrote to the cache, and its tier. A row that matched its checksum does so after it."""
-    connection.create_function("row_seal", -1, lambda *row: compute_seal(row), deterministic=True)
-    for statement in list_additions():
-        connection.execute(statement)
-    for table, listed in _WITH_USAGE.items():
-        before = ", ".join(f'"{name}"' for name in listed.split())
-        after = before.replace('"estimated"', '"estimated", "written_tokens", "tier"')
-        weigh = (
-            f"SELECT coalesce(sum(coalesce(seal, 1) * rowid % {PRIME}), 0) FROM {table}"  # noqa: S608
-            f" WHERE rowid <= (SELECT last FROM totals WHERE name = '{table}')"
-        )
-        ((old,),) = connection.execute(weigh)
-        connection.execute(f"UPDATE {table} SET seal = row_seal({after}) WHERE seal = row_seal({before})")  # noqa: S608
-        ((new,),) = connection.execute(weigh)
-        connection.execute("UPDATE totals SET sum = sum + ? WHERE name = ?", (new - old, table))
-
-
-def list_additions() -> Iterator[str]:
-    """Yield the statements that add the columns of schema 3."""
-    for table in _WITH_USAGE:
-        for name, value in ADDED.items():
-            kind = "TEXT" if isinstance(value, str) else "INTEGER"
-            yield f"ALTER TABLE {table} ADD COLUMN {name} {kind} NOT NULL DEFAULT {value!r}"
-
-
-STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_add_seals, _add_tiers)
+STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = ()
 """Changes of the schema since the first release: step n takes a run from schema n to n + 1.
 
 A step spells out its SQL and uses nothing that changes later, so that every older run gets the same schema.
@@ -196,7 +140,7 @@ def create_run(path: Path) -> None:
         with closing(open_for_writing(new, journal="OFF")) as connection:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.executescript(f"BEGIN; {read_schema_text()} COMMIT;")
-            connection.execute("INSERT INTO migrations VALUES (1, ?)", (time.time(),))
+            connection.execute("INSERT INTO migrations (number, applied) VALUES (1, ?)", (time.time(),))
             migrate(connection)
             # Before it has its name: the change is a transaction, and a killed one would have to be rolled back.
             connection.execute("PRAGMA journal_mode = WAL")
@@ -379,21 +323,9 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     SQLite creates a file beside a run with a write-ahead log, unless it is told that nobody can write there.
     """
     uri = _make_uri(path, immutable=not (has_log(path) or can_read_log(path)))
-    connection = sqlite3.connect(
+    return sqlite3.connect(
         uri, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None
     )
-    try:
-        # Nothing is asked of its tables before they are known to be tables.
-        row = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'turns'").fetchone()
-        if row is not None and not re.search(r"\btier\b", str(row[0])):
-            # Queries find the columns of schema 3 in an older run, too, which stays as it is.
-            added = ", ".join(f"{value!r} AS {name}" for name, value in ADDED.items())
-            for table in _WITH_USAGE:
-                connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *, {added} FROM main.{table}")  # noqa: S608
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
 
 
 @contextmanager

@@ -1,15 +1,18 @@
--- Schema 1 of a run. It is frozen: a change of it is a step in database.py, which also brings older runs to it.
--- record_tables.py maps the records to these columns.
+-- Schema 1 of a run. It is frozen from the first release on: a change of it is then a step in database.py, which also
+-- brings older runs to it.
+-- record_tables.py maps the records to these columns; a seal is the checksum of its row.
 
 CREATE TABLE migrations (
     number INTEGER NOT NULL PRIMARY KEY, -- the largest is the schema of the run
-    applied FLOAT NOT NULL -- seconds since 1970, for display only
+    applied FLOAT NOT NULL, -- seconds since 1970, for display only
+    seal INTEGER
 );
 
 CREATE TABLE run (
     "row" INTEGER NOT NULL PRIMARY KEY, -- always 1
     recipe TEXT NOT NULL, -- JSON: what the run is made from, frozen at its start
-    created FLOAT NOT NULL -- seconds since 1970, for display only
+    created FLOAT NOT NULL, -- seconds since 1970, for display only
+    seal INTEGER
 );
 
 CREATE TABLE lists (
@@ -18,7 +21,8 @@ CREATE TABLE lists (
     items TEXT NOT NULL, -- JSON
     complete INTEGER NOT NULL,
     usage TEXT NOT NULL, -- JSON
-    calls INTEGER NOT NULL
+    calls INTEGER NOT NULL,
+    seal INTEGER
 );
 
 CREATE TABLE sessions (
@@ -42,7 +46,8 @@ CREATE TABLE sessions (
     ending_evidence TEXT,
     prompt_tokens INTEGER,
     completion_tokens INTEGER,
-    cached_tokens INTEGER
+    cached_tokens INTEGER,
+    seal INTEGER
 );
 
 CREATE INDEX sessions_progress ON sessions (
@@ -61,6 +66,8 @@ CREATE TABLE turns (
     completion_tokens INTEGER NOT NULL,
     cached_tokens INTEGER NOT NULL,
     estimated INTEGER NOT NULL,
+    written_tokens INTEGER NOT NULL DEFAULT 0, -- to the provider's cache, part of the prompt's
+    tier TEXT NOT NULL DEFAULT '', -- of its price
     seconds FLOAT NOT NULL,
     first_token FLOAT,
     model TEXT NOT NULL,
@@ -69,6 +76,7 @@ CREATE TABLE turns (
     fingerprint TEXT, -- the endpoint's name for the exact system that answered
     thought TEXT NOT NULL,
     checksum INTEGER NOT NULL, -- CRC-32 of the text
+    seal INTEGER,
     UNIQUE (session, number)
 );
 
@@ -82,7 +90,8 @@ CREATE TABLE calls (
     seconds FLOAT NOT NULL,
     raw BLOB NOT NULL,
     error TEXT,
-    usage TEXT -- JSON; after a failure an estimate or null
+    usage TEXT, -- JSON; after a failure an estimate or null
+    seal INTEGER
 );
 
 -- Candidates for turns.
@@ -98,6 +107,8 @@ CREATE TABLE proposals (
     completion_tokens INTEGER NOT NULL,
     cached_tokens INTEGER NOT NULL,
     estimated INTEGER NOT NULL,
+    written_tokens INTEGER NOT NULL DEFAULT 0, -- to the provider's cache, part of the prompt's
+    tier TEXT NOT NULL DEFAULT '', -- of its price
     seconds FLOAT NOT NULL,
     model TEXT NOT NULL,
     finish TEXT NOT NULL,
@@ -105,6 +116,7 @@ CREATE TABLE proposals (
     parent INTEGER, -- in a search, the place of the proposal for the turn before
     fingerprint TEXT,
     thought TEXT NOT NULL,
+    seal INTEGER,
     UNIQUE (session, number, round, place)
 );
 
@@ -127,10 +139,13 @@ CREATE TABLE verdicts (
     completion_tokens INTEGER NOT NULL,
     cached_tokens INTEGER NOT NULL,
     estimated INTEGER NOT NULL,
+    written_tokens INTEGER NOT NULL DEFAULT 0, -- to the provider's cache, part of the prompt's
+    tier TEXT NOT NULL DEFAULT '', -- of its price
     seconds FLOAT NOT NULL,
     model TEXT NOT NULL,
     kept TEXT NOT NULL, -- JSON: in a search, the places of the lines that continue
     thought TEXT NOT NULL,
+    seal INTEGER,
     UNIQUE (session, number, round, attempt)
 );
 
@@ -150,6 +165,8 @@ CREATE TABLE tools (
     completion_tokens INTEGER NOT NULL,
     cached_tokens INTEGER NOT NULL,
     estimated INTEGER NOT NULL,
+    written_tokens INTEGER NOT NULL DEFAULT 0, -- to the provider's cache, part of the prompt's
+    tier TEXT NOT NULL DEFAULT '', -- of its price
     seconds FLOAT NOT NULL,
     model TEXT NOT NULL,
     thought TEXT NOT NULL,
@@ -157,6 +174,7 @@ CREATE TABLE tools (
     problem TEXT,
     tool_seconds FLOAT,
     cut INTEGER,
+    seal INTEGER,
     UNIQUE (session, number, round, place)
 );
 
@@ -173,8 +191,11 @@ CREATE TABLE confirmations (
     completion_tokens INTEGER NOT NULL,
     cached_tokens INTEGER NOT NULL,
     estimated INTEGER NOT NULL,
+    written_tokens INTEGER NOT NULL DEFAULT 0, -- to the provider's cache, part of the prompt's
+    tier TEXT NOT NULL DEFAULT '', -- of its price
     seconds FLOAT NOT NULL,
     model TEXT NOT NULL,
+    seal INTEGER,
     UNIQUE (session, turn, behaviour, judge)
 );
 
@@ -185,6 +206,7 @@ CREATE TABLE marks (
     mark TEXT NOT NULL,
     note TEXT NOT NULL,
     created FLOAT NOT NULL, -- seconds since 1970
+    seal INTEGER,
     UNIQUE (session, mark)
 );
 
@@ -196,6 +218,7 @@ CREATE TABLE commands (
     options TEXT NOT NULL, -- JSON, without keys
     version TEXT NOT NULL,
     created FLOAT NOT NULL, -- seconds since 1970
+    seal INTEGER,
     UNIQUE (verb, session, created)
 );
 
@@ -212,5 +235,30 @@ CREATE TABLE votes (
     texts TEXT NOT NULL, -- SHA-256 of what was shown
     seconds FLOAT NOT NULL,
     created FLOAT NOT NULL, -- seconds since 1970
+    seal INTEGER,
     UNIQUE (session, pair, voter, repeated)
 );
+
+-- The number and the sum of the rows of each table, up to row `last`.
+CREATE TABLE totals (
+    name TEXT NOT NULL PRIMARY KEY,
+    last INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    sum INTEGER NOT NULL,
+    unsealed INTEGER NOT NULL
+) WITHOUT ROWID;
+
+INSERT INTO totals VALUES
+    ('migrations', 0, 0, 0, 0),
+    ('run', 0, 0, 0, 0),
+    ('lists', 0, 0, 0, 0),
+    ('sessions', 0, 0, 0, 0),
+    ('turns', 0, 0, 0, 0),
+    ('calls', 0, 0, 0, 0),
+    ('proposals', 0, 0, 0, 0),
+    ('verdicts', 0, 0, 0, 0),
+    ('tools', 0, 0, 0, 0),
+    ('confirmations', 0, 0, 0, 0),
+    ('marks', 0, 0, 0, 0),
+    ('commands', 0, 0, 0, 0),
+    ('votes', 0, 0, 0, 0);

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
 
 import bactrian
 from bactrian.errors import InputError, Refused, RunInUse, StoreError
@@ -282,22 +281,13 @@ def write_model_card(path: Path, manifest: Mapping[str, Any], recipe: TrainRecip
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
     """Raise InputError if the recipe of a folder differs from ``now``, apart from limits of time and memory."""
-    old, new = _strip_free(_complete(before)), _strip_free(now)
+    old, new = _strip_free(before), _strip_free(now)
     if old != new:
-        differences = find_differences(old, new) or ["another version of bactrian began it"]
         raise InputError(
-            f"This folder contains another training: {'; '.join(differences[:3])}.",
+            f"This folder contains another training: {'; '.join(find_differences(old, new)[:3])}.",
             where=str(out),
             next="Use another out=FOLDER, or the recipe and the settings that it was begun with.",
         )
-
-
-def _complete(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a stored recipe with the defaults of keys that its version did not have."""
-    try:
-        return TrainRecipe.model_validate(content).model_dump(mode="json", by_alias=True)
-    except ValidationError:
-        return content
 
 
 def _strip_free(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def verify(
         print(f"{verdict.sessions:,} sessions and {verdict.turns:,} turns, no damage found.")
     if verdict.unsealed and not quiet and not json:
         print(
-            f"{verdict.unsealed:,} rows have no checksum, since an earlier version wrote them or they were recovered:"
+            f"{verdict.unsealed:,} rows have no checksum, since they were recovered:"
             " of them, only the texts of turns were checked."
         )
     if count := len(verdict.faults):
