@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import exp, inf
 from random import Random
 
 import pytest
@@ -35,6 +35,27 @@ def test_an_event_that_was_seen_once_is_hardly_less_certain_than_one_that_was_no
     assert seen.interval is not None and unseen.interval is not None
     assert unseen.interval[1] < seen.interval[1] < 0.03
     assert 0 < seen.interval[0] < 0.005 < seen.interval[1]
+
+
+def test_an_interval_of_few_skewed_values_holds_the_truth_as_often_as_it_says() -> None:
+    # Samples of ten often lack the rare long conversations that make up much of the mean.
+    draw, held = Random("skewed"), 0
+    for _ in range(2000):
+        values = [(draw.lognormvariate(0, 1), 1.0) for _ in range(10)]
+        low, high = estimate_ratio(values, "positive").interval or (0.0, 0.0)
+        held += low <= exp(0.5) <= high
+    assert held >= 0.925 * 2000
+
+
+def test_the_interval_of_a_difference_reaches_as_far_whichever_side_is_first() -> None:
+    draw = Random(8)
+    values = [draw.expovariate(1) for _ in range(12)]
+    forth, back = (
+        estimate_ratio([(sign * value, 1.0) for value in values], "difference").interval for sign in (1, -1)
+    )
+    assert forth is not None and back is not None
+    assert forth == pytest.approx((-back[1], -back[0]))
+    assert forth[1] - sum(values) / 12 > sum(values) / 12 - forth[0]
 
 
 @pytest.mark.parametrize(
