@@ -170,9 +170,9 @@ def estimate_from_leave_outs(
             value, None, None, clusters, f"all {clusters:,} {name}s are equal", is_flat=True
         )
     reach = find_t_quantile(find_freedom(count, squares, fourths)) * sqrt((count - 1) / count * squares)
-    # A sample of a skewed quantity often lacks its rare large values: then its mean and its variance are both too small.
-    # So the end on the side of the tail moves out by half the skewness (Fisher and Pearson's) over the root of the count;
-    # the half was chosen by simulation. Leaving out a large part lowers the value, hence the sign.
+    # A sample of a skewed quantity often lacks its rare large values: then mean and variance are both too small. So
+    # the end on the side of the tail moves out by half the skewness (Fisher and Pearson's) over the root of the count.
+    # Simulation chose the half. Leaving out a large part lowers the value, hence the sign.
     lean = -thirds / squares**1.5 / 2 * sqrt(count * (count - 1)) / max(1, count - 2)
     down, up = reach * (1 + max(0.0, -lean)), reach * (1 + max(0.0, lean))
     if scale == "difference":
