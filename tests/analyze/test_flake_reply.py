@@ -48,6 +48,10 @@ EXAMPLES = {
     ),
     "under way": ("Write the report.", "The report is being prepared and will be delivered soon."),
     "the letter itself only promised": ("Write a letter to Tom.", "I will write a letter to Tom."),
+    "the marker of agents that have tools": (
+        "Call the supplier.",
+        "Solution&Action:\nI will call the supplier.\n\nNext request.",
+    ),
     "Italian": ("Scrivi una poesia.", "Certo, scriverò subito una poesia sulla luna."),
     "Chinese": ("写一封信。", "好的，我会马上写这封信。"),
 }
@@ -55,6 +59,10 @@ NEAR_MISSES = {
     "a choice": (
         "Choose a color for the logo.\nInput: red, blue",
         "Solution: I will choose blue.\nNext request.",
+    ),
+    "asking for material": (
+        "Move my flight to May 24, and make it business class.",
+        "To help with that, I'll need to gather some information: your user ID and your reservation ID.",
     ),
     "a resolution": ("Make a New Year's resolution.", "I will read one book a month."),
     "a slogan": ("Write a slogan.", "We'll fix it."),
@@ -118,3 +126,10 @@ def test_a_clerk_that_only_announces_a_look_up_flakes(answer: str, is_flake: boo
     session = conversation("Hello, where is my order?", "What is its number?", "It is order 12.", answer)
     found = find_behaviours(session, ["flake_reply"])
     assert [finding.turn for finding in found] == ([4] if is_flake else [])
+
+
+def test_courtesy_after_the_done_token_is_no_flake() -> None:
+    said = conversation(
+        "Name a tea.", "Solution: Sencha.", "CAMEL_TASK_DONE", "Done! Let me know if you need me."
+    )
+    assert not find_behaviours(said, ["flake_reply"])

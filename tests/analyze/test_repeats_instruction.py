@@ -4,6 +4,7 @@ import pytest
 
 from bactrian.analyze.behaviours import find_behaviours
 from bactrian.detect.detector import POSSIBLE
+from bactrian.records.session import IMPORTED, Provenance
 from benchmarks.labelled import conversation
 
 EXAMPLES = {
@@ -76,3 +77,15 @@ def test_a_released_conversation_without_line_breaks_is_read_the_same() -> None:
     asked = "Instruction: Develop a website for the choir. Input: None"
     answer = "Solution: Develop a website for the choir. Next request."
     assert len(find_behaviours(conversation(asked, answer), ["repeats_instruction"])) == 1
+
+
+def test_an_imported_assistant_that_only_echoes_the_question_is_found() -> None:
+    asked = "I have the details of the speaker. Could you tell me the number of the item to exchange?"
+    provenance = Provenance(prompts=f"{IMPORTED}messages", prompts_hash="", protocol="free")
+    for answer, found in (
+        (f"Sure! {asked}", [2]),
+        (f'{asked}\n{{"name": "think", "arguments": {{"thought": "wait"}}}}', [2]),
+        ("I have the details of the speaker. It is item 7.", []),
+    ):
+        said = conversation(asked, answer, "Yes.", user="Customer", assistant="Agent", provenance=provenance)
+        assert [finding.turn for finding in find_behaviours(said, ["repeats_instruction"])] == found, answer

@@ -161,6 +161,8 @@ def test_another_languages_marker_is_an_ordinary_word() -> None:
     ("text", "language"),
     [
         ("Solution：完成了。\nNext request。", None),
+        ("Solution&Action:\n完成了。\nNext request.", None),  # CAMEL's agents that have tools
+        ("**Solution & Action**: 完成了。\nNext request.", None),
         ("Lösung: Fertig.\nNächste Anfrage.", "German"),
         ("解决方案：完成了。\n下一个请求。", "Chinese"),
     ],

@@ -25,7 +25,7 @@ from bactrian.detect.detector import (
     write_model,
 )
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, count_repeats, count_void_turns, is_sure
-from bactrian.detect.turn_text import Sentence, read_turn, read_turns
+from bactrian.detect.turn_text import ReadTurn, Sentence, read_turn, read_turns
 from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
 from bactrian.protocol.fences import read_body
@@ -277,7 +277,7 @@ def detect_turns(
             if context is None and not (shown or promises) and reading.least >= LIKELY:
                 continue
             confidence = _weigh(reading, behaviour, position, head.calibrate(detected.score(head, position)))
-            if context is not None:
+            if context is not None and not (behaviour == FLAKE and _asks_material(detected.turns[position])):
                 score = context.score(reading.surroundings.make_row(position, head))
                 confidence = _join_opinions(confidence, context, score)
             if promises:
@@ -316,20 +316,29 @@ def _promises_only(detected: DetectedConversation, position: int) -> bool:
     )
 
 
-def _asks_to_wait(detected: DetectedConversation, position: int) -> bool:
-    turn = detected.turns[position]
+def _separate_call(turn: ReadTurn) -> tuple[ReadTurn, bool]:
+    """Return a turn of the assistant without the tool call that it writes, and whether it writes one."""
     text = turn.text
     call = CALL.search(text) if "{" in text or "<" in text else None
-    if call is not None:
-        turn = read_turn(_TAG.sub(" ", text[: call.start()] + text[text.rfind("}") + 1 :]), by_user=False)
+    if call is None:
+        return turn, False
+    return read_turn(_TAG.sub(" ", text[: call.start()] + text[text.rfind("}") + 1 :]), by_user=False), True
+
+
+def _asks_to_wait(detected: DetectedConversation, position: int) -> bool:
+    turn, calls = _separate_call(detected.turns[position])
     known = detected.turns[position - 1].numbers if position else frozenset[str]()
     return (
         all(_is_soft(sentence) and not sentence.asks for sentence in turn.sentences)
         and any(_announces_act(sentence) for sentence in turn.sentences)
-        and (call is not None or _WAITS.search(turn.prose) is not None)
+        and (calls or _WAITS.search(turn.prose) is not None)
         and not turn.has_code
         and turn.numbers <= known
     )
+
+
+def _asks_material(turn: ReadTurn) -> bool:
+    return _ASKS_MATERIAL.search(turn.prose) is not None
 
 
 def _announces_act(sentence: Sentence) -> bool:
@@ -371,8 +380,9 @@ def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confide
         few_new = 0 if reading.session.provenance.is_imported else _FEW_NEW
         counts = confidence >= _SURE_REPETITION and features["new_words"] <= few_new
     elif behaviour == FLAKE:
-        short = not _is_long(detected, position)
-        counts = short and confidence >= _SURE_FLAKE and not _ASKS_MATERIAL.search(turn.prose)
+        # After the done token, courtesy is all that is left to say.
+        may_be = not (_is_long(detected, position) or (position and detected.turns[position - 1].is_done))
+        counts = may_be and confidence >= _SURE_FLAKE and not _asks_material(turn)
     else:
         return confidence
     return confidence if counts else min(confidence, _UNSURE)
@@ -383,8 +393,12 @@ def is_echo(detected: DetectedConversation, number: int) -> bool:
     if number < 2:
         return False
     turn, before = detected.turns[number - 1], detected.turns[number - 2]
-    if turn.by_user or not before.instructs or turn.has_code > before.has_code:
+    if turn.by_user or turn.has_code > before.has_code:
         return False
+    # Of other programs' users nobody knows where they instruct: a question is a request in any case.
+    if not (before.instructs or any(sentence.asks for sentence in before.sentences)):
+        return False
+    turn, _ = _separate_call(turn)
     asked = [tuple(sentence.stems) for sentence in before.sentences if sentence.stems]
     said = [sentence for sentence in turn.sentences if sentence.stems]
     while said and tuple(said[0].stems) not in asked and _announces(said[0]):

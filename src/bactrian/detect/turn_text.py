@@ -170,7 +170,7 @@ _SOLUTION = _alternatives("Solution", "solução|解決")
 # Misspelt, too: weak models write "Instuction:".
 _MARKER = re.compile(
     rf"{_LEAD}(?:(instr?u[ck]t?ti?ons?|{_INSTRUCTION})|(inputs?|{_INPUT})"
-    rf"|(solu?ti?ons?|answer|response|{_SOLUTION})){_COLON}"
+    rf"|(solu?ti?ons?(?:[ ]?&[ ]?actions?)?|answer|response|{_SOLUTION})){_COLON}"
 )
 _NEXT = re.compile(
     r"(?:next (?:request|instruction|task)|"
