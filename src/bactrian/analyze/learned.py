@@ -215,7 +215,8 @@ _ASKED_SHARE = 0.5  # of the words of a promise that are the instruction's
 _ASKS_MATERIAL = re.compile(
     r"\b(?:please|could you|can you|kindly|once you|if you|do you have|may i have|what is your)\b[^.?!\n]{0,60}"
     r"\b(?:provide|attach|share|send|give|specify|clarify|tell|confirm|have|let me know|check)\b"
-    r"[^.?!\n]{0,60}\byour?\b"
+    r"[^.?!\n]{0,60}\byour?\b|\bif you (?:can|could) (?:provide|share|give|tell)\b"
+    r"|\bi(?:'ll| will)? need (?:to (?:gather|collect|have|know)|some|a few|more|your)\b"
 )
 # How an agent announces what it does next, and asks to wait; in English.
 _SOFT = frozenset(("promise", "delay", "accept", "thanks", "leave"))
@@ -271,13 +272,15 @@ def detect_turns(
             if behaviour == REPETITION and is_echo(detected, position + 1):
                 yield reading.make_finding(view, behaviour, 1.0, view.body, "it is the instruction")
                 continue
-            promises = behaviour == FLAKE and _promises_only(detected, position)
-            context = reading.find_context(head)
+            # An agent that asks for what is missing does not put the work off.
+            asks = behaviour == FLAKE and _ASKS_MATERIAL.search(detected.turns[position].prose) is not None
+            promises = behaviour == FLAKE and not asks and _promises_only(detected, position)
+            context = None if asks else reading.find_context(head)
             shown = detected.is_shown(head, position)
             if context is None and not (shown or promises) and reading.least >= LIKELY:
                 continue
             confidence = _weigh(reading, behaviour, position, head.calibrate(detected.score(head, position)))
-            if context is not None and not (behaviour == FLAKE and _asks_material(detected.turns[position])):
+            if context is not None:
                 score = context.score(reading.surroundings.make_row(position, head))
                 confidence = _join_opinions(confidence, context, score)
             if promises:
@@ -337,10 +340,6 @@ def _asks_to_wait(detected: DetectedConversation, position: int) -> bool:
     )
 
 
-def _asks_material(turn: ReadTurn) -> bool:
-    return _ASKS_MATERIAL.search(turn.prose) is not None
-
-
 def _announces_act(sentence: Sentence) -> bool:
     return "promise" in sentence.acts or _WILL.search(sentence.text) is not None
 
@@ -382,7 +381,7 @@ def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confide
     elif behaviour == FLAKE:
         # After the done token, courtesy is all that is left to say.
         may_be = not (_is_long(detected, position) or (position and detected.turns[position - 1].is_done))
-        counts = may_be and confidence >= _SURE_FLAKE and not _asks_material(turn)
+        counts = may_be and confidence >= _SURE_FLAKE and not _ASKS_MATERIAL.search(turn.prose)
     else:
         return confidence
     return confidence if counts else min(confidence, _UNSURE)

@@ -99,7 +99,8 @@ def _build_patterns(language: str) -> _Patterns:
         either = rf"(?:{'|'.join(map(re.escape, words(marker)))})"
         # Bold before the marker closes after it: **Instruction:** or **Instruction**: are both common. French has a
         # space before its colon. CAMEL's agents that have tools write "Solution&Action:".
-        bold = rf"(\*\*|__)?{either}(?:[ ]?\#?\d{{1,3}}|[ ]?&[ ]?Actions?)?(?(1)(?:{_COLON}\1|\1{_COLON})|{_COLON})[ \t]*"
+        more = r"(?:[ ]?\#?\d{1,3}|[ ]?&[ ]?Actions?)?"
+        bold = rf"(\*\*|__)?{either}{more}(?(1)(?:{_COLON}\1|\1{_COLON})|{_COLON})[ \t]*"
         leading[marker] = re.compile(rf"^[ \t>#]*{bold}", re.MULTILINE)
         inside[marker] = re.compile(rf"(?:{_PHRASE_END})[ \t]*{bold}")
     hints["Next request"] = words("Next request")
