@@ -164,6 +164,9 @@ def test_a_link_to_a_message_behind_the_first_hundred_leads_there(
         page.goto(f"{explored.address}/c/run/many?q=dial#turn-{number}")
         expect(page.locator(f"#turn-{number}")).to_be_in_viewport()
     assert "q=dial" in page.url
+    page.emulate_media(reduced_motion="no-preference")
+    page.evaluate("document.querySelector('#turn-199').scrollIntoView()")  # At once, however far it is.
+    assert page.locator("#turn-199").evaluate("one => one.getBoundingClientRect().top < innerHeight")
     assert "placeholder { color" in explored.get("/static/style.css").text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -78,6 +79,28 @@ async def test_a_value_of_another_type_is_told_by_page_and_command(
         assert "Traceback" not in done.stderr
     assert done.returncode == 1
     assert f"of table {table} was changed" in done.stdout
+
+
+@pytest.mark.system
+def test_a_run_that_cannot_be_read_says_so_and_the_others_are_searched(tmp_path: Path) -> None:
+    run_apart(make_run(tmp_path / "good.db", [session(f"s{number}") for number in range(5)]))
+    run_apart(make_run(tmp_path / "strange.db", [session("one")], recipe="of-another-program"))
+    run_apart(make_run(tmp_path / "bad.db", [session("one"), session("two")]))
+    spoil(tmp_path / "bad.db", ("turns", "prompt_tokens", 9e999))
+    spoil(tmp_path / "good.db", ("turns", "text", b"\xff\xfe"))
+    with explore(tmp_path, "good.db", "strange.db", "bad.db", sessions=5) as explorer:
+        for _ in range(100):
+            good, strange, bad = explorer.status()
+            if strange["seen"] and strange["problem"] and bad["problem"]:
+                break
+            time.sleep(0.1)
+        assert good["problem"] is None
+        assert (strange["seen"], strange["state"]) == (1, "unknown")
+        assert "does not say in a known form what it is made from" in strange["problem"]
+        assert "no version of bactrian writes" in bad["problem"]
+        assert bad["problem"].partition("\n")[0] in explorer.get("/conversations").text
+        assert "so far" not in explorer.get("/conversations?data=strange").text
+        assert "Traceback" not in explorer.command.peek()
 
 
 @pytest.mark.system

@@ -201,6 +201,13 @@ async def test_a_copy_takes_pictures_and_no_other_files(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "copy" / "manifest.json").read_text())["conversations"] == 2
 
 
+async def test_code_is_no_landmark_which_has_a_name_of_its_own(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [session("talk", texts=["```python\npass\n```"] * 2)])
+    for page in await fetch([run], "/c/run/talk", "/c/run/talk?text=raw"):
+        assert page.body.count(b'aria-label="Code, python"') == 2
+        assert b'role="region"' not in page.body
+
+
 def test_every_behaviour_is_explained_in_a_sentence() -> None:
     assert explain_behaviour("role_flip") == "An agent plays the other's part."
     told = {code: explain_behaviour(code) for code in BEHAVIOURS}

@@ -9,10 +9,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from bactrian.blocks import MarkedSpan
 from bactrian.explore.message_html import LONGEST_CODE, MOST_FORMULAS, render_markdown, tokenize_code
+from bactrian.explore.rendering import read_asset
 from tests.helpers.explorer import RunningExplorer
 from tests.helpers.texts import CHARACTERS
 
@@ -170,6 +171,18 @@ def test_a_list_of_words_that_is_called_code_is_shown_in_a_moment(language: str)
 @pytest.mark.parametrize("part", ["[", "![", "> ", "*a ", "\\[", "[a](", "`" * 7 + "a", "- ", "_a__b"])
 def test_a_text_that_nests_without_end_is_shown_to_its_end(part: str) -> None:
     assert "end" in render_markdown(part * (20_000 // len(part)) + "end")
+
+
+@pytest.mark.system
+def test_columns_of_a_table_do_not_touch(chromium: Browser) -> None:
+    page = chromium.new_page()
+    table = render_markdown("| a | b |\n|--:|:--|\n| 1,000.99 | much |")
+    page.set_content(f'<div class="read">{table}</div>')
+    for name in ("style.css", "talk.css"):
+        page.add_style_tag(content=read_asset(name))
+    number = page.locator("td").first.evaluate("one => parseFloat(getComputedStyle(one).paddingRight)")
+    page.close()
+    assert number >= 8
 
 
 @pytest.mark.system

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+from playwright.sync_api import Browser
+
 from bactrian.explore.bundle import FetchedPage, fetch_page
 from bactrian.explore.library import open_library
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
 from bactrian.train.curves import draw_plots, read_stages
 from bactrian.train.training_folder import list_stage_folders, log_event, write_json
+from tests.helpers.browser import APPEARANCES, IS_TOO_WIDE, add_axe, find_barriers
+from tests.helpers.explorer import explore
 
 
 def write_training(root: Path, *stages: tuple[str, int, int]) -> Path:
@@ -107,3 +112,20 @@ async def test_a_training_that_has_not_begun_or_is_damaged_says_so(tmp_path: Pat
     assert (newer.status, b"format 99" in newer.body) == (400, True)
     assert (missing.status, b"no training &#39;other&#39;" in missing.body) == (404, True)
     assert (drawn.status, b"There is no run to draw" in drawn.body) == (400, True)
+
+
+@pytest.mark.system
+def test_the_page_of_a_training_has_no_barrier(tmp_path: Path, chromium: Browser) -> None:
+    write_training(tmp_path / "tuned", ("first", 10, 10), ("second", 3, 9))
+    barriers: list[str] = []
+    with explore(tmp_path, "tuned") as explorer:
+        context = chromium.new_context()
+        add_axe(context)
+        page = context.new_page()
+        page.goto(explorer.link("/training/tuned"))
+        for theme, width, _ in APPEARANCES:
+            page.emulate_media(color_scheme=theme)
+            page.set_viewport_size({"width": width, "height": 800})
+            barriers += ["too wide"] * page.evaluate(IS_TOO_WIDE) + find_barriers(page)
+        context.close()
+    assert barriers == []

@@ -290,7 +290,7 @@ class IndexBuilder:
                 "INSERT INTO words (words, rowid, task, talk) VALUES ('delete', ?, ?, ?)", (row, task, old)
             )
         if texts:
-            talk = prepare_text("\n".join(text.text for text in texts))
+            talk = prepare_text("\n".join(str(text.text) for text in texts))  # A file may contain any type.
             self.index.execute("INSERT INTO words (rowid, task, talk) VALUES (?, ?, ?)", (row, task, talk))
         # ``turns`` may have grown between two reads: what counts is what was indexed.
         cost = None if outline.is_imported and not paid.usage.total else paid.usd
@@ -385,9 +385,19 @@ async def follow_run(
                     return True
         except Timeout:
             await asyncio.sleep(_EVERY)  # Another explorer builds it, and may end before this one.
-        except BactrianError:
+        except (BactrianError, BaseExceptionGroup) as error:
+            problem = _get_first(error)
+            if not isinstance(problem, BactrianError):
+                raise
+            with write_index(index, [number]) as connection:
+                write_meta(connection, number, {"problem": str(problem)})
             return False
     return True
+
+
+def _get_first(error: BaseException) -> BaseException:
+    """Return what one of several tasks raised first."""
+    return _get_first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def _work(
@@ -435,14 +445,18 @@ async def _follow(
             seen, looked = signature, time.monotonic()
             await builder.refresh()
             identity = await identify_run(store)
-            write_meta(connection, builder.run, {"identity": identity, "signature": signature, **state})
+            known = {"identity": identity, "signature": signature, "problem": "", **state}
+            write_meta(connection, builder.run, known)
             pause = max(_OFTEN, (time.monotonic() - looked) / _SHARE)
         more = await builder.step()
         write_prices(connection, builder.run, builder.prices)
         if not more and described != seen and time.monotonic() >= tell_from:
             began, described = time.monotonic(), seen
-            status = await read_status(store.path)
-            told = {**status.describe(), "facts": status.list_facts()}
+            try:
+                status = await read_status(store.path)
+                told = {**status.describe(), "facts": status.list_facts()}
+            except BactrianError as error:  # Its conversations are there, though nobody knows how many come.
+                told = {"problem": str(error)}
             write_meta(connection, builder.run, {"status": json.dumps(told)})
             tell_from = time.monotonic() + _RARELY * (time.monotonic() - began)
         elif not more:

@@ -35,6 +35,9 @@ _COUNTS = {
     "last": "max(row) & 4294967295",
 }
 
+# What it says of the run itself.
+_META = ("signature", "import", "size", "status", "problem")
+
 # Seconds between attempts to write a run that another process writes; two in all.
 _PAUSES = [0.02 * 1.5**number for number in range(10)]
 
@@ -94,7 +97,7 @@ class DataSet:
             counts = ", ".join(f"coalesce({count}, 0)" for count in _COUNTS.values())
             values = index.execute(f"SELECT {counts} FROM facts").fetchone()  # noqa: S608
             endings = index.execute("SELECT ending, count(*) FROM facts GROUP BY ending").fetchall()
-            meta = {name: read_meta(index).get(name) for name in ("signature", "import", "size", "status")}
+            meta = {name: read_meta(index).get(name) for name in _META}
         return {**dict(zip(_COUNTS, values, strict=True)), "endings": dict(endings), **meta}
 
     def describe_writing(self) -> dict[str, Any] | None:

@@ -117,6 +117,7 @@ def register_run(index: Path, run: Path, identity: str) -> int:
         if gone:
             connection.executemany("DELETE FROM runs WHERE number = ?", gone)
             _forget_runs(connection)
+        connection.execute("DELETE FROM main.meta WHERE key = 'problem' AND row >> 32 = ?", (known,))
         if known is None:
             known = connection.execute("INSERT INTO runs (path) VALUES (?)", (name,)).lastrowid or 0
             connection.execute("INSERT INTO main.meta VALUES (?, 'identity', ?)", (known << 32, identity))

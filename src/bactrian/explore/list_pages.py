@@ -184,7 +184,7 @@ async def _describe_set(data_set: DataSet) -> dict[str, Any]:
         "megabytes": f"{size / 1e6:,.1f}",
         "endings": sorted(state["endings"].items(), key=lambda pair: (-pair[1], pair[0])),
         "state": await _name_state(data_set, state, told),
-        "problem": _INCOMPLETE if failed else "",
+        "problem": _INCOMPLETE if failed else state["problem"] or told.get("problem"),
     }
 
 
@@ -193,6 +193,8 @@ async def _name_state(data_set: DataSet, state: Mapping[str, Any], told: Mapping
     imported: str = state["import"] or "it begins"
     if data_set.is_imported and not imported.startswith(IMPORT_DONE):
         return f"being imported: {imported}"
+    if state["problem"] or "problem" in told:
+        return "unknown"
     if not told or state["sessions"] < state["size"]:
         return "being read"
     if data_set.is_imported:

@@ -312,9 +312,13 @@ class IndexStages:
     searched: int
     # That the runs contain; None until it is known of all.
     stored: int | None
+    # Why one of the runs cannot be read; empty if all can.
+    problem: str = ""
 
     def describe(self, list_filter: ListFilter, *, behaviours: bool = False) -> str:
         """Return what a list or a count lacks yet; empty if it is complete. ``behaviours`` if it counts them."""
+        if self.problem:
+            return self.problem
         if self.stored is None or self.read < self.stored:
             of = "" if self.stored is None else f" of {self.stored:,}"
             return f"The conversations are being read: {self.read:,}{of} so far."
@@ -526,11 +530,12 @@ class Listing:
             "SELECT (SELECT count(*) FROM facts), (SELECT count(*) FROM facts WHERE text_turns <> turns),"
             " (SELECT count(*) FROM facts WHERE seen_turns <> turns),"
             " (SELECT total(value) FROM meta WHERE key = 'size'),"
-            " (SELECT count(*) FROM meta WHERE key = 'size')"
+            " (SELECT count(*) FROM meta WHERE key = 'size'),"
+            " (SELECT coalesce(max(value), '') FROM meta WHERE key = 'problem')"
         )
-        read, unread, unsearched, stored, runs = self._query(query)[0]
+        read, unread, unsearched, stored, runs, problem = self._query(query)[0]
         whole = int(stored) if runs == len(self.names) else None
-        return IndexStages(read, read - unread, read - unsearched, whole)
+        return IndexStages(read, read - unread, read - unsearched, whole, problem)
 
     def list_facts(self) -> list[ListedFacts]:
         """Return the facts of all of them."""
