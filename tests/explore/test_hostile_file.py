@@ -89,11 +89,10 @@ def test_a_run_that_cannot_be_read_says_so_and_the_others_are_searched(tmp_path:
     spoil(tmp_path / "bad.db", ("turns", "prompt_tokens", 9e999))
     spoil(tmp_path / "good.db", ("turns", "text", b"\xff\xfe"))
     with explore(tmp_path, "good.db", "strange.db", "bad.db", sessions=5) as explorer:
-        for _ in range(100):
-            good, strange, bad = explorer.status()
-            if strange["seen"] and strange["problem"] and bad["problem"]:
-                break
+        good, strange, bad = explorer.status()
+        while not (strange["seen"] and strange["problem"] and bad["problem"]):
             time.sleep(0.1)
+            good, strange, bad = explorer.status()
         assert good["problem"] is None
         assert (strange["seen"], strange["state"]) == (1, "unknown")
         assert "does not say in a known form what it is made from" in strange["problem"]
