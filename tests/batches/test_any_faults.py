@@ -19,7 +19,7 @@ from tests.helpers.batched import KEYS, MODELS, play, play_killed, read_texts
 
 Texts = dict[str, tuple[str | None, list[str]]]
 
-FAULTS = ["503", "429", "lost", "drop"]
+FAULTS = ["503", "429", "409", "lost", "drop"]
 SCRIPTS = {
     "faults": st.dictionaries(st.integers(0, 60), st.sampled_from(FAULTS), max_size=8),
     "lines": st.dictionaries(

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-Fault = Literal["503", "429", "lost", "drop", "kill", "kill-after"]
+Fault = Literal["503", "429", "409", "lost", "drop", "kill", "kill-after"]
 """Of a request: an error; its answer is lost, or it is; the client is killed before it or after it was carried out."""
 LineFault = Literal["missing", "500", "expired", "twice", "400", "strange"]
 
@@ -163,7 +163,7 @@ class BatchServer:
         fault = self.faults.pop(len(self.requests), None)
         self.requests.append((request.method, request.path))
         body = await request.read()
-        if fault in ("503", "429"):
+        if fault in ("503", "429", "409"):
             return web.json_response({"error": {"message": "not now"}}, status=int(fault))
         if fault in ("drop", "kill"):
             return self._cut_off(request, fault)

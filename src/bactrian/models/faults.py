@@ -155,7 +155,7 @@ def explain_status(
     parameter = "" if _CONTENT.match(complaint.param) else complaint.param
     named = _PARAMETER.search(message)
     unpaid = status == 402 or any(word in code for word in _NO_MONEY)
-    passing = status in (408, 425, 429, 498) or (status >= 500 and status not in (501, 505))
+    passing = status in (408, 409, 425, 429, 498) or (status >= 500 and status not in (501, 505))
     filtered = any(word in code for word in _FILTERED)
     full = status == 413 or _CONTEXT_FULL.search(words)
     unknown = status in (400, 404, 422) and _NO_SUCH_MODEL.search(words)
