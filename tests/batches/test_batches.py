@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import warnings
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,7 @@ ANY_FAULT = [
     {"lines": {3: "missing", 5: "500", 6: "expired", 8: "twice", 9: "strange"}, "seed": 3},
     {"cut": True},
     {"state": "somewhere_new", "looks": 2},
-    {"faults": {1: "503", 2: "429", 4: "503"}},
+    {"faults": {1: "503", 2: "429", 3: "409", 4: "503"}},
     {"faults": {0: "lost", 1: "lost", 2: "drop", 3: "lost"}, "hidden": 2},
     {"most": 3_000},
 ]
@@ -206,6 +206,20 @@ async def test_the_last_conversation_of_many_goes_on_live(tmp_path: Path) -> Non
     assert server.paid_twice == 0
 
 
+@pytest.mark.slow
+async def test_the_last_conversations_do_not_go_live_past_the_budget(tmp_path: Path) -> None:
+    options = {"tasks": 30, "size": 100, "pace": 0.1, "price": "1/1/1"}
+    async with BatchServer(lines={30: "500"}) as server:
+        await play(tmp_path, server.url, "openai", **options)
+    assert server.live > 0
+    (tmp_path / "other").mkdir()
+    budget = server.tokens / 2 / 1_000_000
+    async with BatchServer(lines={30: "500"}) as server:
+        with suppress(BudgetReached):
+            await play(tmp_path / "other", server.url, "openai", budget=budget, **options)
+    assert 0.9 * budget < server.bill(1, 1, 1) <= budget
+
+
 async def test_a_batch_costs_half_and_one_budget_holds_for_all(tmp_path: Path) -> None:
     async with BatchServer() as server:
         cost = await play(tmp_path, server.url, "openai", price="1/1/1")
@@ -220,6 +234,21 @@ async def test_a_batch_costs_half_and_one_budget_holds_for_all(tmp_path: Path) -
         assert 0 < server.tokens <= limit
         await play(tmp_path / "other", server.url, "openai", parameters={"max_tokens": 60})
     assert await read_texts(tmp_path / "other") == await read_texts(tmp_path)
+
+
+@pytest.mark.parametrize("room", [1.4, pytest.param(0.8, marks=pytest.mark.slow)])
+async def test_a_small_budget_is_spent_in_few_large_batches(tmp_path: Path, room: float) -> None:
+    options = {"size": 100, "pace": 0.1}
+    async with BatchServer() as server:
+        await play(tmp_path, server.url, "openai", tasks=4, **options)
+    assert len(server.batches) == 5
+    limit = int(room * server.tokens)
+    (tmp_path / "other").mkdir()
+    async with BatchServer() as server:
+        with suppress(BudgetReached):
+            await play(tmp_path / "other", server.url, "openai", tasks=4, max_tokens=limit, **options)
+    assert 0.7 * min(1.0, room) * limit / room < server.tokens <= limit
+    assert len(server.batches) <= (6 if room > 1 else 9)
 
 
 async def test_a_run_whose_batches_are_out_is_not_asked_live(tmp_path: Path) -> None:

@@ -56,7 +56,14 @@ async def play(
 
 
 def make_order(
-    folder: Path, url: str, dialect: str, *, tasks: int, limit: int | None = None, **options: Any
+    folder: Path,
+    url: str,
+    dialect: str,
+    *,
+    tasks: int,
+    limit: int | None = None,
+    budget: float | None = None,
+    **options: Any,
 ) -> RunOrder:
     """The order of the small recipe of ``folder``."""
     (folder / "small.toml").write_text(RECIPE.replace("count = 4", f"count = {tasks}"))
@@ -68,7 +75,7 @@ def make_order(
         model,
         None,
         limit=limit,
-        budget=None,
+        budget=budget,
         options=terms,  # type: ignore[arg-type]
     )
 

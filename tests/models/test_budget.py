@@ -84,9 +84,9 @@ async def test_calls_that_other_processes_leave_no_room_for_do_not_wait_for_each
         await asyncio.sleep(0.001 * len(asked))
         return len(asked) == 1
 
-    meter.grant = grant
+    meter.grant, meter.count_wave = grant, lambda: 5
     async with Endpoint([Answer("ok", delay=0.1)]) as endpoint:
-        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter, alone=False)
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
         async with asyncio.timeout(10):
             outcomes = await asyncio.gather(*(model.reply(ASK) for _ in range(5)), return_exceptions=True)
         await model.close()

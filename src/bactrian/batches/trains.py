@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic_core import to_json
@@ -122,26 +121,12 @@ class _Lane:
     """Batches of a single request that were refused."""
 
 
-def open_batches(
-    run: Path,
-    terms: BatchTerms,
-    access: ModelOptions,
-    *,
-    stop_signal: StopSignal,
-    count_running: Callable[[], int],
-) -> Batches:
-    """Open the batches of a run. ``count_running`` returns how many conversations are in flight.
-
-    Raises:
-        StoreError: the ledger cannot be opened.
-    """
-    ledger = Ledger(run)
-    ledger.open()
-    return Batches(ledger, terms, access, stop_signal=stop_signal, count_running=count_running)
-
-
 class Batches:
-    """The batches of a run. Every model that is added sends its requests by them."""
+    """The batches of a run. Every model that is added sends its requests by them.
+
+    ``count_running`` returns how many conversations are in flight, and ``can_go_live`` whether the budget pays for what
+    is out at the full price.
+    """
 
     def __init__(
         self,
@@ -151,6 +136,7 @@ class Batches:
         *,
         stop_signal: StopSignal,
         count_running: Callable[[], int],
+        can_go_live: Callable[[], bool],
     ) -> None:
         self._ledger = ledger
         self._terms = terms
@@ -160,6 +146,7 @@ class Batches:
         self._report = access.report
         self._stop_signal = stop_signal
         self._count_running = count_running
+        self._can_go_live = can_go_live
         self._lanes: dict[str, _Lane] = {}
         self._waiting: dict[Place, _Parked] = {}
         self._sessions: Counter[str] = Counter()  # Of the requests that wait
@@ -293,7 +280,8 @@ class Batches:
         lane.parked = [parked for parked in lane.parked if not parked.answer.done()]
         if not lane.parked or len(lane.parked) < _SMALL * sum(lane.out.values()):
             return
-        if not lane.out and len(lane.parked) < _TAIL * self._ledger.count_largest():
+        few = len(lane.parked) < _TAIL * self._ledger.count_largest()
+        if few and not lane.out and self._can_go_live():
             for parked in lane.parked:
                 parked.answer.set_result(None)
             lane.parked = []
@@ -486,7 +474,7 @@ class Batches:
                 continue
             if stored.state == "done":
                 parked.answer.set_result(stored)
-            elif live:
+            elif live and self._can_go_live():
                 parked.answer.set_result(None)
             elif stored.tries + 1 >= _MOST_TRIES:
                 words = (stored.reply or b"").decode(errors="replace")[:200]

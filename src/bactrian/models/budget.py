@@ -15,9 +15,10 @@ from bactrian.errors import BatchesOut, BudgetReached, InputError, ModelError
 from bactrian.models.model import Model, Reply, Request, Wrapper
 from bactrian.records.turn import Usage
 
-# The next action after a limit was reached.
 # Times the longest reply so far for which the last calls of a budget leave room.
 _SPARE = 1.25
+_AMPLE = 10  # Times what calls in flight hold: what has to be left where some go at a higher price
+# The next action after a limit was reached
 RAISE_LIMIT = "Raise the limit and run the same command again to continue."
 
 
@@ -70,25 +71,26 @@ class UsageMeter:
     repeated: int = 0  # Number of them that were asked again
     longest_tokens: int = 0  # Of the longest reply
     longest_usd: float = 0.0  # What the most expensive reply cost, without its prompt
+    in_flight: int = 0  # Number of calls that hold a part of the limits
     grant: Callable[[tuple[int, float]], Awaitable[bool]] | None = None
     """Where processes share the limits: says whether this one may use what its calls in flight hold, tokens and US
     dollars, besides what it has used."""
+    count_wave: Callable[[], int] | None = None
+    """Where requests go together, in batches: says how many, so that the limits have room for all of them."""
     _held_tokens: int = 0
     _held_usd: float = 0.0
-    _in_flight: int = 0
     _releases: int = 0
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _granting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
-    def in_flight(self) -> int:
-        """Calls that hold a part of the limits."""
-        return self._in_flight
-
-    @property
     def limited(self) -> bool:
         """True if a limit is set."""
         return self.max_tokens is not None or self.max_usd is not None
+
+    def is_ample(self) -> bool:
+        """Return True if calls in flight may cost more than they hold, whatever else begins until they end."""
+        return self.max_usd is None or self.usd + _AMPLE * self._held_usd <= self.max_usd
 
     def describe_prices(self) -> dict[str, list[Any]]:
         """Return the prices by model as JSON. A run stores them, so that its cost is later told as it is counted."""
@@ -119,12 +121,12 @@ class UsageMeter:
                 f"{write_dollars(self.max_usd)} is left.",
                 next=RAISE_LIMIT,
             )
-        if self._in_flight and (
+        if self.in_flight and (
             (self.max_tokens is not None and tokens + self._held_tokens > self.max_tokens)
             or (self.max_usd is not None and self.usd + price + self._held_usd > self.max_usd)
         ):
             return False
-        self._in_flight += 1
+        self.in_flight += 1
         self._held_usd += price
         self._held_tokens += usage.total
         return True
@@ -149,7 +151,7 @@ class UsageMeter:
                     self.release(model, usage)
                     raise
                 self._let_go(model, usage)
-                if self._in_flight:  # These may use less than they hold.
+                if self.in_flight:  # These may use less than they hold.
                     return False
                 if before == self._releases:
                     self._wake()
@@ -165,7 +167,7 @@ class UsageMeter:
         self._wake()
 
     def _let_go(self, model: str, held: Usage) -> None:
-        self._in_flight -= 1
+        self.in_flight -= 1
         self._held_tokens -= held.total
         if self.max_usd is not None:
             self._held_usd -= self._price(model).cost(held)
@@ -189,12 +191,11 @@ class UsageMeter:
             return
         self.used += used
         self.longest_tokens = max(self.longest_tokens, used.completion)
-        if model not in self.prices:
-            self.unpriced |= {model} if used.total else set()
-        else:
-            self.usd += self.prices[model].cost(used)
-            longest = Usage(0, used.completion, tier=used.tier)
-            self.longest_usd = max(self.longest_usd, self.prices[model].cost(longest))
+        if price := self.prices.get(model):
+            self.usd += price.cost(used)
+            self.longest_usd = max(self.longest_usd, price.cost(Usage(0, used.completion, tier=used.tier)))
+        elif used.total:
+            self.unpriced |= {model}
 
     def add(self, other: UsageMeter) -> None:
         """Count what ``other`` has counted."""
@@ -207,13 +208,17 @@ class UsageMeter:
         self.longest_tokens = max(self.longest_tokens, other.longest_tokens)
         self.longest_usd = max(self.longest_usd, other.longest_usd)
 
-    def count_room(self, model: str, prompt: int, tier: str = "") -> int | None:
-        """Return how many tokens of completion the limits still pay for after a prompt; None without a limit."""
+    def count_room(self, model: str, prompt: int, tier: str = "", calls: int = 1) -> int | None:
+        """Return how many tokens of completion the limits still pay for after a prompt; None without a limit.
+
+        With several ``calls``, it is that of each.
+        """
         rooms: list[float] = []
         if self.max_tokens is not None:
-            rooms.append(self.max_tokens - self.used.total - prompt)
+            rooms.append((self.max_tokens - self.used.total) // calls - prompt)
         if self.max_usd is not None and (price := self._price(model).at(tier)).completion:
-            rooms.append((self.max_usd - self.usd - price.cost(Usage(prompt))) / price.completion * 1_000_000)
+            left = (self.max_usd - self.usd) / calls - price.cost(Usage(prompt))
+            rooms.append(left / price.completion * 1_000_000)
         return max(0, int(min(rooms))) if rooms else None
 
     def _price(self, model: str) -> Price:
@@ -259,6 +264,7 @@ class TokenEstimator:
         self._prompt_ratio = 1.0
         self._reply_ratio = 1.0
         self.longest = 0  # Tokens of the longest reply so far
+        self.latest = 0.0  # Of the longest of the latest replies, in which lists lose their weight
 
     @property
     def keeps_longest(self) -> bool:
@@ -282,6 +288,7 @@ class TokenEstimator:
         self._prompt += share * (ratio - self._prompt)
         self._completion += share * (used.completion - self._completion)
         self.longest = max(self.longest, used.completion)
+        self.latest = max(used.completion, self.latest + _FORGETTING * (used.completion - self.latest))
         if estimated.prompt >= _LEAST_PROMPT:
             self._prompt_ratio = _follow(self._prompt_ratio, ratio)
         if estimated.completion:
@@ -303,14 +310,13 @@ class Budget(Wrapper):
     of an endpoint exceed ``max_tokens``, later ones are expected to exceed it, too. Without ``max_tokens``, a reply is
     expected to be as long as the longest one so far, and a model's first one as the longest of all models. At the end
     of a limit, where a reply of ``max_tokens`` could pass it, the call asks for a shorter one, if replies have been
-    much shorter so far.
+    much shorter so far. So do all of a wave where their longest replies could pass it together.
     """
 
-    def __init__(self, model: Model, meter: UsageMeter, *, alone: bool = True, tier: str = "") -> None:
+    def __init__(self, model: Model, meter: UsageMeter, *, tier: str = "") -> None:
         super().__init__(model)
         self._meter = meter
         self._tier = tier  # At which calls are expected to be served
-        self._alone = alone  # Whether the first call goes alone
         self._estimator = TokenEstimator()
         self._asking = False
 
@@ -350,7 +356,7 @@ class Budget(Wrapper):
     async def _hold(self, estimated: Usage, request: Request) -> tuple[Usage, Request]:
         while True:
             # How the endpoint counts, and whether it keeps to a longest reply, shows in a single call.
-            if self._estimator.knows or not (self._alone and self._asking):
+            if self._estimator.knows or self._meter.count_wave or not self._asking:
                 most = replace(self._estimator.find_most(estimated, request.n), tier=self._tier)
                 most = most if most.completion else replace(most, completion=self._meter.longest_tokens)
                 most, asked = self._fit(most, request)
@@ -365,10 +371,12 @@ class Budget(Wrapper):
 
     def _fit(self, most: Usage, request: Request) -> tuple[Usage, Request]:
         """Return what the request may use, and the request; less than ``most`` where the limits do not pay for that."""
-        room = self._meter.count_room(self.name, most.prompt, self._tier)
-        usual = ceil(_SPARE * self._estimator.longest) * request.n
-        if room is None or room >= most.completion or not usual <= room or not self._estimator.keeps_longest:
+        seen, meter = self._estimator, self._meter
+        usual = ceil(_SPARE * (seen.latest if request.session else seen.longest)) * request.n
+        calls = max(1, meter.count_wave()) if meter.count_wave else 1
+        room, part = (meter.count_room(self.name, most.prompt, self._tier, each) for each in (1, calls))
+        if room is None or part is None or part >= most.completion or usual > room or not seen.keeps_longest:
             return most, request
-        tokens = min(room, 2 * usual) // request.n
+        tokens = max(usual, min(part, 2 * usual)) // request.n
         shorter = replace(request.sampling, max_tokens=tokens)
         return replace(most, completion=tokens * request.n), replace(request, sampling=shorter)

@@ -42,10 +42,8 @@ _HIGH = 0.3  # Share of refusals after a trial from which there is another one: 
 _TRIALS = 3  # The most in a row
 _REMEMBERED = 0.99  # Share of the usual refusals that each sample keeps, so that another trial checks them
 _LEAST = 0.2  # Times the limit: the next one where nothing is accepted
-_FIRST_RISE, _LAST_RISE = (
-    0.02,
-    0.5,
-)  # Shares by which a sample raises the limit: after a cut, and doubled up to here
+# Shares by which a sample raises the limit: after a cut, and doubled up to the second one
+_FIRST_RISE, _LAST_RISE = 0.02, 0.5
 _EARLY = 0.75  # Times the mean distance of requests: the least one, as they may come unevenly
 
 _SILENT = 10  # Faults in a row, without an answer between them, from which the endpoint counts as down
@@ -119,7 +117,7 @@ class ConcurrencyLimit(Wrapper):
         self._trial: _Trial | None = None
         self._rise = _FIRST_RISE
         self._faults = 0
-        self._silent = False
+        self.silent = False  # True while the endpoint counts as down
         self._faults_since = 0.0  # When the first of them began
         self._pause = _FIRST_PAUSE
         self._latency = Latency()
@@ -128,11 +126,6 @@ class ConcurrencyLimit(Wrapper):
     def limit(self) -> int:
         """Requests that may be in flight now."""
         return ceil(self._load) if self._proven and not self.silent else 1
-
-    @property
-    def silent(self) -> bool:
-        """True while the endpoint counts as down."""
-        return self._silent
 
     @property
     def latency(self) -> float:
@@ -244,8 +237,8 @@ class ConcurrencyLimit(Wrapper):
             self._faults_since = begun
         self._faults += 1
         if not (fault.overload or fault.crowded):
-            self._silent |= self._faults >= max(_SILENT, self._in_flight)
-        elif begun >= self._since and not self._silent:
+            self.silent |= self._faults >= max(_SILENT, self._in_flight)
+        elif begun >= self._since and not self.silent:
             self._refused += 1
             self._weigh()
         # What was in flight when it closed says nothing new.
@@ -266,8 +259,8 @@ class ConcurrencyLimit(Wrapper):
         self._proven = True
         if self._faults:
             self._faults = 0
-            if self._silent:
-                self._silent = False
+            if self.silent:
+                self.silent = False
                 self._rise = _LAST_RISE
                 self._begin_sample()
         self._pause = _FIRST_PAUSE
@@ -298,7 +291,7 @@ class ConcurrencyLimit(Wrapper):
         accepted = max((self._sent - self._refused) * min(1.0, seconds / elapsed), seconds / _LONGEST_SILENCE)
         following = None
         if share == 1:
-            self._silent = True
+            self.silent = True
             self._limit = max(_LEAST * self._load, seconds / _LONGEST_SILENCE)
         elif trial and share < trial.share / 2:
             self._limit, self._usual = _KEPT / _TRIED * trial.load, share

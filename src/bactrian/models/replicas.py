@@ -75,7 +75,8 @@ class Replicas:
                 server.answer(begun)
                 return reply
             except TryAgain as fault:
-                if not _is_down(fault):
+                # Too many requests (429) are not the server's fault.
+                if not (fault.status >= 500 if fault.status else not fault.overload):
                     raise
                 now = self._clock()
                 server.fail(begun, now)
@@ -107,8 +108,3 @@ class Replicas:
         """Close the models."""
         for model in self.models:
             await model.close()
-
-
-def _is_down(fault: TryAgain) -> bool:
-    """Tell whether a fault is the server's: too many requests (429) are not."""
-    return fault.status >= 500 if fault.status else not fault.overload

@@ -26,6 +26,8 @@ _LARGER = 4
 """How much larger than assumed texts may be, as long as none was seen."""
 _SEEN = 6
 """Turns of a session that show how large its texts are."""
+_MARGIN = 0.1
+"""How much more than expected, as a share, sessions may take that begin together."""
 _RECHECK = 0.25
 """Share of the money that is free after which the sessions in flight are weighed again."""
 
@@ -39,7 +41,8 @@ class Window:
     """Lets ``size`` conversations or lists be in flight, and another one for each that rests, at most :attr:`most`."""
 
     size: int
-    _inside: int = 0
+    inside: int = 0
+    """Conversations and lists in flight now."""
     _resting: int = 0
     _closed: bool = False
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -49,21 +52,16 @@ class Window:
         """Maximum number in flight with those that rest."""
         return 2 * self.size
 
-    @property
-    def inside(self) -> int:
-        """Conversations and lists in flight now."""
-        return self._inside
-
     @asynccontextmanager
     async def enter(self) -> AsyncGenerator[bool]:
         """Wait until another one may begin, and count it as in flight within; give False if no other may begin."""
         async with self._changed:
             await self._changed.wait_for(self._has_room)
-            self._inside += 1
+            self.inside += 1
         try:
             yield not self._closed
         finally:
-            self._inside -= 1
+            self.inside -= 1
             await self._call()
 
     @asynccontextmanager
@@ -83,7 +81,7 @@ class Window:
             self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        return self._closed or (self._inside < self.most and self._inside - self._resting < self.size)
+        return self._closed or (self.inside < self.most and self.inside - self._resting < self.size)
 
     async def _call(self) -> None:
         async with self._changed:
@@ -289,7 +287,12 @@ class Admission:
         if turns is not None:
             total, most = total.add(remaining.find(turns)), most + remaining.find_most(turns)
         open_ = sum(outlook.open) + 1
-        doubt = max(0.0, most - total.mean) * open_ / (open_ + _TELLING * outlook.ended)
-        reserve = total.mean + max(doubt, _CAUTION * sqrt(total.variance))
+        doubt = max(0.0, most - total.mean)
         unseen = max(0.0, 1 - outlook.furthest / _SEEN)
+        if (
+            self.meter.count_wave
+        ):  # A wave takes hours, whatever its size: what is too expensive is paused later.
+            doubt, unseen = _MARGIN * total.mean, 0.0
+        doubt *= open_ / (open_ + _TELLING * outlook.ended)
+        reserve = total.mean + max(doubt, _CAUTION * sqrt(total.variance))
         return Shortfall(left, total.mean, reserve * (1 + (_LARGER - 1) * unseen))

@@ -102,11 +102,6 @@ class ProgressSnapshot:
     cache_warning: str = ""
     """What is wrong with the servers' prefix cache, by the turns of this command; empty if nothing is known to be."""
 
-    @property
-    def cached_share(self) -> float:
-        """Share of the prompt tokens since the start of this command that came from the server's prefix cache."""
-        return self.usage.cached_share
-
 
 @dataclass(frozen=True, slots=True)
 class ShortList:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 from warnings import warn
 
-from bactrian.batches.trains import BatchTerms, open_batches
+from bactrian.batches.ledger import Ledger
+from bactrian.batches.trains import Batches, BatchTerms
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.files.atomic import check_replaceable, raise_file_limit
 from bactrian.models.budget import Budget, UsageMeter
@@ -152,7 +153,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         progress = RunProgress(
             meter,
             0,
-            admission=Admission(meter, Outlook(await _assume_session(kind, meter, order.tier))),
+            admission=await _prepare_admission(kind, order),
             window=run_models.window.size,
             free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
             slow_start=_SLOW_START if in_process else "",
@@ -339,12 +340,17 @@ def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[s
     return after is not None and (before or MAX_MESSAGES) < after
 
 
-async def _assume_session(kind: JobKind[Any], meter: UsageMeter, tier: str) -> SessionPrior:
-    """Return the assumed cost of a session of this kind."""
+async def _prepare_admission(kind: JobKind[Any], order: RunOrder) -> Admission:
+    """Return what begins the sessions, with the assumed cost of one."""
     cost = await kind.estimate()
     size = cost.apply_critic(cost.session.times(cost.sessions), guessed=True)
-    price = cost.mix_prices(kind.plan.models, meter.prices, tier)
-    return SessionPrior(cost.turns.times(cost.sessions), size.prompt, size.completion, price, cost.free_turns)
+    price = cost.mix_prices(kind.plan.models, order.meter.prices, order.tier)
+    outlook = Outlook(
+        SessionPrior(cost.turns.times(cost.sessions), size.prompt, size.completion, price, cost.free_turns)
+    )
+    if order.batch is not None:
+        order.meter.count_wave = lambda: sum(outlook.open)
+    return Admission(order.meter, outlook)
 
 
 def tune_gc() -> None:
@@ -553,8 +559,15 @@ async def open_batched_models(
     """
     names, access, meter = order.plan.models, order.trusted_access, order.meter
     in_flight, stop_signal = Window(order.limits.concurrency or terms.size), StopSignal()
-    batches = open_batches(
-        order.run, terms, access, stop_signal=stop_signal, count_running=lambda: in_flight.inside
+    ledger = Ledger(order.run)
+    ledger.open()
+    batches = Batches(
+        ledger,
+        terms,
+        access,
+        stop_signal=stop_signal,
+        count_running=lambda: in_flight.inside,
+        can_go_live=meter.is_ample,
     )
     policy = replace(_RETRY_POLICY, budget=inf)  # A batch takes hours.
     models: dict[str, Model] = {}
@@ -565,7 +578,7 @@ async def open_batched_models(
             batches.add(opened[-1])
             recorder = Recorder(opened[-1], sink, failures_only=True)
             inner = telemetry.trace(recorder) if telemetry else recorder
-            budget = Budget(inner, meter, alone=False, tier=BATCH)
+            budget = Budget(inner, meter, tier=BATCH)
             models[name] = Retry(budget, policy, notice=access.notice, sleep=stop_signal.sleep)
         batches.collect()
         yield RunModels(

@@ -215,7 +215,7 @@ def _fields(now: ProgressSnapshot) -> dict[str, object]:
         "prompt_tokens": now.usage.prompt,
         "completion_tokens": now.usage.completion,
         "cached_tokens": now.usage.cached,
-        "cached_share": round(now.cached_share, 4),
+        "cached_share": round(now.usage.cached_share, 4),
         "cache_warning": now.cache_warning,
         "usd": now.usd,
         "run_tokens": now.run_usage.total,
