@@ -1,9 +1,9 @@
 """``python -m benchmarks.natural FOLDER [--write]``: how right the detectors are on transcripts of real models.
 
-The transcripts and answers are not part of the project: ``FOLDER`` holds them as JSON lines. ``camel.jsonl.gz`` and
-``labelled.jsonl.gz`` hold conversations with labels (``turn``, ``behaviour``, ``sure`` and, for a loop, ``loop_end``),
-as do others whose names begin with ``labelled``;
-``transcripts.jsonl.gz`` others without, ``pairs.jsonl.gz`` instructions with their answers. Each row names its source.
+The transcripts and answers are not part of the project: ``FOLDER`` holds them as JSON lines, each row with its source.
+``camel.jsonl.gz``, ``labelled.jsonl.gz`` and ``transcripts.jsonl.gz`` hold conversations, ``pairs.jsonl.gz``
+instructions with their answers. The labels are part of the project: ``natural_labels.jsonl`` has those of each
+conversation that was read, by the SHA-256 of its texts. Of a loop it has the first turn and the last.
 
 Trains the model of whole conversations without one source at a time, and measures all detectors on what was left out;
 the first detector has seen none of it. ``--write`` stores the model (``context.json``) and the tables of
@@ -13,6 +13,7 @@ the first detector has seen none of it. ``--write`` stores the model (``context.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import sys
 from collections import Counter, defaultdict
@@ -33,6 +34,8 @@ from benchmarks.behaviours_tables import ENDED, count, write_ratio
 from benchmarks.corpus import BEHAVIOURS
 from benchmarks.labelled import make_session
 
+LABELS = Path(__file__).with_name("natural_labels.jsonl")
+CONVERSATIONS = ("camel", "labelled", "transcripts")
 WEIGHTS = ROOT / "src" / "bactrian" / "detect" / "context.json"
 PAGE = ROOT / "docs" / "behaviours.md"
 BEGIN, END = "<!-- natural -->", "<!-- /natural -->"
@@ -75,8 +78,10 @@ def read_natural(folder: Path) -> tuple[list[LabelledConversation], dict[str, Se
     Returns:
         The conversations, then the answers; and the sessions by id.
     """
-    names = ["camel", *sorted(path.name.partition(".")[0] for path in folder.glob("labelled*.jsonl.gz"))]
-    labelled = [row for name in names for row in read_rows(folder, name)]
+    with LABELS.open(encoding="utf-8") as file:
+        labels = {row.pop("conversation"): row for row in map(json.loads, file)}
+    rows = {hash_texts(row): row for name in CONVERSATIONS for row in read_rows(folder, name)}
+    labelled = [{**row, "labels": labels[key]} for key, row in rows.items() if key in labels]
     sizes: dict[str, int] = {}
     for row in labelled:
         sizes[row["source"]] = sizes.get(row["source"], 0) + len(row["messages"])
@@ -97,6 +102,12 @@ def read_natural(folder: Path) -> tuple[list[LabelledConversation], dict[str, Se
         session = sessions[row["id"]] = build_session({**row, "messages": said})
         conversations.append(_label(session, row, row["source"], [{}, ordinary]))
     return conversations, sessions
+
+
+def hash_texts(row: Mapping[str, Any]) -> str:
+    """Return the name of a conversation among the labels."""
+    texts = "\0".join(message["text"] for message in row["messages"])
+    return hashlib.sha256(texts.encode()).hexdigest()[:16]
 
 
 def build_session(row: Mapping[str, Any]) -> Session:
@@ -130,14 +141,14 @@ def _list_labels(row: Mapping[str, Any]) -> Iterator[dict[str, bool]]:
     """Yield what each turn shows. What is doubtful is not labelled, and flips only where somebody instructs."""
     shown: set[tuple[int, str]] = set()
     doubtful: set[tuple[int, str]] = set()
-    for label in row["labels"]:
-        first = last = label["turn"]
-        if label["behaviour"] == LOOP:
-            last = label["loop_end"]
+    for behaviour, of in row["labels"].items():
+        for label in of.get("sure", ()):
             # The first turns of a loop are no finding yet. Where a loop itself is doubtful, all of them are.
-            first += SHORTEST_LOOP - 1 if label["sure"] else 0
-        kind = shown if label["sure"] else doubtful
-        kind.update((turn, label["behaviour"]) for turn in range(first, last + 1))
+            turns = range(label[0] + SHORTEST_LOOP - 1, label[1] + 1) if behaviour == LOOP else (label,)
+            shown.update((turn, behaviour) for turn in turns)
+        for label in of.get("doubtful", ()):
+            turns = range(label[0], label[1] + 1) if behaviour == LOOP else (label,)
+            doubtful.update((turn, behaviour) for turn in turns)
     known = [
         behaviour
         for behaviour in BEHAVIOURS
