@@ -89,3 +89,21 @@ def test_an_imported_assistant_that_only_echoes_the_question_is_found() -> None:
     ):
         said = conversation(asked, answer, "Yes.", user="Customer", assistant="Agent", provenance=provenance)
         assert [finding.turn for finding in find_behaviours(said, ["repeats_instruction"])] == found, answer
+
+
+def test_a_long_answer_that_goes_round_in_the_words_of_the_instruction_is_found() -> None:
+    asked = "Instruction: Add a new task to the list of tasks.\nInput: None"
+    opening = "Solution: The task you are asked to add is a new task of the list of tasks."
+    again = [
+        f"{number}. Add a new task to the list of the tasks that you are asked to add." for number in range(6)
+    ]
+    work = [
+        "1. Weed the beds.",
+        "2. Fix the tap.",
+        "3. Buy seeds.",
+        "4. Mow the lawn.",
+        "5. Paint the fence.",
+    ]
+    for items, found in ((again, [2]), (work * 2, [])):
+        said = conversation(asked, "\n".join((opening, *items)))
+        assert [finding.turn for finding in find_behaviours(said, ["repeats_instruction"])] == found

@@ -67,3 +67,10 @@ def test_of_a_language_that_cannot_be_told_only_english_is_found() -> None:
     polish = "Rynek otwiera się o dziewiątej i w pierwszej godzinie ceny szybko się zmieniają, a potem spada obrót."
     assert find_behaviours(session("Polish", polish), ["wrong_language"]) == ()
     assert len(find_behaviours(session("Polish", TEXTS["english"]), ["wrong_language"])) == 1
+
+
+def test_the_words_of_the_protocol_are_not_counted() -> None:
+    said = conversation(
+        "Instruction: Compare de Telefonos de la Aire.\nInput: None", "Solution: They are equal."
+    )
+    assert not find_behaviours(said, ["wrong_language"])

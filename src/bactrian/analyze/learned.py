@@ -210,6 +210,8 @@ _SHORT = 60  # words of a turn; longer ones are another kind of text than the in
 _FLIP_OF_IMPORTED, _FLIP_WITHOUT_MARKERS = 0.9, 0.7
 _SURE_REPETITION, _FEW_NEW, _MORE_NEW = 0.7, 4, 8  # confidence, and words that the instruction does not have
 _SURE_FLAKE = 0.6
+# Of a turn that goes round: words at least, share of them that are different, words that are not the instruction's.
+_MANY, _FEW_SHARE, _FEW_OTHERS, _SURE_ROUND = 40, 0.25, 6, 0.85
 _ASKED_SHARE = 0.5  # of the words of a promise that are the instruction's
 # How an agent asks for what it needs, which is no flake; in English.
 _ASKS_MATERIAL = re.compile(
@@ -373,6 +375,8 @@ def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confide
     if behaviour == FLIP:
         counts = confidence >= reading.least_flip
     elif behaviour == REPETITION:
+        if _goes_round(detected, position):
+            return confidence if confidence >= _SURE_ROUND else min(confidence, _UNSURE)
         # A real model begins with the instruction, and then solves it.
         if features["new_numbers"] or features["new_words"] > _MORE_NEW or _is_long(detected, position):
             return 0.0
@@ -385,6 +389,20 @@ def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confide
     else:
         return confidence
     return confidence if counts else min(confidence, _UNSURE)
+
+
+def _goes_round(detected: DetectedConversation, position: int) -> bool:
+    """Return True if a long turn says few words over and over, and hardly one that the instruction does not have.
+
+    So do very small models; their numbers are those of a list.
+    """
+    turn, before = detected.turns[position], detected.turns[position - 1]
+    # Of scripts without spaces, a stem is a pair of characters.
+    words = [stem for stem in turn.stems if len(stem) > 2 and not stem.isdigit()]
+    if not before.instructs or len(words) < _MANY:
+        return False
+    said = set(words)
+    return len(said) <= _FEW_SHARE * len(words) and len(said.difference(before.stems)) <= _FEW_OTHERS
 
 
 def is_echo(detected: DetectedConversation, number: int) -> bool:
@@ -472,7 +490,9 @@ def _find_marker(reading: SessionReading, view: TurnView) -> tuple[str, str] | N
 def _find_quote(view: TurnView, sentence: str) -> str:
     """Return a sentence as the turn writes it, from a sentence in lower case; all of the turn if not found."""
     text = view.turn.text
-    begin = text.lower().replace("’", "'").find(sentence) if sentence else -1
+    # The number of a list's item shows nothing.
+    says = any(map(str.isalpha, sentence))
+    begin = text.lower().replace("’", "'").find(sentence) if says else -1
     return text[begin : begin + len(sentence)] if begin >= 0 else view.body or text
 
 

@@ -330,7 +330,11 @@ def find_control_text(_reading: SessionReading, view: TurnView) -> Evidence | No
 def find_wrong_language(reading: SessionReading, view: TurnView) -> Evidence | None:
     """Find that a turn is in another language."""
     language = identify_language(reading.session.provenance.language)
-    if not detect_other_language(view.lower, language):
+    # The markers are English words in every language; what is said is cut out only where it matters.
+    if not (
+        detect_other_language(view.lower, language)
+        and detect_other_language(strip_code(view.body).lower(), language)
+    ):
         return None
     asked = view.lower if view.by_user else view.asked.lower()
     return None if _load_pattern("about_language").search(asked) else (0.9, view.turn.text)
