@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bactrian.amounts import (
+    write_compared,
+    write_cost,
     write_dollar_change,
     write_dollars,
     write_ends,
@@ -32,6 +34,11 @@ from bactrian.records.turn import Usage
 )
 def test_an_amount_has_cents_and_at_least_two_digits(amount: float | None, text: str) -> None:
     assert write_dollars(amount) == text
+
+
+def test_amounts_that_stand_together_have_the_same_decimals() -> None:
+    assert write_cost(0.0994, budget=0.1) == "$0.099 of $0.100"
+    assert write_compared(0.44, 0.0071, 0, 0.32) == ("$0.4400", "$0.0071", "$0.0000", "$0.3200")
 
 
 def test_differences_of_money_have_a_sign_and_short_times_have_no_exponent() -> None:

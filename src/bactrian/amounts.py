@@ -16,10 +16,16 @@ NOTHING = "–"
 
 def write_dollars(amount: float | None) -> str:
     """Return an amount of US dollars with two decimals; below 10 cents with two digits; ``unknown`` for None."""
-    if amount is None:
-        return "unknown"
-    rounded = float(f"{amount:.1e}")  # 9.96 cents are 10, which has two decimals
-    return f"${amount:,.{2 if rounded >= 0.1 or amount <= 0 else 1 - floor(log10(rounded))}f}"
+    return "unknown" if amount is None else write_compared(amount)[0]
+
+
+def write_compared(*amounts: float) -> tuple[str, ...]:
+    """Return amounts of US dollars that stand together, all with the decimals of the smallest."""
+    positive = [
+        float(f"{amount:.1e}") for amount in amounts if amount > 0
+    ]  # 9.96 cents are 10, with two decimals
+    decimals = max(2, 1 - floor(log10(min(positive, default=1))))
+    return tuple(f"${amount:,.{decimals}f}" for amount in amounts)
 
 
 def write_dollar_change(difference: float | None) -> str:
@@ -33,7 +39,7 @@ def write_cost(usd: float | None, unpriced: Sequence[str] = (), budget: float | 
     """Return what was paid, of which budget; or of which models the price is unknown."""
     if usd is None:
         return f"unknown (no price of {', '.join(unpriced)})" if unpriced else "unknown"
-    return write_dollars(usd) + ("" if budget is None else f" of {write_dollars(budget)}")
+    return write_dollars(usd) if budget is None else " of ".join(write_compared(usd, budget))
 
 
 def write_tokens(usage: Usage) -> str:

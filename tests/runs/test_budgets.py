@@ -11,7 +11,7 @@ import pytest
 from bactrian.api.stored_run import open_run
 from benchmarks.budgets import Script, answer, serve, spend
 from tests.helpers.command import bactrian
-from tests.helpers.endpoint import Endpoint, Plan, Received, completion
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.generation import asks, generate, said, stored
 
 
@@ -142,14 +142,68 @@ async def test_a_larger_budget_ends_what_the_first_left_open_before_it_begins_mo
     assert (lines[-1]["done"], others) == (1, [])
 
 
-async def test_the_price_that_was_given_is_kept_with_the_run(folder: Path) -> None:
+async def test_calls_cost_what_they_did_when_they_were_made(folder: Path) -> None:
+    breaks = False
+
+    def reply(request: Received) -> Plan:
+        return Answer(status=400) if breaks and len(request.json["messages"]) > 3 else said(request)
+
+    async def make(limit: int, *options: str, code: int = 0) -> float | None:
+        found, lines, err = await generate(folder, endpoint, "--json", "--limit", str(limit), *options)
+        assert found == code, err
+        (told,) = read_costs(folder, "run.db", "status")
+        assert lines[-1]["run_usd"] == told
+        return told
+
+    call = 18 / 1e6  # at a dollar for a million tokens: 11 of the prompt, 7 of the reply
+    async with Endpoint([reply]) as endpoint:
+        assert await make(1) is None
+        # The list and four turns have no price yet.
+        assert await make(1, "--price", "1/1") == pytest.approx(5 * call)
+        assert await make(1, "--price", "100/100") == pytest.approx(5 * call)
+        assert await make(2, "--price", "10/10") == pytest.approx(5 * call + 40 * call)
+        # A conversation is left in the middle, and goes on at another price.
+        breaks = True
+        assert await make(3, "--price", "10/10", code=4) == pytest.approx(65 * call)
+        assert len((await stored(folder))[-1].turns) == 2
+        breaks = False
+        assert await make(3, "--price", "1000/1000", "--retry-failed") == pytest.approx(2065 * call)
+        # Conversations that had ended before do not change, and a budget counts what all cost.
+        assert await make(3, "--price", "1/1", "--budget", "0.03") == pytest.approx(2065 * call)
+        _, _, err = await generate(folder, endpoint, "--limit", "4", "--price", "1/1", "--budget", "0.03")
+        assert "$0.037 are spent already" in err
+    assert read_costs(folder, "run.db", "analyze") == pytest.approx([2065 * call])
+    assert (await asyncio.to_thread(open_run, folder / "run.db")).price == "1/1"
+
+
+async def test_a_conversation_that_goes_on_at_another_price_costs_both(folder: Path) -> None:
+    def play(messages: int, price: str) -> float:
+        done = bactrian(
+            *words, "--max-messages", str(messages), "--set", f"endpoint.price={price}", cwd=folder
+        )
+        assert done.returncode == 0, done.stderr
+        (told,) = read_costs(folder, "tea.db", "status")
+        return told or 0.0
+
+    call = 18 / 1e6
     async with Endpoint([said]) as endpoint:
-        for price in ("1/2", "3/4"):
-            code, _, err = await generate(folder, endpoint, "--limit", "1", "--price", price)
-            assert code == 0, err
-    run = await asyncio.to_thread(open_run, folder / "run.db")
-    assert await asyncio.to_thread(lambda: run.price) == "3/4"
-    assert "cost      $0.0" in await asyncio.to_thread(str, run)
+        words = ("play", "Tea", "--no-specify", "--model", "openai:any", "--base-url", endpoint.url)
+        words = (*words, "--run", "tea.db")
+        assert await asyncio.to_thread(play, 2, "1/1") == pytest.approx(2 * call)
+        assert await asyncio.to_thread(play, 4, "10/10") == pytest.approx(22 * call)
+        assert await asyncio.to_thread(play, 6, "3/3") == pytest.approx(28 * call)
+    assert read_costs(folder, "tea.db", "analyze", options=("--price", "9/9")) == pytest.approx([28 * call])
+
+
+def read_costs(folder: Path, run: str, *commands: str, options: tuple[str, ...] = ()) -> list[float | None]:
+    """What commands say of a run's cost."""
+    told: list[float | None] = []
+    for command in commands:
+        done = bactrian(command, run, "--json", *options, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        facts = json.loads(done.stdout)
+        told.append(facts.get("usage", facts)["usd"])
+    return told
 
 
 @pytest.mark.system

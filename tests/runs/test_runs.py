@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bactrian.api.stored_run import open_run
 from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 from tests.helpers.generation import RECIPE, asks, generate, said, start, stored
 
@@ -60,8 +61,11 @@ async def test_another_plan_is_refused_with_its_differences_and_can_be_forked(fo
         assert Counter(map(asks, endpoint.requests)) - before == {"user": 2, "assistant": 2}
         asked = len(endpoint.requests)
         again = ["--set", "max_messages=2", "--limit", "2", "--fork", "new.db"]
-        assert (await generate(folder, endpoint, *again))[0] == 0
-        assert len(endpoint.requests) == asked
+        code, _, err = await generate(folder, endpoint, *again)
+        assert (code, len(endpoint.requests)) == (0, asked), err
+        # The lists were paid for in the run that they come from.
+        paid = await asyncio.to_thread(lambda: open_run(folder / "new.db").usage.total)
+        assert paid == 4 * 18
         code, _, err = await generate(folder, endpoint, "--set", "max_messages=1", "--fork", "new.db")
         assert code == 2
         assert "recipe.role_play.max_messages: 2 → 1" in err

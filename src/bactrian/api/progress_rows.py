@@ -21,17 +21,17 @@ class ProgressRow:
 
 def list_rows(now: ProgressSnapshot, *, ended: bool = False) -> Iterator[ProgressRow]:
     """Yield the rows; ``ended`` if the command has ended, so that nothing is expected of it."""
-    yield ProgressRow("time", tuple(_list_times(now, ended=ended)))
+    here = " by this command" if ended and now.run_usage.total > now.usage.total else ""
+    yield ProgressRow("time", (f"{write_duration(now.seconds)}{here}",) if ended else tuple(_list_times(now)))
     if costs := tuple(_list_costs(now, ended=ended)):
         yield ProgressRow("cost", tuple(fact.removeprefix("cost ") for fact in costs))
     tokens = list_tokens(now.run_usage) if now.run_usage.total else ()
-    if limit := tuple(_list_limit(now, ended=ended)):
-        yield ProgressRow("tokens", (*tokens, *limit))
-    elif tokens:
+    if here:
+        tokens += (f"{now.usage.total:,}{here}",)
+    if tokens := (*tokens, *_list_limit(now, ended=ended)):
         yield ProgressRow("tokens", tokens)
-    calls = (f"{now.calls:,}", f"{now.calls_per_second:,.1f}/s")
     running = () if ended else (f"{write_count(now.in_flight, 'conversation')} in flight",)
-    yield ProgressRow("calls", calls + running)
+    yield ProgressRow("calls", (f"{now.calls:,}{here}", f"{now.calls_per_second:,.1f}/s", *running))
     if now.endings:
         yield ProgressRow("endings", list_counts(now.endings))
     if now.last and not ended:
@@ -65,10 +65,8 @@ def list_counts(endings: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(f"{code} {count:,}" for code, count in sorted(endings.items(), key=lambda pair: -pair[1]))
 
 
-def _list_times(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
-    yield f"{write_duration(now.seconds)} so far" if not ended else write_duration(now.seconds)
-    if ended:
-        return
+def _list_times(now: ProgressSnapshot) -> Iterator[str]:
+    yield f"{write_duration(now.seconds)} so far"
     if now.seconds_left is not None and now.done < now.total:
         yield f"about {write_about_duration(now.seconds_left)} left"
     if not now.done and now.seconds_to_first is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from bactrian.amounts import write_dollars
+from bactrian.amounts import write_compared
 from bactrian.errors import BatchesOut, BudgetReached, InputError, ModelError
 from bactrian.models.model import Model, Reply, Request, Wrapper
 from bactrian.records.turn import Usage
@@ -19,7 +19,7 @@ from bactrian.records.turn import Usage
 _SPARE = 1.25
 _AMPLE = 10  # Times what calls in flight hold: what has to be left where some go at a higher price
 # The next action after a limit was reached
-RAISE_LIMIT = "Raise the limit and run the same command again to continue."
+RAISE_LIMIT = "Raise the limit: the same command, or the same call, continues."
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +115,13 @@ class UsageMeter:
             )
         price = 0.0 if self.max_usd is None else self._price(model).cost(usage)
         if self.max_usd is not None and self.usd + price > self.max_usd:
-            left = write_dollars(max(0.0, self.max_usd - self.usd))
-            raise BudgetReached(
-                f"The next call could cost {write_dollars(price)}, and {left} of the limit of "
-                f"{write_dollars(self.max_usd)} is left.",
-                next=RAISE_LIMIT,
+            cost, left, limit = write_compared(price, max(0.0, self.max_usd - self.usd), self.max_usd)
+            rest = (
+                f"and {left} of the limit of {limit} is left"
+                if self.usd
+                else f"more than the limit of {limit}"
             )
+            raise BudgetReached(f"The next call could cost {cost}, {rest}.", next=RAISE_LIMIT)
         if self.in_flight and (
             (self.max_tokens is not None and tokens + self._held_tokens > self.max_tokens)
             or (self.max_usd is not None and self.usd + price + self._held_usd > self.max_usd)

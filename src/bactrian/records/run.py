@@ -128,6 +128,20 @@ class Command:
         return cls(verb, session, options, __version__, time.time())
 
 
+PAID = "paid"
+"""The option of a command with other prices than before it: what was paid for until then, as ``[session, agent, tier,
+prompt, completion, cached, written]`` each, without sessions that had ended."""
+
+
+def list_keys(session: str) -> tuple[str, ...]:
+    """Return the keys by which the sessions of a call of ``play`` are found.
+
+    The stages of a society share its command: their ids differ in what follows the last hyphen.
+    """
+    stages, hyphen, _ = session.rpartition("-")
+    return (f"{stages}-", session) if hyphen else (session,)
+
+
 @dataclass(frozen=True, slots=True)
 class Outline:
     """A session without its turns."""

@@ -111,6 +111,11 @@ class Usage:
             self.tier if self.tier == other.tier or not other.total else "" if self.total else other.tier,
         )
 
+    def __sub__(self, part: Usage) -> Usage:
+        prompt, completion = self.prompt - part.prompt, self.completion - part.completion
+        cached, written = self.cached - part.cached, self.written - part.written
+        return Usage(prompt, completion, cached, self.estimated, written, self.tier)
+
 
 # Tools of agents, tool calls and their results.
 

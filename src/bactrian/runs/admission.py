@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf, sqrt
 
-from bactrian.amounts import write_dollars
+from bactrian.amounts import write_compared
 from bactrian.errors import BudgetReached
 from bactrian.models.budget import RAISE_LIMIT, UsageMeter
 from bactrian.runs.cost import Outlook, RemainingUsage
@@ -218,18 +218,19 @@ class Admission:
         meter = self.meter
         tokens, usd = self._weigh(0)
         if usd is not None and usd.expected > 0 and (usd.cautious > usd.left or tokens is None):
-            session, call, used = map(write_dollars, (usd.expected, meter.longest_usd, meter.usd))
-            limit, where = write_dollars(meter.max_usd), "budget"
+            most, longest, where = meter.max_usd or 0.0, meter.longest_usd, "budget"
+            used, session, call, limit = write_compared(meter.usd, usd.expected, longest, most)
+            is_spent = meter.usd > most
         else:
-            values = (tokens.expected if tokens else 0, meter.longest_tokens, meter.used.total)
-            session, call, used = (f"{value:,.0f} tokens" for value in values)
-            limit, where = f"{meter.max_tokens:,}", "max_tokens"
-        return BudgetReached(
-            f"{used} are spent. Another conversation, about {session}, with a reply of up to {call}, could go "
-            f"past the limit of {limit}.",
-            option=where,
-            next=RAISE_LIMIT,
-        )
+            most, longest, where = meter.max_tokens or 0, meter.longest_tokens, "max_tokens"
+            expected = tokens.expected if tokens else 0
+            used, session, call = (f"{value:,.0f} tokens" for value in (meter.used.total, expected, longest))
+            limit, is_spent = f"{most:,}", meter.used.total > most
+        what = f"{used} are spent already, more than the limit of {limit}."
+        if not is_spent:
+            reply = f" with a reply of up to {call}," if longest else ""
+            what = f"{used} are spent. Another conversation, about {session},{reply} could pass the limit of {limit}."
+        return BudgetReached(what, option=where, next=RAISE_LIMIT)
 
     def close(self) -> None:
         """Let no more sessions begin or continue."""

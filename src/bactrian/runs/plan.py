@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -168,7 +168,7 @@ async def copy_lists(origin: RunStore, fork: RunStore, recipe: Recipe, *, keep_t
             same.add(axis.name)
     async for items in origin.item_lists():
         if items.complete and items.id.partition("@")[0] in same and await fork.item_list(items.id) is None:
-            await fork.save_list(items)
+            await fork.save_list(replace(items, usage=Usage(), calls=0))  # the origin paid for it
     if not keep_tasks:
         return
     if other := [axis.name for axis in recipe.axes if axis.name not in same]:

@@ -170,14 +170,7 @@ class RunProgress:
     @property
     def used_here(self) -> tuple[Usage, float]:
         """Tokens and US dollars since the start of this command."""
-        used, before = self.meter.used, self._used_before
-        usage = Usage(
-            used.prompt - before.prompt,
-            used.completion - before.completion,
-            used.cached - before.cached,
-            used.estimated,
-        )
-        return usage, self.meter.usd - self._usd_before
+        return self.meter.used - self._used_before, self.meter.usd - self._usd_before
 
     @property
     def failed(self) -> int:

@@ -2,21 +2,21 @@
 
 The cost of a run is that of all requests that were paid for in it: turns and all that led to them (specifier, planner,
 critic, tools, proposals that were not taken), lists, failed and repeated requests, and turns that were never completed.
-What a judge of findings cost is told apart. The price of a model is the one that the command counted by which made the
-conversation; docs/reading.md says so to the user.
+What a judge of findings cost is told apart. A call costs what it did when it was made: a command with other prices is
+stored with what was paid for before it (``RunStore.add_command``). docs/reading.md says so to the user.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bactrian.models.budget import Price
 from bactrian.models.open import find_traits
 from bactrian.models.pricing import FREE, make_pricing
-from bactrian.records.run import Command, Spent
+from bactrian.records.run import PAID, Command, Spent, list_keys
 from bactrian.records.turn import Usage
 from bactrian.store import RunStore
 
@@ -61,6 +61,27 @@ async def read_spending(store: RunStore, sessions: Sequence[str] | None = None) 
 
 
 @dataclass(frozen=True, slots=True)
+class _Terms:
+    """The prices of a command, and where in each session they begin to hold."""
+
+    prices: Prices
+    begun: float
+    paid: Mapping[str, Mapping[tuple[str, str], Usage]] | None
+    """Before it, by session, and by agent and tier, without sessions that had ended; None if prices stayed the same."""
+
+    def find_start(self, part: Spent, created: float | None) -> Usage | None:
+        """Return what of ``part`` was paid for before the command; None if all of it was."""
+        if self.paid is None or (
+            created is not None and created < self.begun and part.session not in self.paid
+        ):
+            return None
+        tier, nothing = part.usage.tier, Usage(tier=part.usage.tier)
+        if created is not None and created >= self.begun:
+            return nothing
+        return self.paid.get(part.session, {}).get((part.agent, tier), nothing)
+
+
+@dataclass(frozen=True, slots=True)
 class RunPricing:
     """The models and prices by which what was paid for in a run is counted."""
 
@@ -68,9 +89,13 @@ class RunPricing:
     """Of a run of a recipe, by agent; empty for others."""
     sessions: Mapping[str, Mapping[str, str]]
     """Models of each session by agent; empty if all have those of the run."""
-    plays: Mapping[str, Prices]
+    created: Mapping[str, float]
+    """When each session began; empty if prices never changed."""
+    plays: Mapping[str, Sequence[_Terms]]
     """By the session of a call of ``play``."""
-    others: Prices
+    others: Sequence[_Terms]
+    late: Prices
+    """Given to tell the cost: for calls whose price no command knew."""
     judges: Prices
     """Of findings, who may be models that made nothing in the run: those have their usual price at its endpoint."""
     by_session: bool
@@ -78,63 +103,86 @@ class RunPricing:
 
     def add_up(self, spent: Iterable[Spent]) -> Spending:
         """Return the sum of what was paid for. Before the first reply, models without a price make it unknown."""
-        made = add_up(self._find(part) for part in spent)
+        made = add_up(priced for part in spent for priced in self._divide(part))
         if made.usage.total:
             return made
         played = [
-            (each, names) for each, names in self.sessions.items() if {*_list_keys(each)} & self.plays.keys()
+            (each, names) for each, names in self.sessions.items() if {*list_keys(each)} & self.plays.keys()
         ]
         asked = {(each, model) for each, names in (("", self.models), *played) for model in names.values()}
         unpriced = sorted({model for each, model in asked if self.find_price(each, model) is None})
         return replace(made, usd=None, unpriced=tuple(unpriced)) if unpriced else made
 
     def find_price(self, session: str, model: str) -> Price | None:
-        """Return the price of a model in a session."""
-        keys = reversed(_list_keys(session))
-        return next((self.plays[key] for key in keys if key in self.plays), self.others)(model)
+        """Return the latest price of a model in a session."""
+        latest = [terms.prices for terms in reversed(self._list_terms(session))]
+        return _find_first([*latest, self.late], model)
 
-    def _find(self, part: Spent) -> tuple[str, str, Usage, Price | None]:
+    def _list_terms(self, session: str) -> Sequence[_Terms]:
+        """Return the terms of the commands that made a session, the oldest first."""
+        return next(
+            (self.plays[key] for key in reversed(list_keys(session)) if key in self.plays), self.others
+        )
+
+    def _divide(self, part: Spent) -> Iterator[tuple[str, str, Usage, Price | None]]:
+        """Yield agent, model, usage and price of what was paid for at each price."""
         model = self.sessions.get(part.session, self.models).get(part.agent) or self.models.get("lister", "")
-        return part.agent, model, part.usage, self.find_price(part.session, model)
+        every, created = self._list_terms(part.session), self.created.get(part.session)
+        starts = [(0, Usage(tier=part.usage.tier))]
+        for place, terms in enumerate(every[1:], 1):
+            if (start := terms.find_start(part, created)) is not None:
+                starts.append((place, start))
+        ends = [start for _, start in starts[1:]]
+        for (place, start), end in zip(starts, [*ends, part.usage], strict=True):
+            price = _find_first([*(terms.prices for terms in every[place:]), self.late], model)
+            if (used := end - start).total or len(starts) == 1:
+                yield part.agent, model, used, price
+
+
+def _find_first(several: Iterable[Prices], model: str) -> Price | None:
+    return next((price for prices in several if (price := prices(model)) is not None), None)
 
 
 async def read_pricing(store: RunStore, prices: Prices | None = None) -> RunPricing:
-    """Return how what was paid for in a run is priced; by ``prices`` if given, otherwise as its commands counted it."""
+    """Return how what was paid for in a run is priced: as its commands counted it, and by ``prices`` the rest."""
     commands = await store.commands()
     models: Mapping[str, str] = (await store.recipe() or {}).get("models") or {}
-    calls = [command for command in commands if command.verb == "play"]
-    by_session = bool(calls) or not models
-    others = prices or _find_last([command for command in commands if command.verb != "play"] or commands)
+    plays: defaultdict[str, list[_Terms]] = defaultdict(list)
+    for call in commands:
+        for key in list_keys(call.session) if call.verb == "play" else ():
+            plays[key].append(_read_terms(call))
+    others = [_read_terms(each) for each in commands if each.verb != "play"] or list(
+        map(_read_terms, commands[-1:])
+    )
+    changed = any(PAID in command.options for command in commands)
+    by_session = bool(plays) or not models or changed
     terms: Mapping[str, Any] = commands[-1].options if commands else {}
+    # Without any command, only models that never cost anything have a price.
+    others = others or [_Terms(_price_free, 0.0, None)]
+    late: Prices = prices or dict[str, Price]().get
     usual = make_pricing(terms.get("price"), terms.get("base_url"))
     return RunPricing(
         models,
         await store.list_models() if by_session else {},
-        {} if prices else {key: _read_prices(call) for call in calls for key in _list_keys(call.session)},
+        await store.list_created() if changed else {},
+        plays,
         others,
-        lambda judge: others(judge) or usual(judge),
+        late,
+        lambda judge: _find_first((late, others[-1].prices, usual), judge),
         by_session,
     )
-
-
-def _list_keys(session: str) -> tuple[str, ...]:
-    """Return the keys by which the sessions of a call are found.
-
-    The stages of a society share its command: their ids differ in what follows the last hyphen.
-    """
-    stages, hyphen, _ = session.rpartition("-")
-    return (f"{stages}-", session) if hyphen else (session,)
-
-
-def _find_last(commands: Sequence[Command]) -> Prices:
-    """Return the prices of the last command; without one, only models that never cost anything have a price."""
-    return _read_prices(commands[-1]) if commands else _price_free
 
 
 def _price_free(model: str) -> Price | None:
     return FREE if model and not model.startswith("python:") and not find_traits(model).priced else None
 
 
-def _read_prices(command: Command) -> Prices:
+def _read_terms(command: Command) -> _Terms:
     stored: Mapping[str, Sequence[Any]] = command.options.get("prices") or {}
-    return {name: Price(*values) for name, values in stored.items()}.get
+    prices = {name: Price(*values) for name, values in stored.items()}.get
+    if PAID not in command.options:
+        return _Terms(prices, command.created, None)
+    paid: defaultdict[str, dict[tuple[str, str], Usage]] = defaultdict(dict)
+    for session, agent, tier, prompt, completion, cached, written in command.options[PAID]:
+        paid[session][agent, tier] = Usage(prompt, completion, cached, written=written, tier=tier)
+    return _Terms(prices, command.created, paid)

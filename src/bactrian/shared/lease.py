@@ -115,12 +115,7 @@ class SharedProgress:
     def learn(self, others: WorkDone) -> None:
         """Count what others have done since the last time."""
         before, usage = self._others, others.usage
-        more = Usage(
-            usage.prompt - before.usage.prompt,
-            usage.completion - before.usage.completion,
-            usage.cached - before.usage.cached,
-        )
-        self.progress.count_before(more, others.usd - before.usd)
+        self.progress.count_before(usage - before.usage, others.usd - before.usd)
         if others.calls:
             meter = self.progress.meter
             meter.longest_tokens = max(meter.longest_tokens, usage.completion // others.calls)

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -17,6 +18,7 @@ from pydantic_core import from_json
 from bactrian.errors import BactrianError, BactrianWarning, InputError, RunInUse, StoreError
 from bactrian.files.recent_runs import add_recent_run
 from bactrian.records.run import (
+    PAID,
     Call,
     Command,
     Confirmation,
@@ -30,6 +32,7 @@ from bactrian.records.run import (
     SpokenText,
     TierUse,
     Vote,
+    list_keys,
     merge_answers,
 )
 from bactrian.records.session import HUMAN, IMPORTED, Ending, Session, count_requests, infer_kind
@@ -489,7 +492,22 @@ class RunStore:
             yield items
 
     async def add_command(self, command: Command) -> None:
-        """Store a command that works on the run."""
+        """Store a command that works on the run; one with other prices, with what was paid for before it."""
+        keys = {*list_keys(command.session)} if command.session else set[str]()
+        before = [each for each in await self.commands() if each.verb == command.verb]
+        before = [each for each in before if not keys or keys & {*list_keys(each.session)}]
+        if before and before[-1].options.get("prices") != command.options.get("prices"):
+            ended = {
+                each.id
+                async for each in self.progress()
+                if not each.goes_on and each.ending != "max_messages"
+            }
+            paid = [
+                (session, agent, used.tier, used.prompt, used.completion, used.cached, used.written)
+                for session, agent, used in await self.list_spent()
+                if session not in ended and (not keys or keys & {*list_keys(session)})
+            ]
+            command = replace(command, options={**command.options, PAID: paid})
         await self._write(COMMANDS.insert, COMMANDS.write(command))
 
     async def commands(self) -> list[Command]:
