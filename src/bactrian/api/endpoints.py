@@ -69,8 +69,7 @@ def read_play_terms(
         for command in commands
         if (command.options.get("idea"), command.options.get("models")) == (idea, dict(models))
     ]
-    made = [command for command in same if command.session == name]
-    return find_terms(run, made or same, {})
+    return find_terms(run, [command for command in same if command.session == name] or same, {})
 
 
 def find_terms(run: Path, commands: Sequence[Command], models: Mapping[str, str]) -> RunTerms | None:

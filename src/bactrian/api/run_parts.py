@@ -448,8 +448,7 @@ class _Merger:
 
     def _copy_list(self, list_id: str, parts: Sequence[_OpenPart]) -> None:
         where = "WHERE id = ?"
-        names = _COLUMNS["lists"]
-        items, complete, calls = map(names.index, ("items", "complete", "calls"))
+        items, complete, calls = map(_COLUMNS["lists"].index, ("items", "complete", "calls"))
 
         def measure(row: Sequence[Any]) -> tuple[int, int, int]:
             return len(from_json(row[items])), row[complete], row[calls]

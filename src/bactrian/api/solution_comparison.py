@@ -541,8 +541,7 @@ def extract_solutions(
     """
     check_options(extract_solutions, options, DrawOptions)
 
-    extracted = run_sync(extract_role_plays(run, RunSeries(options), model)).extracted
-    return [dict(row) for row in extracted]
+    return [dict(row) for row in run_sync(extract_role_plays(run, RunSeries(options), model)).extracted]
 
 
 async def _read_extracted(solutions: Path) -> list[dict[str, str]]:

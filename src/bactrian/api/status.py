@@ -458,8 +458,7 @@ async def list_runs(folders: Iterable[Path] = ()) -> list[RunSummary]:
     recent = () if folders else filter(is_run, list_recent_runs())
     listed = [run for folder in folders or (find_data_folder(), Path()) for run in find_runs(folder)]
     paths = {path.resolve(): path for path in (*recent, *listed)}
-    runs = [await _summarize(path) for path in paths.values()]
-    return sorted(runs, key=lambda run: -run.changed)
+    return sorted([await _summarize(path) for path in paths.values()], key=lambda run: -run.changed)
 
 
 async def _summarize(path: Path) -> RunSummary:

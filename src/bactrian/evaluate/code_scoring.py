@@ -161,8 +161,7 @@ class CompletionPlayer(AnswerPlayer):
     def _session(self, job: Job) -> Session:
         session = super()._session(job)
         sampling = session.provenance.sampling["assistant"]
-        temperature = float(job.values["temperature"])
-        asked = {"assistant": replace(sampling, temperature=temperature)}
+        asked = {"assistant": replace(sampling, temperature=float(job.values["temperature"]))}
         return replace(session, provenance=replace(session.provenance, sampling=asked))
 
 

@@ -259,8 +259,7 @@ class SolutionJobs(JobKind[Solutions]):
                     completion += min(written, self._find_longest(way))
         calls, count = len(ways), max(1, len(tasks))
         of = f"a {self.job.task_label} with {write_count(calls, 'solution')}"
-        cost = SessionCost.count(calls, prompt / count, completion / count, of)
-        return JobCost(cost, ways)
+        return JobCost(SessionCost.count(calls, prompt / count, completion / count, of), ways)
 
     def _find_longest(self, way: Way) -> int:
         """Return the most tokens of a solution, as far as one is set."""
@@ -342,8 +341,7 @@ class SolutionPlayer(QuestionPlayer):
         session = _make_session(job, task, cast, models, sampling, source=conversation, values=values)
         session = await store.begin(session)
         steps = [self._make_step(way, session.task.text, conversations.get(way)) for way in spec.ways]
-        ending = Ending("answered", len(steps), steps[-1].agent, "")
-        return session, ask_steps(session, steps), ending
+        return session, ask_steps(session, steps), Ending("answered", len(steps), steps[-1].agent, "")
 
     def _make_step(self, way: Way, task: str, conversation: Session | None) -> Step:
         model = self._context.models[way]
@@ -456,8 +454,7 @@ class VerdictJobs(JobKind[Verdicts]):
         calls = 2 * self.job.repeats
         of = f"{calls} judgements of a pair"
         prompt = await self._count_prompts()
-        small = find_traits(self.plan.models[JUDGE]).small
-        assumed, answer = _SMALL_JUDGEMENT if small else _JUDGEMENT
+        assumed, answer = _SMALL_JUDGEMENT if find_traits(self.plan.models[JUDGE]).small else _JUDGEMENT
         if prompt is not None:
             return JobCost(SessionCost.count(calls, calls * prompt, calls * answer, of), (JUDGE,))
         each = f"{assumed:,} prompt tokens and {answer} of answer"

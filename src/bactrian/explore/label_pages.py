@@ -63,8 +63,7 @@ async def show_label(request: Request) -> Response:
         )
     if person is None:
         return _ask_invitation(request)
-    number = read_count(request.query_params.get("at", ""), 0)
-    return await _show_item(request, person, number or None)
+    return await _show_item(request, person, read_count(request.query_params.get("at", ""), 0) or None)
 
 
 async def save_labels(request: Request) -> Response:

@@ -133,8 +133,7 @@ async def show_library(request: Request) -> Response:
     """Show all data sets."""
     trainings = get_explorer(request).library.trainings
     sets = await _describe(request)
-    library = get_explorer(request).library
-    written = await asyncio.to_thread(library.list_writing, ())
+    written = await asyncio.to_thread(get_explorer(request).library.list_writing, ())
     told = {of["name"]: of for of in written}
     sets = [{**entry, "told": told.get(entry["name"])} for entry in sets]
     return render_page(request, "library.html", sets=sets, trainings=trainings, views=read_views())
@@ -152,8 +151,7 @@ async def show_help(request: Request) -> Response:
 
 async def accept_notice(request: Request) -> Response:
     """Note that the reader agreed to see sessions that were made to study misuse."""
-    form = await read_form(request, writes=False)
-    target = form.get("next", "/")
+    target = (await read_form(request, writes=False)).get("next", "/")
     # A path of this server only: two slashes would begin the name of another one.
     safe = target if target.startswith("/") and not target.startswith(("//", "/\\")) else "/"
     answer = RedirectResponse(safe, 303)

@@ -231,8 +231,7 @@ async def show_selection(request: Request) -> Response:
     with choice.data_set.read_index() as index:
         inside = f"{_POINT} AND inside(x, y, ?) GROUP BY row ORDER BY row LIMIT {_LISTED}"
         found = [MapPoint(*row) for row in index.execute(inside, (choice.what, corners))]
-    texts = await _read_texts(request, choice, found)
-    listed = list(zip(found, texts, strict=True))
+    listed = list(zip(found, await _read_texts(request, choice, found), strict=True))
     return _show_chosen(request, "Chosen", choice, listed, filter=list_filter, count=total, sections=sections)
 
 
@@ -397,8 +396,7 @@ def _count_topics(request: Request, choice: MapChoice, topics: Sequence[str]) ->
 
 def _select_points(request: Request, what: str) -> tuple[str, list[Any]]:
     """Return the condition of the points that are shown: all, or in a copy those of its conversations."""
-    static = get_explorer(request).static
-    list_filter = ListFilter.read(QueryParams(static.removeprefix("?")))
+    list_filter = ListFilter.read(QueryParams(get_explorer(request).static.removeprefix("?")))
     if list_filter.is_empty:
         return "WHERE what = ?", [what]
     source, values = select_rows(list_filter)

@@ -223,8 +223,7 @@ def list_seats(society: Society, stage: SocietyStage) -> dict[str, str]:
 
 def list_playable(explorer: Explorer) -> dict[str, Society]:
     """Return the societies that pages may play, by their names or files."""
-    names = (*list_societies(), *explorer.societies)
-    return {name: load_society(name)[0] for name in names}
+    return {name: load_society(name)[0] for name in (*list_societies(), *explorer.societies)}
 
 
 def _read_count(form: Mapping[str, str], name: str, default: int, most: int) -> int:

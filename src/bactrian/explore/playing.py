@@ -322,8 +322,7 @@ def _asks_ranking(request: Request) -> bool:
 
 async def _open_and_play(order: SessionOrder | SocietyOrder, stage: LiveStage) -> AsyncGenerator[Event]:
     """Open the models behind those that a person can replace, and yield the events."""
-    of = order.settings.chat if isinstance(order, SocietyOrder) else order.setup
-    names = set(of.models.values())
+    names = set((order.settings.chat if isinstance(order, SocietyOrder) else order.setup).models.values())
     inner = {name: open_model(name, order.options) for name in names}
     for model in inner.values():
         await load_local(model)

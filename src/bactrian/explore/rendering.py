@@ -103,8 +103,7 @@ def get_explorer(request: Request) -> Explorer:
 
 def read_listing(request: Request) -> Listing:
     """Return the conversations that the address of a page names. Raises InputError."""
-    list_filter = ListFilter.read(request.query_params)
-    return get_explorer(request).library.list_sessions(list_filter)
+    return get_explorer(request).library.list_sessions(ListFilter.read(request.query_params))
 
 
 def read_facets(request: Request) -> FacetIndex:

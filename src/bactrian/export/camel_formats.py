@@ -106,8 +106,7 @@ class DistinctTasks:
 
 
 def _hash_task(session: Session, task: str) -> bytes:
-    pair = "\0".join((*name_roles(session), task))
-    return hashlib.blake2b(pair.encode(), digest_size=12).digest()
+    return hashlib.blake2b("\0".join((*name_roles(session), task)).encode(), digest_size=12).digest()
 
 
 def _name_file(session: Session) -> str:

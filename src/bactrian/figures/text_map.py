@@ -222,8 +222,7 @@ def _place_labels(places: Any, topics: Any, names: Sequence[str]) -> list[MapLab
     reach = int(POINT_RADIUS // cell) + 1
     at = numpy.clip((places / cell).astype(int), 0, _CELLS - 1)
     taken[at[:, 1], at[:, 0]] = True
-    points = image.binary_dilation(taken, iterations=reach)
-    free = ~points
+    free = ~image.binary_dilation(taken, iterations=reach)
     rows, columns = numpy.indices(free.shape)
     labels: list[MapLabel] = []
     for topic, name in enumerate(names[:_LABELS]):

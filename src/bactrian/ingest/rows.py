@@ -91,8 +91,7 @@ class _Unpacked(io.RawIOBase):
 
 def _unpack(file: BufferedReader) -> BufferedReader:
     """Return ``file``, decompressed if it is compressed."""
-    packed = file.peek(2)[:2] == b"\x1f\x8b"
-    return BufferedReader(_Unpacked(file)) if packed else file
+    return BufferedReader(_Unpacked(file)) if file.peek(2)[:2] == b"\x1f\x8b" else file
 
 
 def _read_document(file: BinaryIO, name: str, folders: tuple[str, ...]) -> Rows:

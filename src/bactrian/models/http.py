@@ -457,8 +457,7 @@ class Pool:
 
     def _check_timeouts(self) -> None:
         """Abort the calls that exceed a timeout: one check of all calls is cheaper than a timer for each."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = asyncio.get_running_loop().time()
         if (lost := now - self._due) > _LOST:
             # First read what arrived meanwhile: the server did not cause this delay.
             for connection in self._all:

@@ -146,8 +146,7 @@ def write_calls_as_text(
     messages: Sequence[Message], tools: Sequence[Tool], *, allow_tool_calls: bool = True
 ) -> list[Message]:
     """Return ``messages`` with the tools, their calls and their results as plain text."""
-    descriptions = "\n".join(_describe_tool(tool) for tool in tools)
-    rules = render_prompt("tools_in_text", tools=descriptions)
+    rules = render_prompt("tools_in_text", tools="\n".join(_describe_tool(tool) for tool in tools))
     first, *rest = messages
     if first.role == "system":
         result = [Message("system", Text(f"{first.text}\n\n{rules}"))]

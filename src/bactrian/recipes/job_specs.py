@@ -215,8 +215,7 @@ def build_recipe(
 
 
 def _load_spec(name: str) -> type[JobSpec]:
-    plugin = load_plugin(JOBS, name)
-    spec: object = getattr(plugin, "spec", None)
+    spec: object = getattr(load_plugin(JOBS, name), "spec", None)
     if not (isinstance(spec, type) and issubclass(spec, JobSpec)) or spec.key != name:
         raise InputError(
             f"What a package registers as {name!r} under {JOBS!r} is not a kind of job.",

@@ -104,8 +104,7 @@ class Vote:
         """The solution that won the vote; None for neither."""
         if self.choice not in ("left", "right"):
             return None
-        ways = self.pair.split(" | ")
-        right = next(way for way in ways if way != self.left)
+        right = next(way for way in self.pair.split(" | ") if way != self.left)
         return self.left if self.choice == "left" else right
 
 

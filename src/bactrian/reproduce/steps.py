@@ -404,8 +404,7 @@ async def _show_prompts(step: ItemStep, _name: str, workshop: Workshop) -> Seque
         pack = load_pack(step.pack)
         part.notes.append(f"SHA-256 of the pack: {pack.hash}")
         part.texts += [(name, pack.templates[name]) for name in step.templates]
-    templates = load_engine_prompts().templates
-    part.texts += [(name, templates[name]) for name in step.engine]
+    part.texts += [(name, load_engine_prompts().templates[name]) for name in step.engine]
     if step.recipe:
         recipe = load_recipe(step.recipe)
         part.title = f"Recipe {step.recipe}"

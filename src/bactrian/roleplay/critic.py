@@ -342,8 +342,7 @@ class CriticAgent:
             messages += _complaint(question, verdict)
 
     async def _ask(self, messages: Sequence[Message], question: CriticQuestion, attempt: int) -> Decision:
-        first = question.proposals[0]
-        before = retry_unreadable(first.round, attempt)
+        before = retry_unreadable(question.proposals[0].round, attempt)
         form, small = None, get_traits(self.model).small
         if self.constrained and question.ways is not None:
             form = build_ranking_format(question.places, question.keep, small=small)

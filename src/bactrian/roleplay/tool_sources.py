@@ -116,8 +116,7 @@ def load_functions(named: str) -> list[FunctionTool]:
         file, names = named, ""
     path = Path(file).expanduser()
     module = _module(path)
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    functions = _functions(module, wanted, path)
+    functions = _functions(module, [name.strip() for name in names.split(",") if name.strip()], path)
     if not functions:
         raise InputError(
             "The file defines no function.", where=str(path), next="Define one, with a docstring."

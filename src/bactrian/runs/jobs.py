@@ -181,8 +181,7 @@ class SessionCost:
             f"Counted on disk: {prompt:,.0f} prompt tokens for {of}. Assumed: {completion:,.0f} tokens of answers, at "
             "most three times as many."
         )
-        exact = Estimate(prompt, prompt, prompt * _OTHER_TOKENIZER)
-        return replace(guessed, prompt=exact, basis=basis)
+        return replace(guessed, prompt=Estimate(prompt, prompt, prompt * _OTHER_TOKENIZER), basis=basis)
 
     @property
     def parts(self) -> tuple[Estimate, Estimate, Estimate, Estimate]:

@@ -377,5 +377,4 @@ def make_plan(recipe: Recipe, choice: ModelChoice, seed: int | None = None) -> P
     kind = find_job_kind(recipe)
     kind.check(recipe)
     models = {"lister": choice.find("lister"), **kind.name_models(recipe, choice)}
-    distrusted = frozenset(models.values()) - choice.trusted
-    return Plan(recipe, models, seed, distrusted=distrusted)
+    return Plan(recipe, models, seed, distrusted=frozenset(models.values()) - choice.trusted)

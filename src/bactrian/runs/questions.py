@@ -238,8 +238,7 @@ class TranslateJobs(JobKind[Translate]):
                 written += sum(len(piece.encode()) for piece in pieces) // 4
         calls, prompt, written = (total / len(originals) for total in (calls, prompt, written))
         of = f"{calls:.0f} pieces of a conversation"
-        cost = SessionCost.count(calls, prompt, _TRANSLATED * written, of)
-        return JobCost(cost, ("assistant",))
+        return JobCost(SessionCost.count(calls, prompt, _TRANSLATED * written, of), ("assistant",))
 
     async def open(self, context: JobContext) -> TranslatePlayer:
         """Open the run to translate, and return the player that translates it."""

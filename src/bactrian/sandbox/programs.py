@@ -215,8 +215,7 @@ class SandboxSession:
     ) -> None:
         self._limits = limits or Limits()
         self._actions = dict(actions or {})
-        order = ProcessOrder(tier or choose_tier(), self._limits, files or {})
-        self._process = SandboxProcess(order)
+        self._process = SandboxProcess(ProcessOrder(tier or choose_tier(), self._limits, files or {}))
         self._report: ExitReport | None = None
         self._process.send({"do": "serve", "actions": list(self._actions)})
 

@@ -109,8 +109,7 @@ class SharedProgress:
         usage, usd = progress.used_here
         endings = Counter(progress.endings)
         endings.subtract(others.endings)
-        in_flight = sum(progress.admission.outlook.open)
-        return WorkDone(usage, usd, progress.meter.calls, endings, in_flight)
+        return WorkDone(usage, usd, progress.meter.calls, endings, sum(progress.admission.outlook.open))
 
     def learn(self, others: WorkDone) -> None:
         """Count what others have done since the last time."""

@@ -252,8 +252,7 @@ def _describe(
     """Return the manifest of a stage."""
     plan = read_plan(stage.root)
     base = list_stage_folders(stage.root, [])[0].manifest
-    first = 1 if recipe.origin == "union" else stage.number
-    numbers = range(first, stage.number + 1)
+    numbers = range(1 if recipe.origin == "union" else stage.number, stage.number + 1)
     return {
         "number": stage.number,
         "name": stage.name,

@@ -137,8 +137,7 @@ class Training(Part):
 
     def count_steps_of_epoch(self, examples: int) -> int:
         """Return the steps of one pass over this number of examples; the last step may have fewer than ``batch``."""
-        batches = ceil(examples / (self.held_at_once * self.devices))
-        return max(1, ceil(batches / self.accumulation))
+        return max(1, ceil(ceil(examples / (self.held_at_once * self.devices)) / self.accumulation))
 
     def count_steps(self, examples: int) -> int:
         """Return the steps of a stage with this number of examples."""
@@ -277,8 +276,7 @@ def add_data(recipe: TrainRecipe, data: Mapping[str, Sequence[Path]]) -> TrainRe
 
 def _read(source: TomlSource, settings: Sequence[str], folder: Path | None) -> TrainRecipe:
     data = source.table()
-    changed = {_apply_setting(setting, data) for setting in settings}
-    recipe = source.validate(TrainRecipe, data, changed)
+    recipe = source.validate(TrainRecipe, data, {_apply_setting(setting, data) for setting in settings})
     return recipe if folder is None else _resolve_paths(recipe, folder)
 
 

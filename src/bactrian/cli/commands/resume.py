@@ -65,5 +65,4 @@ async def _resume(
         tools, yes = options.get("tools", ()), options.get("run_code", False)
         await asyncio.to_thread(ask_consent, role.name, tools, yes=yes)
     access = ordered[1] if isinstance(ordered, tuple) else ordered.options
-    keeper = PlayKeeper(OutputFlags(run, json=json), access.meter)
-    return await keeper.watch(ordered, stop_control)
+    return await PlayKeeper(OutputFlags(run, json=json), access.meter).watch(ordered, stop_control)

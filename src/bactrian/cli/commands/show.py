@@ -134,8 +134,7 @@ async def _show(
 async def _list(
     store: RunStore, names: str, options: SelectOptions, writer: _Writer, sample: int | None, seed: int
 ) -> None:
-    selection = await read_selection(store, options)
-    chosen = iterate_selected(store, selection, sample=sample, seed=seed)
+    chosen = iterate_selected(store, await read_selection(store, options), sample=sample, seed=seed)
     if writer.streams:
         count = 0
         async for selected in chosen:

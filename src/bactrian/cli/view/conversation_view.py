@@ -129,8 +129,7 @@ class ConversationView:
         self._embodied = {agent for agent, kit in session.provenance.tools.items() if is_embodied(kit)}
         self._turns, self._seconds = 0, 0.0
         self._prepared = self._spoken = self._usage = session.preparation
-        title = " × ".join(map(to_printable, self._roles.values()))
-        self._out.print(Rule(Text(title), style="dim"))
+        self._out.print(Rule(Text(" × ".join(map(to_printable, self._roles.values()))), style="dim"))
         steps = {
             "idea": session.task.original,
             "task": session.task.specified,

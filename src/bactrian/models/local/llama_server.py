@@ -210,8 +210,7 @@ class LlamaServer:
             # chosen; the listed probabilities are those before the bias.
             "logit_bias": [["a", _CERTAIN]],
         }
-        answer = await self._post("/completion", body)
-        listed = answer.get("completion_probabilities")
+        listed = (await self._post("/completion", body)).get("completion_probabilities")
         return {token["id"]: token["logprob"] for token in listed[0]["top_logprobs"]} if listed else {}
 
     async def close(self) -> None:
@@ -231,8 +230,7 @@ class LlamaServer:
             return await self._ask(path, body)
 
     async def _ask(self, path: str, body: Mapping[str, object]) -> Any:
-        response = await self._send(path, body)
-        return json.loads(await response.read_all())
+        return json.loads(await (await self._send(path, body)).read_all())
 
     async def _send(self, path: str, body: Mapping[str, object], *, stream: bool = False) -> Response:
         content = json.dumps(body).encode()

@@ -88,8 +88,7 @@ def _adds_bos(raw: dict[str, Any]) -> bool:
 
 
 def _find_id(folder: Path, names: dict[int, str], name: str) -> int | None:
-    settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-    token = settings.get(name)
+    token = json.loads((folder / "tokenizer_config.json").read_text("utf-8")).get(name)
     text = token.get("content") if isinstance(token, dict) else token
     return next((number for number, known in names.items() if known == text), None)
 
