@@ -91,6 +91,10 @@ PROMPTS = Option("--prompts", "Prompt pack: a name or a .toml file. Default: ai-
 QUIET = Option("--quiet", "Show no progress.")
 REPORT = Option("--report", "Write the report as one file: .html, .pdf (with Chromium) or .json.")
 RUN = Option("--run")
+REPLY_LENGTH = Option(
+    "--reply-length", "Longest reply, in tokens. Default: as long as the model likes.", min=1
+)
+JUDGE_CUT = Option("--judge-cut", "Judge solutions that are cut at their longest length, too.")
 RUN_CODE = Option("--run-code", "Let embodied assistants run what they write, in the sandbox.")
 SOCIETY = Option("--society")
 SAMPLE = Option("--sample", short="-n", min=1)
@@ -688,7 +692,7 @@ class SpendingOptions(TypedDict, total=False):
     timeout: Timeout
     reply_length: Annotated[
         int | None,
-        Option("--reply-length", "Longest reply, in tokens. Default: as long as the model likes.", min=1),
+        REPLY_LENGTH,
     ]
 
 
@@ -703,9 +707,7 @@ class ComparisonOptions(SpendingOptions, total=False):
         int | None,
         Option("--judge-reply-length", "Longest reply of a judge, in tokens.", min=1),
     ]
-    judge_cut: Annotated[
-        bool, Option("--judge-cut", "Judge solutions that are cut at their longest length, too.")
-    ]
+    judge_cut: Annotated[bool, JUDGE_CUT]
     by_roles: Annotated[bool, Option("--by-roles", "Intervals over pairs of roles instead of tasks.")]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from bactrian.reproduce.items import load_paper_items
+from bactrian.reproduce.reproduction import ItemPart, Measure, build_chart
 from bactrian.store import open_store
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Endpoint, Plan, Received, completion
@@ -207,6 +208,60 @@ async def test_one_budget_holds_for_all_runs_of_an_item_and_a_larger_one_goes_on
         assert code == 0, err
 
 
+async def test_a_limit_below_what_was_spent_stops_only_what_would_ask_a_model(tmp_path: Path) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        assert (await run(tmp_path, *order_item(endpoint, "table8")))[0] == 0
+        asked = len(endpoint.requests)
+        for limit in (("--budget", "0.001"), ("--max-tokens", "10")):
+            code, out, err = await run(tmp_path, *order_item(endpoint, "table8", *limit))
+            assert (code, len(endpoint.requests)) == (0, asked), err
+            assert "Role-play wins" in out
+            more = order_item(endpoint, "table8", "--scale", "0.03", *limit, "--yes")
+            assert (await run(tmp_path, *more))[0] == 3
+            assert len(endpoint.requests) == asked
+
+
+async def test_a_folder_of_another_model_or_a_report_that_was_changed_is_told_and_no_traceback(
+    tmp_path: Path,
+) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        assert (await run(tmp_path, *order_item(endpoint, "figure1")))[0] == 0
+        other = ("--model", "openai:other", "--base-url", endpoint.url)
+        code, _, err = await run(tmp_path, "reproduce", "figure1", *other, "--run", "paper")
+        assert code == 2
+        assert "Use the models and options it was begun with, or another folder." in err
+        for text in ("[]", '{"parts": [], "scale": 1, "models": []}', "{"):
+            (tmp_path / "paper/figure1/report.json").write_text(text, "utf-8")
+            code, out, err = await run(tmp_path, "reproduce", "--run", "paper")
+            assert (code, out.count(" · begun"), "warning" in err) == (0, 1, False), err
+    (tmp_path / "paper/figure3").write_text("Mine.", "utf-8")
+    code, _, err = await run(tmp_path, "reproduce", "figure3")
+    assert code == 2
+    assert "This folder cannot be used: File exists." in err
+    assert (tmp_path / "paper/figure3").read_text("utf-8") == "Mine."
+
+
+async def test_the_longest_reply_is_that_of_role_plays_and_single_answers_alike(tmp_path: Path) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        code, _, err = await run(tmp_path, *order_item(endpoint, "table8", "--reply-length", "77"))
+    assert code == 0, err
+    asked = [request.json for request in endpoint.requests]
+    lists = [body for body in asked if str(body["messages"][0]["content"]).startswith("List ")]
+    assert {body["max_tokens"] for body in asked if body not in lists} == {77}
+
+
+def test_the_chart_of_flake_messages_compares_their_number_between_prompts() -> None:
+    (item,) = load_paper_items().find("figure10")
+    parts = [
+        ItemPart(title, [Measure(item.chart, mean, mean / 2, 2 * mean, 9, share=False), Measure("with", 0.5)])
+        for title, mean in (("Prompt V1", 0.5), ("Prompt V2", 1.5))
+    ]
+    chart = build_chart(item, parts)
+    assert chart is not None
+    assert (chart.categories, chart.across, chart.shares) == (["Prompt V1", "Prompt V2"], item.chart, False)
+    assert [list(series.points) for series in chart.series] == [[(0, 0.5, 0.25, 1), (1, 1.5, 0.75, 3)]]
+
+
 async def test_the_list_names_each_item_with_its_needs_and_says_what_is_made(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("A list may be shown beside what is not its own.", "utf-8")
     async with Endpoint([judge_by_length]) as endpoint:
@@ -226,6 +281,10 @@ async def test_the_list_names_each_item_with_its_needs_and_says_what_is_made(tmp
     forecast = rows[0]["forecast"]
     assert forecast["calls"]["value"] > 1000
     assert forecast["usd"]["high"] > forecast["usd"]["value"] > 0
+    by_name = {row["item"]: row["forecast"] for row in rows}
+    # 20 instructions and 20 solutions, each with up to eight rounds of actions.
+    assert by_name["figure16"]["calls"]["high"] >= 200
+    assert by_name["figure1"]["calls"]["high"] < 100
     assert max(map(len, after[1].splitlines())) <= 100
     assert "(at most " in after[1]
     assert rows[0]["state"] == ""
@@ -243,9 +302,12 @@ async def test_a_table_without_a_verdict_says_so_and_the_others_are_made(tmp_pat
         code, out, err = await run(tmp_path, *order_table(endpoint))
         listed = await run(tmp_path, "reproduce", "--run", "paper")
     assert code == 4, err
-    assert "No verdict was given yet." in out
+    assert "No verdict was given yet. 4 solutions are cut and are judged only with --judge-cut." in out
     assert [part["measures"] for part in read_report(tmp_path)["parts"]] == [[], []]
     assert "made in part at scale 0.04" in listed[1]
+    async with Endpoint([cut_solutions]) as endpoint:
+        code, out, err = await run(tmp_path, *order_table(endpoint, "--judge-cut"))
+    assert (code, out.count("Role-play wins")) == (0, 2), err
 
 
 def judge_in_prose(request: Received) -> Plan:
@@ -280,10 +342,15 @@ async def test_a_folder_with_files_of_something_else_is_refused_and_stays_as_it_
     assert [path.name for path in (tmp_path / "paper").iterdir()] == ["thesis.tex"]
 
 
-async def test_an_item_that_the_paper_lacks_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+async def test_an_item_that_the_paper_lacks_is_refused_and_its_name_may_be_written_as_in_the_paper(
+    tmp_path: Path,
+) -> None:
     code, _, err = await run(tmp_path, "reproduce", "tabel1")
     assert code == 2
-    assert "Name one: table1, " in err
+    assert "Name one of table1 to table9" in err
+    code, out, err = await run(tmp_path, "reproduce", "Table 7")
+    assert code == 0, err
+    assert "What differs here: Another program measures it" in out
 
 
 def order_item(endpoint: Endpoint, item: str, *options: str) -> tuple[str, ...]:
@@ -425,6 +492,8 @@ async def test_all_items_are_made_by_one_command_and_a_second_one_asks_nothing(t
         asked = len(endpoint.requests)
         code, _, err = await run(tmp_path, *command)
         assert (code, len(endpoint.requests)) == (0, asked), err
+        code, _, without = await run(tmp_path, *(word for word in command if word != "--run-code"))
+        assert (code, len(endpoint.requests), "Allow it with --run-code" in without) == (4, asked, True)
         (tmp_path / "paper/figure2/report.html").write_text("Mine.", "utf-8")
         (tmp_path / "paper/figure3/report.json").unlink()
         code, _, failed = await run(tmp_path, *command)

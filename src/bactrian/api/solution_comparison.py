@@ -14,7 +14,7 @@ from bactrian.api.bridge import run_sync, shorten_errors
 from bactrian.api.dataset import build_run_order, run_order, watch_progress
 from bactrian.api.endpoints import check_askable, find_foreign
 from bactrian.api.model_arguments import ModelLike
-from bactrian.errors import BudgetReached, InputError
+from bactrian.errors import InputError
 from bactrian.evaluate.comparison import OUTCOMES, ComparedRuns, build_comparison_report, write_dilemma
 from bactrian.evaluate.comparison_jobs import (
     EXTRACTED,
@@ -36,7 +36,7 @@ from bactrian.evaluate.question_sets import (
 )
 from bactrian.evaluate.verdicts import Style, read_solutions
 from bactrian.evaluate.votes import name_folder
-from bactrian.models.budget import RAISE_LIMIT, UsageMeter
+from bactrian.models.budget import UsageMeter
 from bactrian.options import (
     AgentOptions,
     ComparisonOptions,
@@ -47,6 +47,7 @@ from bactrian.options import (
     fill_defaults,
 )
 from bactrian.recipes.schema import Recipe
+from bactrian.runs.plan import OtherPlan
 from bactrian.runs.wiring import RunOrder
 from bactrian.store import find_run, open_store, read_making
 
@@ -149,28 +150,22 @@ class RunSeries:
     async def follow(self, order: RunOrder) -> int:
         """Run what is left of an order, count what it uses, and return the exit code."""
         self._meters[order.run] = order.meter
-        code = await self._run(order)
+        try:
+            code = await self._run(order)
+        except OtherPlan as error:
+            next = "Use the models and options it was begun with, or another folder."
+            raise InputError(error.what, where=error.where, next=next) from error
         self.code = max(self.code, code)
         return code
 
     def find_left(self, path: Path) -> dict[str, Any]:
-        """Return the limits for the run ``path``: what the other runs left, earlier commands included.
-
-        Raises:
-            BudgetReached: a limit is used up.
-        """
+        """Return the limits for the run ``path``: what the other runs left, earlier commands included."""
         others = [meter for run, meter in self._meters.items() if run != path]
         budget, tokens = self._budget, self._tokens
         if budget is not None:
-            budget -= sum(meter.usd for meter in others)
+            budget = max(0.0, budget - sum(meter.usd for meter in others))
         if tokens is not None:
-            tokens -= sum(meter.used.total for meter in others)
-        if (budget is not None and budget < 0) or (tokens is not None and tokens < 1):
-            raise BudgetReached(
-                "The runs so far have used up the limit; nothing more was asked.",
-                where=str(path),
-                next=RAISE_LIMIT,
-            )
+            tokens = max(1, tokens - sum(meter.used.total for meter in others))
         return {"budget": budget, "max_tokens": tokens}
 
 

@@ -406,8 +406,10 @@ async def build_comparison_report(runs: ComparedRuns, *, by_roles: bool = False)
         for judge, paths in verdicts.items()
     }
     if not any(judged.values()):
+        cut = sum(state["truncated"].values())
+        so = f" {cut:,} solutions are cut and are judged only with --judge-cut." if cut else ""
         raise NoVerdict(
-            "No verdict was given yet.",
+            f"No verdict was given yet.{so}",
             where=str(next(iter(verdicts.values()), (solutions,))[0]),
             next="`bactrian failures RUN` shows the reasons; the same command resumes.",
         )

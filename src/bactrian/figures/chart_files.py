@@ -93,7 +93,8 @@ def write_charts(charts: Sequence[Chart], folder: Path, width: float = COLUMN) -
     for chart in drawn:
         height = _HEIGHT
         if chart.kind == "rates":
-            height = 0.75 + _LINE * len(chart.categories) * max(1.0, 0.6 * len(chart.series))
+            names = -(-len(chart.series) // 2) if len(chart.series) > 1 else 0  # lines of the legend
+            height = 0.75 + _LINE * (names + len(chart.categories) * max(1.0, 0.6 * len(chart.series)))
         with matplotlib.rc_context({**_STYLE, "grid.color": read_colours()["line"][0]}):
             figure = figures.Figure((width, height), layout="constrained")
             _draw(chart, figure.add_subplot(), _load("matplotlib.ticker"))

@@ -95,6 +95,7 @@ class PaperItem(Part):
     paper: str = ""  # What the paper reports, where it is no number
     differs: str = ""  # What is done in another way here
     needs: str = ""  # Besides a model
+    chart: str = ""  # The measure that its chart compares, if that is not all shares
 
     @property
     def label(self) -> str:
@@ -115,21 +116,20 @@ class Paper(Part):
     items: tuple[PaperItem, ...]
 
     def find(self, name: str) -> tuple[PaperItem, ...]:
-        """Return the item of this name, or all items for ``all``.
+        """Return the item of this name, ``table1`` or ``Table 1``, or all items for ``all``.
 
         Raises:
             InputError: there is no such item.
         """
-        names = [item.name for item in self.items]
-        if name == "all":
-            return self.items
-        if name not in names:
+        wanted = "".join(name.lower().split())
+        found = tuple(item for item in self.items if wanted in (item.name, "all"))
+        if not found:
             raise InputError(
                 f"The paper has no {name!r}.",
                 where="ITEM",
-                next=f"Name one: {', '.join(names)}, or all of them with 'all'.",
+                next="Name one of table1 to table9 and figure1 to figure20, or all of them with 'all'.",
             )
-        return (self.items[names.index(name)],)
+        return found
 
 
 @cache

@@ -170,6 +170,8 @@ class Workshop:
         jobs: GenerateOptions = {"run_code": self.order.run_code or self.series.forecast is not None}
         if count < recipe.size:
             jobs["sample"] = count
+        if length := self.spending.get("reply_length"):
+            jobs["parameters"] = {"max_tokens": length}
         if spec.origin:
             jobs |= {"origin": self.order.folder / f"{spec.origin}.db", "keep_tasks": True}
         await self.series.run(spec.title, recipe, path, {"": self.order.model}, jobs=jobs)
@@ -276,7 +278,11 @@ def write_item(item: PaperItem, order: ReproductionOrder, parts: Sequence[ItemPa
         InputError: a file cannot be written.
     """
     folder = order.folder / item.name
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        figures = _draw_figures(item, parts, folder)
+    except OSError as error:
+        raise _explain(folder, error) from error
     report: Json = {
         **item.model_dump(include={"name", "title", "section", "paper", "differs"}),
         "label": item.label,
@@ -284,7 +290,7 @@ def write_item(item: PaperItem, order: ReproductionOrder, parts: Sequence[ItemPa
         "models": list(order.models),
         "meaning": list(explain_meaning(item, order, parts)),
         "parts": [asdict(part) for part in parts],
-        "figures": _draw_figures(item, parts, folder),
+        "figures": figures,
         "manifest": manifest,
     }
     for suffix in (".html", ".pdf") if order.pdf else (".html",):
@@ -312,7 +318,22 @@ def _draw_figures(item: PaperItem, parts: Sequence[ItemPart], folder: Path) -> l
 
 
 def build_chart(item: PaperItem, parts: Sequence[ItemPart]) -> Chart | None:
-    """Return the chart of the shares of an item, the paper's beside those made here; None without a share."""
+    """Return the chart of the shares of an item, the paper's beside those made here; None without a share.
+
+    An item may name a measure instead, which is then compared between its parts.
+    """
+    caption = f"{item.label} of {PAPER}. Lines are 95 % intervals."
+    if item.chart:
+        compared: list[Point] = [
+            (place, of.value, of.low, of.high)
+            for place, part in enumerate(parts)
+            for of in part.measures
+            if of.label == item.chart and of.value is not None
+        ]
+        titles = [part.title for part in parts]
+        return Chart(
+            item.name, item.title, item.chart, "", [Series(item.chart, compared)], caption, "rates", titles
+        )
     shown = [(part, [of for of in part.measures if of.share]) for part in parts if not part.picture]
     labels = list(dict.fromkeys(of.label for _, measures in shown for of in measures))
     series: list[Series] = []
@@ -329,7 +350,6 @@ def build_chart(item: PaperItem, parts: Sequence[ItemPart]) -> Chart | None:
         series += [Series(who, of) for who, of in ((name, here), (paper, printed)) if of]
     if not series:
         return None
-    caption = f"{item.label} of {PAPER}. Lines are 95 % intervals."
     return Chart(item.name, item.title, "share", "", series, caption, "rates", labels, shares=True)
 
 
@@ -339,7 +359,7 @@ def read_state(folder: Path, item: PaperItem) -> str:
         report = json.loads((folder / item.name / REPORT).read_text("utf-8"))
         failed = " in part" if has_failed(report) else ""
         return f"made{failed} at scale {report['scale']:g} by {report['models'][0]}"
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, LookupError, TypeError):  # a file that is not ours
         return "begun" if (folder / item.name).exists() else ""
 
 

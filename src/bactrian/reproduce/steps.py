@@ -85,7 +85,7 @@ async def _compare(step: ItemStep, name: str, workshop: Workshop) -> Sequence[It
         return ()
     spec = load_paper_items().runs[step.run]
     # The built-in model's solutions are short by its window: most are cut, and a warning says so.
-    cut = any(find_traits(name).small for name in order.models)
+    cut = series.options["judge_cut"] or any(find_traits(name).small for name in order.models)
     try:
         with workshop.choose_options(tasks=count, out=folder, against=against, judge_cut=cut):
             compared = await compare_role_plays(

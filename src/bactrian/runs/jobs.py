@@ -244,6 +244,8 @@ class JobCost:
     """Turns of a session that need no model call."""
     critic: CriticSpec | None = None
     """Chooses each turn among several proposals."""
+    rounds: int = 0
+    """Most rounds of tools in a turn of the agent that has them; each is a call."""
     together: bool = False
     """Whether all proposals of a turn certainly come from one call, as the built-in model gives them."""
 
@@ -253,12 +255,16 @@ class JobCost:
         return self.session.calls.plus(self.free_turns)
 
     def apply_critic(self, session: SessionCost, *, guessed: bool) -> SessionCost:
-        """Return ``session`` with the cost of choosing each turn among several proposals; unchanged without a critic.
+        """Return ``session`` with the cost of tools, and of choosing each turn among several proposals.
 
         At best an endpoint gives all proposals of a turn in one call, and the critic is content with the first round;
         at worst each proposal is a call of its own and every round is needed. Sessions that have ended show what they
-        used, but not in how many calls.
+        used, but not in how many calls. Of tools, every second turn has one round, or at worst all.
         """
+        if self.rounds:
+            calls, *tokens = (part.times(1.5, 1, 1 + self.rounds / 2) for part in session.parts)
+            tokens = tokens if guessed else session.parts[1:]
+            session = SessionCost(calls, *tokens, basis=session.basis)
         critic = self.critic
         if critic is None:
             return session

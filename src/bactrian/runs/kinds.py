@@ -97,12 +97,13 @@ class RolePlayJobs(JobKind[RolePlay]):
 
     async def estimate(self) -> JobCost:
         """Estimate a typical role-play, with the preparation of its task."""
-        job = self.job
+        job, tools = self.job, self.plan.recipe.tools
         return JobCost(
             guess_role_plays(job.longest, small=self._setup.small, prompts=job.prompts),
             ("user", "assistant"),
             preparation=(*[_SPECIFIED] * job.specify, *[_PLANNED] * job.plan),
             critic=self.plan.recipe.critic,
+            rounds=tools.rounds if tools else DEFAULT_LIMITS.rounds if job.embodied else 0,
             together=self._setup.small,
         )
 

@@ -77,6 +77,10 @@ class Plan:
         }
 
 
+class OtherPlan(InputError):
+    """The run was begun with another plan."""
+
+
 def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
     """Check that a run is resumed under the same plan.
 
@@ -107,7 +111,7 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
                 "A run continues with a larger limit of messages, never with a smaller one. Use origin=RUN to make "
                 "its conversations again."
             )
-        raise InputError(f"The run was begun with another plan: {listed}.", where=where, next=next)
+        raise OtherPlan(f"The run was begun with another plan: {listed}.", where=where, next=next)
 
 
 def is_other_limit(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

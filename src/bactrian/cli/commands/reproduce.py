@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Unpack, cast
@@ -17,6 +18,7 @@ from bactrian.cli.commands.evaluate import Evaluation
 from bactrian.cli.flags import Argument
 from bactrian.cli.run_async import SOME_FAILED
 from bactrian.cli.terminal.console import open_output, say, wrap_words
+from bactrian.cli.usage import spell_error
 from bactrian.cli.view.progress_view import describe_forecast
 from bactrian.cli.view.training_progress import TrainingView
 from bactrian.errors import (
@@ -35,7 +37,9 @@ from bactrian.options import (
     FORECAST,
     JSON,
     JUDGE,
+    JUDGE_CUT,
     MODEL,
+    REPLY_LENGTH,
     RUN,
     RUN_CODE,
     YES,
@@ -60,11 +64,15 @@ from bactrian.runs.forecast import Forecast
 _SHOWN_FOR = "openai:gpt-4o-mini"  # The list shows its prices, unless a model is named.
 # After these, no other item could be made either; what was paid for is stored.
 _ENDS_ALL = (BatchesOut, BudgetReached, Halted, ModelError, StoreError)
+_LENGTHS = "Longest reply, in tokens. Default in role-plays: 1,024 of instructions and 2,048 of solutions."
 _WIDTH = 100  # Columns of the list where no terminal says how many there are
 
 
 class ReproduceFlags(SpendingOptions, total=False):
     """How models are asked, and what is shown."""
+
+    reply_length: Annotated[int | None, REPLY_LENGTH, _LENGTHS]
+    judge_cut: Annotated[bool, JUDGE_CUT]
 
     forecast: Annotated[bool, FORECAST, "Estimate the cost, and make nothing."]
     as_json: Annotated[bool, JSON, "Write the reports, or the list, as JSON lines."]
@@ -118,7 +126,8 @@ async def _forecast(
     """Return what an item needs, and why it cannot be made on this computer."""
     needs = Needs()
     try:
-        await make_item(item, Workshop(order, RunSeries(flags, forecast=needs.add), flags, needs=needs))
+        with warnings.catch_warnings(action="ignore"):  # Nobody is asked; the run itself warns.
+            await make_item(item, Workshop(order, RunSeries(flags, forecast=needs.add), flags, needs=needs))
     except (SandboxError, MissingExtra) as error:
         return needs, str(error)
     return needs, None
@@ -228,7 +237,7 @@ async def _make(
         except BactrianError as error:
             if len(items) == 1 or isinstance(error, _ENDS_ALL):
                 raise
-            say(f"{item.label} is left out: {error}")
+            say(f"{item.label} is left out: {spell_error(error, sys.argv[1:])}")
             if not isinstance(error, (SandboxError, MissingExtra)):
                 code = SOME_FAILED
             continue
@@ -263,9 +272,9 @@ def _show(report: dict[str, Any]) -> None:
             out.say(line)
         for line in part["warnings"]:
             say(f"bactrian: warning: {line}")
-    for line in (report["paper"] and f"The paper: {report['paper']}", *report["meaning"]):
-        if line:
-            out.say(line)
+    said = {"The paper": report["paper"], "What differs here": report["differs"]}
+    for line in (*(f"{what}: {text}" for what, text in said.items() if text), *report["meaning"]):
+        out.say(line)
 
 
 def _list_cells(measure: dict[str, Any]) -> Sequence[str]:
