@@ -21,9 +21,8 @@ def write_dollars(amount: float | None) -> str:
 
 def write_compared(*amounts: float) -> tuple[str, ...]:
     """Return amounts of US dollars that stand together, all with the decimals of the smallest."""
-    positive = [
-        float(f"{amount:.1e}") for amount in amounts if amount > 0
-    ]  # 9.96 cents are 10, with two decimals
+    # 9.96 cents are 10, with two decimals
+    positive = [float(f"{amount:.1e}") for amount in amounts if amount > 0]
     decimals = max(2, 1 - floor(log10(min(positive, default=1))))
     return tuple(f"${amount:,.{decimals}f}" for amount in amounts)
 

@@ -268,9 +268,8 @@ class Aggregate:
     tools: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     marks: set[str] = field(default_factory=set[str])
     behaviours: tuple[Behaviour, ...] = BEHAVIOURS  # the behaviours that were detected
-    answers: Mapping[FindingKey, bool] = field(
-        default_factory=dict[FindingKey, bool]
-    )  # What readers say of findings
+    # What readers say of findings
+    answers: Mapping[FindingKey, bool] = field(default_factory=dict[FindingKey, bool])
 
     def settle(self, answers: Mapping[FindingKey, bool]) -> None:
         """Count what readers confirm, and do not count what they reject."""

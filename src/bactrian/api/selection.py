@@ -52,9 +52,8 @@ class Selection:
     behaviours: tuple[str, ...] = ()
     custom: tuple[OwnBehaviour, ...] = ()
     grep: re.Pattern[str] | None = None
-    answers: Mapping[FindingKey, bool] = field(
-        default_factory=dict[FindingKey, bool]
-    )  # of readers, to findings
+    # Of readers, to findings
+    answers: Mapping[FindingKey, bool] = field(default_factory=dict[FindingKey, bool])
 
     def match(self, session: Session) -> SelectedSession | None:
         """Return the session with the reasons why it belongs to the selection; None if it does not."""

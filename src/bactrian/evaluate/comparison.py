@@ -43,11 +43,8 @@ from bactrian.store import open_store
 
 Json = dict[str, Any]
 Pair = tuple[str, str]
-OUTCOMES: tuple[Outcome, ...] = (
-    "draw",
-    "loss",
-    "win",
-)  # the paper's columns: draw, the other's win, CAMEL's win
+# The paper's columns: draw, the other's win, CAMEL's win
+OUTCOMES: tuple[Outcome, ...] = ("draw", "loss", "win")
 _WORTH: dict[Outcome, float] = {"win": 1.0, "draw": 0.5, "loss": 0.0}
 _GOOD, _BAD = 7.0, 4.0  # mean scores of two solutions that are both good, or both bad
 

@@ -142,12 +142,8 @@ def _draw_series(chart: Chart, axes: Any, number: int) -> None:
     values = [value for _, value, *_ in series.points]
     below = [value if low is None else low for _, value, low, _ in series.points]
     above = [value if high is None else high for _, value, _, high in series.points]
-    look: dict[str, Any] = {
-        "color": colour,
-        "label": series.name,
-        "clip_on": False,
-        "zorder": 3,
-    }  # whole at 0
+    # Whole at 0
+    look: dict[str, Any] = {"color": colour, "label": series.name, "clip_on": False, "zorder": 3}
     if chart.kind == "bars":
         axes.bar(positions, values, 0.8, color=colour, label=series.name)
     elif chart.kind == "line":

@@ -170,9 +170,8 @@ class Telemetry:
         for span in self._sessions.values():
             span.end()
         self._sessions.clear()
-        flushes = [
-            getattr(each, "force_flush", None) for each in self._providers
-        ]  # The API has nothing to flush.
+        # The API has nothing to flush.
+        flushes = [getattr(each, "force_flush", None) for each in self._providers]
         sending = [asyncio.create_task(asyncio.to_thread(flush)) for flush in flushes if flush is not None]
         return not sending or not (await asyncio.wait(sending, timeout=_FLUSH_SECONDS))[1]
 

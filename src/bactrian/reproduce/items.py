@@ -35,9 +35,8 @@ class PaperRun(Part):
     title: str
     recipe: str = ""
     settings: tuple[str, ...] = ()
-    table: dict[str, Any] = Field(
-        default_factory=dict[str, Any]
-    )  # The recipe itself, if it is none of the built-in ones
+    # The recipe itself, if it is none of the built-in ones
+    table: dict[str, Any] = Field(default_factory=dict[str, Any])
     origin: str = ""  # The run whose tasks it has
 
     def load(self) -> Recipe:
@@ -60,9 +59,8 @@ class ItemStep(Part):
     do: Action
     run: str = ""  # A run of conversations
     runs: tuple[str, ...] = ()  # Several of them, side by side
-    titles: dict[str, str] = Field(
-        default_factory=dict[str, str]
-    )  # What some of them, or the ways, are called here
+    # What some of them, or the ways, are called here
+    titles: dict[str, str] = Field(default_factory=dict[str, str])
     sessions: int = 0  # Of each run, at scale 1
     tasks: int = 0  # To compare, at scale 1
     other: str = ""  # The way of solving, or the run, that role-plays are compared with
@@ -71,9 +69,8 @@ class ItemStep(Part):
     engine: tuple[str, ...] = ()  # Names of the program's own prompts
     templates: tuple[str, ...] = ()  # Names of a pack's prompts
     recipe: str = ""  # Of conversations, or of a training
-    trainings: dict[str, PaperTraining] = Field(
-        default_factory=dict[str, PaperTraining]
-    )  # By the name of the folder
+    # By the name of the folder
+    trainings: dict[str, PaperTraining] = Field(default_factory=dict[str, PaperTraining])
     pairs: tuple[tuple[str, str], ...] = ()  # The trained models that are compared
     questions: tuple[str, ...] = ()  # Sets of questions
     acts: bool = False  # True if an agent acts by code

@@ -64,13 +64,11 @@ class ItemPart:
     measures: list[Measure] = field(default_factory=list[Measure])
     notes: list[str] = field(default_factory=list[str])
     warnings: list[str] = field(default_factory=list[str])
-    texts: list[tuple[str, str]] = field(
-        default_factory=list[tuple[str, str]]
-    )  # Prompts and turns, with titles
+    # Prompts and turns, with titles
+    texts: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     picture: str = ""  # A map, as SVG
-    drawn: list[tuple[str, str]] = field(
-        default_factory=list[tuple[str, str]]
-    )  # Pictures by an agent: name, and data URL
+    # Pictures by an agent: name, and data URL
+    drawn: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     failure: str = ""  # Why nothing could be measured
 
 

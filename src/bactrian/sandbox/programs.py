@@ -137,11 +137,8 @@ def run(
     )
 
 
-_NAME, _TEXT, _TRACE = (
-    200,
-    2000,
-    20_000,
-)  # most characters of the name of a type, of an error and of a traceback
+# Most characters of the name of a type, of an error and of a traceback
+_NAME, _TEXT, _TRACE = 200, 2000, 20_000
 # A function of the trusted side that sandboxed code may call by name. Its arguments come from that code.
 Action = Callable[..., object]
 

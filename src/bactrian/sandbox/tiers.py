@@ -121,9 +121,8 @@ class ContainerTier(Tier):
         user = 10_000 + secrets.randbelow(50_000)
         tasks = limits.processes + limits.threads + _OWN_TASKS
         memory = limits.memory + limits.disk + _OWN_MEMORY
-        cpu = (
-            2 * ceil(limits.cpu) + _OWN_CPU
-        )  # of each process, in case that the supervisor inside is stopped
+        # Of each process, in case that the supervisor inside is stopped
+        cpu = 2 * ceil(limits.cpu) + _OWN_CPU
         command = [
             program, "run", "--rm", "--interactive", "--name", name, "--pull", "never", "--log-driver", "none",
             "--network", "none", "--ipc", "none", "--read-only", "--no-healthcheck",

@@ -47,9 +47,8 @@ class FileView:
     """What a sandboxed process sees of the file system."""
 
     interpreter: str
-    mounts: Mapping[
-        str, bool
-    ]  # files and folders to show, or with False to cover, parents before what they hold
+    # Files and folders to show, or with False to cover, parents before what they hold
+    mounts: Mapping[str, bool]
     reads: tuple[str, ...]  # the files and folders among them that it may read
     lists: tuple[str, ...]  # folders of which it may read the names of all files
     packages: tuple[str, ...] = ()  # Folders to import packages from, in addition to the standard library

@@ -456,9 +456,8 @@ def explain_error(error: BaseException, path: Path, *, needed: int = 0) -> Bactr
                     where=str(temporary),
                     next=f"{kept} Free some space there, or set TMPDIR to another folder, and run the same command.",
                 )
-            pages = max(
-                2 * (needed // _PAGE + 1), free // _PAGE + 1
-            )  # once in the log, and later in the file
+            # Once in the log, and later in the file
+            pages = max(2 * (needed // _PAGE + 1), free // _PAGE + 1)
             return StoreError(
                 f"The disk is full: {pages * _PAGE:,} bytes or more are needed, {free:,} are free.",
                 where=where,

@@ -75,9 +75,8 @@ async def count_free_cores() -> int:
 def _read_idle_seconds() -> float | None:
     """Return how long this computer's cores were idle in all, in seconds; None where the system does not say."""
     try:
-        fields = (
-            Path("/proc/stat").read_text("ascii").split(maxsplit=6)
-        )  # cpu, user, nice, system, idle, waiting
+        # Cpu, user, nice, system, idle, waiting
+        fields = Path("/proc/stat").read_text("ascii").split(maxsplit=6)
         return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return None

@@ -285,9 +285,8 @@ def _name_all_models(ordered: Ordered) -> Iterable[str]:
 
 async def suggest_servers() -> None:
     """Say on standard error which model servers answer on this computer, and how to use them."""
-    from bactrian.models.discovery import (
-        find_servers,
-    )  # it loads the HTTP client, which not every command needs
+    # It loads the HTTP client, which not every command needs
+    from bactrian.models.discovery import find_servers
 
     for server in await find_servers():
         if server.models:
