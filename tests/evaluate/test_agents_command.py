@@ -161,10 +161,18 @@ async def test_unreadable_and_failed_verdicts_are_kept_apart(folder: Path) -> No
             request.json["messages"] for request in endpoint.requests if len(request.json["messages"]) == 4
         ]
         assert [messages[2]["content"] for messages in again] == ["No idea."]
+        # Both are failures, which say what came.
+        verdicts = folder / "run.agents" / "verdicts.openai-judge.db"
+        _, told, _ = await run(folder, "failures", str(verdicts))
+        assert "reply cannot be read: None at all." in told
         code, out, _ = await run(folder, *command, "--retry-failed")
         (compared,) = json.loads(out)["comparisons"]
         assert (code, sum(compared["counts"].values())) == (0, TASKS)
-    async with open_store(folder / "run.agents" / "verdicts.openai-judge.db", read_only=True) as store:
+        assert (compared["counts"]["unreadable"], compared["unreadable"]) == (0, 1)
+        asked = len(endpoint.requests)
+        assert (await run(folder, *command, "--retry-failed"))[0] == 0
+        assert len(endpoint.requests) == asked
+    async with open_store(verdicts, read_only=True) as store:
         texts = [turn.text async for session in store.sessions() for turn in session.turns]
     assert "None at all." in texts
 
@@ -174,6 +182,10 @@ async def test_a_judge_without_a_verdict_or_with_nothing_but_ties_gives_no_resul
     async with Endpoint([serve(lambda *_: said)]) as endpoint:
         code, out, err = await run(folder, *build_command(endpoint))
         assert (code, "No winner: no verdict can be read." in " ".join(out.split())) == (4, True), err
+        assert "cannot be read; --retry-failed asks again" in " ".join(err.split())
+        said = write_scores(10, 10)
+        code, out, err = await run(folder, *build_command(endpoint, "--retry-failed"))
+        assert code == 0, err
         said = write_scores(10, 10)
         code, out, err = await run(folder, *build_command(endpoint, "--out", "ties"))
     assert code == 0, err

@@ -189,6 +189,8 @@ async def test_the_command_shows_what_the_votes_say(folder: Path) -> None:
     assert tally["paper"][0]["win"] == 76.3
     table = await asyncio.to_thread(lambda: bactrian("evaluate", "vote", "run.db", cwd=folder))
     assert "3 votes of 1 voter on" in table.stdout
+    assert "all votes: Role-play wins " in table.stdout
+    assert tally["titles"] == {"extraction": "Role-play", "single_shot": "Single answer"}
     assert "bactrian explore run.db --edit" in table.stderr
 
 

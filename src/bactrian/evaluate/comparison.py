@@ -506,7 +506,7 @@ def _list_leanings(state: Json, comparison: Json) -> Iterator[str]:
         yield f"{left} tasks have no complete judgement by {judge} and are left out."
     if comparison["unreadable"]:
         replies = f"{comparison['unreadable']} of {comparison['replies']} replies"
-        yield f"{replies} of {judge} cannot be read."
+        yield f"{replies} of {judge} cannot be read; --retry-failed asks again, `bactrian failures` shows them."
     if comparison["prefers_longer"]:
         share = f"it wins {write_percent(comparison['longer_wins']['value'])} of the tasks with a winner"
         yield f"{judge} prefers the longer of two solutions: {share}."

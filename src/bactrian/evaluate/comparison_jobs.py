@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,12 @@ from pydantic import Field
 from bactrian.errors import BadReply, EmptyReply, Filtered, InputError
 from bactrian.evaluate.verdicts import (
     SMALL_LONGEST,
+    UNREAD,
     ScoreRequest,
     Style,
+    find_unread,
     is_cut,
+    is_unread,
     join_pair,
     read_scores,
     read_solutions,
@@ -35,7 +38,7 @@ from bactrian.recipes.job_specs import build_recipe
 from bactrian.recipes.parameters import apply_parameters
 from bactrian.recipes.schema import Filled, JobSpec, Recipe
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
-from bactrian.records.text import Text, clean_text, write_count
+from bactrian.records.text import Text, clean_text, to_line, write_count
 from bactrian.records.turn import Message, Sampling, Turn, Usage
 from bactrian.runs.jobs import (
     JobContext,
@@ -533,12 +536,26 @@ class VerdictPlayer(QuestionPlayer):
         system = render_prompt("compare_system")
         steps: list[Step] = []
         has_cut = any(is_cut(turn) for turn in solved.turns if turn.speaker in pair)
-        for number in range(2 * self._spec.repeats if has_cut == bool(self._spec.cut) else 0):
+        wanted = 2 * self._spec.repeats if has_cut == bool(self._spec.cut) else 0
+        # What could not be read is asked again in both orders.
+        again = len(session.turns) + 2 if is_unread(session) else wanted
+        for number in range(max(wanted, again)):
             question = self._request.write(solved.task.text, *(shown if number % 2 == 0 else shown[::-1]))
-            again = self._request.write_again()
-            steps.append(Step(JUDGE, models[JUDGE], system, question, form, number, _has_scores, again))
+            correction = self._request.write_again()
+            steps.append(Step(JUDGE, models[JUDGE], system, question, form, number, _has_scores, correction))
         ending = Ending("answered", len(steps), JUDGE, "" if steps else "not judged")
-        return session, ask_steps(session, steps), ending
+        return session, _ask_judge(session, steps), ending
+
+
+async def _ask_judge(session: Session, steps: Sequence[Step]) -> AsyncGenerator[Turn]:
+    """Yield the judge's replies; raise BadReply at the end if those in one order cannot be read."""
+    turns = [*session.turns]
+    async with aclosing(ask_steps(session, steps)) as following:
+        async for turn in following:
+            turns.append(turn)
+            yield turn
+    if unread := find_unread(turns):
+        raise BadReply(f"{UNREAD}: {to_line(unread.text)[:200]}")
 
 
 def _has_scores(text: str) -> bool:

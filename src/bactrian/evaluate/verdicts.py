@@ -6,6 +6,7 @@ A reply that cannot be read, or that gives two different pairs of scores, has no
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -231,7 +232,7 @@ async def read_judged_tasks(
             judged += [
                 session
                 async for session in store.sessions()
-                if "pair" in session.values and session.turns and is_answered(session)
+                if "pair" in session.values and session.turns and (is_answered(session) or is_unread(session))
             ]
     wanted = {session.values["task"] for session in judged}
     async with open_store(solutions, read_only=True) as store:
@@ -267,6 +268,20 @@ def is_cut(turn: Turn) -> bool:
 def is_answered(session: Session) -> bool:
     """Return True if all answers of an evaluation's session are there."""
     return session.ending is not None and session.ending.code == "answered"
+
+
+UNREAD = "The judge's reply cannot be read"
+
+
+def is_unread(session: Session) -> bool:
+    """Return True if a judge has given all its replies, and those in one order cannot be read."""
+    return session.ending is not None and session.ending.evidence.startswith(UNREAD)
+
+
+def find_unread(turns: Sequence[Turn]) -> Turn | None:
+    """Return the last reply of an order of which none can be read; None if each order has one that can."""
+    read = {turn.number % 2 for turn in turns if read_scores(turn.text) is not None}
+    return next((turn for turn in reversed(turns) if turn.number % 2 not in read), None)
 
 
 def _compare(first: float, second: float) -> int:

@@ -250,6 +250,7 @@ def count_votes(
         "pairs": len(pairs),
         "voters": len({vote.voter for vote in counted}),
         "votes": len(counted),
+        "repeated": sum(vote.repeated for vote in valid),
         "tasks": len(by_task),
         "choices": dict(Counter(vote.choice for vote in valid if not vote.repeated)),
         "changed": len(votes) - len(valid),
@@ -404,4 +405,4 @@ async def read_tally(folder: Path) -> dict[str, Any]:
                     {task.task: task.outcome for task in tasks if task.outcome}
                 )
     figures = find_figures(split_pair(pairs[0].pair), state["recipe"], ablated=state["ablated"], people=True)
-    return {**count_votes(pairs, votes, judges), "paper": figures}
+    return {**count_votes(pairs, votes, judges), "titles": state["titles"], "paper": figures}

@@ -18,7 +18,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.evaluate.comparison_jobs import TITLES
 from bactrian.evaluate.invitations import name_voters, read_invitations
 from bactrian.evaluate.votes import (
     GUIDELINE,
@@ -220,7 +219,7 @@ async def show_votes(request: Request) -> Response:
         )
         voters.update(vote.voter for vote in await read_votes(folder))
         tallies.append((name, f"{folder}", {**tally, "by_voter": voters}))
-    return render_page(request, "votes.html", tallies=tallies, titles=TITLES, pseudonym=name_voters(1)[0])
+    return render_page(request, "votes.html", tallies=tallies, pseudonym=name_voters(1)[0])
 
 
 def _list_studies(request: Request) -> dict[str, Path]:

@@ -18,7 +18,7 @@ from bactrian.evaluate.comparison import describe_draws, load_paper
 from bactrian.evaluate.comparison_jobs import TITLES
 from bactrian.records.text import write_count
 
-_COLUMNS = ("draw", "loss", "win")
+_COLUMNS = ("win", "draw", "loss")
 
 
 # Numbers with their 95 % intervals.
@@ -69,13 +69,13 @@ def _make_table(*heads: str, texts: int = 1) -> Table:
 def show_comparison(report: Mapping[str, Any]) -> None:
     """Print a report, and its warnings on standard error."""
     out = open_output()
-    out.print(f"{report['solved']} of {report['tasks']} tasks solved in every way.")
+    out.print(f"{report['solved']} of {report['tasks']} tasks have a solution of every way.")
     for name, made in report["makers"].items():
         out.say(f"{name}: {made}")
     for pair in report["comparisons"]:
         first, second = (report["titles"][way] for way in pair["pair"])
         out.print()
-        write_table(open_output(), ("", "Draw", f"{second} wins", f"{first} wins", "n"), _list_shares(pair))
+        write_table(open_output(), ("", f"{first} wins", "Draw", f"{second} wins", "n"), _list_shares(pair))
         for line in _describe(pair, first, second):
             out.say(line)
         out.print()
@@ -95,7 +95,7 @@ def show_paper(*, as_json: bool) -> None:
         return
     write_table(
         open_output(),
-        ("", "Draw", "Other wins", "CAMEL wins", "compared with"),
+        ("", "CAMEL wins", "Draw", "Other wins", "compared with"),
         [
             (
                 f"{row['table']}: {row['data']}, {row['judge']}",
@@ -112,7 +112,7 @@ def _list_shares(pair: Mapping[str, Any]) -> Iterable[Sequence[str]]:
         shares = [write_percent(row[name] / 100) for name in _COLUMNS]
         yield f"paper: {row['data']}, {row['judge']}", *shares, row["table"]
     read = sum(pair["counts"][name] for name in _COLUMNS)
-    yield f"here, {pair['judge']}", *(_write_percent(pair["shares"][name]) for name in _COLUMNS), f"{read}"
+    yield pair["judge"], *(_write_percent(pair["shares"][name]) for name in _COLUMNS), f"{read}"
     if any(pair["shares"][name]["low"] is not None for name in _COLUMNS):
         yield "  95 % interval", *(_write_ends(pair["shares"][name]) for name in _COLUMNS), ""
 
@@ -122,12 +122,12 @@ def _describe(pair: Mapping[str, Any], first: str, second: str) -> Iterable[str]
     if reason := pair["shares"]["win_rate"].get("withheld"):
         yield f"no 95 % interval: {reason}"
     yield from _join(
-        ("win rate", pair["shares"]["win_rate"]), ("at equal lengths", pair["length_controlled"])
+        (f"win rate of {first}", pair["shares"]["win_rate"]), ("at equal lengths", pair["length_controlled"])
     )
     if pair["bounds"]:
         low, high = (write_percent(pair["bounds"][end]) for end in ("low", "high"))
         unread = write_count(pair["counts"]["unreadable"], "task")
-        yield f"{unread} cannot be read: the win rate is {low} if all were lost, and {high} if all were won"
+        yield f"{unread} cannot be read: the win rate of {first} is {low} if all were lost, and {high} if all were won"
     yield from _join(
         ("the same verdict in both orders", pair["consistent"]),
         ("another winner", pair["flips"]),
@@ -283,21 +283,22 @@ def _write_pass(estimate: PassAtK) -> str:
 def show_tally(tally: Mapping[str, Any]) -> None:
     """Print what the votes on pairs of solutions say."""
     out = open_output()
-    first, second = (TITLES.get(way, way) for way in tally["pair"])
+    first, second = (tally["titles"][way] for way in tally["pair"])
+    repeated = f", and {tally['repeated']:,} repeated" if tally["repeated"] else ""
     out.print(
         f"{write_count(tally['votes'], 'vote')} of {write_count(tally['voters'], 'voter')}"
-        f" on {tally['tasks']:,} of {write_count(tally['pairs'], 'pair')}"
+        f" on {tally['tasks']:,} of {write_count(tally['pairs'], 'pair')}{repeated}"
     )
     for title, key in (("all votes", "pooled"), ("mean of the tasks", "by_task")):
         shares = tally[key]
         if shares:
             out.print(
-                f"{title}: draw {_write_rate(shares['draw'])}, {second} {_write_rate(shares['loss'])}, "
-                f"{first} {_write_rate(shares['win'])}"
+                f"{title}: {first} wins {_write_rate(shares['win'])}, draw {_write_rate(shares['draw'])}, "
+                f"{second} wins {_write_rate(shares['loss'])}"
             )
     for row in tally["paper"]:
-        draw, loss, win = (write_percent(row[name] / 100) for name in _COLUMNS)
-        out.print(f"paper, {row['table']}: draw {draw}, {second} {loss}, {first} {win}")
+        win, draw, loss = (write_percent(row[name] / 100) for name in _COLUMNS)
+        out.print(f"paper, {row['table']}: {first} wins {win}, draw {draw}, {second} wins {loss}")
     out.print(f"votes for the left: {_write_count(tally['left'])}")
     out.print(f"repeated votes that agree: {_write_count(tally['attention'])}")
     out.print(f"agreement of the voters (Krippendorff's alpha): {_write_agreement(tally['alpha'])}")
