@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -260,3 +262,14 @@ class Halted(BactrianError):
 
     def __init__(self) -> None:
         super().__init__("The work is to stop.")
+
+
+@contextmanager
+def explain_os_errors(
+    what: str, where: object, next: str, kind: type[BactrianError] = InputError
+) -> Generator[None]:
+    """Convert an error of the system to one of ``kind``, which says ``what`` failed, where, and the ``next`` action."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}.", where=str(where), next=next) from error

@@ -327,6 +327,9 @@ async def test_each_side_is_extracted_by_who_wrote_it_and_the_report_says_who(fo
             for request in endpoint.requests
         }
         assert used == {(0.9, 40, None), (0.0, None, None)}
+        _, shown, _ = await run(folder, *compare[:-1], "--judge", "openai:gpt-4o")
+        assert "mini wins" in shown.partition("Draw")[0]
+        assert "win rate of mini " in shown
     report = json.loads(out)
     assert report["makers"]["mini"] == "written by openai:gpt-4o-mini, extracted by openai:gpt-4o-mini"
     assert report["makers"]["large"] == "written by openai:gpt-4o, extracted by openai:gpt-4o"

@@ -16,9 +16,10 @@ from bactrian.errors import InputError
 from bactrian.export.manifest import TOOLS
 from bactrian.export.session_filters import Filters, read_split
 from bactrian.records.run import Finding
-from bactrian.records.session import Session
+from bactrian.records.session import HUMAN, Session
 from bactrian.records.turn import Preference
 from bactrian.stats.intervals import Proportion
+from bactrian.train.training_data import read_json_lines
 from tests.helpers.exports import exported, lines, members
 from tests.helpers.runs import ORIGIN, answer, session
 
@@ -61,6 +62,14 @@ async def test_sharegpt_loads_in_datasets(tmp_path: Path, load: Any) -> None:
     rows = load("json", data_files=str(out), split="train")
     assert [said["from"] for said in rows[0]["conversations"]] == ["system", "human", "gpt", "human", "gpt"]
     assert set(rows[0]["conversations"][0]) == {"from", "value"}
+
+
+async def test_a_file_that_is_called_json_is_json(tmp_path: Path) -> None:
+    out, _ = await exported(tmp_path, three(), "messages", "tea.json")
+    rows = json.loads(out.read_text("utf-8"))
+    assert [talk.messages for talk in read_json_lines(out)] == [
+        [{"role": said["role"], "content": said["content"]} for said in row["messages"]] for row in rows
+    ]
 
 
 async def test_alpaca_has_a_row_for_each_round_and_no_input_is_empty(tmp_path: Path, load: Any) -> None:
@@ -112,6 +121,21 @@ async def test_a_card_counts_sessions_that_still_play_apart_from_the_endings(tmp
     out, _ = await exported(tmp_path, some, "hf", "tea", filters=Filters(unfinished=True))
     card = (out / "README.md").read_text("utf-8")
     assert "| `task_done` | 1 | 100 % | – |\n\nSessions that have not ended: 1." in card
+
+
+async def test_a_card_says_what_people_did(tmp_path: Path) -> None:
+    made = session(rounds=1, code="max_messages")
+    first, *others = made.turns
+    some = [replace(made, turns=(replace(first, model=HUMAN), *others)), session("2")]
+    out, written = await exported(tmp_path, some, "hf", "tea", license="cc0-1.0")
+    card = (out / "README.md").read_text("utf-8")
+    assert "People took part in 1 of 2 conversations: they wrote 1 of 7 messages" in card
+    assert "No humans" not in card
+    assert "- Model of the assistant: `openai:two`\n" in card
+    assert (written["counts"]["messages_by_people"], written["counts"]["sessions_with_people"]) == (1, 1)
+    (tmp_path / "alone").mkdir()
+    out, _ = await exported(tmp_path / "alone", [session("2")], "hf", "tea", license="cc0-1.0")
+    assert "No humans took part" in (out / "README.md").read_text("utf-8")
 
 
 async def test_a_card_of_marked_sessions_warns(tmp_path: Path) -> None:

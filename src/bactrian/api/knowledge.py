@@ -18,7 +18,7 @@ from bactrian.api.solution_comparison import (
     run_comparison,
     run_quietly,
 )
-from bactrian.errors import InputError
+from bactrian.errors import InputError, explain_os_errors
 from bactrian.evaluate.comparison import ComparedRuns
 from bactrian.evaluate.comparison_jobs import Solutions
 from bactrian.evaluate.known_answers import (
@@ -96,14 +96,8 @@ def prepare_studies(order: KnownAnswerOrder) -> list[KnownAnswers]:
     for seed in order.seeds:
         known = draw_facts(seed, order.size)
         folder = name_study(order.out, seed)
-        try:
+        with explain_os_errors("The folder cannot be made", folder, "Name another out=FOLDER."):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"The folder cannot be made: {error.strerror}.",
-                where=str(folder),
-                next="Name another out=FOLDER.",
-            ) from error
         write_study(folder, known, order.base, order.steps)
         studies.append(known)
     return studies

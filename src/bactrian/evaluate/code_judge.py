@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
-from bactrian.errors import BactrianError, InputError, SandboxError
+from bactrian.errors import BactrianError, InputError, SandboxError, explain_os_errors
 from bactrian.evaluate.problems import CodeSample, Problem
 from bactrian.files.json_text import parse_json
 from bactrian.sandbox.inside.values import Unsupported
@@ -244,14 +244,9 @@ class VerdictFile:
         }
         body = (json.dumps(row) + "\n").encode()
         with self._lock:
-            try:
+            again = "Free some space, and run the same command: the verdicts before are kept."
+            with explain_os_errors("The verdict cannot be written", self._path, again, BactrianError):
                 self._append(body)
-            except OSError as error:
-                raise BactrianError(
-                    f"The verdict cannot be written: {error.strerror}.",
-                    where=str(self._path),
-                    next="Free some space, and run the same command: the verdicts before are kept.",
-                ) from error
             self._known[solution.key] = verdict
             self._written.add((solution.id, solution.key))
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bactrian.errors import InputError
+from bactrian.errors import InputError, explain_os_errors
 from bactrian.files.recent_runs import find_state_folder
 
 _MOST, _LONGEST_NAME, _LONGEST_ADDRESS = 100, 60, 4000
@@ -72,13 +72,9 @@ def remove_view(name: str) -> None:
 
 def _write(views: dict[str, str]) -> None:
     file = _find_file()
-    try:
+    with explain_os_errors("The view cannot be saved", file, "Make room on its disk."):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, part = tempfile.mkstemp(dir=file.parent, prefix=file.name)
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
             json.dump(views, out, indent=1)
         Path(part).replace(file)
-    except OSError as error:
-        raise InputError(
-            f"The view cannot be saved: {error.strerror}.", where=str(file), next="Make room on its disk."
-        ) from error

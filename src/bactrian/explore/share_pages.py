@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from bactrian.api.exchange import export_session_data
 from bactrian.api.selection import render_page as render_sessions
-from bactrian.errors import InputError
+from bactrian.errors import InputError, explain_os_errors
 from bactrian.explore.bundle import MOST, copy_pages, fetch_page, make_single_page
 from bactrian.explore.library import DataSet, Library
 from bactrian.explore.rendering import get_explorer, has_agreed, read_form, read_listing, render_page
@@ -195,16 +195,11 @@ async def _send_folder(write: Callable[[Path], Awaitable[None]], name: str) -> R
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="bactrian-")))
         content = folder / "content"
-        try:
+        room = "Make room there, or start the explorer with another TMPDIR."
+        with explain_os_errors(f"{name} cannot be made", folder.parent, room):
             content.mkdir()
             await write(content)
             await asyncio.to_thread(shutil.make_archive, str(folder / "made"), "zip", content)
-        except OSError as error:
-            raise InputError(
-                f"{name} cannot be made: {error.strerror}.",
-                where=str(folder.parent),
-                next="Make room there, or start the explorer with another TMPDIR.",
-            ) from error
         keep = stack.pop_all()
     return FileResponse(folder / "made.zip", filename=name, background=BackgroundTask(keep.close))
 

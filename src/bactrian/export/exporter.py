@@ -199,6 +199,7 @@ async def _write_sessions(
         options.split.check(counts.rows, places)
     whole = len(counts.written) == counts.seen and options.ids is None
     spent = await store.list_spent(None if whole else counts.written, each=False)
+    counts.attended = len(await store.list_attended(counts.written))
     counts.tokens = sum(part.usage.total for part in spent)
     if not whole:
         counts.tokens_of = "the exported conversations"
@@ -215,7 +216,7 @@ async def _read_sessions(store: RunStore, ids: Sequence[str] | None) -> AsyncIte
             yield session
 
 
-_DUPLICATE = "the same for a reader of this format as an earlier session, which the manifest names"
+_DUPLICATE = "duplicate"
 
 
 def _identify(sample: Sample, options: ExportOptions, context: ExportContext) -> bytes:

@@ -100,10 +100,11 @@ class Format:
 def open_rows(
     list_rows: Callable[[Sample, ExportContext], Iterator[Mapping[str, Any]]], *, array: bool = False
 ) -> Opener:
-    """Return what opens a file for the rows of each sample: JSON lines, or one JSON ``array``."""
+    """Return what opens a file for the rows of each sample: JSON lines, or one JSON ``array``, as any ``.json`` is."""
 
     @contextmanager
     def open_file(path: Path, context: ExportContext) -> Generator[Add]:
+        is_array = array or path.suffix == ".json"
         with path.open("w", encoding="utf-8", newline="\n") as file:
             written = 0
 
@@ -111,14 +112,14 @@ def open_rows(
                 nonlocal written
                 before = written
                 for row in list_rows(sample, context):
-                    if array:
+                    if is_array:
                         file.write(",\n" if written else "[\n")
-                    file.write(dump_line(row) + ("" if array else "\n"))
+                    file.write(dump_line(row) + ("" if is_array else "\n"))
                     written += 1
                 return written - before
 
             yield add
-            if array:
+            if is_array:
                 file.write("\n]\n" if written else "[]\n")
 
     return open_file

@@ -17,7 +17,7 @@ from bactrian.amounts import write_percent
 from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json
 from bactrian.files.replacement import list_files
-from bactrian.records.session import SOURCE, UNFINISHED, Session, name_models
+from bactrian.records.session import HUMAN, SOURCE, UNFINISHED, Session, name_models
 from bactrian.records.text import to_code_span, to_json, to_line, to_markdown
 from bactrian.stats.intervals import Proportion, are_independent
 from bactrian.store.database import SCHEMA as RUN_SCHEMA
@@ -44,6 +44,9 @@ class ExportCounts:
     messages: int = 0
     # All that was paid for them; for a whole run, with its lists.
     tokens: int = 0
+    # Messages that people wrote, and sessions in which a person wrote or chose one.
+    by_people: int = 0
+    attended: int = 0
     tokens_of: str = "the whole run, with its lists"
     endings: Counter[str] = field(default_factory=Counter[str])
     # Hashes of the role pairs, and of the tasks before a specifier changed them.
@@ -69,6 +72,7 @@ class ExportCounts:
         self.written.append(session.id)
         self.rows[part] += rows
         self.messages += len(session.turns)
+        self.by_people += sum(turn.model == HUMAN for turn in session.turns)
         self.endings[session.ending.code if session.ending else UNFINISHED] += 1
         self.pairs.add(hash((session.assistant.name, session.user.name)))
         self.tasks.add(hash(session.task.original))
@@ -99,6 +103,8 @@ def build_manifest(options: Mapping[str, Any], counts: ExportCounts) -> dict[str
             "sessions": len(counts.written),
             "rows": dict(sorted(counts.rows.items())),
             "messages": counts.messages,
+            "messages_by_people": counts.by_people,
+            "sessions_with_people": counts.attended,
             "tokens": counts.tokens,
             "tokens_of": counts.tokens_of,
             "pairs": len(counts.pairs),

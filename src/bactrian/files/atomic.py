@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bactrian.errors import BactrianError, BactrianWarning, InputError
+from bactrian.errors import BactrianError, BactrianWarning, InputError, explain_os_errors
 from bactrian.files.json_text import parse_json
 from bactrian.files.recent_runs import find_state_folder
 from bactrian.files.replacement import (
@@ -73,10 +73,13 @@ def write_atomically(
         is_shared = path.name in shared
         check_target(path, overwrite=overwrite or is_shared, listed=listed and not is_shared)
 
-    with _explain_os_errors(target):
+    with explain_os_errors("This cannot be written", target, "Use another name."):
         _sweep(target, listed=listed, shared=shared)
         check(target)
-    with _explain_os_errors(target), _open_stage(target) as stage:
+    with (
+        explain_os_errors("This cannot be written", target, "Use another name."),
+        _open_stage(target) as stage,
+    ):
         try:
             yield stage
             _flush(stage)
@@ -298,19 +301,6 @@ def _make_space_error(stage: Path, target: Path) -> BactrianError:
         where=str(target),
         next=f"Free some space ({written + free:,} bytes are free now), and run the same command.",
     )
-
-
-@contextmanager
-def _explain_os_errors(target: Path) -> Generator[None]:
-    """Convert errors of the file system into errors that name the next action."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"This cannot be written: {error.strerror or error}.",
-            where=str(target),
-            next="Use another name.",
-        ) from error
 
 
 # Comparison of paths by the file they lead to (device and inode), never by their text.

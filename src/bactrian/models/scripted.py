@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, cast, get_args
 
 from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError
 
-from bactrian.errors import ContextFull, InputError, Refused
+from bactrian.errors import ContextFull, InputError, Refused, explain_os_errors
 from bactrian.files.json_text import parse_json
 from bactrian.models.model import Reply, Request, Traits, make_choice
 from bactrian.models.text_tools import add_tools_as_text
@@ -167,12 +167,8 @@ def read_script(path: Path) -> Scripted:
     Raises:
         InputError: the file cannot be read or is not a script.
     """
-    try:
+    with explain_os_errors("The script cannot be read", path, "Check the path."):
         content = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"The script cannot be read: {error.strerror}.", where=str(path), next="Check the path."
-        ) from error
     try:
         return Scripted(_read_lines(parse_json(content)), name=f"scripted:{path}")
     except (ValueError, TypeError) as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from bactrian.errors import BactrianError, SandboxError
+from bactrian.errors import BactrianError, SandboxError, explain_os_errors
 from bactrian.models.model import Reply
 from bactrian.protocol.fences import (
     PYTHON_SCHEMA,
@@ -319,15 +319,10 @@ class KeptFiles:
 
     def _write(self, folder: Path, name: str, content: bytes) -> None:
         stage = folder / f".{name[:100]}.part"
-        try:
+        again = "Make room, and run the same command again."
+        with explain_os_errors("A file of the agent cannot be kept", folder / name, again, BactrianError):
             folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(stage, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
             with open(handle, "wb") as file:  # noqa: PTH123 - by its descriptor
                 file.write(content)
             stage.replace(folder / name)
-        except OSError as error:
-            raise BactrianError(
-                f"A file of the agent cannot be kept: {error.strerror or error}.",
-                where=str(folder / name),
-                next="Make room, and run the same command again.",
-            ) from error

@@ -76,8 +76,10 @@ def read_json_lines(path: Path) -> Iterator[Conversation]:
             )
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield _read_line(line, f"{path}, line {number}")
+                if text := line.strip().strip(
+                    "[],"
+                ):  # an exported `.json` is an array with a row in each line
+                    yield _read_line(text, f"{path}, line {number}")
     except OSError as error:
         raise InputError(
             f"The data cannot be read: {error.strerror}.", where=str(path), next="Check the path."

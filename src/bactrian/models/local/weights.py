@@ -20,7 +20,7 @@ from threading import Event
 from filelock import FileLock
 from platformdirs import user_cache_dir
 
-from bactrian.errors import InputError, MissingExtra, ModelError, Refused
+from bactrian.errors import MissingExtra, ModelError, Refused, explain_os_errors
 
 Progress = Callable[[int, int], None]  # Callback that receives the downloaded bytes and the total bytes
 
@@ -85,18 +85,13 @@ def fetch_weights(
     path = folder / weights.file
     if is_whole(path, weights):
         return path
-    try:
+    again = "Set BACTRIAN_CACHE to a folder that can be written."
+    with explain_os_errors("The cache folder cannot be written", folder, again):
         folder.mkdir(parents=True, exist_ok=True)
         # Of several processes, one downloads and the others wait for its file.
         with FileLock(folder / "fetch.lock", timeout=_LONGEST_FETCH):
             if not is_whole(path, weights):
                 _fetch(weights, path, progress, source)
-    except OSError as error:
-        raise InputError(
-            f"The cache folder cannot be written: {error.strerror or error}.",
-            where=str(folder),
-            next="Set BACTRIAN_CACHE to a folder that can be written.",
-        ) from error
     return path
 
 
