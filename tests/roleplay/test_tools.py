@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -569,3 +570,41 @@ def test_json_is_what_a_tool_gives_that_is_no_text() -> None:
         return Found(2, Path("a"))
 
     assert json.loads(asyncio.run(FunctionTool(look).run("{}"))) == {"count": 2, "path": "a"}
+
+
+async def test_a_tool_needs_no_new_thread_for_each_call_and_no_thread_is_kept_by_one_that_never_returns() -> (
+    None
+):
+    begun, free = threading.Event(), threading.Event()
+
+    def which(hang: bool) -> int:
+        """Tell the thread."""
+        if hang:
+            begun.set()
+            free.wait(60)
+        return threading.get_ident()
+
+    tool = FunctionTool(which)
+    seen = [await tool.call('{"hang": false}')]
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+        seen.append(await tool.call('{"hang": false}'))
+    assert len(set(seen)) == 1
+    hanging = asyncio.ensure_future(tool.call('{"hang": true}'))
+    assert await asyncio.to_thread(begun.wait, 60)
+    assert await tool.call('{"hang": false}') not in seen
+    free.set()
+    assert await hanging in seen
+
+
+async def test_a_tool_that_leaves_its_folder_leaves_it_for_one_call(tmp_path: Path) -> None:
+    def go(where: str) -> str:
+        """Go there."""
+        before = Path.cwd()
+        os.chdir(where)
+        return str(before)
+
+    tool, here = FunctionTool(go), Path.cwd()
+    for _ in range(3):
+        assert await tool.call(json.dumps({"where": str(tmp_path)})) == str(here)
+    assert Path.cwd() == here

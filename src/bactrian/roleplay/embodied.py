@@ -29,7 +29,7 @@ from bactrian.records.session import Session
 from bactrian.records.text import Text, clean_text, shorten_line, to_file_name
 from bactrian.records.turn import Invocation, Message, Tool, Toolkit, Use, group_rounds
 from bactrian.roleplay.picture_tool import FileTool
-from bactrian.roleplay.tool_sources import run_in_thread
+from bactrian.roleplay.tool_sources import Threads
 from bactrian.roleplay.tools import BadArguments, Runnable, Toolbox, ToolFailed
 from bactrian.sandbox.outcome import Artefact, Limits
 from bactrian.sandbox.programs import Action, BlockOutcome, SandboxSession, choose_tier
@@ -71,7 +71,7 @@ class Workbench:
         async with self._lock:
             loop = asyncio.get_running_loop()
             try:
-                text, held = await run_in_thread(lambda: self._run(code, loop))
+                text, held = await Threads().run(lambda: self._run(code, loop))
             except asyncio.CancelledError:
                 # Its thread still uses the session, so the next block needs another one.
                 self.close()
@@ -257,7 +257,7 @@ async def open_body(tools: Toolbox | None, limits: Toolkit) -> AsyncGenerator[Bo
     Raises:
         SandboxError: this computer has no sandbox.
     """
-    await run_in_thread(choose_tier)
+    await Threads().run(choose_tier)
     files = KeptFiles()
     bench = Workbench(list(tools.tools.values()) if tools else [], limits.seconds, files)
     kit = replace(limits, tools=(bench.tool,), seconds=limits.seconds * _BLOCKS + _START)

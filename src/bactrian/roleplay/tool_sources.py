@@ -11,7 +11,7 @@ import shlex
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, chdir, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, chdir, suppress
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
@@ -19,6 +19,7 @@ from hashlib import sha256
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 _Any = Callable[..., Any]
 _Result = TypeVar("_Result")
+_IDLE_SECONDS = 5.0  # After which a thread ends
 
 
 class FunctionTool:
@@ -65,7 +67,7 @@ class FunctionTool:
     """
 
     def __init__(self, function: _Any) -> None:
-        self._function = function
+        self._function, self._threads = function, Threads()
         self._arguments, schema = _read_signature(function)
         self.tool = Tool(function.__name__, _description(function), schema)
 
@@ -97,7 +99,7 @@ class FunctionTool:
                     with chdir("."):  # back to this folder, whatever the tool does
                         value = await self._function(**values)
                 else:
-                    value = await run_in_thread(lambda: self._function(**values))
+                    value = await self._threads.run(lambda: self._function(**values))
                 return value
         except SystemExit as error:  # Uncaught, it would end the program.
             raise ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
@@ -259,46 +261,70 @@ _AS_A_FIELD = {
 }
 
 
-async def run_in_thread(work: Callable[[], _Result]) -> _Result:
-    """Return the result of ``work`` in a daemon thread: a tool that never returns must not block the program's exit."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_Result] = loop.create_future()
-    context = copy_context()
+class Threads:
+    """Daemon threads for work that may never return, which must not block the program's exit.
 
-    def tell(value: Any, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(value)
+    One that is idle does the next work: where other threads compute, the event loop waits long for a new one.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[Callable[[], None]]] = []
+
+    async def run(self, work: Callable[[], _Result]) -> _Result:
+        """Return the result of ``work``, done in one of the threads."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[_Result] = loop.create_future()
+        context = copy_context()
+
+        def tell(value: Any, error: BaseException | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(value)
+            else:
+                done.set_exception(error)
+
+        def run() -> None:
+            value: object = None
+            fault: BaseException | None = None
+            try:
+                with chdir("."):
+                    value = context.run(work)
+            except StopIteration as error:  # A future cannot carry a StopIteration.
+                fault = RuntimeError(f"StopIteration: {error}")
+            except BaseException as error:  # noqa: BLE001  passed on to the waiting task
+                fault = error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(tell, value, fault)
+
+        if self._idle:
+            self._idle.pop().put(run)
         else:
-            done.set_exception(error)
+            threading.Thread(target=self._serve, args=(run,), name="bactrian-tool", daemon=True).start()
+        return await done
 
-    def run() -> None:
-        value: object = None
-        fault: BaseException | None = None
-        try:
-            with nullcontext() if _separate_folder() else chdir("."):
-                value = context.run(work)
-        except StopIteration as error:  # A future cannot carry a StopIteration.
-            fault = RuntimeError(f"StopIteration: {error}")
-        except BaseException as error:  # noqa: BLE001  passed on to the waiting task
-            fault = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, value, fault)
-
-    threading.Thread(target=run, name="bactrian-tool", daemon=True).start()
-    return await done
+    def _serve(self, run: Callable[[], None]) -> None:
+        _separate_folder()
+        orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        while True:
+            run()
+            self._idle.append(orders)
+            try:
+                run = orders.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                with suppress(ValueError):
+                    self._idle.remove(orders)
+                    return
+                run = orders.get()  # which came just now
 
 
 _CLONE_FS = 0x200  # unshare(2): working folder, root and umask
 
 
-def _separate_folder() -> bool:
-    """Give this thread a working folder of its own: a tool that changes it changes no path of the program.
-
-    Returns False where the system cannot, or may not.
-    """
-    return sys.platform == "linux" and ctypes.CDLL(None).unshare(_CLONE_FS) == 0
+def _separate_folder() -> None:
+    """Give this thread a working folder of its own where the system can, so that a tool may change it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).unshare(_CLONE_FS)
 
 
 DEFAULT_LIMITS = Toolkit(())  # Default limits on an agent's tools.
