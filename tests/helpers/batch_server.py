@@ -233,7 +233,7 @@ class BatchServer:
                 return self._list(path, query)
             case "GET", ["v1beta", "batches"]:
                 return self._list(path, query)
-            case "GET", ["v1", "messages", "batches", name, "results"]:
+            case "GET", ["v1", "results", name] if query.get("signature") == name:
                 return self._results(self.batches[name])
             case "GET", ["v1", "batches", name, "results"]:
                 held = self.batches[name]
@@ -386,7 +386,7 @@ class BatchServer:
                     "created_at": datetime.fromtimestamp(held.created, UTC)
                     .isoformat()
                     .replace("+00:00", "Z"),
-                    "results_url": f"{self.url}/v1/messages/batches/{held.id}/results"
+                    "results_url": f"{self.url}/v1/results/{held.id}?signature={held.id}"
                     if held.ended
                     else None,
                 }

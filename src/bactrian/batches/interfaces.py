@@ -406,9 +406,11 @@ class AnthropicBatches(OpenAIBatches):
         requests = sum(counts.values()) if is_object(counts) else None
         ended = value.get("processing_status") == "ended"
         remote = _get(value, "id")
-        path = urlsplit(str(value.get("results_url"))).path.partition("/messages/")[2]
-        files = (f"/messages/{path or f'batches/{quote(remote)}/results'}",) if ended else ()
-        return Look(remote, "ended" if ended else "running", requests, files)
+        url, address = str(value.get("results_url")), str(self.address)
+        path = urlsplit(url).path.partition("/messages/")[2] or f"batches/{quote(remote)}/results"
+        # As it is, with a signature; the key goes to no other address.
+        file = url.removeprefix(address) if url.startswith(f"{address}/") else f"/messages/{path}"
+        return Look(remote, "ended" if ended else "running", requests, (file,) if ended else ())
 
 
 class GeminiBatches(OpenAIBatches):
