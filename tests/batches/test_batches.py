@@ -91,6 +91,13 @@ async def test_a_giant_reply_of_a_batch_is_cut_off_as_that_of_a_request_is(tmp_p
     assert sorted(map(str, endings)) == ["failed", "max_messages"]
 
 
+async def test_results_that_name_no_request_are_not_asked_and_paid_again(tmp_path: Path) -> None:
+    async with BatchServer(spoil=lambda line: re.sub(rb'"key": "\w+"', b"", line)) as server:
+        with pytest.raises(Denied, match="do not say"):
+            await play(tmp_path, server.url, "gemini", limit=1)
+    assert server.paid_twice == 0
+
+
 async def test_a_batch_answers_no_request_of_another_one(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "run.db")
     ledger.open()

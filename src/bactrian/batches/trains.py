@@ -393,6 +393,12 @@ class Batches:
                 ids = set(self._ledger.list_ids(batch.number))
                 content = await self._fetch(lane, look, ids)
                 found = {result.custom_id for result in _read(lane.interface, [content])}
+                if look.inline and not found:
+                    raise Denied(
+                        "The results of a batch do not say to which requests they belong.",
+                        where=lane.model,
+                        next=f"To ask again without batch=True, and pay again, delete {self._ledger.folder}.",
+                    )
                 if found and not found & ids:
                     self._ledger.disown(batch.number, remote)
                     return False
