@@ -240,14 +240,11 @@ class LeaseLost(StoreError):
     exit_code = 5
 
     def __init__(self, where: str, *, moved: bool) -> None:
+        what = "This process was not heard of for longer than its lease, so others play its jobs."
+        kept = "Nothing is lost."
         if moved:
-            what, kept = (
-                "The database is now another server, which may lack the last turns.",
-                "They are made again.",
-            )
-        else:
-            what = "This process was not heard of for longer than its lease, so others play its jobs."
-            kept = "Nothing is lost."
+            what = "The database is now another server, which may lack the last turns."
+            kept = "They are made again."
         super().__init__(what, where=where, next=f"{kept} The same command joins the run again.")
 
 

@@ -12,6 +12,7 @@ from statistics import median
 
 import pytest
 
+from bactrian.errors import LeaseLost
 from bactrian.records.turn import Usage
 from bactrian.shared.lease import SharedClaims
 from bactrian.shared.postgres import Server, create_tables
@@ -58,6 +59,25 @@ async def test_what_a_worker_may_use_is_granted_once_and_counts_what_others_used
         proxy.cut_at_answer(b"COMMIT\0", 1)
         await claims.leave()
         assert (read_granted(), proxy.cuts_left) == ([(0,)], 0)
+        link.close()
+
+
+@pytest.mark.system
+async def test_a_worker_that_lost_its_lease_on_a_bad_line_is_not_told_of_another_server(
+    server: PostgresServer, database: str
+) -> None:
+    address = server.address(database)
+    async with Proxy(server.port) as proxy:
+        link = Server(read_address(through(address, proxy.port)))
+        await asyncio.to_thread(link.open)
+        await asyncio.to_thread(create_tables, link, None)
+        ((worker,),) = ask(address, "INSERT INTO workers (name, dead) VALUES ('a', true) RETURNING id")
+        link.timeline = await asyncio.to_thread(link.read_timeline)
+        assert link.timeline is not None
+        proxy.cut_at_answer(link.timeline.encode(), 1)
+        with pytest.raises(LeaseLost, match="others play its jobs"):
+            await asyncio.to_thread(link.transact, lambda _: None, worker=int(str(worker)))
+        assert proxy.cuts_left == 0
         link.close()
 
 

@@ -423,9 +423,7 @@ class Batches:
                 raise
             if age > _KEPT:
                 return None
-            unknown = (
-                "The provider does not know a batch that it took: use the key and the address that sent it."
-            )
+            unknown = "The provider does not know a batch that it took: use its key and its address."
             action = f"To give up what is out, and ask again, delete {self._ledger.folder}."
             kind = TryAgain if age < _NEW * self._terms.pace else Denied
             raise kind(unknown, where=lane.model, next=action) from error
@@ -434,9 +432,8 @@ class Batches:
         late = self._terms.live_after is not None and age > 3600 * self._terms.live_after
         if not late or batch.cancelled is not None or batch.remote is None:
             return batch
-        with suppress(
-            Rejected, ModelError, TransportFault
-        ):  # If it has ended just now, the next look will tell.
+        # If it has ended just now, the next look will tell.
+        with suppress(Rejected, ModelError, TransportFault):
             await lane.interface.cancel(lane.client, batch.remote)
         return self._ledger.note(batch.number, cancelled=time.time())
 
@@ -511,9 +508,8 @@ class Batches:
         """Send the lines of a batch that was refused in smaller ones; a single line is what cannot be answered."""
         lines = self._ledger.find_file(batch.number).read_bytes().splitlines(keepends=True)
         if len(lines) == 1:
-            lane.suspects.append(
-                (batch.number, Result(read_id(lines[0]), status, _write_error(look.message)))
-            )
+            error = to_json({"error": {"message": look.message}})
+            lane.suspects.append((batch.number, Result(read_id(lines[0]), status, error)))
             return
         named = {line for line in look.lines if 0 <= line < len(lines)}
         if not named or len(named) == len(lines):
@@ -603,10 +599,6 @@ class Batches:
     def _tell(self, text: str) -> None:
         if self._report is not None:
             self._report(text)
-
-
-def _write_error(message: str) -> bytes:
-    return to_json({"error": {"message": message}})
 
 
 def _read(interface: OpenAIBatches, contents: Iterable[bytes]) -> list[Result]:

@@ -147,9 +147,8 @@ class Server:
                     return result
                 except self._psycopg.Error as error:
                     if error.sqlstate == _LOST:
-                        raise LeaseLost(
-                            str(self.address), moved=self.read_timeline() != self.timeline
-                        ) from error
+                        moved = self.read_timeline() not in (None, self.timeline)
+                        raise LeaseLost(str(self.address), moved=moved) from error
                     broken = self._connection is None or self._connection.broken
                     self._drop()
                     passing = isinstance(error, self._psycopg.OperationalError) or broken
