@@ -11,6 +11,7 @@ import shlex
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, chdir, suppress
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, replace
@@ -42,11 +43,10 @@ from bactrian.roleplay.tools import (
 )
 
 if TYPE_CHECKING:  # a session without tools loads no schema of recipes
-    from bactrian.recipes.schema import ToolsSpec
-
-if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult
+
+    from bactrian.recipes.schema import ToolsSpec
 
 
 # Python functions as tools: the signature is the schema, the docstring the description.
@@ -97,10 +97,8 @@ class FunctionTool:
             with redirect_to_stderr():
                 if inspect.iscoroutinefunction(self._function):
                     with chdir("."):  # back to this folder, whatever the tool does
-                        value = await self._function(**values)
-                else:
-                    value = await self._threads.run(lambda: self._function(**values))
-                return value
+                        return await self._function(**values)
+                return await self._threads.run(lambda: self._function(**values))
         except SystemExit as error:  # Uncaught, it would end the program.
             raise ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
 
@@ -272,36 +270,26 @@ class Threads:
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
         """Return the result of ``work``, done in one of the threads."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[_Result] = loop.create_future()
+        done: Future[_Result] = Future()
+        done.set_running_or_notify_cancel()  # Who no longer waits cannot stop it.
         context = copy_context()
 
-        def tell(value: Any, error: BaseException | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(value)
-            else:
-                done.set_exception(error)
-
         def run() -> None:
-            value: object = None
-            fault: BaseException | None = None
             try:
                 with chdir("."):
                     value = context.run(work)
             except StopIteration as error:  # A future cannot carry a StopIteration.
-                fault = RuntimeError(f"StopIteration: {error}")
+                done.set_exception(RuntimeError(f"StopIteration: {error}"))
             except BaseException as error:  # noqa: BLE001  passed on to the waiting task
-                fault = error
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(tell, value, fault)
+                done.set_exception(error)
+            else:
+                done.set_result(value)
 
         if self._idle:
             self._idle.pop().put(run)
         else:
             threading.Thread(target=self._serve, args=(run,), name="bactrian-tool", daemon=True).start()
-        return await done
+        return await asyncio.wrap_future(done)
 
     def _serve(self, run: Callable[[], None]) -> None:
         _separate_folder()
