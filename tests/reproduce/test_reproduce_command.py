@@ -9,8 +9,10 @@ import json
 import signal
 from base64 import b64decode
 from collections import Counter
+from contextlib import closing
 from math import sqrt
 from pathlib import Path
+from sqlite3 import connect
 from typing import Any
 
 import pytest
@@ -248,6 +250,24 @@ async def test_the_longest_reply_is_that_of_role_plays_and_single_answers_alike(
     asked = [request.json for request in endpoint.requests]
     lists = [body for body in asked if str(body["messages"][0]["content"]).startswith("List ")]
     assert {body["max_tokens"] for body in asked if body not in lists} == {77}
+
+
+async def test_a_small_item_after_a_large_one_has_the_conversations_that_it_has_in_a_new_folder(
+    tmp_path: Path,
+) -> None:
+    def list_tasks(folder: str) -> list[str]:
+        with closing(connect(tmp_path / folder / "table8/society-1/solutions.db")) as run:
+            return [text for (text,) in run.execute("SELECT original_task FROM sessions")]
+
+    async with Endpoint([judge_by_length]) as endpoint:
+        assert (await run(tmp_path, *order_item(endpoint, "figure12", "--scale", "0.004")))[0] == 0
+        for item in ("figure7", "figure12", "table8"):
+            assert (await run(tmp_path, *order_item(endpoint, item, "--scale", "0.001")))[0] == 0
+            counts = [of["n"] for part in read_report(tmp_path, item)["parts"] for of in part["measures"]]
+            assert set(counts) == {1}
+        (tmp_path / "paper").rename(tmp_path / "before")
+        assert (await run(tmp_path, *order_item(endpoint, "table8", "--scale", "0.001")))[0] == 0
+    assert list_tasks("paper") == list_tasks("before")
 
 
 def test_the_chart_of_flake_messages_compares_their_number_between_prompts() -> None:

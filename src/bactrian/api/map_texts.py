@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,9 +56,14 @@ async def read_map_texts(store: RunStore, what: str) -> AsyncIterator[MapText]:
 
 
 async def make_map(
-    runs: Sequence[Path], what: str, report: Callable[[str], None] = lambda _: None
+    runs: Sequence[Path],
+    what: str,
+    report: Callable[[str], None] = lambda _: None,
+    only: Collection[str] | None = None,
 ) -> tuple[list[MapText], TextMap]:
-    """Return the texts of runs and the map of them. ``report`` receives what is being done.
+    """Return the texts of runs, or of ``only`` these sessions, and the map of them.
+
+    ``report`` receives what is being done.
 
     Raises:
         InputError: the runs have no such text.
@@ -69,7 +74,9 @@ async def make_map(
     for run in runs:
         report(f"{run.name} is being read")
         async with open_store(run, read_only=True) as store:
-            texts += [text async for text in read_map_texts(store, what)]
+            texts += [
+                text async for text in read_map_texts(store, what) if only is None or text.session in only
+            ]
     if not texts:
         raise InputError(
             f"There are no {MAP_TEXTS[what].lower()} to draw.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -130,8 +130,10 @@ class RunSeries:
         models: Mapping[str, ModelLike],
         reads: Iterable[Path] = (),
         jobs: GenerateOptions = NO_OPTIONS,
-    ) -> None:
+    ) -> RunOrder:
         """Run what is left of ``recipe`` in the file ``path``, within the limits that the other runs left.
+
+        Return its order.
 
         ``reads`` are the runs whose conversations it goes back to; ``jobs`` says which jobs of the recipe are made.
 
@@ -143,9 +145,10 @@ class RunSeries:
         order = order_questions(recipe, path, models, left, reads, jobs)
         if self.forecast is not None:
             await self.forecast(order, title)
-            return
+            return order
         path.parent.mkdir(parents=True, exist_ok=True)
         await self.follow(order)
+        return order
 
     async def follow(self, order: RunOrder) -> int:
         """Run what is left of an order, count what it uses, and return the exit code."""
@@ -272,13 +275,18 @@ async def compare_role_plays(
     model: ModelLike | None = None,
     extractor: ModelLike | None = None,
     ways: Sequence[Way] = (),
+    among: Collection[str] | None = None,
 ) -> Comparison:
-    """Compare solutions of role-plays with single answers, or in other ``ways``; see :func:`evaluate_agents`."""
+    """Compare solutions of role-plays with single answers, or in other ``ways``; see :func:`evaluate_agents`.
+
+    Tasks are drawn ``among`` these sessions, or among all.
+    """
     options = series.options
     if not ways:
         usual = ("extraction", "against" if options["against"] else "single_shot")
         ways = (*usual, "chain_of_thought") if options["chain_of_thought"] else usual
-    compared = await _compare(await _plan_role_plays(run, ways, series, model, extractor), judges, series)
+    plan = await _plan_role_plays(run, ways, series, model, extractor, among)
+    compared = await _compare(plan, judges, series)
     if options["dilemma"] and series.forecast is None:
         await write_dilemma(compared.solutions, Path(options["dilemma"]))
     return compared
@@ -348,6 +356,7 @@ async def _plan_role_plays(
     series: RunSeries,
     model: ModelLike | None,
     extractor: ModelLike | None = None,
+    among: Collection[str] | None = None,
 ) -> SolutionPlan:
     """Draw the tasks of a run, and return how they are solved and compared.
 
@@ -358,7 +367,7 @@ async def _plan_role_plays(
     source, options = find_run(Path(run)), series.options
     folder = name_folder(source, options["out"], *(() if len(ways) > 1 else ways))
     against = find_run(Path(options["against"])) if options["against"] else None
-    sessions = await list_conversations(source)
+    sessions = [each for each in await list_conversations(source) if among is None or each in among]
     if against is not None:
         others = set(await list_conversations(against))
         sessions = [session for session in sessions if session in others]

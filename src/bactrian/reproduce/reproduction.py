@@ -29,7 +29,7 @@ from bactrian.options import GenerateOptions, SpendingOptions
 from bactrian.protocol.pack import load_engine_prompts
 from bactrian.records.text import to_json, write_count
 from bactrian.reproduce.items import PaperItem, load_paper_items
-from bactrian.runs.forecast import Forecast, forecast_run
+from bactrian.runs.forecast import Forecast, forecast_run, list_asked
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import FEW
 from bactrian.store import read_making
@@ -160,6 +160,8 @@ class Workshop:
         self.spending = spending
         self.series = series
         self.used: dict[Path, str] = {}  # Runs that were made or read, with their titles
+        # Of runs of conversations, those that an item has at this scale; a larger item may have made more.
+        self.asked: dict[Path, frozenset[str]] = {}
 
     async def converse(self, name: str, sessions: int) -> Path:
         """Play as many conversations of a shared run as an item needs at this scale, and return the run."""
@@ -172,7 +174,9 @@ class Workshop:
             jobs["parameters"] = {"max_tokens": length}
         if spec.origin:
             jobs |= {"origin": self.order.folder / f"{spec.origin}.db", "keep_tasks": True}
-        await self.series.run(spec.title, recipe, path, {"": self.order.model}, jobs=jobs)
+        order = await self.series.run(spec.title, recipe, path, {"": self.order.model}, jobs=jobs)
+        if self.series.forecast is None:
+            self.asked[path] = await list_asked(order)
         self.used[path] = spec.title
         return path
 

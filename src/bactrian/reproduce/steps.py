@@ -89,7 +89,7 @@ async def _compare(step: ItemStep, name: str, workshop: Workshop) -> Sequence[It
     try:
         with workshop.choose_options(tasks=count, out=folder, against=against, judge_cut=cut):
             compared = await compare_role_plays(
-                run, [order.judge], series, order.model, order.extractor, ways
+                run, [order.judge], series, order.model, order.extractor, ways, workshop.asked.get(run)
             )
     except NoVerdict as error:
         return [ItemPart(spec.title, failure=f"{error.what} {error.next}")]
@@ -160,19 +160,16 @@ async def _measure_runs(step: ItemStep, workshop: Workshop) -> AsyncIterator[tup
     paths = {name: await workshop.converse(name, step.sessions) for name in step.runs}
     if workshop.series.forecast is not None:
         return
-    only: frozenset[str] | None = None
+    counted = {name: workshop.asked[path] for name, path in paths.items()}
     if any(specs[name].origin for name in step.runs):
-        begun: list[frozenset[str]] = []
-        for path in paths.values():
-            async with open_store(path, read_only=True) as store:
-                begun.append(frozenset([session.id async for session in store.progress()]))
-        only = begun[0].intersection(*begun[1:])
+        first, *others = counted.values()
+        counted = dict.fromkeys(counted, first.intersection(*others))
     for name, path in paths.items():
         title = step.titles.get(name, specs[name].title)
         workshop.tell(f"{title}: conversations are being measured")
         findings: list[Finding] = []
         async with open_store(path, read_only=True) as store:
-            part = await measure(store, findings.extend, only=only)
+            part = await measure(store, findings.extend, only=counted[name])
             report = build_report(name, part, await describe_usage(store))
         yield title, report, findings
 
@@ -280,7 +277,11 @@ async def _draw_map(step: ItemStep, _name: str, workshop: Workshop) -> Sequence[
     if workshop.series.forecast is not None:
         return ()
     title = f"{load_paper_items().runs[step.run].title}: {MAP_TEXTS[step.texts].lower()}"
-    texts, made = await make_map([path], step.texts, lambda what: workshop.tell(f"{title}: {what}"))
+
+    def tell(what: str) -> None:
+        workshop.tell(f"{title}: {what}")
+
+    texts, made = await make_map([path], step.texts, tell, workshop.asked[path])
     sizes = Counter(made.topics)
     picture = draw_topics(made, title)
     measures = [

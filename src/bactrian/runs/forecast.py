@@ -196,6 +196,20 @@ async def forecast_run(order: RunOrder, opened: RunStore | None = None) -> Forec
     )
 
 
+async def list_asked(order: RunOrder) -> frozenset[str]:
+    """Return the ids of the sessions of the jobs asked for, begun or ended; the run may have more of a larger sample.
+
+    Raises:
+        StoreError: the run cannot be read.
+    """
+    plan = order.plan
+    grid = await find_job_kind(plan.recipe)(plan).read_grid()
+    jobs = JobSequence.of_recipe(plan.recipe, grid.axes, order.spread, order.limit, plan.shard)
+    async with open_store(order.run, read_only=True) as store:
+        listed = JobIds(grid, await store.list_imported()).list_jobs(store)
+        return frozenset([session.id async for number, session in listed if number in jobs])
+
+
 # Sessions that have begun: left open by an earlier command, or stopped at a smaller limit.
 
 
