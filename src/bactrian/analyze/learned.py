@@ -104,9 +104,7 @@ class SessionReading:
     @cached_property
     def least_flip(self) -> float:
         """Confidence from which role flips count: higher without markers, where a customer's manners look like one."""
-        if has_markers(self.session):
-            return LIKELY
-        return _FLIP_OF_IMPORTED if self.session.provenance.is_imported else _FLIP_WITHOUT_MARKERS
+        return LIKELY if has_markers(self.session) else _FLIP_WITHOUT_MARKERS
 
     @cached_property
     def detected(self) -> DetectedConversation:
@@ -207,7 +205,7 @@ _PREPARES = re.compile(
 )
 # Limits on real text (docs/behaviours.md has the figures).
 _SHORT = 60  # words of a turn; longer ones are another kind of text than the invented conversations
-_FLIP_OF_IMPORTED, _FLIP_WITHOUT_MARKERS = 0.9, 0.7
+_FLIP_WITHOUT_MARKERS = 0.9
 _SURE_REPETITION, _FEW_NEW, _MORE_NEW = 0.7, 4, 8  # confidence, and words that the instruction does not have
 _SURE_FLAKE = 0.6
 # Of a turn that goes round: words at least, share of them that are different, words that are not the instruction's.
