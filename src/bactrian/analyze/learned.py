@@ -102,9 +102,9 @@ class SessionReading:
         return has_instructor(self.session)
 
     @cached_property
-    def least_flip(self) -> float:
-        """Confidence from which role flips count: higher without markers, where a customer's manners look like one."""
-        return LIKELY if has_markers(self.session) else _FLIP_WITHOUT_MARKERS
+    def is_marked(self) -> bool:
+        """True if the turns have the markers of the protocol."""
+        return has_markers(self.session)
 
     @cached_property
     def detected(self) -> DetectedConversation:
@@ -205,7 +205,7 @@ _PREPARES = re.compile(
 )
 # Limits on real text (docs/behaviours.md has the figures).
 _SHORT = 60  # words of a turn; longer ones are another kind of text than the invented conversations
-_FLIP_WITHOUT_MARKERS = 0.9
+_FLIP_WITHOUT_MARKERS, _FLIP_OF_BOTH = 0.9, 0.7
 _SURE_REPETITION, _FEW_NEW, _MORE_NEW = 0.7, 4, 8  # confidence, and words that the instruction does not have
 _SURE_FLAKE = 0.6
 # Of a turn that goes round: words at least, share of them that are different, words that are not the instruction's.
@@ -279,10 +279,14 @@ def detect_turns(
             shown = detected.is_shown(head, position)
             if context is None and not (shown or promises) and reading.least >= LIKELY:
                 continue
-            confidence = _weigh(reading, behaviour, position, head.calibrate(detected.score(head, position)))
+            alone = head.calibrate(detected.score(head, position))
+            confidence = _weigh(reading, behaviour, position, alone)
             if context is not None:
                 score = context.score(reading.surroundings.make_row(position, head))
                 confidence = _join_opinions(confidence, context, score)
+                agree = alone >= _FLIP_OF_BOTH and score >= context.sure
+                if behaviour == FLIP and _is_doubtful_flip(reading, position, agree=agree):
+                    confidence = min(confidence, _UNSURE)
             if promises:
                 confidence = max(confidence, _SURE_FLAKE)
             if confidence >= max(_DOUBTFUL, reading.least):
@@ -304,6 +308,15 @@ def _join_opinions(confidence: float, context: ContextHead, score: float) -> flo
     return min(confidence, _UNLIKELY)
 
 
+def _is_doubtful_flip(reading: SessionReading, position: int, *, agree: bool) -> bool:
+    """Return True in a role-play without markers, unless both models are sure that a user offers help or awaits orders.
+
+    Very small models leave the markers out, and much of what they write is neither instruction nor answer.
+    """
+    serves = any("serve" in sentence.acts for sentence in reading.detected.turns[position].sentences)
+    return not (reading.is_marked or reading.session.provenance.is_imported or (agree and serves))
+
+
 def _promises_only(detected: DetectedConversation, position: int) -> bool:
     """Return True if each sentence of a turn promises, and mostly in the words of the instruction.
 
@@ -313,7 +326,7 @@ def _promises_only(detected: DetectedConversation, position: int) -> bool:
     return _asks_to_wait(detected, position) or (
         bool(turn.sentences)
         and not turn.has_code
-        and _count_promises(detected, position) == len(turn.sentences)
+        and all("promise" in sentence.acts for sentence in turn.sentences)
         and detected.describe(position)["said_before_asked"] >= _ASKED_SHARE
         and not detected.describe(position)["new_numbers"]
     )
@@ -354,10 +367,6 @@ def _is_soft(sentence: Sentence) -> bool:
     )
 
 
-def _count_promises(detected: DetectedConversation, position: int) -> int:
-    return sum("promise" in sentence.acts for sentence in detected.turns[position].sentences)
-
-
 def _is_long(detected: DetectedConversation, position: int) -> bool:
     return len(detected.turns[position].stems) > _SHORT
 
@@ -371,7 +380,8 @@ def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confide
     detected = reading.detected
     turn, features = detected.turns[position], detected.describe(position)
     if behaviour == FLIP:
-        counts = confidence >= reading.least_flip
+        # Without markers, a customer's manners look like a flip.
+        counts = confidence >= (LIKELY if reading.is_marked else _FLIP_WITHOUT_MARKERS)
     elif behaviour == REPETITION:
         if _goes_round(detected, position):
             return confidence if confidence >= _SURE_ROUND else min(confidence, _UNSURE)
