@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import bactrian as bt
+from bactrian.api.conversation import order_session
+from bactrian.errors import InputError
+from bactrian.explore.playing import LiveStage
+from bactrian.options import Critic, PlayOptions
 from bactrian.records.session import Session
+from bactrian.roleplay.role_play import SessionOrder
 from bactrian.store import open_store
 from tests.helpers.command import bactrian, events
 from tests.helpers.terminal import at_a_terminal
@@ -75,6 +81,55 @@ def test_stop_ends_the_session_with_an_ending(tmp_path: Path, command: list[str]
     ending = stored(tmp_path).ending
     assert ending is not None
     assert ending.code == "stopped"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("part", ["user", "critic"])
+def test_a_part_that_a_person_took_on_a_page_is_asked_of_a_person_when_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = {**SCRIPT, "critic": ["Choice: 1\nReason: Good."] * 9}
+    (tmp_path / "script.json").write_text(json.dumps(script))
+    order = order_session(
+        "tea",
+        model="scripted:script.json",
+        critic=Critic("Taster", proposals=2) if part == "critic" else None,
+        options=PlayOptions(specify=False),
+        run=tmp_path / "run.db",
+    )
+    assert isinstance(order, SessionOrder)
+
+    async def play_on_a_page() -> None:
+        stage = LiveStage("run", ("user", "assistant", "critic"), order, taken={part})
+        await stage.start()
+        for line in ("2", "2") if part == "critic" else ("Fill the pot",):
+            while stage.question is None:
+                await asyncio.sleep(0.01)
+            stage.answer(line)
+            await asyncio.sleep(0.05)
+        while stage.question is None:
+            await asyncio.sleep(0.01)
+        await stage.stop()
+
+    asyncio.run(play_on_a_page())
+    before = len(stored(tmp_path).turns)
+    alone = bactrian("resume", "run.db", "--json", cwd=tmp_path, text=b"")
+    assert (alone.returncode, "The input has ended without an answer" in alone.stderr) == (1, True)
+    assert f"A person played {part}, and is asked again" in alone.stderr
+    assert len(stored(tmp_path).turns) == before, "no model took the part"
+    with pytest.raises(InputError, match="No person can take part here"):
+        bt.open_run("run.db").resume()
+    lines = b"2\n2\nstop\n" if part == "critic" else b"Pour it\ndone\n"
+    back = bactrian("resume", "run.db", "--json", cwd=tmp_path, text=lines)
+    assert back.returncode == 0, back.stderr
+    said = [
+        line for line in events(back.stdout) if line["event"] in ("spoke", "chose") and not line.get("stored")
+    ]
+    if part == "user":
+        assert [line["model"] for line in said] == ["human", "scripted:script.json", "human"]
+    else:
+        assert [line["model"] for line in said if line["event"] == "chose"] == ["human"] * 2
 
 
 def test_a_session_that_lost_its_person_goes_on_with_the_same_command(

@@ -20,9 +20,10 @@ from bactrian.models.open import ModelOptions
 from bactrian.options import Critic, PlayOptions, ResumeOptions, SocietyOptions, read_fields
 from bactrian.recipes.load import read_recipe_content
 from bactrian.recipes.schema import Recipe
-from bactrian.records.run import Command
-from bactrian.records.session import Role
+from bactrian.records.run import Command, list_keys
+from bactrian.records.session import HUMAN, Role
 from bactrian.roleplay.alone import EmbodiedOrder
+from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.society import SocietyRun
 from bactrian.runs.plan import SHARD, Plan
@@ -126,6 +127,9 @@ async def read_resumable(
             )
         name = name or await _find_open(store, longer=longer)
         command = find_command(await store.commands(), name)
+        if command is not None:
+            taken = await _find_taken(store, name, in_society="society" in command.options)
+            command = replace(command, options={**command.options, _TAKEN: taken})
     if command is None:
         raise InputError(
             f"The run does not say how session {name} was made.",
@@ -133,6 +137,20 @@ async def read_resumable(
             next="Run the command of `bactrian play` again with this --run; it resumes.",
         )
     return command
+
+
+_TAKEN = "taken"
+
+
+async def _find_taken(store: RunStore, name: str, *, in_society: bool) -> list[str]:
+    """Return the agents whose last turn, or choice, in a session or in the stages of its society is a person's."""
+    models: dict[str, str] = {}
+    async for each in store.progress():
+        if each.id == name or (in_society and {*list_keys(each.id)} & {*list_keys(name)}):
+            session, known = await store.session(each.id), await store.deliberation(each.id)
+            models |= {turn.speaker: turn.model for turn in (session.turns if session else ())}
+            models.update((CRITIC, verdict.model) for verdict in known.verdicts)
+    return [agent for agent, model in models.items() if model == HUMAN]
 
 
 async def _find_open(store: RunStore, *, longer: bool) -> str:
@@ -207,8 +225,9 @@ def build_resume_session(
     asking = AskingTerms(stored.get("name") if in_society else command.session, distrusted, confirmed)
     declaration = SocietyOptions if in_society else PlayOptions
     kept: Any = {name: value for name, value in options.items() if name in read_fields(declaration)}
+    taken: frozenset[str] = frozenset(stored.get(_TAKEN, ()))
     if in_society:
-        return order_society(
+        settings, access = order_society(
             stored["society"],
             stored["idea"],
             None,
@@ -218,11 +237,12 @@ def build_resume_session(
             run=run,
             asking=asking,
         )
+        return settings, replace(access, taken=taken)
     role = Role(**stored["assistant"])
     if "embodied" in stored:
         kept["embodied"] = role
     critic: dict[str, Any] | None = stored.get("critic")
-    return order_session(
+    ordered = order_session(
         stored["idea"],
         None if "embodied" in stored else role,
         Role(**stored["user"]) if "user" in stored else None,
@@ -234,6 +254,7 @@ def build_resume_session(
         options=kept,
         asking=asking,
     )
+    return replace(ordered, options=replace(ordered.options, taken=taken))
 
 
 def _merge(stored: Mapping[str, Any], chosen: ResumeOptions) -> dict[str, Any]:

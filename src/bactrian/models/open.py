@@ -171,6 +171,9 @@ class ModelOptions:
     meter: UsageMeter | None = None  # Counts what a session uses, and limits it; None counts nothing
     # Opens the model `human`, a person who takes part; None if not possible.
     person: Callable[[], Model] | None = None
+    taken: frozenset[str] = (
+        frozenset()
+    )  # Agents whose part a person took from the model that the session names
 
 
 def open_model(name: str, access: ModelOptions) -> Model:

@@ -149,6 +149,7 @@ async def open_models(
         InputError: a name stands for no model, or its file cannot be used.
     """
     models: dict[str, Model] = {}
+    names = {agent: HUMAN if agent in access.taken else name for agent, name in names.items()}
     terms = access.telemetry
     async with terms.open(access.run, access.report) if terms else nullcontext() as telemetry:
         try:

@@ -75,11 +75,7 @@ class Keyboard:
             await self._more()
         line, newline, self._read = self._read.partition(b"\n")
         if not newline and not line:
-            raise Left(
-                "The input has ended without an answer.",
-                where="standard input",
-                next="With --run, the same command resumes from here.",
-            )
+            raise Left("The input has ended without an answer.", where="standard input")
         return line.decode(errors="replace").rstrip("\r")
 
     async def _more(self) -> None:

@@ -108,7 +108,9 @@ class PlayKeeper:
         """
         society, access = ordered if isinstance(ordered, tuple) else (None, ordered.options)
         access = show_model_progress(access)
-        if HUMAN in _name_all_models(ordered):
+        if access.taken:
+            open_progress().say(f"A person played {' and '.join(sorted(access.taken))}, and is asked again.")
+        if access.taken or HUMAN in _name_all_models(ordered):
             access = add_person(access, stop_control, idea)
         if suggest:
             await suggest_servers()
