@@ -856,6 +856,8 @@ def check_options(
         if name in known:
             continue
         hint = hints.get(name, "")
+        if not hint and "critic" in names and name in Critic.__annotations__:
+            hint = f"Write critic=bactrian.Critic(ROLE, {name}=…)."
         near = get_close_matches(name, (*names, *sampling), n=1)
         if not hint and near:
             sampled = near[0] not in names

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import bactrian as bt
+from bactrian.cli.help_form import load_verb
 from bactrian.records.run import Mark
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
@@ -66,3 +69,42 @@ async def test_a_run_whose_requests_are_all_refused_cost_nothing(tmp_path: Path)
     status = bactrian("status", "run.db", cwd=tmp_path).stdout
     assert "$0.00 so far; to come: " in status
     assert "(at most " in status
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("generate ai-society -r run.db --critic Boss", "Write --set critic.role=VALUE."),
+        ("generate ai-society -r run.db --assistant Boss", "Write --set role_play.assistant=VALUE."),
+        ("generate ai-society -r run.db --task 3", "Write --set task.count=N"),
+        ("generate ai-society -r run.db --max-messages 12", "Write --set max_messages=N."),
+        ("generate ai-society -r run.db --language German", "Write --set language=VALUE."),
+        ("generate ai-society -r run.db --no-specify", "Write --set role_play.specify=false."),
+        ("generate ai-society -r run.db --plan", "Write --set role_play.plan=true."),
+        ("generate ai-society -r run.db --tools x.py", "Write --set tools.python=VALUE."),
+        ("play tea --limit 2", "Write --max-messages N, or `bactrian generate`"),
+        ("play tea -q", "Write --json"),
+        ("show run.db --limit 3", "Write --sample N."),
+        ("analyze run.db --html x", "Write --report FILE.html."),
+    ],
+)
+def test_an_option_of_another_command_is_answered_with_what_to_write(
+    tmp_path: Path, words: str, instead: str
+) -> None:
+    done = bactrian(*words.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert instead in done.stderr
+
+
+def test_an_argument_of_the_critic_is_answered_with_what_to_write() -> None:
+    arguments: Any = {"critic": bt.Critic("X"), "proposals": 2}
+    with pytest.raises(TypeError, match=r"Write critic=bactrian\.Critic\(ROLE, proposals=…\)\."):
+        bt.play("Tea", **arguments)
+
+
+def test_every_option_of_play_that_a_run_lacks_is_answered_with_what_to_write(tmp_path: Path) -> None:
+    has = {flag for param in load_verb("generate").params for flag in param.opts}
+    for param in load_verb("play").params:
+        for flag in {*param.opts} - has if getattr(param, "key", "") else ():
+            done = bactrian("generate", "ai-society", "-r", "run.db", flag, "x", cwd=tmp_path)
+            assert f"There is no option {flag}. Write " in done.stderr, flag

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -340,3 +341,14 @@ async def test_status_tells_the_time_left_as_the_forecast_does(folder: Path) -> 
     time = dict(status.list_facts())["time"]
     assert time.startswith(f"about {write_about_duration(left)} left, about ")
     assert " conversations a " in time
+
+
+async def test_a_forecast_in_python_is_of_the_jobs_that_the_run_was_asked_for(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        for words, code in ((("--sample", "3", "--max-tokens", "20"), 3), (("--sample", "3"), 0)):
+            assert (await generate(folder, endpoint, *words))[0] == code
+            run = await asyncio.to_thread(bt.open_run, folder / "run.db")
+            left = (await asyncio.to_thread(run.status)).left
+            assert (await asyncio.to_thread(run.forecast)).sessions == left == (3 if code else 0)
+        assert (await asyncio.to_thread(lambda: run.forecast(sample=5))).sessions == 2
+        assert (await asyncio.to_thread(lambda: run.forecast(limit=12))).jobs == 12

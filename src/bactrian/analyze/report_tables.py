@@ -260,12 +260,11 @@ def _find_least(group: Json) -> float:
 
 def _write_groups(console: Console, report: Json) -> None:
     """Write the roles and pairs whose cooperation fails most, by the lower end of the interval."""
-    pairs = [(f"{pair['assistant']} × {pair['user']}", pair) for pair in report["pairs"]]
     for title, groups in (
         ("assistant role", report["roles"]["assistant"].items()),
         ("user role", report["roles"]["user"].items()),
         ("agent of group chats", report["roles"]["agent"].items()),
-        ("pair", pairs),
+        ("pair", [(f"{pair['assistant']} × {pair['user']}", pair) for pair in report["pairs"]]),
     ):
         ordered = sorted(groups, key=lambda item: (-_find_least(item[1]), item[0]))
         if len(ordered) > 1:

@@ -412,9 +412,8 @@ def _detect_script(text: str) -> str | None:
     if kana and kana > 0.1 * (kana + counts["chinese"]):
         counts["japanese"] += counts.pop("chinese")
     best = max(counts, key=lambda language: counts[language])
-    per_word = _CHARACTERS_PER_WORD.get(best, 5)
     latin = sum(map(len, _LATIN.findall(text))) - sum(counts.values())
-    words = counts[best] / per_word
+    words = counts[best] / _CHARACTERS_PER_WORD.get(best, 5)
     return best if words >= _FEWEST_FOR_LANGUAGE and words > latin / 5 else None
 
 

@@ -78,9 +78,8 @@ def find_terms(run: Path, commands: Sequence[Command], models: Mapping[str, str]
     addresses: set[str] = set()
     of_session: dict[str, list[str]] = {}
     for command in commands:
-        used = list((models or command.options.get("models") or {}).values())
         at: Mapping[str, str] = command.options.get("addresses") or {}
-        names.update(used)
+        names.update(list((models or command.options.get("models") or {}).values()))
         addresses.update(at.values())
         of_session[command.session] = [address for name, address in at.items() if _takes_base_url(name)]
     if not commands:

@@ -289,8 +289,7 @@ def write_resume_command(run: Path, stored: StoredRun) -> str | None:
     parts = ["bactrian", "resume", name_run(run)]
     if stored.needs_limit:
         parts += ["--limit", str(stored.recipe.size)]
-    base_url = stored.options.get("base_url")
-    for address in find_foreign(stored.plan.models.values(), base_url):
+    for address in find_foreign(stored.plan.models.values(), stored.options.get("base_url")):
         parts += ["--send-keys-to", address]
     return shlex.join(parts)
 

@@ -344,9 +344,7 @@ async def read_status(run: Path) -> RunStatus:
         imported = await store.list_imported()
         unanswered = len([failure async for failure in store.failures() if failure.open])
         begun = [session.id async for session in store.progress() if session.goes_on]
-        coming = stored and await forecast_run(
-            build_forecast_order(stored, run, limit=stored.options.get("limit")), store
-        )
+        coming = stored and await forecast_run(build_forecast_order(stored, run), store)
     terms: Mapping[str, Any] = commands[-1].options if commands else {}
     budget, tokens = terms.get("budget"), terms.get("max_tokens")
     if stored is None or coming is None:
@@ -402,13 +400,21 @@ def _settle(status: RunStatus) -> RunStatus:
 
 
 def build_forecast_order(
-    stored: StoredRun, run: Path, *, limit: int | None, price: str | None = None, base_url: str | None = None
+    stored: StoredRun,
+    run: Path,
+    *,
+    limit: int | None = None,
+    sample: int | None = None,
+    price: str | None = None,
+    base_url: str | None = None,
 ) -> RunOrder:
-    """Return an order to forecast the run with; nothing can be sent with it."""
-    options = stored.options
-    address = base_url or options.get("base_url")
-    changes = {"price": price or options.get("price"), "base_url": address, "limit": limit, "budget": None}
-    return build_order(stored.plan, run, {**options, **changes})
+    """Return an order to forecast the jobs of the run's last command, or others; nothing can be sent with it."""
+    options = {**stored.options, "budget": None}
+    if limit is not None or sample is not None:
+        options |= {"limit": sample if limit is None else limit, "sample": sample}
+    given = {"price": price, "base_url": base_url}
+    options |= {name: value for name, value in given.items() if value is not None}
+    return build_order(stored.plan, run, options)
 
 
 async def read_price(store: RunStore) -> str | None:

@@ -357,18 +357,24 @@ class Run:
 
     @shorten_errors
     def forecast(
-        self, *, limit: int | None = None, price: str | None = None, base_url: str | None = None
+        self,
+        *,
+        limit: int | None = None,
+        sample: int | None = None,
+        price: str | None = None,
+        base_url: str | None = None,
     ) -> Forecast:
         """Estimate calls, tokens, money and time of the remaining jobs, without any request.
 
         Example:
             >>> script = bt.Scripted({"task_specifier": ["Name a green tea."], "user": ["<CAMEL_TASK_DONE>"]})
             >>> small = bt.recipe("ai-society", assistant_role=["Host"], user_role=["Guest"], task=["Teas", "Cups"])
-            >>> bt.generate(small, run="teas.db", model=script, limit=1).forecast().calls.value
+            >>> bt.generate(small, run="teas.db", model=script, limit=1).forecast(limit=2).calls.value
             2.0
 
         Args:
-            limit: Only the first ``limit`` jobs of the recipe.
+            limit: The first ``limit`` jobs of the recipe; default the jobs that the last command asked for.
+            sample: A sample of so many jobs.
             price: US dollars per million tokens, ``"prompt/completion[/cached]"``; default from a table.
             base_url: Address of the endpoint, for the table.
 
@@ -376,7 +382,9 @@ class Run:
             InputError: the run was not made from a recipe.
         """
         stored = self._read(read_stored_run)
-        order = build_forecast_order(stored, self.path, limit=limit, price=price, base_url=base_url)
+        order = build_forecast_order(
+            stored, self.path, limit=limit, sample=sample, price=price, base_url=base_url
+        )
         return run_sync(forecast_run(order))
 
     def resume(self, session: str | None = None, **options: Unpack[ResumeOptions]) -> None:

@@ -374,8 +374,7 @@ class Batches:
         for look in range(_LOOKS):
             if look:
                 await self._sleep(look * _APART)
-            known = self._ledger.list_known()
-            if found := await lane.interface.find(lane.client, order, known):
+            if found := await lane.interface.find(lane.client, order, self._ledger.list_known()):
                 return found
         return None
 

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from bactrian.cli.verbs import HELP
-from bactrian.errors import InputError
+from bactrian.errors import InputError, explain_os_errors
 
 _OF_THE_COMMAND = "endpoint."  # The settings of a command with a recipe that are not the recipe's
 _LARGEST = 256 * 1024
@@ -135,15 +135,9 @@ def _read_file(path: str, options: Mapping[str, HelpOption]) -> Iterator[tuple[s
     from bactrian.files.toml import FileKind, decode
 
     kind = FileKind("settings file", InputError, "`bactrian help settings`", "settings")
-    try:
-        with Path(path).open("rb") as file:
-            source = decode(path, file.read(_LARGEST + 1), kind, os.fstat(file.fileno()).st_size)
-    except OSError as error:
-        raise InputError(
-            f"The settings cannot be read: {error.strerror}.",
-            where=path,
-            next="Name a .toml file, or KEY=VALUE.",
-        ) from error
+    name = "Name a .toml file, or KEY=VALUE."
+    with explain_os_errors("The settings cannot be read", path, name), Path(path).open("rb") as file:
+        source = decode(path, file.read(_LARGEST + 1), kind, os.fstat(file.fileno()).st_size)
 
     def flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any, str]]:
         for name, value in table.items():

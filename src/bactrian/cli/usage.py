@@ -164,8 +164,18 @@ def _explain_unknown(name: str, ctx: click.Context) -> InputError:
     settings = list_settings(params).values()
     words |= {option.flag: f"--set {option.key}=VALUE" for option in settings if option.hidden}
     near = get_close_matches(name, words, n=1, cutoff=0.7)
+    hint = f" Did you mean {words[near[0]]}?" if near else ""
+    command, word = ctx.command_path.partition(" ")[2], name.lstrip("-").removeprefix("no-")
+    # What `play` has as an option is a key of a recipe.
+    keys: dict[str, str] = (
+        {**HELP["settings"]["play"], **HELP["flags"]["play"]} if command == "generate" else {}
+    )
+    if instead := HELP["instead"].get(command, {}).get(word) or (
+        keys.get(word) and f"--set {keys[word]}=VALUE"
+    ):
+        hint = f" Write {instead}."
     return InputError(
-        f"There is no option {name}.{f' Did you mean {words[near[0]]}?' if near else ''}",
+        f"There is no option {name}.{hint}",
         where=ctx.command_path.partition(" ")[2] or None,
         next=f"`{ctx.command_path} --help` lists the options.",
     )

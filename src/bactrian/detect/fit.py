@@ -320,10 +320,9 @@ def _train_trees(
     known, shown = data.get_targets(plan)
     turns = [(chat, number) for chat in conversations for number in range(len(chat.turns))]
     used: list[int] = numpy.flatnonzero(known & kept).tolist()
-    rows = [turns[index][0].make_row(turns[index][1], head) for index in used]
     labels: list[bool] = shown[used].tolist()
     forest = train_forest(
-        rows,
+        [turns[index][0].make_row(turns[index][1], head) for index in used],
         labels,
         n_estimators=_TREES,
         learning_rate=0.07,
@@ -339,10 +338,9 @@ def _train_trees(
 
 def train_forest(rows: Sequence[Sequence[float]], labels: Sequence[bool], **settings: Any) -> Forest:
     """Train boosted trees on rows with labels; ``settings`` are those of scikit-learn's GradientBoostingClassifier."""
-    numpy = load_learner("numpy")
     weights = load_learner("sklearn.utils").compute_sample_weight("balanced", labels)
     boosting = load_learner("sklearn.ensemble").GradientBoostingClassifier(random_state=_SEED, **settings)
-    boosting.fit(numpy.array(rows, dtype="float32"), labels, sample_weight=weights)
+    boosting.fit(load_learner("numpy").array(rows, dtype="float32"), labels, sample_weight=weights)
     trees = tuple(_read_tree(row[0].tree_, boosting.learning_rate) for row in boosting.estimators_)
     # The weights balance the classes, so that the trees begin at even odds.
     return Forest(0.0, trees, ())

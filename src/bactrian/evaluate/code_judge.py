@@ -242,11 +242,10 @@ class VerdictFile:
             "code": solution.code,
             "key": solution.key,
         }
-        body = (json.dumps(row) + "\n").encode()
         with self._lock:
             again = "Free some space, and run the same command: the verdicts before are kept."
             with explain_os_errors("The verdict cannot be written", self._path, again, BactrianError):
-                self._append(body)
+                self._append((json.dumps(row) + "\n").encode())
             self._known[solution.key] = verdict
             self._written.add((solution.id, solution.key))
 

@@ -538,8 +538,7 @@ class VerdictPlayer(QuestionPlayer):
         has_cut = any(is_cut(turn) for turn in solved.turns if turn.speaker in pair)
         wanted = 2 * self._spec.repeats if has_cut == bool(self._spec.cut) else 0
         # What could not be read is asked again in both orders.
-        again = len(session.turns) + 2 if is_unread(session) else wanted
-        for number in range(max(wanted, again)):
+        for number in range(max(wanted, len(session.turns) + 2 if is_unread(session) else wanted)):
             question = self._request.write(solved.task.text, *(shown if number % 2 == 0 else shown[::-1]))
             correction = self._request.write_again()
             steps.append(Step(JUDGE, models[JUDGE], system, question, form, number, _has_scores, correction))

@@ -318,12 +318,11 @@ def describe_labels(
     """
     answers = _group_answers(given)
     clusters = dict(zip(queue.sessions, queue.clusters, strict=True))
-    people = Counter(answer.person for answer in given)
     described: dict[str, Any] = {
         "conversations": len(queue.sessions),
         "labelled": len(answers),
         "twice": sum(len(some) > 1 for some in answers.values()),
-        "people": dict(people.most_common()),
+        "people": dict(Counter(answer.person for answer in given).most_common()),
         "exclusive": queue.exclusive,
         "labels": {},
     }

@@ -268,9 +268,8 @@ async def _wait_for_index(library: Library, tell: Callable[[str], None]) -> None
         while data_set.upkeep is not None:
             state = await asyncio.to_thread(data_set.read_state)
             if data_set.upkeep.has_failed or state["problem"]:
-                where = str(data_set.source)
                 what = state["problem"] or "The index could not be built."
-                raise InputError(what, where=where, next="Try again.")
+                raise InputError(what, where=str(data_set.source), next="Try again.")
             imported = not data_set.is_imported or (state.get("import") or "").startswith(IMPORT_DONE)
             complete = state["sessions"] and state["seen"] == state["sessions"] == state["texts"]
             # An index of before may be complete, and not know the marks and turns that came since.

@@ -142,10 +142,9 @@ class FacetIndex:
         wanted = [word for word in words if not word.startswith("-")]
         groups = [wanted] if wanted and either else [[word] for word in wanted]
         bits = reduce(int.__and__, (self._unite(name, some) for some in groups), self.everything)
-        missing = self._unite(name, (word[1:] for word in words if word.startswith("-")))
         if name == "behaviour" and len(wanted) < len(words):
             bits &= self.searched
-        return bits & ~missing
+        return bits & ~self._unite(name, (word[1:] for word in words if word.startswith("-")))
 
     def _unite(self, name: str, values: Iterable[str]) -> int:
         return reduce(int.__or__, (self.values[name].get(value, 0) for value in values), 0)

@@ -138,6 +138,5 @@ def read_known(
     query = "SELECT row, created, tokens, cost FROM heads JOIN facts USING (row) WHERE id = ?"
     row, created, tokens, cost = index.execute(query, (session.id,)).fetchone() or (None, 0.0, 0, -1.0)
     findings = None if row is None else read_evidence(index, row, session)
-    prices = read_prices(index)
     found = find_behaviours(session, least=POSSIBLE) if findings is None else findings
-    return KnownSession(found, tuple(confirmations), row, created, tokens, cost, prices)
+    return KnownSession(found, tuple(confirmations), row, created, tokens, cost, read_prices(index))

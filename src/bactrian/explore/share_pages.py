@@ -113,10 +113,9 @@ async def download_messages(request: Request) -> Response:
     """Send the conversations of a filter as JSON lines, in the format ``messages``: all of them, or an error."""
     list_filter = ListFilter.read(request.query_params)
     sets = get_explorer(request).library.choose(list_filter.data)
-    lines = _write_lines(sets, list_filter, agreed=has_agreed(request))
     with ExitStack() as stack:
         file = stack.enter_context(SpooledTemporaryFile(_IN_MEMORY))
-        async for line in lines:
+        async for line in _write_lines(sets, list_filter, agreed=has_agreed(request)):
             file.write(line)
         file.seek(0)
         keep = stack.pop_all()

@@ -210,9 +210,8 @@ async def begin_voting(request: Request) -> Response:
 
 async def show_votes(request: Request) -> Response:
     """Show what the votes say, with everybody who voted, for the owner."""
-    studies = _list_studies(request)
     tallies: list[tuple[str, str, dict[str, Any]]] = []
-    for name, folder in studies.items():
+    for name, folder in _list_studies(request).items():
         tally = await read_tally(folder)
         voters = Counter(
             {invitation.voter: 0 for invitation in await asyncio.to_thread(read_invitations, folder)}

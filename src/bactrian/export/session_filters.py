@@ -67,8 +67,7 @@ def read_benchmark(path: Path) -> Benchmark:
             continue
         try:
             problem = parse_json(line)
-            texts = [problem[name] for name in _FIELDS]
-            for text in texts:
+            for text in [problem[name] for name in _FIELDS]:
                 grams.update(list_grams(text))
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(

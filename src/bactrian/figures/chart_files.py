@@ -147,9 +147,8 @@ def _draw_series(chart: Chart, axes: Any, number: int) -> None:
     if chart.kind == "bars":
         axes.bar(positions, values, 0.8, color=colour, label=series.name)
     elif chart.kind == "line":
-        dash = _DASHES[number % len(_DASHES)]
         axes.fill_between(positions, below, above, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(positions, values, dash, marker=marker, **look)
+        axes.plot(positions, values, _DASHES[number % len(_DASHES)], marker=marker, **look)
     else:
         shift = 0.6 * ((number + 0.5) / len(chart.series) - 0.5)
         places = [position + shift for position in positions]

@@ -219,10 +219,9 @@ def _place_labels(places: Any, topics: Any, names: Sequence[str]) -> list[MapLab
     numpy, image = _load("numpy"), _load("scipy.ndimage")
     cell = MAP_WIDTH / _CELLS
     taken = numpy.zeros((_CELLS, _CELLS), bool)
-    reach = int(POINT_RADIUS // cell) + 1
     at = numpy.clip((places / cell).astype(int), 0, _CELLS - 1)
     taken[at[:, 1], at[:, 0]] = True
-    free = ~image.binary_dilation(taken, iterations=reach)
+    free = ~image.binary_dilation(taken, iterations=int(POINT_RADIUS // cell) + 1)
     rows, columns = numpy.indices(free.shape)
     labels: list[MapLabel] = []
     for topic, name in enumerate(names[:_LABELS]):

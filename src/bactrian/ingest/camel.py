@@ -76,7 +76,6 @@ def read_chat(row: Row, origin: Origin) -> Session:
     turns = build_turns(messages, origin.model)
     values = _find_code_axes(messages, roles)
     others = {key: value for key, value in row.content.items() if not _MESSAGE.fullmatch(key.lower())}
-    extra = pick_extra(others, _KNOWN)
     if values:
         roles = {message.speaker: message.role for message in messages[:2]}
     return Session(
@@ -84,7 +83,7 @@ def read_chat(row: Row, origin: Origin) -> Session:
         assistant=Role(roles["assistant"]),
         user=Role(roles["user"]),
         task=task,
-        provenance=origin.provenance(FORM, collect_extra(extra, messages)),
+        provenance=origin.provenance(FORM, collect_extra(pick_extra(others, _KNOWN), messages)),
         turns=turns,
         ending=build_ending(read_text(chat, "termination_reason"), turns),
         values=values,

@@ -68,10 +68,9 @@ def build_job_table(
     Raises:
         InputError: there is no record, or a record does not fit; the message names it.
     """
-    numbered = enumerate(records, start=1) if isinstance(records, Sequence) else records
     columns: tuple[str, ...] = ()
     rows: dict[tuple[str, ...], str] = {}
-    for number, record in numbered:
+    for number, record in enumerate(records, start=1) if isinstance(records, Sequence) else records:
         label = f"{unit} {number}"
         columns = columns or tuple(record)
         if set(record) != set(columns):

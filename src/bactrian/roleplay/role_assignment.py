@@ -144,11 +144,10 @@ def read_roles(text: str) -> list[SuggestedRole]:
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     for mark, end in zip(marks, ends, strict=False):
         name = mark["name"].lower()[:4]
-        value = " ".join(text[mark.end() : end].split()).strip("*_ ")
         if name == "role":
             experts += _expert(fields)
             fields = {}
-        fields.setdefault(name, value)
+        fields.setdefault(name, " ".join(text[mark.end() : end].split()).strip("*_ "))
     return experts + _expert(fields)
 
 

@@ -106,11 +106,10 @@ async def _ask(
     sampling = origin.sampling.get(agent, Sampling())
     is_small = get_traits(model).small
     small = agent == "task_specifier" and origin.protocol == "enforced" and is_small
-    question = Message("user", Text(render_session(agent, session, pack, **values)))
     # Nothing is added to the short prompts of the built-in model.
     system = () if is_small else (Message("system", Text(render_prompt(f"{agent}_system"))),)
     request = Request(
-        messages=(*system, question),
+        messages=(*system, Message("user", Text(render_session(agent, session, pack, **values)))),
         sampling=derive_sampling(sampling, agent, 0),
         session=session.id,
         agent=agent,

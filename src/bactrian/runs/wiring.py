@@ -145,9 +145,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[Runner]:
         )
         if origin is not None:
             await copy_lists(origin, store, plan.recipe, keep_tasks=order.keep_tasks)
-        seeds = RunSeeds(plan.seed)
         player = crew or await kind.open(
-            JobContext(run_models.models, tools, seeds, stack, await has_tasks(store))
+            JobContext(run_models.models, tools, RunSeeds(plan.seed), stack, await has_tasks(store))
         )
         in_process = any(find_traits(name).in_process for name in plan.models.values())
         progress = RunProgress(

@@ -59,8 +59,7 @@ class StreamingQuantiles:
     def _find_value(self, rank: float) -> float:
         """Return the ``rank``-th smallest value; ranks out of range are clipped."""
         left = min(max(ceil(rank), 1), self.total)
-        steps = sorted(self.counts, key=lambda step: -float("inf") if step is None else step)
-        for step in steps:
+        for step in sorted(self.counts, key=lambda step: -float("inf") if step is None else step):
             left -= self.counts[step]
             if left <= 0:
                 return 0.0 if step is None else 1.01 * exp(step * _STEP)

@@ -421,9 +421,8 @@ class RunStore:
 
     async def list_models(self) -> dict[str, Mapping[str, str]]:
         """Return the models of each session by agent, by the session's id."""
-        query = "SELECT id, json_extract(provenance, '$.models') FROM sessions"
         parse = cache(from_json)
-        rows = await self._query(query)
+        rows = await self._query("SELECT id, json_extract(provenance, '$.models') FROM sessions")
         with explain_values():
             return {session: dict(parse(models)) for session, models in rows}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bactrian.analyze.behaviours import find_behaviours
-from bactrian.errors import InputError
+from bactrian.errors import InputError, explain_os_errors
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.export.format import ExportContext
 from bactrian.export.formats import CHAT_MESSAGES, build_row
@@ -69,27 +69,23 @@ def read_json_lines(path: Path) -> Iterator[Conversation]:
     Raises:
         InputError: the file cannot be read, or a line is not a conversation.
     """
-    try:
-        if path.exists() and not path.is_file():  # a device or a pipe may never end
+    with explain_os_errors("The data cannot be read", path, "Check the path."):
+        try:
+            if path.exists() and not path.is_file():  # a device or a pipe may never end
+                raise InputError(
+                    "The data is not a file.", where=str(path), next="Give a run, or a file of JSON lines."
+                )
+            with path.open(encoding="utf-8-sig") as file:
+                for number, line in enumerate(file, start=1):
+                    # An exported `.json` is an array with a row in each line.
+                    if text := line.strip().strip("[],"):
+                        yield _read_line(text, f"{path}, line {number}")
+        except UnicodeDecodeError as error:
             raise InputError(
-                "The data is not a file.", where=str(path), next="Give a run, or a file of JSON lines."
-            )
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                if text := line.strip().strip(
-                    "[],"
-                ):  # an exported `.json` is an array with a row in each line
-                    yield _read_line(text, f"{path}, line {number}")
-    except OSError as error:
-        raise InputError(
-            f"The data cannot be read: {error.strerror}.", where=str(path), next="Check the path."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            "The data is neither a run nor JSON lines in UTF-8.",
-            where=str(path),
-            next="Give a run, or what `bactrian export --format messages` writes.",
-        ) from error
+                "The data is neither a run nor JSON lines in UTF-8.",
+                where=str(path),
+                next="Give a run, or what `bactrian export --format messages` writes.",
+            ) from error
 
 
 def _read_line(line: str, where: str) -> Conversation:

@@ -230,9 +230,8 @@ def load_train_recipe(name_or_path: str, settings: Sequence[str] = ()) -> TrainR
         RecipeError: it cannot be read, or is not a training recipe; the message names the line.
         InputError: a setting names nothing, or its value does not fit.
     """
-    source = _KIND.find(name_or_path)
     folder = None if name_or_path in list_train_recipes() else Path(name_or_path).parent
-    return _read(source, settings, folder)
+    return _read(_KIND.find(name_or_path), settings, folder)
 
 
 def parse_train_recipe(

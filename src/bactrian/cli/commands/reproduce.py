@@ -159,9 +159,8 @@ async def _list(
             besides = f"needs {item.needs}" if item.needs else ""
             show(item.name, item.title, filter(None, (*_write_needs(forecast), besides, state)))
     if not as_json:
-        whole = together.add_up()
         if len(items) > 1:
-            show("all", "Each run made once", _write_needs(whole))
+            show("all", "Each run made once", _write_needs(together.add_up()))
         out.say(f"What is left at scale {order.scale:g}, by {', '.join(order.models)}.")
         for basis in dict.fromkeys(
             of.basis for of in together.runs.values() if of.calls.value and len(items) == 1

@@ -72,8 +72,7 @@ def wrap_words(text: str, width: int) -> Iterator[str]:
     """Yield the lines of ``text``, each at most ``width`` cells wide unless one word is wider."""
     indent = text[: len(text) - len(text.lstrip())]
     line = indent
-    words = _WORDS.findall(text)
-    for word in words:
+    for word in _WORDS.findall(text):
         joined = f"{line} {word}" if line.strip() else f"{indent}{word}"
         if line.strip() and cell_len(joined) > width:
             yield line

@@ -208,8 +208,7 @@ def _describe_claim(claim: Mapping[str, Any], titles: Mapping[str, str]) -> str:
 def show_stages(report: Mapping[str, Any]) -> None:
     """Print the report on judged pairs of stages, and its warnings on standard error."""
     out = open_output()
-    judges = list(dict.fromkeys(row["judge"] for row in report["rows"]))
-    for judge in judges:
+    for judge in list(dict.fromkeys(row["judge"] for row in report["rows"])):
         heads = ("model 1", "model 2", "draw", "1", "2", "paper", "good/bad", "2's rate")
         table = _make_table(*heads, texts=2)
         shown = ""

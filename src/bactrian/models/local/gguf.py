@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bactrian.errors import InputError
+from bactrian.errors import InputError, explain_os_errors
 
 _MAGIC = b"GGUF"
 _STRING, _ARRAY = 8, 9
@@ -63,31 +63,30 @@ def read_info(path: Path) -> GgufInfo:
     Raises:
         InputError: the file cannot be read, is not a GGUF file or is damaged.
     """
-    try:
-        with path.open("rb") as file:
-            if file.read(len(_MAGIC)) != _MAGIC:
-                raise InputError(
-                    "Not a GGUF file.", where=str(path), next="Choose a model in llama.cpp's format, GGUF."
-                )
-            info = _read_metadata(file)
-            size = file.seek(0, 2)
-            if size < info.size:
-                raise InputError(
-                    f"The model's file is truncated: it has {size:,} bytes of {info.size:,}.",
-                    where=str(path),
-                    next="Download it again, and compare its SHA-256 with the original's.",
-                )
-            return info
-    except OSError as error:
-        raise InputError(
-            f"The model cannot be read: {error.strerror}.", where=str(path), next="Check the path."
-        ) from error
-    except (struct.error, KeyError, ValueError) as error:
-        raise InputError(
-            "The model's file is damaged or truncated.",
-            where=str(path),
-            next="Compare its size and SHA-256 with the original's, and download it again.",
-        ) from error
+    with explain_os_errors("The model cannot be read", path, "Check the path."):
+        try:
+            with path.open("rb") as file:
+                if file.read(len(_MAGIC)) != _MAGIC:
+                    raise InputError(
+                        "Not a GGUF file.",
+                        where=str(path),
+                        next="Choose a model in llama.cpp's format, GGUF.",
+                    )
+                info = _read_metadata(file)
+                size = file.seek(0, 2)
+                if size < info.size:
+                    raise InputError(
+                        f"The model's file is truncated: it has {size:,} bytes of {info.size:,}.",
+                        where=str(path),
+                        next="Download it again, and compare its SHA-256 with the original's.",
+                    )
+                return info
+        except (struct.error, KeyError, ValueError) as error:
+            raise InputError(
+                "The model's file is damaged or truncated.",
+                where=str(path),
+                next="Compare its size and SHA-256 with the original's, and download it again.",
+            ) from error
 
 
 def read_vocabulary(path: Path) -> tuple[list[bytes], list[bytes]]:

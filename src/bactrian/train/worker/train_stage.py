@@ -254,10 +254,9 @@ def write_expected(folder: Path, data: Any) -> None:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32).eval()
-    step = max(1, len(data) // _PROMPTS)
     rows: list[dict[str, Any]] = []
     with torch.inference_mode():
-        for number in range(0, len(data), step):
+        for number in range(0, len(data), max(1, len(data) // _PROMPTS)):
             prompt = _cut_prompt(data[number], number)
             if prompt:
                 scores = torch.log_softmax(model(torch.tensor([prompt])).logits[0, -1].float(), -1)
