@@ -79,7 +79,7 @@ def find_terms(run: Path, commands: Sequence[Command], models: Mapping[str, str]
     of_session: dict[str, list[str]] = {}
     for command in commands:
         at: Mapping[str, str] = command.options.get("addresses") or {}
-        names.update(list((models or command.options.get("models") or {}).values()))
+        names.update((models or command.options.get("models") or {}).values())
         addresses.update(at.values())
         of_session[command.session] = [address for name, address in at.items() if _takes_base_url(name)]
     if not commands:

@@ -116,8 +116,9 @@ class Response:
 
     def take_body(self) -> bytes:
         """Return what has arrived of the body since it was read last."""
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
-        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        return body
 
     async def read_all(self) -> bytes:
         """Return the rest of the body. Raises the errors of :meth:`read`."""

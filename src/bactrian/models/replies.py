@@ -405,9 +405,10 @@ class Speech:
     def add(self, piece: str) -> None:
         """Forward the next piece; if an earlier one turns out to be a thought, the receiver discards it."""
         had_taken_back = self._filter.has_taken_back
+        text = self._filter.feed(piece)
         if self._filter.has_taken_back and not had_taken_back and self._on_restart is not None:
             self._on_restart()
-        self._pass_on(self._filter.feed(piece))
+        self._pass_on(text)
 
     def end(self) -> None:
         """Forward what was held back and is not a thought."""

@@ -310,8 +310,9 @@ class SharedClaims:
                 return fetch(connection, _OTHERS, (self._worker,))[0][3], used
 
             held, used = await self._tell(give)
+            gave = self._granted_usd > used[0] or self._granted_tokens > used[1]
             self._granted_usd, self._granted_tokens = used
-            return held or (self._granted_usd > used[0] or self._granted_tokens > used[1])
+            return held or gave
 
     async def beat(self) -> None:
         """Give a sign of life with what this worker has done, and learn what the others have done."""

@@ -145,9 +145,10 @@ async def forecast_training(order: TrainOrder, on_event: OnEvent | None = None) 
     Raises:
         BactrianError: the recipe, the data or the base model cannot be used.
     """
+    recipe = order.read_recipe()
     check_libraries()
     with _lock(order.out):
-        return await _prepare(order.read_recipe(), order.out, on_event or (lambda _: None))
+        return await _prepare(recipe, order.out, on_event or (lambda _: None))
 
 
 async def train_recipe(order: TrainOrder, on_event: OnEvent | None = None) -> TrainedModels:
