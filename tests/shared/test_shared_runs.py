@@ -185,3 +185,27 @@ async def test_two_workers_have_one_budget(server: PostgresServer, database: str
     async with Endpoint([say]) as endpoint:
         assert (await generate(folder, endpoint))[0] == 0
     assert await read(folder, "pulled.db") == await read(folder)
+
+
+@pytest.mark.system
+async def test_a_worker_claims_no_more_than_it_can_play_while_its_lists_are_made(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address, asked, free = server.address(database), asyncio.Event(), asyncio.Event()
+
+    async def reply(request: Received) -> str:
+        if asks(request) == "lister":
+            asked.set()
+            await free.wait()
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        worker = start(folder, endpoint, "--run", address, "--concurrency", "3")
+        await asyncio.wait_for(asked.wait(), 60)
+        await asyncio.sleep(0.5)
+        # The jobs of one list are enough for three conversations; all twelve would leave nothing to others.
+        claimed = ask(address, "SELECT sum(stop - start)::integer FROM claims")
+        free.set()
+        _, err = await worker.communicate()
+    assert worker.wait() == 0, err
+    assert claimed == [(4,)]

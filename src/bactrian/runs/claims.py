@@ -91,33 +91,45 @@ class ClaimingScheduler(Scheduler):
         self._unit = order.group if order.spread.depth and order.group <= _MOST_GROUP else 1
         self._playing: list[_Played] = []
         self._look_again = 0.0
+        self._idle = 0
+        """Callers that wait for work."""
         self._closed = False
 
     async def take(self) -> Job | ListRequest | None:
         """Return the next job or list request, or None if nothing is left for this process."""
         async with self._changed:
-            while not self._closed:
-                if (work := await self._find_next()) is not None:
-                    if isinstance(work, Job):
-                        self._find(work.number).in_flight += 1
-                    return work
-                await self._finish_blocks()
-                wait = self._look_again - time.monotonic()
-                if wait <= 0:
-                    answer = await self._claims.claim(self._order.last_place, self._unit)
-                    if isinstance(answer, JobBlock):
-                        await self._begin_block(answer)
-                        continue
-                    if answer is None and not self._waiting:
-                        return None
-                    wait = answer or 1.0
-                    self._look_again = time.monotonic() + wait
-                try:
-                    async with asyncio.timeout(wait):
-                        await self._changed.wait()
-                except TimeoutError:
-                    pass
-            return None
+            self._idle += 1
+            try:
+                return await self._find_work()
+            finally:
+                self._idle -= 1
+
+    async def _find_work(self) -> Job | ListRequest | None:
+        while not self._closed:
+            if (work := await self._find_next()) is not None:
+                if isinstance(work, Job):
+                    self._find(work.number).in_flight += 1
+                return work
+            await self._finish_blocks()
+            soon = sum(stop - start for ranges in self._waiting.values() for start, stop in ranges)
+            # Jobs that wait for a list are enough for who is idle: other processes may have the rest.
+            enough = soon >= self._idle and not self.lists_only
+            wait = 1.0 if enough else self._look_again - time.monotonic()
+            if wait <= 0:
+                answer = await self._claims.claim(self._order.last_place, self._unit)
+                if isinstance(answer, JobBlock):
+                    await self._begin_block(answer)
+                    continue
+                if answer is None and not self._waiting:
+                    return None
+                wait = answer or 1.0
+                self._look_again = time.monotonic() + wait
+            try:
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+        return None
 
     async def release(self, job: Job, *, ended: bool) -> None:
         """Note that ``job`` has ended, or was left open."""
