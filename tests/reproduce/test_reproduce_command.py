@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 
+from bactrian.protocol.pack import load_pack
 from bactrian.reproduce.items import load_paper_items
 from bactrian.reproduce.reproduction import ItemPart, Measure, build_chart
 from bactrian.store import open_store
+from bactrian.train.training_recipe import load_train_recipe
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 from tests.helpers.versatile import answer_anyone
@@ -210,6 +212,24 @@ async def test_one_budget_holds_for_all_runs_of_an_item_and_a_larger_one_goes_on
         assert code == 0, err
 
 
+@pytest.mark.parametrize(
+    ("judge", "told"),
+    [
+        ("nosuch", "There is no model named 'nosuch'."),
+        ("openai:", "Name its model: openai:NAME."),
+        ("anthropic:claude-sonnet-4-5", "Set ANTHROPIC_API_KEY"),
+    ],
+)
+async def test_a_judge_that_cannot_be_asked_is_refused_before_conversations_are_paid_for(
+    tmp_path: Path, judge: str, told: str
+) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        code, _, err = await run(tmp_path, *order_item(endpoint, "table8", "--judge", judge))
+    assert (code, len(endpoint.requests), (tmp_path / "paper").exists()) == (code, 0, False)
+    assert code in (1, 2)
+    assert told in err
+
+
 async def test_a_limit_below_what_was_spent_stops_only_what_would_ask_a_model(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         assert (await run(tmp_path, *order_item(endpoint, "table8")))[0] == 0
@@ -250,6 +270,18 @@ async def test_the_longest_reply_is_that_of_role_plays_and_single_answers_alike(
     asked = [request.json for request in endpoint.requests]
     lists = [body for body in asked if str(body["messages"][0]["content"]).startswith("List ")]
     assert {body["max_tokens"] for body in asked if body not in lists} == {77}
+
+
+def test_a_training_has_room_for_the_prompt_of_a_conversation_of_any_model_and_for_messages() -> None:
+    prompt = len(load_pack("v1").templates["assistant_system"]) / 3  # tokens, at most
+    trainings = [
+        load_train_recipe(training.recipe, training.settings).training
+        for item in load_paper_items().items
+        for step in item.steps
+        for training in step.trainings.values()
+    ]
+    assert len(trainings) == 3
+    assert min(training.max_length for training in trainings) >= prompt + 300
 
 
 async def test_a_small_item_after_a_large_one_has_the_conversations_that_it_has_in_a_new_folder(

@@ -16,7 +16,7 @@ from typing import Any
 
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.models.http import is_loopback, read_address, split_addresses, write_addresses
-from bactrian.models.open import ModelOptions, find_address, open_endpoints
+from bactrian.models.open import ModelOptions, find_address, open_endpoints, open_model
 from bactrian.models.providers import find_provider, split_name
 from bactrian.records.run import Command
 from bactrian.store import find_address as find_run_address
@@ -169,13 +169,14 @@ def check_askable(names: Iterable[str], base_url: str | None, sources: Iterable[
     """Refuse models that could not be asked about the runs ``sources``, before others are paid for.
 
     Raises:
-        InputError: the address of a model is not clear.
+        InputError: there is no such model, or its address is not clear.
         Denied: it needs a key that is not set.
         StoreError: a run cannot be read.
     """
     terms = [read_terms(path) for path in sources]
     for name in names:
         if (named := find_provider(name)) is None:
+            open_model(name, ModelOptions())
             continue
         usual = base_url if _takes_base_url(name) else None
         with warnings.catch_warnings(action="ignore"):  # Its run tells where the conversations go.

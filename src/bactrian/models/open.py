@@ -274,7 +274,7 @@ def _open_other(name: str, access: ModelOptions) -> Model:
         return open_plugin(name, opener, access)
     providers = load_providers()
     if not rest and kind in providers:
-        raise InputError(f"{name!r} is a provider and not a model.", next=f"Name its model: {name}:NAME.")
+        raise InputError(f"{name!r} is a provider and not a model.", next=f"Name its model: {kind}:NAME.")
     raise InputError(
         f"There is no model named {name!r}.{_suggest_model(kind, rest, providers)}",
         next=f"A model is one of: {', '.join(MODEL_NAMES)}. `bactrian models` lists the providers.",

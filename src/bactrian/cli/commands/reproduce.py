@@ -13,6 +13,7 @@ import click
 
 from bactrian.amounts import NOTHING, write_about_duration, write_dollars, write_ends, write_percent
 from bactrian.analyze.report_tables import write_table
+from bactrian.api.endpoints import check_askable, read_terms
 from bactrian.api.solution_comparison import RunSeries
 from bactrian.cli.commands.evaluate import Evaluation
 from bactrian.cli.flags import Argument
@@ -224,6 +225,10 @@ async def _make(
     if (forecast := together.add_up()) is not None:
         say(f"Forecast: {', '.join(_write_needs(forecast))}.")
         _check_limits(forecast, spending, yes=yes)
+        terms = filter(None, map(read_terms, order.folder.rglob("*.db")))
+        known = {name for each in terms for name in each.models}
+        names = order.models if any(item.is_judged for item in items) else (order.model,)
+        check_askable((name for name in names if name not in known), spending.get("base_url"), ())
     begin_folder(order.folder)
     series = RunSeries(spending, evaluation.run)
     view = TrainingView(quiet=as_json)
