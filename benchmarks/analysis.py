@@ -14,9 +14,9 @@ from random import Random
 
 from rich.console import Console
 
-from bactrian.analyze.measure import measure
+from bactrian.analyze.aggregate import measure
 from bactrian.analyze.report import build_report
-from bactrian.api.facts import describe_usage
+from bactrian.api.status import describe_usage
 from bactrian.protocol.markers import read_instruction, read_solution
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text

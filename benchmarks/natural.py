@@ -24,8 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.analyze.learned import OF_INSTRUCTIONS, detect_failure, has_instructor, read_session
-from bactrian.detect.context import AROUND, ContextHead, ContextModel, list_context_columns, write_context
-from bactrian.detect.detector import LIKELY, POSSIBLE, load_model
+from bactrian.detect.detector import (
+    AROUND,
+    LIKELY,
+    POSSIBLE,
+    ContextHead,
+    ContextModel,
+    list_context_columns,
+    load_model,
+    write_context,
+)
 from bactrian.detect.fit import LabelledConversation, load_learner
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, is_loop
 from bactrian.records.session import IMPORTED, Provenance, Session

@@ -5,6 +5,7 @@ from bactrian._version import __version__ as __version__
 TYPE_CHECKING = False  # True for type checkers; to import it from typing would take ten times as long.
 if TYPE_CHECKING:
     from bactrian.analyze.behaviours import behaviour as behaviour
+    from bactrian.api.arguments import load_model as load_model
     from bactrian.api.code_evaluation import evaluate_humaneval as evaluate_humaneval
     from bactrian.api.code_evaluation import score_solutions as score_solutions
     from bactrian.api.conversation import Interrupted as Interrupted
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from bactrian.api.conversation import stream as stream
     from bactrian.api.dataset import generate as generate
     from bactrian.api.dataset import recipe as recipe
-    from bactrian.api.model_arguments import load_model as load_model
     from bactrian.api.run_parts import merge as merge
     from bactrian.api.run_report import Report as Report
     from bactrian.api.solution_comparison import compare_models as compare_models
@@ -36,11 +36,11 @@ _HOMES = {
     for home, names in {
         "_version": "__version__",
         "analyze.behaviours": "behaviour",
+        "api.arguments": "load_model",
         "api.code_evaluation": "evaluate_humaneval score_solutions",
         "api.conversation": "Interrupted play stream",
         "api.dataset": "generate recipe",
         "api.run_parts": "merge",
-        "api.model_arguments": "load_model",
         "api.run_report": "Report",
         "api.solution_comparison": "compare_models evaluate_agents extract_solutions",
         "api.stored_run": "Run import_chats open_run",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import bactrian as bt
-from bactrian.analyze.report_charts import list_report_charts
+from bactrian.analyze.report_page import list_report_charts
 from bactrian.errors import InputError
 from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bactrian.analyze.aggregate import measure
 from bactrian.analyze.judge import list_judged, read_answer
-from bactrian.analyze.measure import measure
 from bactrian.records.run import Confirmation, Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Usage

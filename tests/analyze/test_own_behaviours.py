@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from bactrian.analyze.aggregate import measure
 from bactrian.analyze.behaviours import behaviour, find_behaviours, read_behaviours
-from bactrian.analyze.measure import measure
 from bactrian.analyze.report import build_report, compare_reports
 from bactrian.analyze.report_page import render_report
-from bactrian.api.facts import describe_usage
+from bactrian.api.status import describe_usage
 from bactrian.errors import InputError
 from bactrian.records.run import BEHAVIOURS, Finding
 from bactrian.records.session import Session

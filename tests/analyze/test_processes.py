@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from bactrian.analyze.measure import map_parts
+from bactrian.analyze.aggregate import map_parts
 from bactrian.errors import BactrianError
 from tests.helpers.parts import tell_process, work_and_tell_process
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from bactrian.analyze.aggregate import Aggregate
-from bactrian.analyze.measure import measure
+from bactrian.analyze.aggregate import Aggregate, measure
 from bactrian.analyze.report import build_report, compare_reports
 from bactrian.analyze.report_page import render_report
-from bactrian.api.facts import describe_usage
+from bactrian.api.status import describe_usage
 from bactrian.errors import InputError
 from bactrian.models.budget import Price
 from bactrian.records.run import Finding
@@ -183,7 +182,7 @@ async def test_an_empty_run_is_refused(tmp_path: Path) -> None:
 async def test_a_run_read_by_several_processes_gives_what_one_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bactrian.analyze.measure._SLICE", 10)
+    monkeypatch.setattr("bactrian.analyze.aggregate._SLICE", 10)
     texts = {0: FLAKE, 1: FLIP, 2: None, 3: None}
     sessions = [session(f"{number:04}", rounds=2, texts=texts[number % 4]) for number in range(24)]
     path = await make_run(tmp_path / "tea.db", sessions)

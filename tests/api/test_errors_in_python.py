@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import bactrian as bt
-from bactrian.cli.usage import spell_error
+from bactrian.cli.help_form import spell_error
 from bactrian.errors import InputError
 
 

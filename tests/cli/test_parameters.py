@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.models.seeds import derive_seed, fit_seed
+from bactrian.models.model import derive_seed, fit_seed
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.turn import Sampling
 from tests.helpers.command import bactrian

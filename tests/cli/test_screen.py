@@ -13,8 +13,7 @@ from rich.console import Console
 from bactrian.analyze.report_tables import write_table
 from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import PrintableConsole, write_labelled
-from bactrian.cli.view.conversation_view import ConversationView
-from bactrian.cli.view.markdown import hide_protocol, make_markdown, split_blocks
+from bactrian.cli.view.conversation_view import ConversationView, hide_protocol, make_markdown, split_blocks
 from bactrian.records.events import Spoke, Started
 from tests.helpers.runs import session, turn
 

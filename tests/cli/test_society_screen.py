@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.cli.view.markdown import mark_differences
+from bactrian.cli.view.conversation_view import mark_differences
 from bactrian.recipes.society_file import load_society
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.society import name_models

@@ -16,7 +16,7 @@ COMMAND = Path(sys.executable).parent / "bactrian"
 READ_BY_TWO = """
 import asyncio
 from pathlib import Path
-from bactrian.analyze.measure import measure
+from bactrian.analyze.aggregate import measure
 from bactrian.store import open_store
 
 async def read():

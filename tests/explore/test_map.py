@@ -15,8 +15,14 @@ from sklearn.metrics import adjusted_rand_score
 
 from bactrian.explore.library_index import is_inside
 from bactrian.explore.map_drawing import draw_map
-from bactrian.figures.map_picture import draw_map_picture
-from bactrian.figures.text_map import LABEL_SIZE, MAP_WIDTH, TextMap, arrange_texts, measure_label
+from bactrian.figures.text_map import (
+    LABEL_SIZE,
+    MAP_WIDTH,
+    TextMap,
+    arrange_texts,
+    draw_map_picture,
+    measure_label,
+)
 from tests.helpers.browser import find_barriers, needs_chromium
 from tests.helpers.command import bactrian
 from tests.helpers.explorer import RunningExplorer, explore, run_apart

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from bactrian.explore.rail import MOST_TICKS, build_rail
+from bactrian.explore.conversation_pages import MOST_TICKS, build_rail
 from bactrian.explore.session_lists import ListFilter
 from bactrian.records.run import Finding
 from bactrian.records.turn import Usage

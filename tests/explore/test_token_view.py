@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from playwright.sync_api import Page, expect
 
-from bactrian.explore.layout import arrange_turn
-from bactrian.explore.token_view import (
+from bactrian.explore.layout import (
     Vocabulary,
+    arrange_turn,
     can_show_tokens,
     load_vocabulary,
     show_tokens,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.export.camel_formats import DistinctTasks
+from bactrian.export.formats import DistinctTasks
 from bactrian.records.session import Ending, Task
 from tests.helpers.exports import convert, exported, members
 from tests.helpers.runs import session

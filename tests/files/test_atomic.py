@@ -17,7 +17,7 @@ WRITE = """
 import json, os, signal, sys
 from pathlib import Path
 from bactrian.files.atomic import write_atomically
-from bactrian.files.replacement import list_files
+from bactrian.files.atomic import list_files
 
 target, text, left = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 

@@ -12,8 +12,7 @@ import pytest
 
 from bactrian.errors import BactrianError, BactrianWarning, InputError
 from bactrian.evaluate.comparison import write_page
-from bactrian.files.atomic import write_atomically
-from bactrian.files.replacement import list_files
+from bactrian.files.atomic import list_files, write_atomically
 from tests.helpers.exports import handed
 from tests.helpers.runs import make_run, session
 

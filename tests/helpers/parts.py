@@ -1,4 +1,4 @@
-"""Functions that processes of :mod:`bactrian.analyze.measure` call."""
+"""Functions that processes of :mod:`bactrian.analyze.aggregate` call."""
 
 from __future__ import annotations
 

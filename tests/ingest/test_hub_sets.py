@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from bactrian.errors import InputError
-from bactrian.ingest.hub_sets import HubSet, choose_files, read_hub_address
+from bactrian.ingest.importer import HubSet, choose_files, read_hub_address
 from bactrian.models.credentials import DOTENV
 from tests.helpers.command import Command, clean_environment
 from tests.helpers.exports import handed

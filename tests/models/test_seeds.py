@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bactrian.models.seeds import (
+from bactrian.models.model import (
     RunSeeds,
     derive_sampling,
     derive_seed,

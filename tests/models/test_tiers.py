@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.api.model_arguments import build_model_options
+from bactrian.api.arguments import build_model_options
 from bactrian.batches.messages import read_anthropic
 from bactrian.errors import BudgetReached, Denied, InputError, TryAgain
 from bactrian.models.budget import Budget, Price, UsageMeter

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bactrian.api.collector import SessionCollector
-from bactrian.api.model_arguments import OwnModel
+from bactrian.api.arguments import OwnModel
+from bactrian.api.conversation import SessionCollector
 from bactrian.models.model import BUILT_IN_MODEL, Request
 from bactrian.protocol.pack import load_pack
 from bactrian.records.session import Role, Session

@@ -14,8 +14,7 @@ import pytest
 import bactrian as bt
 from bactrian.errors import BadReply, ModelError
 from bactrian.models.openai import OpenAIModel
-from bactrian.roleplay.drawing import draw_description
-from bactrian.roleplay.picture_tool import open_picture_tool
+from bactrian.roleplay.picture_tool import draw_description, open_picture_tool
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.sandbox import needs_sandbox

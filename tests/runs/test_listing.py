@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bactrian.models.local.local_model import LocalModel
+from bactrian.models.model import RunSeeds
 from bactrian.models.scripted import Scripted, ScriptedReply
-from bactrian.models.seeds import RunSeeds
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Axis
 from bactrian.records.turn import Usage

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import bactrian as bt
-from bactrian.api.facts import read_facts
 from bactrian.api.shared_run import open_anywhere
+from bactrian.api.status import read_facts
 from bactrian.errors import InputError, StoreError
 from bactrian.shared.copies import pull_run
 from bactrian.shared.lease import add_up

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from bactrian.store.address import read_address
+from bactrian.store.locations import read_address
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.disks import mounted
 from tests.helpers.endpoint import Endpoint

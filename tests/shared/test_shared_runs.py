@@ -15,8 +15,8 @@ import pytest
 from bactrian.api.shared_run import push
 from bactrian.errors import InputError, StoreError
 from bactrian.shared.copies import pull_run
-from bactrian.store.address import read_address
 from bactrian.store.care import verify
+from bactrian.store.locations import read_address
 from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import RECIPE, asks, generate, said, start, stored
 from tests.helpers.postgres import PostgresServer

@@ -14,8 +14,7 @@ from bactrian.errors import BactrianWarning, InputError, StoreError
 from bactrian.records.session import Session
 from bactrian.store import open_store
 from bactrian.store.care import recover, verify
-from bactrian.store.database import find_log
-from bactrian.store.filesystem import find_network_file_system, find_network_kind
+from bactrian.store.lock import find_log, find_network_file_system, find_network_kind
 from tests.helpers.command import bactrian, start_python
 from tests.helpers.runs import make_run, session
 from tests.store.test_store import WRITER

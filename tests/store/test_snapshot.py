@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.analyze.measure import measure
+from bactrian.analyze.aggregate import measure
 from bactrian.api.notebook import read_frame
 from bactrian.export.exporter import ExportOptions, export_run
 from bactrian.export.formats import find_format

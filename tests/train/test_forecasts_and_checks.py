@@ -14,10 +14,10 @@ import pytest
 
 from bactrian.errors import InputError
 from bactrian.train.curves import draw_losses
-from bactrian.train.gguf_check import compare_rankings
 from bactrian.train.training import (
     TrainOrder,
     check_same,
+    compare_rankings,
     find_measured_step,
     forecast_stages,
     forecast_training,

@@ -114,9 +114,8 @@ def test_qlora_merges_its_adapters_into_the_weights_before_they_were_quantised(
     from safetensors.torch import load_file
 
     from bactrian.train.training_recipe import NewModel
-    from bactrian.train.worker.base_model import make_new_model
     from bactrian.train.worker.model_files import Machine, ProcessClock, save_trained_model
-    from bactrian.train.worker.prepare_training import open_tokenizer
+    from bactrian.train.worker.prepare_training import make_new_model, open_tokenizer
     from bactrian.train.worker.train_stage import StageWatch, build_trainer
 
     recipe = load_train_recipe("small", ["method=qlora", "batch=1", "per_device=1", "evaluations=0"])
@@ -285,9 +284,8 @@ def test_a_base_model_of_which_a_file_is_missing_or_cut_off_is_refused(
     fault: str, message: str, tmp_path: Path
 ) -> None:
     from bactrian.train.training_recipe import Base, NewModel, Training
-    from bactrian.train.worker.base_model import make_new_model, open_base
     from bactrian.train.worker.model_files import Machine, load_model
-    from bactrian.train.worker.prepare_training import open_tokenizer
+    from bactrian.train.worker.prepare_training import make_new_model, open_base, open_tokenizer
 
     make_new_model(NewModel(), ["one two three"], 0, tmp_path / "base")
     if fault == "model.safetensors":

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 def make_llama(folder: Path) -> Path:
     """A language model of a few thousand weights with a chat template."""
     from bactrian.train.training_recipe import NewModel
-    from bactrian.train.worker.base_model import make_new_model
+    from bactrian.train.worker.prepare_training import make_new_model
 
     make_new_model(NewModel(width=64, layers=1, heads=2, vocabulary=300), ["one two three"], 1, folder)
     return folder

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bactrian.cli.help_form import load_verb
+from bactrian.cli.help_form import load_verb, name_value
 from bactrian.cli.settings import list_settings
-from bactrian.cli.usage import name_value
 from bactrian.cli.verbs import HELP
 
 _HEAD = """# Settings

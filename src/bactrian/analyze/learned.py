@@ -13,13 +13,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from bactrian.detect.context import ContextHead, ContextModel, Surroundings, load_context
 from bactrian.detect.detector import (
     LIKELY,
     POSSIBLE,
+    ContextHead,
+    ContextModel,
     DetectedConversation,
     DetectorModel,
     Head,
+    Surroundings,
+    load_context,
     load_model,
     read_model,
     write_model,

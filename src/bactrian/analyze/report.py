@@ -57,7 +57,7 @@ def build_report(run: str, part: Aggregate, usage: Json) -> Json:
     Args:
         run: Its name.
         part: Its numbers.
-        usage: What was paid for in it, as ``describe_usage`` of ``api/facts.py`` returns it.
+        usage: What was paid for in it, as ``describe_usage`` of ``api/status.py`` returns it.
 
     Raises:
         MissingExtra: the optional part ``analysis`` is not installed.

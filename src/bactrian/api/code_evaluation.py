@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
+from bactrian.api.arguments import ModelLike
 from bactrian.api.bridge import run_sync, shorten_errors
-from bactrian.api.model_arguments import ModelLike
 from bactrian.api.solution_comparison import (
     ForecastFunction,
     RunFunction,

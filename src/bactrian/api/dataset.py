@@ -13,10 +13,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from bactrian.api.arguments import check_base_url, check_unattended, describe_run
+from bactrian.api.arguments import (
+    ModelLike,
+    build_model_options,
+    check_base_url,
+    check_unattended,
+    choose_models,
+    describe_run,
+    limit_time,
+)
 from bactrian.api.bridge import run_sync, shorten_traceback
 from bactrian.api.endpoints import find_addresses, read_terms, use_run_terms
-from bactrian.api.model_arguments import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.api.shared_run import find_copy
 from bactrian.batches.ledger import count_out, find_folder
 from bactrian.batches.trains import BatchTerms

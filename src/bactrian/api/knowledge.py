@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bactrian.api.model_arguments import ModelLike
+from bactrian.api.arguments import ModelLike
 from bactrian.api.solution_comparison import (
     Comparison,
     RunFunction,
@@ -26,22 +26,20 @@ from bactrian.evaluate.known_answers import (
     RECIPE,
     FactSize,
     KnownAnswers,
-    build_answer_recipe,
-    draw_facts,
-    load_domains,
-    read_answers,
-    write_study,
-)
-from bactrian.evaluate.question_sets import draw_tasks, load_questions
-from bactrian.evaluate.stages import (
     StageAnswers,
     StageModel,
+    build_answer_recipe,
     build_stage_recipe,
     build_stage_report,
     compute_matrix,
+    draw_facts,
+    load_domains,
     pair_stages,
+    read_answers,
     read_stages,
+    write_study,
 )
+from bactrian.evaluate.question_sets import draw_tasks, load_questions
 from bactrian.models.open import ModelOptions
 from bactrian.options import SpendingOptions
 from bactrian.train.training import OnEvent, TrainOrder, train_recipe

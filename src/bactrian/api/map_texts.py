@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from bactrian.errors import InputError
 from bactrian.figures.look import list_group_colours
-from bactrian.figures.map_picture import LegendEntry, draw_map_picture
-from bactrian.figures.text_map import TextMap, arrange_texts
+from bactrian.figures.text_map import LegendEntry, TextMap, arrange_texts, draw_map_picture
 from bactrian.protocol.markers import read_instruction
 from bactrian.store import RunStore, open_store
 

@@ -36,8 +36,7 @@ from bactrian.store.database import (
     open_for_reading,
     read_schema,
 )
-from bactrian.store.filesystem import follow_link
-from bactrian.store.lock import RunLock, lock_run
+from bactrian.store.lock import RunLock, follow_link, lock_run
 from bactrian.store.record_tables import SEALED, compute_seal, quote_names, write_json
 
 if TYPE_CHECKING:

@@ -14,19 +14,17 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.aggregate import Aggregate, measure
 from bactrian.analyze.behaviours import OwnBehaviour, find_installed, load_definitions
 from bactrian.analyze.excerpts import AnnotatedSession, choose_sessions, read_annotated
-from bactrian.analyze.measure import measure
 from bactrian.analyze.report import build_report, compare_reports
-from bactrian.analyze.report_charts import list_report_charts
-from bactrian.analyze.report_page import render_report
+from bactrian.analyze.report_page import list_report_charts, render_report
 from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
 from bactrian.api.bridge import shorten_errors
-from bactrian.api.facts import describe_usage
+from bactrian.api.status import describe_usage
 from bactrian.errors import InputError
 from bactrian.evaluate.label_queues import describe_labels, find_queues, read_given, read_queue
-from bactrian.figures.chart_files import check_figures, save_charts
+from bactrian.figures.chart import check_figures, save_charts
 from bactrian.files.atomic import write_atomically
 from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.pricing import make_pricing

@@ -98,7 +98,7 @@ def push(run: str | Path, address: str | Path) -> int:
         InputError: the database cannot be used, or holds such a run already.
         StoreError: the run cannot be read.
     """
-    from bactrian.api.facts import read_facts  # which takes long to load
+    from bactrian.api.status import read_facts  # which takes long to load
     from bactrian.shared.copies import push_run
     from bactrian.shared.reading import WorkDone
 

@@ -9,12 +9,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Unpack, cast
 
-from bactrian.api.arguments import check_base_url, choose_base_url
+from bactrian.api.arguments import ModelLike, check_base_url, choose_base_url
 from bactrian.api.bridge import run_sync, shorten_errors
 from bactrian.api.dataset import build_run_order, run_order, watch_progress
 from bactrian.api.endpoints import check_askable, find_foreign
-from bactrian.api.model_arguments import ModelLike
+from bactrian.api.arguments import ModelLike
 from bactrian.errors import InputError
+from bactrian.errors import BudgetReached, InputError
 from bactrian.evaluate.comparison import OUTCOMES, ComparedRuns, build_comparison_report, write_dilemma
 from bactrian.evaluate.comparison_jobs import (
     EXTRACTED,

@@ -22,7 +22,6 @@ from bactrian.amounts import (
 )
 from bactrian.analyze.estimates import write_proportion
 from bactrian.api.dataset import build_order, share_limit
-from bactrian.api.facts import RunFacts, read_facts
 from bactrian.api.resumption import (
     StoredRun,
     find_command,
@@ -35,15 +34,120 @@ from bactrian.api.shared_run import open_anywhere
 from bactrian.batches.ledger import count_out
 from bactrian.errors import BactrianError
 from bactrian.files.recent_runs import list_recent_runs
+from bactrian.records.session import HUMAN
 from bactrian.records.text import show, to_printable, write_count
 from bactrian.records.turn import Usage
 from bactrian.runs.forecast import Forecast, forecast_run
+from bactrian.runs.progress import LATE, list_caching, warn_of_cache
+from bactrian.runs.spending import Prices, Spending, add_up, read_pricing
 from bactrian.runs.wiring import RunOrder
-from bactrian.stats.intervals import Proportion
+from bactrian.stats.intervals import Proportion, are_independent
 from bactrian.store import RunStore, find_address, find_data_folder, find_runs, is_locked, is_run, name_run
 
 if TYPE_CHECKING:
     from bactrian.shared.reading import WorkerState
+
+
+# The facts of a run that commands, reports and pages tell alike: what it contains, and what it cost.
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a run contains and what it cost, as of one moment."""
+
+    sessions: int
+    messages: int
+    imported: int
+    open: int
+    """Sessions that have begun and not ended."""
+    endings: Mapping[str, Proportion]
+    """Share of the sessions that have ended, by code, the most frequent first."""
+    models: tuple[str, ...]
+    """Models that wrote something in it, and ``human`` if a person did."""
+    spending: Spending
+    cache_warning: str
+    """What is wrong with the servers' prefix cache; empty if nothing is known to be."""
+    judged: Spending
+    """What judges of findings cost, which :attr:`spending` leaves out."""
+
+    @property
+    def failed(self) -> int:
+        """Sessions that failed."""
+        return self.endings["failed"].count if "failed" in self.endings else 0
+
+
+async def describe_usage(store: RunStore, prices: Prices | None = None) -> dict[str, Any]:
+    """Return what was paid for in a run, and its models, as the JSON of a report. ``prices`` as for read_facts."""
+    facts = await read_facts(store, prices)
+    spending = facts.spending
+    return {
+        **_count_tokens(spending.usage),
+        "estimated": spending.usage.estimated,
+        "cached_share": spending.usage.cached_share,
+        "cache_warning": facts.cache_warning,
+        "usd": spending.usd,
+        "unpriced": list(spending.unpriced),
+        "agents": {agent: _count_tokens(usage) for agent, usage in spending.agents.items()},
+        "models": list(facts.models),
+    }
+
+
+def _count_tokens(usage: Usage) -> dict[str, int]:
+    return {
+        "prompt": usage.prompt,
+        "completion": usage.completion,
+        "cached": usage.cached,
+        "total": usage.total,
+    }
+
+
+async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
+    """Return the facts of a run. Reads the row of every turn, which takes seconds for a million.
+
+    Args:
+        store: The run; a snapshot of it if another process writes it.
+        prices: Replace the prices that its commands counted by.
+    """
+    sessions, messages = await store.count_rows()
+    by_session = await store.list_models()
+    pricing = await read_pricing(store, prices)
+    imported = len(await store.list_imported())
+    spending = pricing.add_up(await store.list_spent(each=pricing.by_session))
+    if imported and imported == sessions and not spending.usage.total:
+        # Another program made all of it, and its tokens are not known.
+        spending = replace(spending, usd=None)
+    written = {model for models in by_session.values() for model in models.values()}
+    people = {HUMAN} if await store.has_person() else set[str]()
+    addresses: dict[str, str] = {}
+    for command in await store.commands():
+        addresses |= command.options.get("addresses") or {}
+    caching = list_caching(written, addresses)
+    judges = [
+        (name.partition(" ")[0], usage) for name, usage in (await store.list_judged()).items() if usage.total
+    ]
+    return RunFacts(
+        sessions,
+        messages,
+        imported,
+        *await count_endings(store),
+        tuple(sorted(people | (written or {*pricing.models.values()}) | spending.models)),
+        spending,
+        warn_of_cache(await store.count_late(LATE), caching) if caching else "",
+        add_up((judge, judge, usage, pricing.judges(judge)) for judge, usage in judges),
+    )
+
+
+async def count_endings(store: RunStore) -> tuple[int, dict[str, Proportion]]:
+    """Count the sessions that have not ended, and the others by the code of their ending, the most frequent first."""
+    counts = Counter([session.ending or "" async for session in store.progress()])
+    unfinished = counts.pop("", 0)
+    independent = are_independent(*await store.count_distinct())
+    shares = {code: Proportion(count, counts.total(), independent) for code, count in counts.most_common()}
+    return unfinished, shares
+
+
+# How far a run has come: its jobs, endings, failures and cost, and the command that resumes it.
+
 
 WRITTEN = "being written"
 """The state of a run that a process writes."""

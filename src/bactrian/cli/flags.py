@@ -94,8 +94,7 @@ class _RunPath(click.Path):
     """A path, or the address of a shared run."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from bactrian.store.address import is_address
-        from bactrian.store.locations import locate_file, locate_run
+        from bactrian.store.locations import is_address, locate_file, locate_run
 
         if not is_address(value):
             return super().convert(value, param, ctx)

@@ -112,8 +112,8 @@ def _plain_warnings() -> None:
 
 def _explain(error: BactrianError) -> None:
     """Print an error in at most three lines."""
+    from bactrian.cli.help_form import spell_error
     from bactrian.cli.terminal.console import say, to_printable
-    from bactrian.cli.usage import spell_error
 
     for line in to_printable(f"bactrian: {spell_error(error, sys.argv[1:])}").splitlines()[:3]:
         say(line)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bactrian.api.arguments import check_base_url
-from bactrian.api.model_arguments import build_model_options
+from bactrian.api.arguments import build_model_options, check_base_url
 from bactrian.cli.terminal.console import hide_spinner, open_progress, return_spinner, say
 from bactrian.models.open import ModelOptions
 from bactrian.options import AgentModels, list_options

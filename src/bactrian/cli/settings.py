@@ -200,7 +200,7 @@ def _convert(ctx: click.Context, option: HelpOption, value: Any, where: str) -> 
     try:
         converted = tuple(option.type.convert(str(each), option, ctx) for each in values)
     except click.BadParameter as error:
-        from bactrian.cli.usage import explain_value
+        from bactrian.cli.help_form import explain_value
 
         raise explain_value(error, option, where) from error
     return converted if option.multiple else converted[0]

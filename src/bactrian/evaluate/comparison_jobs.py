@@ -29,9 +29,8 @@ from bactrian.evaluate.verdicts import (
     read_solutions,
     split_pair,
 )
-from bactrian.models.model import Model, Request, ResponseFormat, get_traits
+from bactrian.models.model import Model, Request, ResponseFormat, derive_sampling, get_traits
 from bactrian.models.open import find_traits
-from bactrian.models.seeds import derive_sampling
 from bactrian.protocol.fences import read_body
 from bactrian.protocol.pack import load_engine_prompts, render_prompt
 from bactrian.recipes.job_specs import build_recipe

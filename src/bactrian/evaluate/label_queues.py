@@ -25,7 +25,7 @@ from bactrian.errors import InputError
 from bactrian.evaluate.invitations import merge_invitations
 from bactrian.evaluate.votes import name_folder, write_agreement
 from bactrian.files.atomic import write_atomically
-from bactrian.models.seeds import derive_seed
+from bactrian.models.model import derive_seed
 from bactrian.records.run import BEHAVIOURS
 from bactrian.records.session import Session
 from bactrian.records.text import clean_text

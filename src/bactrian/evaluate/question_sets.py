@@ -13,8 +13,7 @@ from bactrian.evaluate.comparison_jobs import Solutions
 from bactrian.files.atomic import write_atomically
 from bactrian.files.json_text import parse_json, read_lines
 from bactrian.files.toml import suggest_name
-from bactrian.models.model import Model
-from bactrian.models.seeds import RunSeeds, derive_seed
+from bactrian.models.model import Model, RunSeeds, derive_seed
 from bactrian.recipes.schema import Axis
 from bactrian.records.text import clean_text, to_json
 from bactrian.runs.lists import ModelSource

@@ -18,7 +18,7 @@ from typing import Any
 from bactrian.errors import InputError, RunInUse
 from bactrian.evaluate.comparison import OUTCOMES, describe_solutions, find_figures
 from bactrian.evaluate.verdicts import Outcome, join_pair, read_judged_tasks, read_solutions, split_pair
-from bactrian.models.seeds import derive_seed
+from bactrian.models.model import derive_seed
 from bactrian.records.run import PREFERENCES, Vote
 from bactrian.records.session import Session
 from bactrian.records.text import clean_text

@@ -25,8 +25,7 @@ from bactrian.explore.library_index import IMPORT_DONE, SEVERAL, read_meta, read
 from bactrian.explore.rendering import Explorer, read_asset
 from bactrian.explore.server import build_app
 from bactrian.explore.session_lists import ListFilter
-from bactrian.files.atomic import check_target, write_atomically
-from bactrian.files.replacement import MANIFEST, list_files, read_manifest
+from bactrian.files.atomic import MANIFEST, check_target, list_files, read_manifest, write_atomically
 from bactrian.records.text import to_json
 
 # Rewrites pages for a disk: links lead to files, and what needs a server is taken out.

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import TYPE_CHECKING, TypeGuard
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import quote
 
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import (
@@ -27,10 +31,8 @@ from bactrian.analyze.learned import has_instructor
 from bactrian.detect.detector import POSSIBLE
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.explore.drawings import draw_hearing, list_heard
-from bactrian.explore.layout import TextView, show_turns
-from bactrian.explore.library import DataSet, list_kept_files, open_for_page
-from bactrian.explore.rail import build_rail
-from bactrian.explore.related import find_related, read_hearing
+from bactrian.explore.layout import TextView, can_show_tokens, find_side, show_turns
+from bactrian.explore.library import DataSet, Library, list_kept_files, open_for_page
 from bactrian.explore.rendering import (
     check_agreed,
     get_explorer,
@@ -39,18 +41,221 @@ from bactrian.explore.rendering import (
     render_page,
     render_text,
 )
-from bactrian.explore.search_words import read_search
+from bactrian.explore.search_words import find_hits, read_search
+from bactrian.explore.session_findings import is_counted
 from bactrian.explore.session_lists import ListFilter, read_count
-from bactrian.explore.token_view import can_show_tokens
 from bactrian.export.dialogue import SystemPrompts
+from bactrian.files.atomic import is_same_file
+from bactrian.recipes.society_file import Society, list_societies, load_society
 from bactrian.records.events import Ended, Spoke, Started, write_event
-from bactrian.records.run import Confirmation, Mark
+from bactrian.records.run import Confirmation, Finding, FindingKey, Mark
 from bactrian.records.session import HUMAN, Session, find_kind, name_agents, name_part
 from bactrian.records.text import clean_text, keep_line_breaks, to_markdown
-from bactrian.records.turn import NOTHING_KNOWN, Usage
+from bactrian.records.turn import NOTHING_KNOWN, Turn, Usage
+from bactrian.runs.questions import name_translation
+from bactrian.store import RunStore
 
 if TYPE_CHECKING:
     from bactrian.explore.playing import LiveStage
+
+
+# Finds what belongs to a conversation: the original of a translation, its translations, and who heard whom.
+
+
+# Translations that are listed.
+_MOST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedSession:
+    """The original or a translation of a conversation."""
+
+    title: str
+    data: str
+    id: str
+
+
+async def find_related(
+    library: Library, data_set: DataSet, session: Session, recipe: Mapping[str, Any]
+) -> list[RelatedSession]:
+    """Return the original of a translation, or the translations of an original, as far as their runs are open here."""
+    related: list[RelatedSession] = []
+    is_translation = find_kind(session) == "translation"
+    for other in library.sets.values():
+        content = recipe if is_translation else await other.store.recipe() or {}
+        run = other.run if is_translation else data_set.run
+        if (other is data_set and not is_translation) or not _is_run(_find_source(content), run):
+            continue
+        names = {session.values.get("source", ""): "Original"}
+        if not is_translation:
+            names = {name_translation(code, session.id): title for code, title in _list_languages(content)}
+        for name, title in names.items():
+            if len(related) < _MOST and await other.store.outlines(ids=[name]):
+                related.append(RelatedSession(title, other.name, name))
+    return related
+
+
+def _find_source(recipe: Mapping[str, Any]) -> str:
+    """Return the run that a recipe translates; empty if it translates none."""
+    return str(recipe.get("recipe", {}).get("translate", {}).get("source") or "")
+
+
+def _is_run(source: str, run: Path) -> bool:
+    """Return True if ``source``, as a recipe names it, is ``run``; a relative path may be one from the run's folder."""
+    if not source:
+        return False
+    path = Path(source).expanduser()
+    return any(is_same_file(file, run) for file in (path, run.parent / path) if file.exists())
+
+
+def _list_languages(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    axes: list[dict[str, Any]] = recipe.get("recipe", {}).get("axes") or [{}]
+    names: dict[str, str] = recipe.get("recipe", {}).get("translate", {}).get("languages", {})
+    for code in axes[0].get("given") or ():
+        yield code, names.get(code) or code
+
+
+async def read_hearing(
+    store: RunStore, session: Session, recipe: Mapping[str, Any]
+) -> dict[str, tuple[str, ...]] | None:
+    """Return, by agent of a group chat, the agents that do not hear it.
+
+    None if it is no group chat, or its society is not known: an earlier version did not store that of a file.
+    """
+    cast = session.provenance.cast
+    society = await _find_society(store, session, recipe) if cast else None
+    if society is None:
+        return None
+    hears = {agent.name: agent.hears for agent in society.agents if agent.name in cast}
+    return {
+        speaker: tuple(
+            name
+            for name, heard in hears.items()
+            if name != speaker and heard is not None and speaker not in heard
+        )
+        for speaker in cast
+    }
+
+
+async def _find_society(store: RunStore, session: Session, recipe: Mapping[str, Any]) -> Society | None:
+    """Return the society that made a session: the recipe's, that of a command ``play --society``, or a built-in one."""
+    frozen = recipe.get("recipe", {}).get("society", {}).get("society") or recipe.get("society")
+    if frozen:
+        with suppress(ValidationError):
+            return Society.model_validate(frozen)
+    for command in await store.commands():
+        with suppress(ValidationError):
+            society = Society.model_validate(command.options.get("content"))
+            if society.hash == session.provenance.prompts_hash:
+                return society
+    name = session.provenance.prompts.removeprefix("society ")
+    if name in list_societies():
+        with suppress(InputError):
+            society, _ = load_society(name)
+            return society if society.hash == session.provenance.prompts_hash else None
+    return None
+
+
+# One conversation, as a talk: fields, code, cost, evidence; the same as Markdown and JSON; its marks and its files.
+
+
+# The rail of a conversation: a tick for each message, and the places between which ``n`` and ``p`` go.
+
+
+# A tick of a longer conversation stands for several messages.
+MOST_TICKS = 480
+# Lengths of a tick, the longest of which is that of the longest message.
+_LENGTHS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One message on the rail, or some that follow each other."""
+
+    # Numbers of the messages.
+    first: int
+    last: int
+    # The class of its colour.
+    side: str
+    # From 1 to 8, by the tokens of the longest of its messages.
+    length: int
+    # What it stands for, in words.
+    label: str
+    has_finding: bool
+    has_hit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rail:
+    """The messages of a conversation at a glance."""
+
+    ticks: tuple[Tick, ...]
+    # Where ``n`` and ``p`` stop, as ids of the page: findings, and messages with words of the search.
+    stops: tuple[str, ...]
+    # The message of the first stop, if a filter led here; 0 if none did, or nothing of it is in a message.
+    found: int
+
+
+def build_rail(
+    session: Session,
+    findings: Sequence[Finding],
+    filter_: ListFilter,
+    answers: Mapping[FindingKey, bool] | None = None,
+) -> Rail:
+    """Return the rail of a conversation for a reader who comes from a list with this filter.
+
+    A filter that names behaviours or words leads to these; any other, to all findings. Ticks show those that count, by
+    the ``answers`` of readers.
+    """
+    terms = read_search(filter_.q)
+    hits = {turn.number for turn in session.turns if any(find_hits(turn.text, terms))}
+    codes = set(filter_.behaviour)
+    wanted = [
+        (finding.turn, f"finding-{number}")
+        for number, finding in enumerate(findings, 1)
+        if (finding.behaviour in codes if codes else not hits)
+    ]
+    stops = sorted([*wanted, *((number, f"turn-{number}") for number in hits)], key=lambda stop: stop[0])
+    is_led = bool(stops) and bool(codes or hits)
+    return Rail(
+        tuple(_list_ticks(session, [found for found in findings if is_counted(found, answers or {})], hits)),
+        tuple(id_ for _, id_ in stops),
+        stops[0][0] if is_led else 0,
+    )
+
+
+def _list_ticks(session: Session, findings: Sequence[Finding], hits: set[int]) -> Iterator[Tick]:
+    turns = session.turns
+    shown = defaultdict[int, list[str]](list)
+    for finding in findings:
+        shown[finding.turn].append(finding.behaviour.replace("_", " "))
+    sizes = _measure_turns(turns)
+    longest = max(sizes, default=0) or 1
+    each = -(-len(turns) // MOST_TICKS) or 1
+    for begin in range(0, len(turns), each):
+        some = turns[begin : begin + each]
+        first, last = some[0].number, some[-1].number
+        found = list(dict.fromkeys(code for turn in some for code in shown[turn.number]))
+        is_hit = any(turn.number in hits for turn in some)
+        what = f"Message {first}, {some[0].role}" if first == last else f"Messages {first} to {last}"
+        yield Tick(
+            first,
+            last,
+            find_side(session, some[0]),
+            max(1, round(_LENGTHS * max(sizes[begin : begin + each]) / longest)),
+            ", ".join((what, *found, *(("word of the search",) if is_hit else ()))),
+            bool(found),
+            is_hit,
+        )
+
+
+def _measure_turns(turns: Sequence[Turn]) -> list[int]:
+    """Return the tokens of each message; its characters, if those of one message are not known."""
+    tokens = [turn.usage.completion for turn in turns]
+    return tokens if all(tokens) else [len(turn.text) for turn in turns]
+
+
+# One conversation, as a talk: fields, code, cost, evidence; the same as Markdown and JSON; its marks and its files.
 
 
 # Messages on a page.

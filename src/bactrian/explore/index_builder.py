@@ -21,7 +21,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from bactrian.analyze.measure import map_parts
+from bactrian.analyze.aggregate import map_parts
 from bactrian.api.status import read_status
 from bactrian.detect.detector import LIKELY
 from bactrian.errors import BactrianError

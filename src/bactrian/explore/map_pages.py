@@ -29,8 +29,7 @@ from bactrian.explore.rendering import get_explorer, has_agreed, read_form, rend
 from bactrian.explore.session_lists import ROLES, ListFilter, make_share, read_count, select_rows
 from bactrian.explore.statistics_pages import describe_readings
 from bactrian.figures.look import list_group_colours
-from bactrian.figures.map_picture import LegendEntry, draw_map_picture
-from bactrian.figures.text_map import MapLabel
+from bactrian.figures.text_map import LegendEntry, MapLabel, draw_map_picture
 from bactrian.protocol.markers import read_instruction
 from bactrian.records.session import UNFINISHED
 from bactrian.stats.intervals import Proportion

@@ -22,8 +22,8 @@ from bactrian.api.selection import render_page as render_sessions
 from bactrian.errors import InputError, explain_os_errors
 from bactrian.explore.bundle import MOST, copy_pages, fetch_page, make_single_page
 from bactrian.explore.library import DataSet, Library
+from bactrian.explore.list_pages import is_address, remove_view, save_view
 from bactrian.explore.rendering import get_explorer, has_agreed, read_form, read_listing, render_page
-from bactrian.explore.saved_views import is_address, remove_view, save_view
 from bactrian.explore.server import build_app
 from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.export.dialogue import SystemPrompts

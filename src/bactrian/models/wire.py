@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from bactrian.models.faults import is_object
-from bactrian.models.model import Constraint, History, Request, ResponseFormat
-from bactrian.models.seeds import fit_seed
+from bactrian.models.model import Constraint, History, Request, ResponseFormat, fit_seed
 from bactrian.records.turn import Invocation, Sampling, Tool
 
 LengthWord = Literal["max_tokens", "max_completion_tokens"]

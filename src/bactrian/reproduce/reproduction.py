@@ -20,8 +20,7 @@ from bactrian.api.solution_comparison import RunSeries
 from bactrian.errors import BactrianError, InputError, MissingExtra
 from bactrian.evaluate.comparison import write_page
 from bactrian.evaluate.question_sets import list_conversations
-from bactrian.figures.chart import Chart, Point, Series
-from bactrian.figures.chart_files import PAGE, write_charts
+from bactrian.figures.chart import PAGE, Chart, Point, Series, write_charts
 from bactrian.files.atomic import write_atomically
 from bactrian.models.local.weights import find_cache_folder
 from bactrian.models.open import find_traits

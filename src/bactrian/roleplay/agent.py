@@ -8,8 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from bactrian.errors import EmptyReply
-from bactrian.models.model import History, Model, Reply, Request, ResponseFormat
-from bactrian.models.seeds import derive_sampling
+from bactrian.models.model import History, Model, Reply, Request, ResponseFormat, derive_sampling
 from bactrian.protocol.markers import read_instruction, read_solution
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.session import HUMAN, Role

@@ -12,8 +12,15 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from bactrian.errors import BadReply, ModelError, Stopped
-from bactrian.models.model import Model, Reply, ReplyChoice, Request, ResponseFormat, get_traits
-from bactrian.models.seeds import derive_sampling
+from bactrian.models.model import (
+    Model,
+    Reply,
+    ReplyChoice,
+    Request,
+    ResponseFormat,
+    derive_sampling,
+    get_traits,
+)
 from bactrian.protocol.pack import EnginePrompts, load_engine_prompts, render_prompt
 from bactrian.records.events import Chose
 from bactrian.records.session import HUMAN, Role

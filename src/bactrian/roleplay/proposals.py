@@ -14,8 +14,7 @@ from itertools import count
 from time import perf_counter
 
 from bactrian.errors import BactrianError, ContextFull, Filtered, ModelError, Refused
-from bactrian.models.model import Model, Request
-from bactrian.models.seeds import derive_sampling
+from bactrian.models.model import Model, Request, derive_sampling
 from bactrian.protocol.pack import Pack, render_session
 from bactrian.records.events import Chose, Proposed, Spoke
 from bactrian.records.session import HUMAN, Role, Session

@@ -6,8 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 
 from bactrian.errors import BadReply, InputError, ModelError
-from bactrian.models.model import Model, Request, get_traits
-from bactrian.models.seeds import derive_sampling
+from bactrian.models.model import Model, Request, derive_sampling, get_traits
 from bactrian.protocol.pack import Pack, list_packs, load_pack, render_prompt, render_session
 from bactrian.records.events import Event
 from bactrian.records.session import HUMAN, Session

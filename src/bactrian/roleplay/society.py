@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from bactrian.errors import InputError
-from bactrian.models.model import Model, ResponseFormat, get_traits
+from bactrian.models.model import Model, ResponseFormat, derive_stage_seed, get_traits
 from bactrian.models.open import ModelOptions, find_traits
-from bactrian.models.seeds import derive_stage_seed
 from bactrian.protocol.checks import check_name, check_text
 from bactrian.protocol.markers import DONE, is_done
 from bactrian.protocol.pack import Pack, load_engine_prompts, load_pack, render_prompt

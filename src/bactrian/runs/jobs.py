@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from bactrian.files.template import compile_template
 from bactrian.models.budget import Price, estimate_request
-from bactrian.models.model import Model, Request
-from bactrian.models.seeds import RunSeeds
+from bactrian.models.model import Model, Request, RunSeeds
 from bactrian.protocol.pack import load_pack
 from bactrian.recipes.job_table import AXIS, expand_row
 from bactrian.recipes.schema import Axis, CriticSpec, JobSpec, Recipe, ToolsSpec

@@ -16,8 +16,7 @@ from pydantic import BaseModel
 from bactrian.errors import BactrianError, BadReply, ContextFull, Halted, InputError
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.files.template import compile_template
-from bactrian.models.model import Model, Request, ResponseFormat, get_traits
-from bactrian.models.seeds import RunSeeds
+from bactrian.models.model import Model, Request, ResponseFormat, RunSeeds, get_traits
 from bactrian.options import SamplingSpec
 from bactrian.protocol.pack import render_prompt
 from bactrian.recipes.parameters import apply_parameters

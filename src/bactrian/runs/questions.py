@@ -13,8 +13,7 @@ from time import perf_counter
 from typing import cast
 
 from bactrian.errors import BadReply, InputError, ModelError
-from bactrian.models.model import Request, get_traits
-from bactrian.models.seeds import derive_sampling
+from bactrian.models.model import Request, derive_sampling, get_traits
 from bactrian.protocol.markers import DONE, read_instruction, read_solution
 from bactrian.recipes.job_specs import Answer, Translate
 from bactrian.recipes.parameters import apply_parameters

@@ -32,8 +32,7 @@ from bactrian.sandbox.orders import (
 )
 from bactrian.sandbox.outcome import Artefact, ExitReport
 from bactrian.sandbox.payload import build_command, load_supervisor, load_worker
-from bactrian.sandbox.tiers import CommandTier, ContainerTier, RemoteStart
-from bactrian.sandbox.view import find_view
+from bactrian.sandbox.tiers import CommandTier, ContainerTier, RemoteStart, find_view
 
 _START = 60.0  # longest wait for a sandbox to start, in seconds
 _END = 20.0  # longest wait for a report after the time that a program has, in seconds

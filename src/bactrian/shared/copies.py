@@ -15,8 +15,7 @@ from bactrian.shared.reading import SUMS, WorkDone
 from bactrian.store import RunAddress, is_run
 from bactrian.store.care import verify
 from bactrian.store.database import begin_transaction, check_file, connect, explain_errors, mark_closed
-from bactrian.store.filesystem import follow_link
-from bactrian.store.lock import lock_run
+from bactrian.store.lock import follow_link, lock_run
 from bactrian.store.record_tables import SEALED, compute_seal
 
 if TYPE_CHECKING:

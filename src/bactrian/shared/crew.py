@@ -30,7 +30,7 @@ from bactrian.runs.progress import EndpointPressure
 from bactrian.runs.runner import Crew, ListProgress
 from bactrian.runs.scheduler import Job, ListRequest
 from bactrian.runs.wiring import RunLimits, RunOrder
-from bactrian.shared.link import Link, Message
+from bactrian.shared.player_process import Link, Message
 from bactrian.store import STATEMENTS, RowWriter, RunStore
 
 _MODULE = "bactrian.shared.player_process"

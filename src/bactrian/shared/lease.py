@@ -23,7 +23,7 @@ from bactrian.runs.wiring import RunOrder
 from bactrian.shared.postgres import PATIENCE, Outage, Server, create_tables, end_stopped, fetch, translate
 from bactrian.shared.reading import SUMS, SharedStore, WorkDone
 from bactrian.store import GroupCommit, RunAddress, RunStore, Statement, explain_values
-from bactrian.store.address import LEASES
+from bactrian.store.locations import LEASES
 
 if TYPE_CHECKING:
     import psycopg

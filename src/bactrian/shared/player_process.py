@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 import socket
+import struct
 import sys
 import traceback
 import warnings
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bactrian.errors import BactrianError, BactrianWarning, Halted
 from bactrian.models.budget import UsageMeter
@@ -30,8 +32,83 @@ from bactrian.roleplay.recorded import Recorded
 from bactrian.runs.plan import Plan
 from bactrian.runs.runner import ListProgress
 from bactrian.runs.wiring import Playing, RunLimits, RunOrder, open_playing, tune_gc
-from bactrian.shared.link import Link, Message
 from bactrian.store import STATEMENTS, Statement, open_beside
+
+# Messages between the process of a command and those that play for it.
+
+
+Message = tuple[Any, ...]
+"""Its kind, then what belongs to it."""
+
+_HEAD = struct.Struct(">Q")
+
+
+class Link(asyncio.Protocol):
+    """One end of a socket between two processes of a command. Messages of one turn of the event loop travel together.
+
+    Both ends are this program, so that messages may be any objects: no other process can write to the socket.
+    """
+
+    def __init__(self, take: Callable[[Message], None], lose: Callable[[], None]) -> None:
+        """Give each message that arrives to ``take``, and call ``lose`` once the other end is closed."""
+        self._take = take
+        self._lose = lose
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[Message] = []
+        self._received = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's word for it
+        self._lose()
+
+    def data_received(self, data: bytes) -> None:
+        received = self._received
+        received += data
+        start = 0
+        while len(received) >= start + _HEAD.size:
+            (size,) = _HEAD.unpack_from(received, start)
+            stop = start + _HEAD.size + size
+            if len(received) < stop:
+                break
+            with memoryview(received) as view:
+                messages: list[Message] = pickle.loads(view[start + _HEAD.size : stop])  # noqa: S301  ours
+            start = stop
+            for message in messages:
+                self._take(message)
+        del received[:start]
+
+    def send(self, *message: Any) -> None:
+        """Send a message, after those before it."""
+        self._waiting.append(message)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._transport is None or not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        try:
+            body = pickle.dumps(waiting, pickle.HIGHEST_PROTOCOL)
+        except BaseException:
+            self._transport.abort()  # Better than to wait for ever for what was not sent.
+            raise
+        self._transport.write(_HEAD.pack(len(body)) + body)
+
+    def close(self) -> None:
+        """Send what waits, and close this end."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+
+# A process that plays conversations for the command that started it: ``python -m bactrian.shared.player_process FD``.
+#
+# It reads the run's file itself. What it writes, and what each call uses of the limits, goes to the command.
+
 
 _TELL_SECONDS = 0.5
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from bactrian.errors import BactrianError, InputError, LeaseLost, StoreError, import_optional
 from bactrian.store import SCHEMA, read_schema_text
-from bactrian.store.address import KEEP_ELSEWHERE, RunAddress
+from bactrian.store.locations import KEEP_ELSEWHERE, RunAddress
 
 if TYPE_CHECKING:
     import psycopg

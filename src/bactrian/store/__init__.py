@@ -1,8 +1,9 @@
 """Storage of runs: :class:`RunStore`, :func:`open_store`, and where runs are."""
 
-from bactrian.store.address import RunAddress, find_address, read_address
 from bactrian.store.database import SCHEMA, is_run, read_schema_text
 from bactrian.store.locations import (
+    RunAddress,
+    find_address,
     find_data_folder,
     find_run,
     find_runs,
@@ -10,6 +11,7 @@ from bactrian.store.locations import (
     locate_file,
     locate_run,
     name_run,
+    read_address,
 )
 from bactrian.store.lock import is_locked
 from bactrian.store.record_tables import Statement

@@ -29,7 +29,6 @@ from bactrian.store.database import (
     count_rows,
     create_run,
     explain_errors,
-    find_log,
     find_readable,
     list_columns,
     log_is_missing,
@@ -39,9 +38,8 @@ from bactrian.store.database import (
     read_schema_text,
     refuse_programs,
 )
-from bactrian.store.filesystem import follow_link
 from bactrian.store.locations import list_run_files
-from bactrian.store.lock import lock_run
+from bactrian.store.lock import find_log, follow_link, lock_run
 from bactrian.store.queries import read_session
 from bactrian.store.record_tables import (
     ENDINGS,

@@ -16,7 +16,7 @@ from warnings import warn
 
 from bactrian.errors import BactrianError, BactrianWarning, InputError, StoreError
 from bactrian.files.atomic import SQLITE_HEADER
-from bactrian.store.filesystem import count_free_bytes, find_holder, find_network_file_system, is_writable
+from bactrian.store.lock import count_free_bytes, find_holder, find_log, find_network_file_system, is_writable
 from bactrian.store.record_tables import SEALED, compute_seal
 
 APPLICATION_ID = 0x42616374
@@ -388,11 +388,6 @@ def set_mark(connection: sqlite3.Connection, mark: int, then: str = "", *, befor
     except sqlite3.Error:
         return False
     return True
-
-
-def find_log(path: Path) -> Path:
-    """Return the write-ahead log of the database at ``path``."""
-    return path.with_name(f"{path.name}-wal")
 
 
 def _find_journal(path: Path) -> Path:

@@ -46,9 +46,8 @@ from bactrian.store.database import (
     find_readable,
     open_for_reading,
 )
-from bactrian.store.filesystem import follow_link
 from bactrian.store.locations import list_play_files
-from bactrian.store.lock import lock_run
+from bactrian.store.lock import follow_link, lock_run
 from bactrian.store.queries import (
     SELECT_SESSIONS,
     Connection,

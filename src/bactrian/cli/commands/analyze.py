@@ -14,7 +14,7 @@ from typing import Annotated, Any, TextIO
 from rich.status import Status
 
 from bactrian.amounts import write_dollars
-from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.aggregate import Aggregate, measure
 from bactrian.analyze.behaviours import LIKELY, OwnBehaviour
 from bactrian.analyze.code_runs import CODE_FAILS
 from bactrian.analyze.judge import (
@@ -29,7 +29,6 @@ from bactrian.analyze.judge import (
     list_unasked,
     sample_turns,
 )
-from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
 from bactrian.api.endpoints import read_terms, use_run_terms
@@ -42,7 +41,7 @@ from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.bar import open_parts, show_bar
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.errors import InputError
-from bactrian.figures.chart_files import check_figures
+from bactrian.figures.chart import check_figures
 from bactrian.files.atomic import is_same_file, write_atomically
 from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.budget import Budget as BudgetedModel

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Unpack, cast
 
+from bactrian.api.arguments import LOCAL
 from bactrian.api.conversation import order_session
-from bactrian.api.model_arguments import LOCAL
 from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.flags import SPEAKERS, Argument, FieldsOf, SamplingFlags
 from bactrian.cli.model_options import split_models

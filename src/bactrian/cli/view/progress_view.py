@@ -26,11 +26,10 @@ from bactrian.errors import BactrianError
 from bactrian.models.budget import UsageMeter
 from bactrian.records.text import to_json, write_count
 from bactrian.runs.cost import Estimate
-from bactrian.runs.forecast import Forecast
+from bactrian.runs.forecast import Forecast, Way
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
 from bactrian.runs.runner import Runner
 from bactrian.runs.scheduler import WHOLE, Shard
-from bactrian.runs.ways import Way
 from bactrian.runs.wiring import RunOrder, tune_gc
 from bactrian.store import find_address, name_run
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from bactrian.amounts import write_cost, write_tokens
-from bactrian.api.collector import SessionCollector, raise_failure
+from bactrian.api.conversation import SessionCollector, raise_failure
 from bactrian.cli.model_options import show_model_progress
 from bactrian.cli.run_async import StopControl
 from bactrian.cli.terminal.console import open_progress
