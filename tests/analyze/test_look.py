@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.figures.look import list_group_colours, read_colours, read_look
+from bactrian.figures.chart import list_group_colours, read_colours, read_look
 
 ROOT = Path(__file__).parents[2]
 STYLED = (

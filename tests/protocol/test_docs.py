@@ -7,8 +7,8 @@ import pytest
 
 from bactrian.files.template import FILTERS
 from bactrian.files.toml import LARGEST
-from bactrian.protocol.checks import LONGEST_IDEA, LONGEST_NAME
 from bactrian.protocol.pack import NEEDED, PLACEHOLDERS, list_packs, load_pack
+from bactrian.records.session import LONGEST_IDEA, LONGEST_NAME
 
 DOCS = (Path(__file__).parents[2] / "docs" / "prompts.md").read_text(encoding="utf-8")
 CLAUSE = re.compile(r"^\| ([^|]+) \| `(\w+)` \| `([^|]+)` \|$", re.MULTILINE)

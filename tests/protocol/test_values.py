@@ -3,8 +3,7 @@
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.protocol.checks import check_name, check_role, check_text
-from bactrian.records.session import Role
+from bactrian.records.session import Role, check_name, check_role, check_text
 
 ODD = [
     "{braces} and 'quotes' and \"more\"",

@@ -9,8 +9,7 @@ import pytest
 
 import bactrian as bt
 from bactrian.errors import InputError
-from bactrian.recipes.job_table import apply_job_table, read_job_table
-from bactrian.recipes.load import load_recipe
+from bactrian.recipes.load import apply_job_table, load_recipe, read_job_table
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.generation import generate, said, stored
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bactrian.api.dataset import read_shard
 from bactrian.errors import InputError
 from bactrian.recipes.schema import Axis
 from bactrian.runs.scheduler import DoneJobs, JobSequence, Shard, Spread, find_positions
-from bactrian.runs.shard import read_shard
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Received
 from tests.helpers.generation import RECIPE, asks, generate, said, stored

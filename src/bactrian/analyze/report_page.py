@@ -34,8 +34,16 @@ from bactrian.analyze.excerpts import (
 )
 from bactrian.analyze.learned import PAPER
 from bactrian.analyze.report import Json, is_sure
-from bactrian.figures.chart import Chart, HistogramBar, Plot, Point, Series, build_histogram, draw_plot
-from bactrian.figures.look import read_look
+from bactrian.figures.chart import (
+    Chart,
+    HistogramBar,
+    Plot,
+    Point,
+    Series,
+    build_histogram,
+    draw_plot,
+    read_look,
+)
 from bactrian.records.text import to_line, to_printable, write_count
 from bactrian.records.turn import Usage
 from bactrian.stats.intervals import Proportion

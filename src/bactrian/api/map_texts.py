@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bactrian.errors import InputError
-from bactrian.figures.look import list_group_colours
+from bactrian.figures.chart import list_group_colours
 from bactrian.figures.text_map import LegendEntry, TextMap, arrange_texts, draw_map_picture
 from bactrian.protocol.markers import read_instruction
 from bactrian.store import RunStore, open_store

@@ -10,7 +10,7 @@ from typing import Any
 
 from bactrian.api.arguments import OWN, ToolLike
 from bactrian.api.conversation import AskingTerms, order_session, order_society
-from bactrian.api.dataset import build_order, check_runs_code, use_terms_of_runs
+from bactrian.api.dataset import build_order, check_runs_code, read_shard, use_terms_of_runs
 from bactrian.api.endpoints import confirm_addresses, find_foreign
 from bactrian.api.selection import find_session
 from bactrian.api.shared_run import open_anywhere
@@ -27,7 +27,6 @@ from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.society import SocietyRun
 from bactrian.runs.plan import SHARD, Plan
-from bactrian.runs.shard import read_shard
 from bactrian.runs.wiring import RunOrder
 from bactrian.store import RunStore, find_address, name_run
 

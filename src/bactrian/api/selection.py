@@ -21,7 +21,7 @@ from bactrian.analyze.behaviours import (
 )
 from bactrian.analyze.code_runs import CODE_FAILS
 from bactrian.errors import InputError
-from bactrian.figures.look import read_look
+from bactrian.figures.chart import read_look
 from bactrian.files.toml import suggest_name
 from bactrian.options import SelectOptions, Words
 from bactrian.records.events import Ended, Spoke, Started, write_event

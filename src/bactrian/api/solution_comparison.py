@@ -13,9 +13,7 @@ from bactrian.api.arguments import ModelLike, check_base_url, choose_base_url
 from bactrian.api.bridge import run_sync, shorten_errors
 from bactrian.api.dataset import build_run_order, run_order, watch_progress
 from bactrian.api.endpoints import check_askable, find_foreign
-from bactrian.api.arguments import ModelLike
 from bactrian.errors import InputError
-from bactrian.errors import BudgetReached, InputError
 from bactrian.evaluate.comparison import OUTCOMES, ComparedRuns, build_comparison_report, write_dilemma
 from bactrian.evaluate.comparison_jobs import (
     EXTRACTED,

@@ -15,7 +15,7 @@ from bactrian.api.map_texts import MAP_TEXTS, MapText, draw_topics, list_topics,
 from bactrian.blocks import make_visible
 from bactrian.errors import InputError
 from bactrian.explore.rendering import read_asset
-from bactrian.figures.look import list_group_colours
+from bactrian.figures.chart import list_group_colours
 from bactrian.figures.text_map import TextMap
 from bactrian.files.atomic import check_target, write_atomically
 from bactrian.store import list_run_files

@@ -28,7 +28,7 @@ from bactrian.explore.library_index import read_meta
 from bactrian.explore.rendering import get_explorer, has_agreed, read_form, render_page, render_text, send_csv
 from bactrian.explore.session_lists import ROLES, ListFilter, make_share, read_count, select_rows
 from bactrian.explore.statistics_pages import describe_readings
-from bactrian.figures.look import list_group_colours
+from bactrian.figures.chart import list_group_colours
 from bactrian.figures.text_map import LegendEntry, MapLabel, draw_map_picture
 from bactrian.protocol.markers import read_instruction
 from bactrian.records.session import UNFINISHED

@@ -17,9 +17,7 @@ from bactrian.amounts import write_percent
 from bactrian.errors import InputError
 from bactrian.files.atomic import list_files
 from bactrian.files.json_text import parse_json
-from bactrian.files.atomic import list_files
 from bactrian.records.session import HUMAN, SOURCE, UNFINISHED, Session, name_models
-from bactrian.records.session import SOURCE, UNFINISHED, Session, name_models
 from bactrian.records.text import to_code_span, to_json, to_line, to_markdown
 from bactrian.stats.intervals import Proportion, are_independent
 from bactrian.store.database import SCHEMA as RUN_SCHEMA

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from importlib.resources import files
 from itertools import chain
 from math import ceil, floor, log10
 from pathlib import Path
@@ -17,8 +19,37 @@ from typing import Any, Literal
 
 from bactrian._version import __version__
 from bactrian.errors import import_optional
-from bactrian.figures.look import list_group_colours, read_colours
 from bactrian.files.atomic import MANIFEST, check_target, list_files, write_atomically
+
+# The colours and fonts of all pages, reports, charts and the documentation, as ``look.css`` names them.
+
+
+# One colour for both themes, or that of the light and that of the dark one.
+_COLOUR = re.compile(r"--([\w-]+): (?:light-dark\((#\w+), (#\w+)\)|(#\w+));")
+
+
+@cache
+def read_look() -> str:
+    """Return the style sheet of the look, which comes before that of a page."""
+    return files("bactrian.figures").joinpath("look.css").read_text("utf-8")
+
+
+@cache
+def read_colours() -> dict[str, tuple[str, str]]:
+    """Return the colours of the light and of the dark theme by their names, for pictures that have no style sheet."""
+    return {name: (light or both, dark or both) for name, light, dark, both in _COLOUR.findall(read_look())}
+
+
+@cache
+def list_group_colours() -> tuple[str, ...]:
+    """Return the colours of groups, such as the topics of a map. All groups beyond these have the last one."""
+    return tuple(light for name, (light, _) in read_colours().items() if re.fullmatch(r"c\d+", name))
+
+
+# Charts: what one shows, and the coordinates with which a page draws it as SVG.
+#
+# Below, the same charts are written as files for papers.
+
 
 # Size of the plot area, in units of the chart.
 WIDTH, HEIGHT = 600.0, 220.0

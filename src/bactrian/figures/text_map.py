@@ -16,7 +16,7 @@ from unicodedata import east_asian_width
 from xml.sax.saxutils import escape
 
 from bactrian.errors import import_optional
-from bactrian.figures.look import list_group_colours, read_colours
+from bactrian.figures.chart import list_group_colours, read_colours
 
 # Coordinates of points are whole numbers from 0 to this.
 MAP_WIDTH = 10_000

@@ -18,8 +18,7 @@ from jinja2 import Template
 from bactrian.errors import PromptError
 from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import FileKind, TomlSource, suggest_name
-from bactrian.protocol.checks import check_text
-from bactrian.records.session import Session
+from bactrian.records.session import Session, check_text
 
 # The engine's own prompts, rendered as strictly as those of a pack.
 
@@ -190,7 +189,7 @@ class Pack:
 
         Raises:
             PromptError: there is no such template, or the values do not match its placeholders.
-            InputError: a value cannot be sent or stored (see :func:`~bactrian.protocol.checks.check_text`).
+            InputError: a value cannot be sent or stored (see :func:`~bactrian.records.session.check_text`).
         """
         if template not in PLACEHOLDERS:
             raise PromptError(

@@ -9,11 +9,10 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 
 from bactrian.options import SamplingSpec
-from bactrian.protocol.checks import check_role, check_text
 from bactrian.protocol.pack import load_engine_prompts, render_prompt
 from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.events import Event, Spoke, Started
-from bactrian.records.session import Ending, Provenance, Role, Session, Task
+from bactrian.records.session import Ending, Provenance, Role, Session, Task, check_role, check_text
 from bactrian.records.text import Text
 from bactrian.records.turn import Sampling, Speaker, Toolkit, Turn, Usage
 from bactrian.roleplay.agent import Agent

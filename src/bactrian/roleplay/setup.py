@@ -11,10 +11,18 @@ from dataclasses import asdict, dataclass, field, replace
 from bactrian.errors import InputError
 from bactrian.models.open import find_traits
 from bactrian.options import SamplingSpec
-from bactrian.protocol.checks import check_name, check_role, check_text
 from bactrian.protocol.pack import Pack, load_pack
 from bactrian.recipes.parameters import apply_parameters
-from bactrian.records.session import HUMAN, Provenance, Role, Session, Task
+from bactrian.records.session import (
+    HUMAN,
+    Provenance,
+    Role,
+    Session,
+    Task,
+    check_name,
+    check_role,
+    check_text,
+)
 from bactrian.records.turn import CriticSettings, Sampling, Toolkit
 from bactrian.roleplay.chosen_endings import combine_endings, find_code
 from bactrian.roleplay.endings import MaxMessages, Rule

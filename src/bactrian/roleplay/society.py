@@ -16,13 +16,12 @@ from pydantic import BaseModel
 from bactrian.errors import InputError
 from bactrian.models.model import Model, ResponseFormat, derive_stage_seed, get_traits
 from bactrian.models.open import ModelOptions, find_traits
-from bactrian.protocol.checks import check_name, check_text
 from bactrian.protocol.markers import DONE, is_done
 from bactrian.protocol.pack import Pack, load_engine_prompts, load_pack, render_prompt
 from bactrian.recipes.schema import to_critic_settings
 from bactrian.recipes.society_file import Society, SocietyModels, SocietyPrompts, SocietyStage
 from bactrian.records.events import Ended, Event, Spoke, Started
-from bactrian.records.session import HUMAN, Ending, Provenance, Role, Session, Task
+from bactrian.records.session import HUMAN, Ending, Provenance, Role, Session, Task, check_name, check_text
 from bactrian.records.text import Text
 from bactrian.records.turn import Sampling, Solution, Speaker, Turn
 from bactrian.roleplay.agent import Agent, Listener

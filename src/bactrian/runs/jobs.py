@@ -15,7 +15,7 @@ from bactrian.files.template import compile_template
 from bactrian.models.budget import Price, estimate_request
 from bactrian.models.model import Model, Request, RunSeeds
 from bactrian.protocol.pack import load_pack
-from bactrian.recipes.job_table import AXIS, expand_row
+from bactrian.recipes.load import AXIS, expand_row
 from bactrian.recipes.schema import Axis, CriticSpec, JobSpec, Recipe, ToolsSpec
 from bactrian.records.run import Progress
 from bactrian.records.text import Text

@@ -40,7 +40,6 @@ from bactrian.store.database import (
 )
 from bactrian.store.locations import list_run_files
 from bactrian.store.lock import find_log, follow_link, lock_run
-from bactrian.store.queries import read_session
 from bactrian.store.record_tables import (
     ENDINGS,
     SEALED,
@@ -50,6 +49,7 @@ from bactrian.store.record_tables import (
     quote_names,
     write_seal,
 )
+from bactrian.store.write import read_session
 
 _RECOVERY = ".recovery"
 """How the names of folders end in which a recovered run is made."""

@@ -48,15 +48,6 @@ from bactrian.store.database import (
 )
 from bactrian.store.locations import list_play_files
 from bactrian.store.lock import follow_link, lock_run
-from bactrian.store.queries import (
-    SELECT_SESSIONS,
-    Connection,
-    Connections,
-    Snapshot,
-    fetch,
-    read_session,
-    read_session_row,
-)
 from bactrian.store.record_tables import (
     CALLS,
     COMMANDS,
@@ -81,7 +72,17 @@ from bactrian.store.record_tables import (
     make_update,
     write_json,
 )
-from bactrian.store.write import RowWriter, Writer
+from bactrian.store.write import (
+    SELECT_SESSIONS,
+    Connection,
+    Connections,
+    RowWriter,
+    Snapshot,
+    Writer,
+    fetch,
+    read_session,
+    read_session_row,
+)
 
 Rows = tuple[int, int]
 """A slice of a run: the row before its first one, and its last row."""

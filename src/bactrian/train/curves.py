@@ -10,8 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from bactrian.errors import InputError
-from bactrian.figures.chart import HEIGHT, WIDTH, Pair, Plot, draw_plot
-from bactrian.figures.look import read_colours
+from bactrian.figures.chart import HEIGHT, WIDTH, Pair, Plot, draw_plot, read_colours
 from bactrian.train.training_folder import StageFolder, list_stage_folders, measure_usage, read_log, read_plan
 
 MEASURES = ("loss", "held_out", "tokens_per_second", "learning_rate")  # What is measured at a step

@@ -17,9 +17,9 @@ from bactrian.api.endpoints import check_askable, read_terms
 from bactrian.api.solution_comparison import RunSeries
 from bactrian.cli.commands.evaluate import Evaluation
 from bactrian.cli.flags import Argument
+from bactrian.cli.help_form import spell_error
 from bactrian.cli.run_async import SOME_FAILED
 from bactrian.cli.terminal.console import open_output, say, wrap_words
-from bactrian.cli.usage import spell_error
 from bactrian.cli.view.progress_view import describe_forecast
 from bactrian.cli.view.training_progress import TrainingView
 from bactrian.errors import (
