@@ -15,8 +15,10 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.train.curves import draw_losses
 from bactrian.train.training import (
+    EXPECTED,
     TrainOrder,
     check_same,
+    check_stage_gguf,
     compare_rankings,
     find_measured_step,
     forecast_stages,
@@ -117,6 +119,11 @@ def test_rankings_are_compared_by_choice_and_by_log_probability() -> None:
 
 def test_a_most_likely_token_that_is_missing_counts_as_a_large_difference() -> None:
     assert compare_rankings([([(1, -0.1)], {2: -0.1})])["largest_difference"] >= 5
+
+
+async def test_a_file_that_no_prompt_was_written_for_counts_as_not_checked(tmp_path: Path) -> None:
+    (tmp_path / EXPECTED).write_text("[]", "utf-8")
+    assert await check_stage_gguf(tmp_path) is None
 
 
 def test_a_prompt_without_an_answer_counts_as_a_large_difference() -> None:

@@ -45,6 +45,16 @@ def write_chat(path: Path) -> Path:
     return path
 
 
+def test_the_file_of_a_stage_is_checked_by_prompts_that_are_longer_than_usual_too() -> None:
+    from bactrian.train.worker.train_stage import IGNORED, cut_prompt
+
+    row = {"input_ids": list(range(900)), "labels": [IGNORED] * 700 + list(range(700, 900))}
+    assert [len(cut_prompt(row, number)) for number in (0, 5)] == [700, 700]
+    row["labels"][100:110] = range(100, 110)
+    assert [len(cut_prompt(row, number)) for number in (0, 1)] == [100, 107]
+    assert cut_prompt({**row, "labels": [IGNORED] * 900}, 0) == []
+
+
 def test_accelerate_and_trl_read_the_settings_of_camel_7b(tmp_path: Path) -> None:
     from accelerate.commands.config.config_args import load_config_from_file
     from trl.trainer.sft_config import SFTConfig

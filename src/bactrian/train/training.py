@@ -70,14 +70,15 @@ async def _serve(path: Path) -> AsyncGenerator[LlamaServer]:
 
 
 async def check_stage_gguf(folder: Path, kind: str = "f16") -> dict[str, Any] | None:
-    """Compare the GGUF file of this kind with what transformers computed; None if llama.cpp is missing.
+    """Compare the GGUF file of this kind with what transformers computed; None without llama.cpp or a prompt.
 
     Raises:
         BactrianError: the file computes something else.
     """
     if find_spec("xllamacpp") is None or not (folder / EXPECTED).exists():
         return None
-    rows = json.loads((folder / EXPECTED).read_bytes())
+    if not (rows := json.loads((folder / EXPECTED).read_bytes())):
+        return None
     path = folder / name_gguf(kind)
     async with _serve(path) as server:
         pairs = [(row["top"], await server.rank_next(row["prompt"], len(row["top"]))) for row in rows]

@@ -245,7 +245,8 @@ def measure_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.T
 
 EXPECTED = "expected.json"
 _PROMPTS = 12
-_LONGEST = 512  # Tokens of a prompt
+_LONGEST = 512  # Tokens of a prompt, if something is learned so early
+_WINDOW = 4000  # Tokens that llama.cpp has room for in the check
 _TOP = 10  # Most likely tokens that are compared
 
 
@@ -257,7 +258,7 @@ def write_expected(folder: Path, data: Any) -> None:
     rows: list[dict[str, Any]] = []
     with torch.inference_mode():
         for number in range(0, len(data), max(1, len(data) // _PROMPTS)):
-            prompt = _cut_prompt(data[number], number)
+            prompt = cut_prompt(data[number], number)
             if prompt:
                 scores = torch.log_softmax(model(torch.tensor([prompt])).logits[0, -1].float(), -1)
                 top = scores.topk(min(_TOP, len(scores)))
@@ -272,9 +273,10 @@ def write_expected(folder: Path, data: Any) -> None:
     (folder / EXPECTED).write_text(json.dumps(rows), "utf-8")
 
 
-def _cut_prompt(row: dict[str, Any], number: int) -> list[int]:
+def cut_prompt(row: dict[str, Any], number: int) -> list[int]:
     """Return the beginning of an example, up to a learned token: the first, or one further on."""
-    learned = [index for index, label in enumerate(row["labels"]) if label != IGNORED and index < _LONGEST]
+    learned = [index for index, label in enumerate(row["labels"]) if label != IGNORED and index < _WINDOW]
+    learned = [index for index in learned if index < _LONGEST] or learned[:1]
     return row["input_ids"][: learned[number * 7 % len(learned)]] if learned else []
 
 
