@@ -284,5 +284,5 @@ def test_before_the_first_reply_a_cost_is_unknown_if_a_price_is() -> None:
         return Price(1.0, 2.0) if model == "openai:priced" else None
 
     for model, usd, unpriced in (("openai:priced", 0.0, ()), ("openai:other", None, ("openai:other",))):
-        made = RunPricing({"user": model}, {}, {}, price, price, by_session=False).add_up(())
+        made = RunPricing({"user": model}, {}, {}, {}, (), price, price, by_session=False).add_up(())
         assert (made.usd, made.unpriced) == (usd, unpriced)
