@@ -199,18 +199,15 @@ def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
         if len(listed) < _FEWEST_REPEATED:
             continue
         words = _TurnWords(listed, set(listed))
-        turns, known = earlier[view.by_user, _find_numbers(words.different)]
+        # Turns that differ in a word with a digit are no duplicates.
+        numbers = frozenset([word for word in words.different if not word.isalpha() and _DIGIT.search(word)])
+        turns, known = earlier[view.by_user, numbers]
         if len(words.different & known) >= _SHARED * len(words.different):
             likeness = max((_measure_likeness(words, other) for other in turns), default=0.0)
             if likeness >= _ALIKE:
                 yield reading.make_finding(view, "near_duplicate", round(likeness, 2), view.body)
         turns.append(words)
         known |= words.different
-
-
-def _find_numbers(words: Iterable[str]) -> frozenset[str]:
-    """Return the words that contain a digit. Turns that differ in one are no duplicates."""
-    return frozenset([word for word in words if not word.isalpha() and _DIGIT.search(word)])
 
 
 def _measure_likeness(turn: _TurnWords, other: _TurnWords) -> float:

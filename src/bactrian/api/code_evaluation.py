@@ -154,10 +154,6 @@ def _read_set(options: ScoreOptions) -> list[Problem]:
     return read_human_eval() if path is None else read_problems(Path(path))
 
 
-def _watch_nothing(_: int) -> AbstractContextManager[Callable[[Verdict], object]]:
-    return nullcontext(lambda _: None)
-
-
 @dataclass(frozen=True, slots=True)
 class SampleOrder:
     """The samples to ask a model for."""
@@ -183,7 +179,7 @@ async def measure_code(
     source: SampleOrder | Path,
     ks: Sequence[int] | None,
     options: ScoreOptions,
-    watch: WatchJudging = _watch_nothing,
+    watch: WatchJudging = lambda _: nullcontext(lambda _: None),
 ) -> MeasuredCode:
     """Ask for the samples that are missing, or read the solutions in a file, judge all, and return the score.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bactrian.amounts import list_tokens, write_about_duration, write_cost, write_dollars, write_duration
@@ -33,7 +33,8 @@ def list_rows(now: ProgressSnapshot, *, ended: bool = False) -> Iterator[Progres
     running = () if ended else (f"{write_count(now.in_flight, 'conversation')} in flight",)
     yield ProgressRow("calls", (f"{now.calls:,}{here}", f"{now.calls_per_second:,.1f}/s", *running))
     if now.endings:
-        yield ProgressRow("endings", list_counts(now.endings))
+        counts = sorted(now.endings.items(), key=lambda pair: -pair[1])
+        yield ProgressRow("endings", tuple(f"{code} {count:,}" for code, count in counts))
     if now.last and not ended:
         yield ProgressRow("last", (to_line(now.last),))
     if not ended:
@@ -58,11 +59,6 @@ def write_line(now: ProgressSnapshot) -> str:
         elif row.label != "last":
             facts += row.facts
     return " · ".join(facts)
-
-
-def list_counts(endings: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the endings with their numbers, the most frequent first."""
-    return tuple(f"{code} {count:,}" for code, count in sorted(endings.items(), key=lambda pair: -pair[1]))
 
 
 def _list_times(now: ProgressSnapshot) -> Iterator[str]:

@@ -229,10 +229,6 @@ def _fits(name: str, pattern: str) -> bool:
     return fnmatchcase(name.casefold(), pattern.casefold())
 
 
-def _has_role(session: Session, pattern: str) -> bool:
-    return any(_fits(name, pattern) for name in name_agents(session))
-
-
 def _has_pair(session: Session, text: str) -> bool:
     parts = _PAIR.split(text.strip())
     if len(parts) != 2:
@@ -250,7 +246,7 @@ def _has_task(session: Session, words: str) -> bool:
 
 _TESTS: Mapping[str, Callable[[Session, str], bool]] = {
     "id": lambda session, pattern: fnmatchcase(session.id, pattern),
-    "role": _has_role,
+    "role": lambda session, pattern: any(_fits(name, pattern) for name in name_agents(session)),
     "pair": _has_pair,
     "task": _has_task,
 }

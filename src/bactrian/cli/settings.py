@@ -162,20 +162,14 @@ def _find_option(key: str, options: Mapping[str, HelpOption], where: str) -> Hel
         full for full in options if full.partition(".")[2] == key
     ]
     if len(near) != 1:
-        hint = (
-            f" Write {' or '.join(near)}." if near else suggest_name(key, [*options, *_strip_tables(options)])
-        )
+        short = (full.partition(".")[2] for full in options)
+        hint = f" Write {' or '.join(near)}." if near else suggest_name(key, [*options, *short])
         raise InputError(
             f"There is no setting {key!r}.{hint}",
             where=where,
             next="`bactrian help settings` lists the settings.",
         )
     return options[near[0]]
-
-
-def _strip_tables(options: Mapping[str, HelpOption]) -> Iterator[str]:
-    for key in options:
-        yield key.partition(".")[2]
 
 
 def _convert(ctx: click.Context, option: HelpOption, value: Any, where: str) -> Any:

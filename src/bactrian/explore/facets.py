@@ -6,7 +6,6 @@ microseconds. The numbers are read once, and again when the index has changed.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from array import array
@@ -290,7 +289,8 @@ def read_facets(path: Path, names: Mapping[int, str]) -> FacetIndex:
             if mark is not None:
                 found["mark"][RED].append(place)
         places = {row: place for place, row in enumerate(rows)}
-        for name, value, row in _list_other_values(index):
+        others = "SELECT 'mark', mark, row FROM marks UNION ALL SELECT facet, value, row FROM traits"
+        for name, value, row in index.execute(others):
             if (place := places.get(row)) is not None:
                 found[name][value].append(place)
     size = len(rows)
@@ -317,11 +317,6 @@ def read_facets(path: Path, names: Mapping[int, str]) -> FacetIndex:
         pairs,
         list(roles),
     )
-
-
-def _list_other_values(index: sqlite3.Connection) -> Iterator[tuple[str, str, int]]:
-    yield from index.execute("SELECT 'mark', mark, row FROM marks")
-    yield from index.execute("SELECT facet, value, row FROM traits")
 
 
 @dataclass(slots=True)

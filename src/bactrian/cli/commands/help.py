@@ -66,7 +66,8 @@ def show_help(
 
     build_app()([*words, "--help"], prog_name="bactrian", standalone_mode=False)
     if len(words) == 1 and (page := topics.get(f"{words[0]}.md")):
-        print(f"\nMore on the page {read_title(page)!r}: bactrian help {words[0]}.md")
+        title = page.read_text("utf-8").partition("\n")[0].lstrip("# ")
+        print(f"\nMore on the page {title!r}: bactrian help {words[0]}.md")
 
 
 def list_topics() -> dict[str, Path]:
@@ -85,11 +86,6 @@ def find_page(name: str, topics: dict[str, Path]) -> Path | None:
     return topics.get(name) or (
         topics.get(last) or topics.get(last.removesuffix(".md")) if ".md" in last else None
     )
-
-
-def read_title(page: Path) -> str:
-    """Return the first heading of a page."""
-    return page.read_text("utf-8").partition("\n")[0].lstrip("# ")
 
 
 def _print_page(page: Path, topics: dict[str, Path]) -> None:

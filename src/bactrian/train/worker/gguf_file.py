@@ -76,15 +76,11 @@ def add_vocabulary(writer: GGUFWriter, folder: Path, template: str | None = None
         known = _find_id(folder, names, name)
         if known is not None:
             add(known)
-    writer.add_add_bos_token(_adds_bos(raw))
+    # Whether the tokenizer puts a start token before each text.
+    writer.add_add_bos_token("TemplateProcessing" in json.dumps(raw.get("post_processor") or {}))
     in_folder = folder / "chat_template.jinja"
     if template or in_folder.exists():
         writer.add_chat_template(template or in_folder.read_text("utf-8"))
-
-
-def _adds_bos(raw: dict[str, Any]) -> bool:
-    """Return True if the tokenizer puts a start token before each text."""
-    return "TemplateProcessing" in json.dumps(raw.get("post_processor") or {})
 
 
 def _find_id(folder: Path, names: dict[int, str], name: str) -> int | None:
