@@ -50,6 +50,17 @@ async def save_page(folder: Path, *runs: Sequence[Session]) -> Path:
     return folder / "page.html"
 
 
+async def test_a_report_says_who_calls_the_tasks_done_and_how_many_are_doubted(tmp_path: Path) -> None:
+    empty = [
+        replace(session(f"e{number}", texts=("<CAMEL_TASK_DONE>",)), id=f"e{number}") for number in range(2)
+    ]
+    page = await asyncio.to_thread(lambda: asyncio.run(save_page(tmp_path, [*list_sessions(), *empty])))
+    text = " ".join(page.read_text("utf-8").split())
+    assert "In 26 of 32 conversations that ended, the AI user says that the task is done (81.2 %)." in text
+    assert "doubts it in 2 of 32 conversations" in text
+    assert "Of the failures of cooperation, the most frequent is flake reply, in 5" in text
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A report and a comparison."""

@@ -230,7 +230,7 @@ def test_a_person_sees_what_could_have_been_said_and_why_it_was_chosen(tmp_path:
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
-    for words in ("could say (1)", "Boil.", "gave an unreadable answer", "Tea Master takes 2. It is wet."):
+    for words in ("could say (1)", "Boil.", "gave an unreadable answer, “", "Tea Master takes 2. It is wet."):
         assert words in done.stdout
 
 

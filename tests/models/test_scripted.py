@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.errors import InputError
-from bactrian.models.scripted import read_script
+from bactrian.errors import InputError, Refused
+from bactrian.models.model import Request
+from bactrian.models.scripted import Scripted, read_script
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,8 @@ def test_a_script_that_cannot_be_used_says_where_it_is_wrong(
     path.write_text(content)
     with pytest.raises(InputError, match=re.escape(problem)):
         read_script(path)
+
+
+async def test_an_agent_without_lines_is_told_which_agents_have_some() -> None:
+    with pytest.raises(Refused, match=r"no line 1 for critic; it has 0\. Its agents: user, assistant\."):
+        await Scripted({"user": ["a"], "assistant": ["b"]}).reply(Request(messages=(), agent="critic"))

@@ -229,6 +229,9 @@ async def test_a_smaller_limit_and_a_play_in_the_same_run_are_counted_apart_from
         "run.db",
     )
     assert bactrian(*play, cwd=folder).returncode == 0
-    assert "1 of 1 job ended; 3 conversations beside; " in bactrian("status", "run.db", cwd=folder).stdout
+    assert (
+        "ended; 3 conversations beside, which all lines below count, too; "
+        in bactrian("status", "run.db", cwd=folder).stdout
+    )
     (line,) = (line for line in bactrian("runs", ".", cwd=folder).stdout.splitlines() if "run.db" in line)
     assert " 1/1 " in line

@@ -114,7 +114,7 @@ class OwnModel:
             failure = ModelError(
                 f"The model failed{at}: {type(error).__name__}: {error}",
                 where=self.name,
-                next="Fix it, and make the same call again to resume.",
+                next="Fix it, and make the same call again; with run=FILE it resumes.",
             )
             # Instead of the exception as the cause, whose traceback goes through a thread and the whole program.
             failure.add_note("".join(traceback.format_list(frames[-_FRAMES:])).rstrip())

@@ -252,8 +252,7 @@ def complete_run(order: RunOrder, on_progress: Callable[[ProgressSnapshot], obje
 
     try:
         watch = watch_progress(on_progress or open_display())
-        progress = run_sync(run_order(order, running.append, watch), stop)
-        if problem := _explain_rest(progress):
+        if problem := _explain_rest(run_sync(run_order(order, running.append, watch), stop)):
             warnings.warn(f"The run {name_run(order.run)} is not complete: {problem}", BactrianWarning, 3)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(

@@ -381,7 +381,8 @@ class RunStatus:
             # Where nearly all that is left is being played, how soon that ends is no rate.
             is_steady = seconds and self.left > 2 * self.open
             rate = write_about_rate(self.left / seconds, "conversation") if is_steady else ""
-            lines.append(("time", f"about {write_about_duration(seconds)} left{rate and f', {rate}'}"))
+            guess = "" if self.forecast and self.forecast.measured else "; a guess, as too little is measured"
+            lines.append(("time", f"about {write_about_duration(seconds)} left{rate and f', {rate}'}{guess}"))
         if (judged := self.facts.judged).usage.total:
             cost, tokens = write_dollars(judged.usd), write_tokens(judged.usage)
             lines.append(("judge", f"{cost} beside the cost above; tokens: {tokens}"))
@@ -419,7 +420,7 @@ class RunStatus:
         if self.imported and self.jobs is not None:
             text += f", {self.imported:,} imported"
         if self.others:
-            text += f"; {write_count(self.others, 'conversation')} beside"
+            text += f"; {write_count(self.others, 'conversation')} beside, which all lines below count, too"
             text += f", {self.open_others:,} of them not ended" if self.open_others else ""
         return f"{text}; {write_count(self.facts.messages, 'message')}"
 

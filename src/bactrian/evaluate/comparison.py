@@ -416,7 +416,6 @@ async def build_comparison_report(runs: ComparedRuns, *, by_roles: bool = False)
         for judge, of in {**judged, **panel}.items()
         for pair, tasks in of.items()
     ]
-    warnings = list(dict.fromkeys(_list_warnings(state, comparisons, verdicts)))
     for comparison in comparisons:
         first, second = comparison["pair"]
         comparison["verdict"] = write_winner(comparison, state["titles"][first], state["titles"][second])
@@ -432,7 +431,7 @@ async def build_comparison_report(runs: ComparedRuns, *, by_roles: bool = False)
         "clusters": "role pair" if by_roles else "task",
         "comparisons": comparisons,
         "strengths": estimate_strengths(judged),
-        "warnings": warnings,
+        "warnings": list(dict.fromkeys(_list_warnings(state, comparisons, verdicts))),
     }
 
 

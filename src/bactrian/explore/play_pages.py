@@ -35,7 +35,6 @@ _LONGEST = 4000
 async def show_play(request: Request) -> Response:
     """Show the form of a new conversation, and the conversation that is being played."""
     explorer = get_explorer(request)
-    societies = list_playable(explorer) if explorer.edit else {}
     asked: list[str] = []
     for name in explorer.models if explorer.edit else ():
         try:
@@ -48,7 +47,7 @@ async def show_play(request: Request) -> Response:
         example=EXAMPLE,
         limits=(SMALL_MAX_MESSAGES, MAX_MESSAGES),
         stage=explorer.stage,
-        societies=societies,
+        societies=list_playable(explorer) if explorer.edit else {},
         asked=" ".join(asked),
     )
 

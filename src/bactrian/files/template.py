@@ -63,9 +63,8 @@ def check_template(source: str, *, may: frozenset[str], must: frozenset[str] = f
     try:
         tree = _make_environment().parse(source)
     except TemplateSyntaxError as error:
-        message = (error.message or "").rstrip(".")
         raise TemplateFault(
-            f"is not valid Jinja: {message}",
+            "is not valid Jinja: " + (error.message or "").rstrip("."),
             error.lineno,
             "Correct the template; `bactrian help prompts.md` shows what it may contain.",
         ) from error

@@ -135,8 +135,9 @@ class Scripted:
             answered = sum(message.role == "assistant" for message in request.messages)
             position = answered if request.replay_index is None else request.replay_index
         if position >= len(lines):
+            agents = f" Its agents: {', '.join(self._lines)}." if isinstance(self._lines, Mapping) else ""
             raise Refused(
-                f"The script has no line {position + 1} for {request.agent}; it has {len(lines)}.",
+                f"The script has no line {position + 1} for {request.agent}; it has {len(lines)}.{agents}",
                 where=self.name,
                 next="Add the line, or let the conversation end before it; `bactrian help models.md` lists all agents.",
             )

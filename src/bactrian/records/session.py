@@ -161,7 +161,7 @@ class Session:
 
     @property
     def usage(self) -> Usage:
-        """Tokens of the whole session, including its preparation.
+        """Tokens of its turns and of its preparation. ``Run.usage`` counts what led to no turn, too.
 
         Example:
             >>> session.usage.completion
@@ -190,7 +190,7 @@ class Session:
             Expert × Beginner
             idea: Choose a tea
             ...
-            task_done at turn 3 · 3 messages · about 1,060 tokens · session ...
+            task_done at turn 3 · 3 messages · about 1,060 tokens for them · session ...
         """
         show(self)
 
@@ -334,7 +334,7 @@ def _format_outcome(session: Session) -> str:
     failed = session.ending is not None and session.ending.code in ("failed", "token_limit", "refused")
     why = f": {session.ending.evidence}" if session.ending is not None and failed else ""
     messages = write_count(len(session.turns), "message")
-    return f"{how}{why} · {messages} · {about}{used.total:,} tokens · session {session.id}"
+    return f"{how}{why} · {messages} · {about}{used.total:,} tokens for them · session {session.id}"
 
 
 def _escape_html(text: str) -> str:

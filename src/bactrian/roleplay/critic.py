@@ -590,6 +590,5 @@ def _explain(line: str, places: Sequence[int]) -> str:
 
 
 def _prompt(places: Sequence[int], *, feedback: bool) -> str:
-    numbers = ", ".join(map(str, places))
     again = ", again WHAT WOULD BE BETTER" if feedback else ""
-    return f"{numbers} (and why), edit N, write{again}, or stop:"
+    return f"{', '.join(map(str, places))} (and why), edit N, write{again}, or stop:"

@@ -148,8 +148,7 @@ def draw_losses(stages: Sequence[StageFolder], target: Path) -> None:
     """Write the losses of these stages as a picture (SVG)."""
     plots = [plot for plot in draw_plots([_read_stage(stage) for stage in stages]) if plot.title == "Loss"]
     environment = Environment(autoescape=True, loader=PackageLoader("bactrian.train", ""))
-    template = environment.get_template("losses.svg.j2")
-    picture = template.render(
+    picture = environment.get_template("losses.svg.j2").render(
         plot=plots[0] if plots else None, width=WIDTH, height=HEIGHT, look=read_colours()
     )
     target.write_text(picture, "utf-8")

@@ -326,7 +326,8 @@ class ConversationView:
 
     def _choose(self, verdict: Decision) -> None:
         if verdict.problem:
-            self._dim(f"\n{verdict.chooser} gave an unreadable answer: {verdict.problem}")
+            said = to_line(verdict.text)[:80]
+            self._dim(f"\n{verdict.chooser} gave an unreadable answer, “{said}”: {verdict.problem}")
             return
         who, end, message = (
             ("You", "", "your own message")

@@ -179,7 +179,7 @@ def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Itera
     for reason, count in progress.reasons.most_common(5):
         yield f"{count:,} times: {reason}"
     if beside := progress.beside:
-        yield f"The run has {write_count(beside, 'conversation')} beside; its tokens and its cost include them."
+        yield f"The run has {write_count(beside, 'conversation')} beside; its tokens, cost and status include them."
     if now.open:
         cost = f" To finish takes about {write_dollars(now.usd_open)}." if now.usd_open else ""
         are, them = ("is", "it") if now.open == 1 else ("are", "them")
@@ -303,7 +303,7 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "", pilot: boo
     for name, estimate in rows:
         say(f"{name:<22}{estimate.value:>18,.0f}   ({forecast.write_ends(estimate, '{:,.0f}'.format)})")
     for name, money in (("US dollars", forecast.usd), ("  with prefix cache", forecast.usd_cached)):
-        if money is not None:
+        if money is not None and (name == "US dollars" or money != forecast.usd):  # as without a third price
             say(f"{name:<22}{write_dollars(money.value):>18}   ({forecast.write_ends(money, write_dollars)})")
     if forecast.usd is None:
         say(f"{'US dollars':<22}{'unknown':>18}   (give --price)")
