@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import cast
 
 from filelock import FileLock, Timeout
 
@@ -397,7 +398,9 @@ async def follow_run(
 
 def _get_first(error: BaseException) -> BaseException:
     """Return what one of several tasks raised first."""
-    return _get_first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+    if isinstance(error, BaseExceptionGroup):
+        return _get_first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+    return error
 
 
 async def _work(
