@@ -71,6 +71,20 @@ def test_topics_without_a_common_word_are_found_whatever_their_number(
     check_labels(made)
 
 
+@pytest.mark.system
+@pytest.mark.parametrize(("count", "size"), [(150, 40), (100, 30)])
+def test_topics_of_few_short_texts_are_told_from_chance(count: int, size: int) -> None:
+    """Two texts of a topic hardly share one of its words, and every text shares common ones with most others."""
+    draw = Random(1)
+    words = make_words(draw, 3 * size + 19)
+    truth = draw.choices(range(3), k=count)
+    texts = [
+        " ".join(draw.sample(words[size * topic : size * (topic + 1)], 4) + draw.sample(words[-19:], 6))
+        for topic in truth
+    ]
+    assert adjusted_rand_score(truth, arrange_texts(texts).topics) >= 0.9
+
+
 def check_labels(made: TextMap) -> None:
     """A label covers no point and no other label, stays in the picture, and stands beside its own topic."""
     places, topics = np.array(made.places), np.array(made.topics)

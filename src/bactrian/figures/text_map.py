@@ -31,7 +31,7 @@ _BETWEEN = 3
 # Texts of which topics are found, and of which a number of topics is judged.
 _GROUPED, _JUDGED = 3000, 1500
 # Numbers of topics that are tried first; those beside the best one follow.
-_TOPICS = (2, 3, 4, 6, 8, 11, 14, 18, 22, 27, 32, 40)
+_TOPICS = (*range(2, 17), 18, 20, 22, 25, 28, 32, 36, 40)
 # Starts of k-means.
 _STARTS = 10
 # Characters of the name of a topic.
@@ -79,7 +79,7 @@ def arrange_texts(texts: Sequence[str], report: Callable[[str], None] = lambda _
         weights, words = _weigh_words(texts, reader)
         vectors = _reduce(weights)
         report("topics are being looked for")
-        topics = _order_by_size(find_topics(vectors))
+        topics = _order_by_size(find_topics(weights, vectors))
         report("places are being looked for")
         places = _scale(_arrange(vectors))
         names = _name_topics(weights, [reader.spell(word) for word in words], topics)
@@ -124,38 +124,51 @@ def _reduce(weights: Any) -> Any:
     return _load("sklearn.preprocessing").normalize(reduced).astype("float32")
 
 
-def find_topics(vectors: Any) -> Any:
-    """Return the topic of each vector: k-means with the number of topics whose silhouette is best."""
-    numpy, cluster, metrics = _load("numpy"), _load("sklearn.cluster"), _load("sklearn.metrics")
+def find_topics(weights: Any, vectors: Any) -> Any:
+    """Return the topic of each text: k-means with the number of topics that are clearest.
+
+    How clear topics are is the silhouette, less that of the same words dealt to other texts (the idea of Tibshirani,
+    Walther and Hastie 2001): of few short texts, many small groups are clear by chance.
+    """
+    numpy = _load("numpy")
     draw = numpy.random.default_rng(_SEED)
-    sample = vectors[draw.permutation(len(vectors))[:_GROUPED]]
-    different = len(numpy.unique(sample, axis=0))
+    chosen = draw.permutation(len(vectors))[:_GROUPED]
+    sample, dealt = vectors[chosen], _reduce(_deal_words(weights[chosen], draw))
+    most = min(len(chosen) // 4, len(numpy.unique(sample, axis=0)) - 1)
     tried: dict[int, tuple[float, Any]] = {}
 
-    def attempt(count: int) -> None:
-        if count in tried or count > min(len(sample) // 4, different - 1):
-            return
-        found = cluster.KMeans(count, init="k-means++", n_init=_STARTS, random_state=_SEED).fit(sample)
-        judged = min(_JUDGED, len(sample))
-        try:
-            score = metrics.silhouette_score(sample, found.labels_, sample_size=judged, random_state=_SEED)
-        except ValueError:  # What was drawn is of one topic.
-            score = -1.0
-        tried[count] = (float(score), found)
+    def attempt(counts: Iterable[int]) -> int:
+        for count in counts:
+            if count not in tried and 2 <= count <= most:
+                (clear, found), (by_chance, _) = _group(sample, count), _group(dealt, count)
+                tried[count] = clear - by_chance, found
+        return max(tried, key=lambda count: tried[count][0], default=0)
 
-    def find_best() -> int:
-        return max(tried, key=lambda count: tried[count][0])
-
-    for count in _TOPICS:
-        attempt(count)
-    if not tried:
+    if not (best := attempt(_TOPICS)):
         return numpy.zeros(len(vectors), int)
-    best = find_best()
-    near = sorted({0, *tried, best + 1})
-    for count in range(near[near.index(best) - 1] + 1, near[min(near.index(best) + 1, len(near) - 1)]):
-        if count >= 2:
-            attempt(count)
-    return tried[find_best()][1].predict(vectors)
+    below = max((count for count in tried if count < best), default=1)
+    above = min((count for count in tried if count > best), default=best)
+    return tried[attempt(range(below + 1, above))][1].predict(vectors)
+
+
+def _deal_words(weights: Any, draw: Any) -> Any:
+    """Return the weights of the same words in other texts, each in as many as before."""
+    numpy, columns = _load("numpy"), weights.tocsc()
+    rows = [draw.choice(weights.shape[0], size, replace=False) for size in numpy.diff(columns.indptr)]
+    columns.indices = numpy.concatenate(rows).astype(columns.indices.dtype)
+    return columns.tocsr()
+
+
+def _group(vectors: Any, count: int) -> tuple[float, Any]:
+    """Return how clear the groups of k-means are, and k-means itself."""
+    kmeans, metrics = _load("sklearn.cluster").KMeans, _load("sklearn.metrics")
+    found = kmeans(count, init="k-means++", n_init=_STARTS, random_state=_SEED).fit(vectors)
+    try:
+        judged = min(_JUDGED, len(vectors))
+        score = metrics.silhouette_score(vectors, found.labels_, sample_size=judged, random_state=_SEED)
+    except ValueError:  # What was drawn is of one group.
+        return -1.0, found
+    return float(score), found
 
 
 def _order_by_size(topics: Any) -> Any:
