@@ -196,6 +196,10 @@ def test_labels_that_are_behaviours_tell_precision_and_recall_of_their_detectors
     assert "10 of 12: 83.3 %" in bactrian("analyze", "run.db", cwd=tmp_path).stdout
     assert bactrian("analyze", "run.db", "--report", "run.html", cwd=tmp_path).returncode == 0
     assert "10 of 12, 83.3 %" in (tmp_path / "run.html").read_text("utf-8")
+    with explore(tmp_path, "run.db", sessions=24) as explorer:
+        page = explorer.get("/labels").text
+    assert page.count("10 of 12: 83.3 %") == 2
+    assert page.count("10 of 11: 90.9 %") == 1
 
 
 def test_nobody_sees_the_labels_of_others_or_the_findings(labelling: RunningExplorer, folder: Path) -> None:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from bactrian.detect.detector import LIKELY
 from bactrian.errors import InputError
 from bactrian.evaluate.invitations import name_voters, read_invitations
 from bactrian.evaluate.label_queues import (
@@ -36,6 +37,7 @@ from bactrian.explore.invited_people import Door, explain_bad_link, read_seconds
 from bactrian.explore.layout import show_turns
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, is_owner, read_form, render_page
+from bactrian.explore.session_findings import unpack_evidence
 from bactrian.explore.session_lists import read_count
 from bactrian.records.session import name_agents
 from bactrian.records.turn import NOTHING_KNOWN
@@ -185,14 +187,24 @@ async def begin_labelling(request: Request) -> Response:
 async def show_labels(request: Request) -> Response:
     """Show how far people are with each queue, and how much they agree, for the owner."""
     queues = [
-        (data_set.name, name, data_set.source, await asyncio.to_thread(_describe, folder))
+        (data_set.name, name, data_set.source, await asyncio.to_thread(_describe, data_set, folder))
         for data_set, name, folder in _list_queues(request)
     ]
     return render_page(request, "labels.html", queues=queues, pseudonym=name_voters(1, "person")[0])
 
 
-def _describe(folder: Path) -> dict[str, object]:
-    described = describe_labels(read_queue(folder), read_given(folder))
+def _describe(data_set: DataSet, folder: Path) -> dict[str, object]:
+    queue, given = read_queue(folder), read_given(folder)
+    query = (
+        "SELECT id, packed FROM heads JOIN evidence USING (row) WHERE id IN (SELECT value FROM json_each(?))"
+    )
+    with data_set.read_index() as index:
+        found = {
+            name: {one.behaviour for one in unpack_evidence(name, packed)[1] if one.confidence >= LIKELY}
+            for name, packed in index.execute(query, (json.dumps(queue.sessions),))
+        }
+    # Until all of them were searched, nothing is said of detectors.
+    described = describe_labels(queue, given, found if len(found) == len(queue.sessions) else None)
     invited = {invitation.voter: 0 for invitation in read_invitations(folder)}
     return {**described, "people": {**invited, **described["people"]}}
 

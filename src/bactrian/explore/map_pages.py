@@ -205,9 +205,8 @@ async def show_similar(request: Request) -> Response:
     """Show the texts whose points are nearest to one."""
     choice, _ = _read_drawn(request)
     with choice.data_set.read_index() as index:
-        _, place = _find_point(request, index, choice)
+        _, (x, y) = _find_point(request, index, choice)
         nearest = f"{_POINT} ORDER BY (x - ?) * (x - ?) + (y - ?) * (y - ?), row, turn LIMIT {_SIMILAR}"
-        x, y = place
         found = [MapPoint(*row) for row in index.execute(nearest, (choice.what, x, x, y, y))]
     texts = await _read_texts(request, choice, found)
     return _show_chosen(request, "Similar to this one", choice, list(zip(found, texts, strict=True)))
@@ -414,18 +413,14 @@ def _read_groups(
     counted.sort(key=lambda pair: (-pair[1], str(pair[0])))
     groups = {value: min(number, last) for number, (value, _) in enumerate(counted)}
     legend = [
-        LegendEntry(_name_group(value, choice.by, topics), count, groups[value])
+        LegendEntry(
+            topics[int(value)] if choice.by == "topic" else f"{value}".replace("_", " "), count, groups[value]
+        )
         for value, count in counted[:last]
     ]
     if rest := counted[last:]:
         legend.append(LegendEntry("others", sum(count for _, count in rest), last))
     return legend, groups
-
-
-def _name_group(value: int | str, by: str, topics: Sequence[str]) -> str:
-    if by == "topic":
-        return topics[int(value)]
-    return str(value).replace("_", " ")
 
 
 ROUTES = (

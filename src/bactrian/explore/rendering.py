@@ -16,6 +16,7 @@ from importlib.resources import files
 from io import StringIO
 from math import cos, hypot, pi, sin
 from mimetypes import guess_type
+from operator import methodcaller
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, cast
@@ -362,7 +363,7 @@ def get_templates() -> Environment:
         "time": _write_time,
         "visible": make_visible,
         "part": partial(quote, safe=""),
-        "words": _spell_code,
+        "words": methodcaller("replace", "_", " "),
     }
     environment.filters |= filters
     environment.globals["asset"] = find_asset
@@ -396,10 +397,6 @@ def send_asset(request: Request) -> Response:
         raise HTTPException(404)
     kept = {"cache-control": "public, max-age=31536000, immutable"} if "v" in request.query_params else {}
     return Response(content, media_type=guess_type(name)[0], headers=kept)
-
-
-def _spell_code(code: str) -> str:
-    return code.replace("_", " ")
 
 
 def _write_time(seconds: float) -> str:

@@ -68,12 +68,9 @@ def _quote(term: Term) -> str:
 
 def find_hits(text: str, terms: tuple[Term, ...]) -> Iterator[tuple[int, int]]:
     """Yield where ``text`` contains a term, as positions of its begin and end, in order of the terms."""
-    included = [term for term in terms if not term.without]
-    if not included:
-        return
     # Most texts lack the words, which is seen sooner in the whole text than word by word.
-    folded_text = fold(text)
-    included = [term for term in included if all(word in folded_text for word in term.words)]
+    whole = fold(text) if terms else ""
+    included = [term for term in terms if not term.without and all(word in whole for word in term.words)]
     if not included:
         return
     places = [(match.start(), match.end(), fold(match[0])) for match in _WORD.finditer(text)]

@@ -213,9 +213,8 @@ async def show_votes(request: Request) -> Response:
     tallies: list[tuple[str, str, dict[str, Any]]] = []
     for name, folder in _list_studies(request).items():
         tally = await read_tally(folder)
-        voters = Counter(
-            {invitation.voter: 0 for invitation in await asyncio.to_thread(read_invitations, folder)}
-        )
+        invited = await asyncio.to_thread(read_invitations, folder)
+        voters = Counter({invitation.voter: 0 for invitation in invited})
         voters.update(vote.voter for vote in await read_votes(folder))
         tallies.append((name, f"{folder}", {**tally, "by_voter": voters}))
     return render_page(request, "votes.html", tallies=tallies, pseudonym=name_voters(1)[0])

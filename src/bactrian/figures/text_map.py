@@ -32,8 +32,8 @@ _BETWEEN = 3
 _GROUPED, _JUDGED = 3000, 1500
 # Numbers of topics that are tried first; those beside the best one follow.
 _TOPICS = (*range(2, 17), 18, 20, 22, 25, 28, 32, 36, 40)
-# Starts of k-means.
-_STARTS = 10
+# Starts of k-means, at most, and texts in all of them: few texts need more starts.
+_STARTS, _STARTED = 20, 12_000
 # Characters of the name of a topic.
 _LONGEST_NAME = 30
 # Topics that are named in the picture, the largest ones.
@@ -162,7 +162,8 @@ def _deal_words(weights: Any, draw: Any) -> Any:
 def _group(vectors: Any, count: int) -> tuple[float, Any]:
     """Return how clear the groups of k-means are, and k-means itself."""
     kmeans, metrics = _load("sklearn.cluster").KMeans, _load("sklearn.metrics")
-    found = kmeans(count, init="k-means++", n_init=_STARTS, random_state=_SEED).fit(vectors)
+    starts = min(_STARTS, _STARTED // len(vectors))
+    found = kmeans(count, init="k-means++", n_init=starts, random_state=_SEED).fit(vectors)
     try:
         judged = min(_JUDGED, len(vectors))
         score = metrics.silhouette_score(vectors, found.labels_, sample_size=judged, random_state=_SEED)
