@@ -47,7 +47,7 @@ from bactrian.explore.session_findings import is_counted
 from bactrian.explore.session_lists import ListFilter, read_count
 from bactrian.export.dialogue import SystemPrompts
 from bactrian.files.atomic import is_same_file
-from bactrian.recipes.society_file import Society, list_societies, load_society
+from bactrian.recipes.society_file import Society
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import Confirmation, Finding, FindingKey, Mark
 from bactrian.records.session import HUMAN, Session, find_kind, name_agents, name_part
@@ -121,7 +121,7 @@ async def read_hearing(
 ) -> dict[str, tuple[str, ...]] | None:
     """Return, by agent of a group chat, the agents that do not hear it.
 
-    None if it is no group chat, or its society is not known: an earlier version did not store that of a file.
+    None if it is no group chat, or its society is not known.
     """
     cast = session.provenance.cast
     society = await _find_society(store, session, recipe) if cast else None
@@ -139,7 +139,7 @@ async def read_hearing(
 
 
 async def _find_society(store: RunStore, session: Session, recipe: Mapping[str, Any]) -> Society | None:
-    """Return the society that made a session: the recipe's, that of a command ``play --society``, or a built-in one."""
+    """Return the society that made a session: the recipe's, or that of a command ``play --society``."""
     frozen = recipe.get("recipe", {}).get("society", {}).get("society") or recipe.get("society")
     if frozen:
         with suppress(ValidationError):
@@ -149,11 +149,6 @@ async def _find_society(store: RunStore, session: Session, recipe: Mapping[str, 
             society = Society.model_validate(command.options.get("content"))
             if society.hash == session.provenance.prompts_hash:
                 return society
-    name = session.provenance.prompts.removeprefix("society ")
-    if name in list_societies():
-        with suppress(InputError):
-            society, _ = load_society(name)
-            return society if society.hash == session.provenance.prompts_hash else None
     return None
 
 
