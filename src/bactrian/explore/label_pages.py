@@ -200,7 +200,7 @@ def _describe(data_set: DataSet, folder: Path) -> dict[str, object]:
     )
     with data_set.read_index() as index:
         found = {
-            name: {one.behaviour for one in unpack_evidence(name, packed)[1] if one.confidence >= LIKELY}
+            name: {seen.behaviour for seen in unpack_evidence(name, packed)[1] if seen.confidence >= LIKELY}
             for name, packed in index.execute(query, (json.dumps(queue.sessions),))
         }
     # Until all of them were searched, nothing is said of detectors.
