@@ -17,7 +17,6 @@ from bactrian.train.curves import draw_losses
 from bactrian.train.training import (
     EXPECTED,
     TrainOrder,
-    check_same,
     check_stage_gguf,
     compare_rankings,
     find_measured_step,
@@ -155,18 +154,6 @@ def test_a_training_of_another_format_is_refused_and_kept(tmp_path: Path) -> Non
         read_training(tmp_path)
     with pytest.raises(InputError, match="no training"):
         read_training(tmp_path / "elsewhere")
-
-
-def test_a_training_that_an_earlier_version_began_goes_on_with_the_defaults_of_new_keys(
-    tmp_path: Path,
-) -> None:
-    now = parse_train_recipe(RECIPE.format(origin="union")).model_dump(mode="json", by_alias=True)
-    before = {key: value for key, value in now.items() if key != "gguf"}
-    check_same(before, now, tmp_path)
-    slower = {**now, "training": {**now["training"], "per_device": 1, "checkpointing": True}}
-    check_same(before, slower, tmp_path)
-    with pytest.raises(InputError, match=r"training\.epochs: 2\.0 → 3\.0"):
-        check_same(before, {**now, "training": {**now["training"], "epochs": 3.0}}, tmp_path)
 
 
 def test_the_log_of_a_stage_that_was_killed_counts_each_step_once(tmp_path: Path) -> None:
