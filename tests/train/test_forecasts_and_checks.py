@@ -17,6 +17,7 @@ from bactrian.train.curves import draw_losses
 from bactrian.train.training import (
     EXPECTED,
     TrainOrder,
+    check_same,
     check_stage_gguf,
     compare_rankings,
     find_measured_step,
@@ -245,3 +246,12 @@ def test_the_card_of_a_model_says_what_is_not_known_of_it(tmp_path: Path) -> Non
     assert "- Data `a.db`: licence not stated.\n" in card
     assert "unknown in the first step, 0.500 in the last" in card
     assert "- a: 1,200 conversations as 3 examples" in card
+
+
+def test_a_training_goes_on_with_other_limits_of_memory_and_not_with_other_epochs(tmp_path: Path) -> None:
+    begun = parse_train_recipe(RECIPE.format(origin="union")).model_dump(mode="json", by_alias=True)
+    check_same(
+        begun, {**begun, "training": {**begun["training"], "per_device": 1, "checkpointing": True}}, tmp_path
+    )
+    with pytest.raises(InputError, match=r"training\.epochs: 2\.0 → 3\.0"):
+        check_same(begun, {**begun, "training": {**begun["training"], "epochs": 3.0}}, tmp_path)
