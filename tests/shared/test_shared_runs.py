@@ -187,6 +187,19 @@ async def test_two_workers_have_one_budget(server: PostgresServer, database: str
     assert await read(folder, "pulled.db") == await read(folder)
 
 
+@pytest.mark.parametrize("limit", [5500, 8000])
+async def test_jobs_whose_list_a_limit_refused_are_left_to_the_next_command(
+    server: PostgresServer, database: str, folder: Path, limit: int
+) -> None:
+    address = server.address(database)
+    async with Endpoint([say]) as endpoint:
+        options = ("--run", address, "--concurrency", "6")
+        code, _, _ = await generate(folder, endpoint, *options, "--max-tokens", str(limit))
+        assert code == 3
+        assert (await generate(folder, endpoint, *options, "--max-tokens", "1000000"))[0] == 0
+    assert pull_run(read_address(address), folder / "pulled.db") == 12
+
+
 @pytest.mark.system
 async def test_a_worker_claims_no_more_than_it_can_play_while_its_lists_are_made(
     server: PostgresServer, database: str, folder: Path

@@ -131,6 +131,14 @@ class ClaimingScheduler(Scheduler):
                 pass
         return None
 
+    async def supply(self, list_id: str, items: Sequence[str]) -> None:
+        """Add a requested list. The jobs of an empty one, refused by a limit or failed, are left to a later command."""
+        if not items:
+            waiting = [start for start, _ in self._waiting.get(list_id, ())]
+            for played in self._playing:
+                played.left_open |= not played.numbers.isdisjoint(waiting)
+        await super().supply(list_id, items)
+
     async def release(self, job: Job, *, ended: bool) -> None:
         """Note that ``job`` has ended, or was left open."""
         played = self._find(job.number)

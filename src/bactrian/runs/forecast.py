@@ -205,7 +205,7 @@ class Forecast:
     """The remaining cost of a run.
 
     Example:
-        >>> forecast = bt.open_run("teas.db").forecast()
+        >>> forecast = bt.open_run("teas.db").forecast(limit=2)
         >>> forecast.sessions, forecast.calls.low <= forecast.calls.value <= forecast.calls.high
         (1, True)
     """

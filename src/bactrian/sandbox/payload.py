@@ -77,7 +77,7 @@ def _read_source(module: str) -> str:
 _FAR_SIDE = (
     "_version.py", "errors.py", "sandbox/orders.py", "sandbox/outcome.py", "sandbox/payload.py",
     "sandbox/measures.py", "sandbox/scratch.py", "sandbox/supervisor.py", "sandbox/syscalls.toml",
-    "sandbox/tiers.py", "sandbox/tiers.py",
+    "sandbox/tiers.py",
     *(f"sandbox/inside/{name}.py" for name in _INSIDE),
 )  # fmt: skip
 _PACKAGES = ("", "sandbox/", "sandbox/inside/")

@@ -78,7 +78,8 @@ def read_json_lines(path: Path) -> Iterator[Conversation]:
             with path.open(encoding="utf-8-sig") as file:
                 for number, line in enumerate(file, start=1):
                     # An exported `.json` is an array with a row in each line.
-                    if text := line.strip().strip("[],"):
+                    text = line.strip().removesuffix(",")
+                    if text not in ("", "[", "]"):
                         yield _read_line(text, f"{path}, line {number}")
         except UnicodeDecodeError as error:
             raise InputError(
