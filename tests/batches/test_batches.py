@@ -215,7 +215,7 @@ async def test_the_last_conversation_of_many_goes_on_live(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 async def test_the_last_conversations_do_not_go_live_past_the_budget(tmp_path: Path) -> None:
-    options = {"tasks": 30, "size": 100, "pace": 0.1, "price": "1/1/1"}
+    options: dict[str, Any] = {"tasks": 30, "size": 100, "pace": 0.1, "price": "1/1/1"}
     async with BatchServer(lines={30: "500"}) as server:
         await play(tmp_path, server.url, "openai", **options)
     assert server.live > 0
@@ -245,7 +245,7 @@ async def test_a_batch_costs_half_and_one_budget_holds_for_all(tmp_path: Path) -
 
 @pytest.mark.parametrize("room", [1.4, pytest.param(0.8, marks=pytest.mark.slow)])
 async def test_a_small_budget_is_spent_in_few_large_batches(tmp_path: Path, room: float) -> None:
-    options = {"size": 100, "pace": 0.1}
+    options: dict[str, Any] = {"size": 100, "pace": 0.1}
     async with BatchServer() as server:
         await play(tmp_path, server.url, "openai", tasks=4, **options)
     assert len(server.batches) == 5
