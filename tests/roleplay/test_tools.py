@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -608,3 +608,5 @@ async def test_a_tool_that_leaves_its_folder_leaves_it_for_one_call(tmp_path: Pa
     for _ in range(3):
         assert await tool.call(json.dumps({"where": str(tmp_path)})) == str(here)
     assert Path.cwd() == here
+    with chdir(tmp_path):  # The program may go elsewhere, too.
+        assert await tool.call(json.dumps({"where": str(here)})) == str(tmp_path)

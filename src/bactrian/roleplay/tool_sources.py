@@ -271,12 +271,13 @@ class Threads:
     async def run(self, work: Callable[[], _Result]) -> _Result:
         """Return the result of ``work``, done in one of the threads."""
         done: Future[_Result] = Future()
-        done.set_running_or_notify_cancel()  # Who no longer waits cannot stop it.
-        context = copy_context()
+        done.set_running_or_notify_cancel()  # A caller that no longer waits cannot stop it.
+        # A thread that is idle keeps the folder of its start.
+        context, folder = copy_context(), Path.cwd()
 
         def run() -> None:
             try:
-                with chdir("."):
+                with chdir(folder):
                     value = context.run(work)
             except StopIteration as error:  # A future cannot carry a StopIteration.
                 done.set_exception(RuntimeError(f"StopIteration: {error}"))
