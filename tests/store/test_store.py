@@ -277,10 +277,10 @@ async def test_a_run_with_another_schema_is_refused_and_stays_as_it_was(
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO migrations (number, applied) VALUES (?, 0)", (SCHEMA + 1,))
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=f"has schema {SCHEMA + 1}.*reads schemas 1 to {SCHEMA}") as caught:
+    with pytest.raises(StoreError, match=f"has schema {SCHEMA + 1}.*reads those up to {SCHEMA}") as caught:
         async with open_store(path, read_only=read_only):
             pass
-    assert "A later version of bactrian made it: install that one" in str(caught.value)
+    assert "A later version made it, or one before the first release." in str(caught.value)
     assert (os.listdir(tmp_path), path.read_bytes()) == (["run.db"], before)
 
 

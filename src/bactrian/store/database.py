@@ -251,9 +251,9 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     have = read_schema(connection)
     if not 1 <= have <= SCHEMA:
         raise StoreError(
-            f"The run has schema {have}; this version of bactrian reads schemas 1 to {SCHEMA}.",
+            f"The run has schema {have}; this version of bactrian reads those up to {SCHEMA}.",
             where=str(path),
-            next="A later version of bactrian made it: install that one, as with pip install --upgrade bactrian.",
+            next="A later version made it, or one before the first release. Try: pip install --upgrade bactrian.",
         )
 
 
