@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -28,15 +29,22 @@ from tests.helpers.shared_runs import ask, through
 CALLS = 3 + 12 * 8
 
 
+@asynccontextmanager
+async def connect(address: str) -> AsyncGenerator[Server]:
+    """A connection to a database that has the tables of a run."""
+    link = Server(read_address(address))
+    await asyncio.to_thread(link.open)
+    await asyncio.to_thread(create_tables, link, None)
+    yield link
+    link.close()
+
+
 @pytest.mark.system
 async def test_what_a_worker_may_use_is_granted_once_and_counts_what_others_used_beyond_it(
     server: PostgresServer, database: str
 ) -> None:
     address = server.address(database)
-    async with Proxy(server.port) as proxy:
-        link = Server(read_address(through(address, proxy.port)))
-        await asyncio.to_thread(link.open)
-        await asyncio.to_thread(create_tables, link, None)
+    async with Proxy(server.port) as proxy, connect(through(address, proxy.port)) as link:
         ((worker,), (other,)) = ask(address, "INSERT INTO workers (name) VALUES ('a'), ('b') RETURNING id")
         claims = SharedClaims(link, int(str(worker)), 60.0)
 
@@ -59,7 +67,6 @@ async def test_what_a_worker_may_use_is_granted_once_and_counts_what_others_used
         proxy.cut_at_answer(b"COMMIT\0", 1)
         await claims.leave()
         assert (read_granted(), proxy.cuts_left) == ([(0,)], 0)
-        link.close()
 
 
 @pytest.mark.system
@@ -67,10 +74,7 @@ async def test_a_worker_that_lost_its_lease_on_a_bad_line_is_not_told_of_another
     server: PostgresServer, database: str
 ) -> None:
     address = server.address(database)
-    async with Proxy(server.port) as proxy:
-        link = Server(read_address(through(address, proxy.port)))
-        await asyncio.to_thread(link.open)
-        await asyncio.to_thread(create_tables, link, None)
+    async with Proxy(server.port) as proxy, connect(through(address, proxy.port)) as link:
         ((worker,),) = ask(address, "INSERT INTO workers (name, dead) VALUES ('a', true) RETURNING id")
         link.timeline = await asyncio.to_thread(link.read_timeline)
         assert link.timeline is not None
@@ -78,7 +82,6 @@ async def test_a_worker_that_lost_its_lease_on_a_bad_line_is_not_told_of_another
         with pytest.raises(LeaseLost, match="others play its jobs"):
             await asyncio.to_thread(link.transact, lambda _: None, worker=int(str(worker)))
         assert proxy.cuts_left == 0
-        link.close()
 
 
 @pytest.mark.slow
