@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.export.exporter import Redactor
+from bactrian.export.redact import Redactor
 from bactrian.export.session_filters import Filters, Split, read_benchmark, read_split
 from bactrian.records.session import Ending, Role
 from bactrian.records.text import Text

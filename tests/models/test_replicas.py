@@ -11,8 +11,8 @@ import pytest
 import bactrian as bt
 from bactrian.errors import TryAgain
 from bactrian.models.model import Request
-from bactrian.models.open import Replicas
 from bactrian.models.openai import OpenAIModel
+from bactrian.models.replicas import Replicas
 from bactrian.records.text import Text
 from bactrian.records.turn import Message
 from tests.helpers.command import Command, clean_environment

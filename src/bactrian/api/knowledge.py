@@ -26,20 +26,22 @@ from bactrian.evaluate.known_answers import (
     RECIPE,
     FactSize,
     KnownAnswers,
-    StageAnswers,
-    StageModel,
     build_answer_recipe,
-    build_stage_recipe,
-    build_stage_report,
-    compute_matrix,
     draw_facts,
     load_domains,
-    pair_stages,
     read_answers,
-    read_stages,
     write_study,
 )
 from bactrian.evaluate.question_sets import draw_tasks, load_questions
+from bactrian.evaluate.stages import (
+    StageAnswers,
+    StageModel,
+    build_stage_recipe,
+    build_stage_report,
+    compute_matrix,
+    pair_stages,
+    read_stages,
+)
 from bactrian.models.open import ModelOptions
 from bactrian.options import SpendingOptions
 from bactrian.train.training import OnEvent, TrainOrder, train_recipe
