@@ -1,4 +1,4 @@
-"""Diversity of texts: distinct-n (Li et al. 2016) and near-duplicates (MinHash, Broder 1997)."""
+"""Analyzes a run in parts: a session's summary, the sums over many sessions, samples of texts, their diversity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The behaviours that analyses detect: the built-in ones, and those of users and of other packages by their code.
+"""The behaviours that analyses detect: those that rules find, and those that code of users and packages finds.
 
 A package offers a behaviour under the entry-point group ``bactrian.behaviours``: a function of a turn, or an object
 or a class with ``detect``.
@@ -476,9 +476,6 @@ RULES: Mapping[Behaviour, Callable[[SessionReading], Iterator[Finding]]] = {
 
 
 # The behaviours that analyses detect: the built-in ones, and those of users and of other packages by their code.
-#
-# A package offers a behaviour under the entry-point group ``bactrian.behaviours``: a function of a turn, or an object
-# or a class with ``detect``.
 
 
 # The detector of each behaviour, which yields its findings in a session.

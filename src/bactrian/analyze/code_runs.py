@@ -1,4 +1,4 @@
-"""The Python of a session's solutions, run in a sandbox in the order of its turns."""
+"""Runs the Python of a session's solutions in a sandbox, in the order of its turns: the behaviour ``code_fails``."""
 
 from __future__ import annotations
 

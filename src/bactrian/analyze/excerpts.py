@@ -1,4 +1,4 @@
-"""Conversations for a report: which sessions it names, and which ones its page shows as a whole."""
+"""Conversations for a report: which sessions it names, and how its page shows a few of them as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge: a model that confirms or rejects findings of the detectors.
+"""The judge and other checks of detectors: verdicts on findings, a sample for recall, and labels of a person.
 
 Its prompts are the templates ``judge_…`` of ``protocol/engine.toml``, with the definition of the behaviour, which the
 detector uses, too (:func:`~bactrian.analyze.behaviours.load_definitions`).

@@ -1,4 +1,4 @@
-"""The behaviours that trained models find in a session.
+"""The behaviours that trained models find in a session: the paper's four failures, and those that users train.
 
 These are the paper's four failures of cooperation (section 4.1), found by the detector of :mod:`bactrian.detect`, and
 those that a user has trained. Where the protocol itself speaks, a rule decides: an assistant's line that begins with

@@ -1,4 +1,4 @@
-"""The report on a run, as the JSON that ``bactrian analyze --json`` writes (docs/analyze.md lists its fields).
+"""The report on a run, as the JSON that ``bactrian analyze --json`` writes (docs/analyze.md), and comparisons of runs.
 
 An estimate has the ends of its 95 % interval, ``low`` and ``high``; both are null if the sample is too small.
 """

@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML file: no scripts, no fonts, no network."""
+"""The report as one self-contained HTML file, with its charts: no scripts, no fonts, no network."""
 # Browsers open a folded conversation for a link into it by themselves (HTML's revealing of ancestors).
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A report as tables of text, on a terminal or in a notebook."""
+"""A report as tables of text, on a terminal of any width or in a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of the API: tools and roles in several forms, what does not go together, and what a run stores of them."""
+"""Arguments of the API: models, tools and roles in several forms, which of them go together, and what a run stores."""
 
 from __future__ import annotations
 

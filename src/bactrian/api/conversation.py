@@ -1,4 +1,4 @@
-"""One conversation from Python: :func:`play` waits for its end, :func:`stream` yields its events."""
+"""One conversation from Python: :func:`play` waits for its end, :func:`stream` yields its events as they come."""
 
 from __future__ import annotations
 

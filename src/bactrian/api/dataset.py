@@ -1,4 +1,4 @@
-"""Generating many conversations from Python: recipes, and :func:`generate`."""
+"""Generating many conversations from Python: recipes, :func:`generate`, and the shard of the jobs that it makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports for the Python API and the command line: formats by name or object, and filters by code."""
+"""Exports for the Python API and the command line: formats, filters by code, and uploads to the Hugging Face hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merges the parts of a run into one: shards that were made apart, or runs and imports of one plan."""
+"""Merges the parts of a run into one, after a check that they are of one plan: shards, or runs and imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selects sessions of a run by id, roles, task, ending, behaviour, mark and words."""
+"""Selects sessions of a run, and shows one as JSON, Markdown or a page with its findings and marks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a run has come: its jobs, endings, failures and cost, and the command that resumes it."""
+"""The facts of a run that every surface tells alike: contents, cost, jobs, endings, failures, and how to resume it."""
 
 from __future__ import annotations
 

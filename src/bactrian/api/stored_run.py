@@ -1,4 +1,4 @@
-"""A run from Python: its sessions, statistics, reports and exports."""
+"""A run from Python: its sessions and marks, statistics, reports, exports and imports."""
 
 from __future__ import annotations
 

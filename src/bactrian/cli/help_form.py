@@ -1,4 +1,4 @@
-"""The form of all commands: help in groups with examples, ``-h`` and ``-v``, and clear errors for wrong arguments."""
+"""The form of all commands: help in groups with examples, ``-h`` and ``-v``, and clear errors in our words."""
 
 from __future__ import annotations
 

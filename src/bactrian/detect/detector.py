@@ -1,4 +1,4 @@
-"""A trained detector: scores of sentences by their wording, then trees over all features of a turn.
+"""A trained detector: trees over what a model knows of each turn, and a second model that sees the conversation.
 
 Each behaviour of each speaker has a head of its own. A head first scores every sentence by its n-grams (a linear
 model); its trees see the summary of these scores, the features of the turn (:mod:`.features`) and the most important

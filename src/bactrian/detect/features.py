@@ -1,4 +1,4 @@
-"""What a model knows of a turn besides its wording: overlap with the instruction, news, speech acts, form.
+"""What a model knows of a turn: the wording of its sentences, overlap with the instruction, news, acts, form.
 
 Every feature is a number with a name; :mod:`.reasons` says in words what it means.
 """

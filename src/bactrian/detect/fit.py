@@ -1,4 +1,4 @@
-"""Labelled conversations, from which detectors learn, and their files."""
+"""Trains detectors on labelled conversations: their files, folds by author, calibration, and behaviours of users."""
 
 from __future__ import annotations
 

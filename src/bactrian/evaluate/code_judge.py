@@ -1,4 +1,4 @@
-"""The split judge: the solution in one sandbox, the checks in another, and only plain values between them.
+"""The split judge: the solution in one sandbox, the checks in another, plain values between them; its verdicts.
 
 The solution sees the arguments of each call, and nothing of what is expected: it can forge answers, but must
 guess them.

@@ -1,4 +1,4 @@
-"""Scores solutions of programming problems: asks for samples, and estimates pass@k of them."""
+"""Scores solutions of programming problems: asks for samples, and estimates pass@k with intervals."""
 
 from __future__ import annotations
 

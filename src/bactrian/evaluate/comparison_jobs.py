@@ -1,4 +1,4 @@
-"""The jobs of a comparison: the solutions of a task, and a judge's scores for two of them in both orders."""
+"""The jobs of a comparison: the solutions of a task, a judge's scores in both orders, and the recipes of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of one seed of a known-answer experiment: its facts, its conversations, and the recipe that trains."""
+"""A known-answer experiment: invented facts, the conversations that teach them, questions and grades of replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues of conversations that people label, each for himself or herself, with labels of one's own.
+"""Queues of conversations that people label, each alone and with a label set of their own, and what labels say.
 
 A queue is a folder beside the run, ``RUN.labels/NAME``: ``queue.json`` says what is asked about which conversations,
 ``invitations.json`` who was invited, and ``labels.jsonl`` has a line for each answer.

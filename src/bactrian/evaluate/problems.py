@@ -1,4 +1,4 @@
-"""Programming problems, and the code of a model's replies to them."""
+"""Programming problems (HumanEval, HumanEval+, files in these formats or MBPP's), and the code of replies to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared: tasks drawn from a run, and sets of questions, which a model can write."""
+"""What is compared: tasks drawn from a run, and sets of questions, which a file has or a model writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stages of a training know: the matrix of stages and domains, and the report in the layout of table 2."""
+"""What the stages of a training know: the comparison that is planned, the matrix of domains, and table 2's report."""
 
 from __future__ import annotations
 

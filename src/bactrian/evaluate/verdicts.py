@@ -1,4 +1,4 @@
-"""The verdicts of a judge on two solutions: how scores are asked for and read, and which solution wins by them.
+"""The verdicts of a judge on two solutions: how scores are asked for, read and kept, and which solution wins.
 
 A reply that cannot be read, or that gives two different pairs of scores, has none: a verdict is never guessed.
 """

@@ -1,4 +1,4 @@
-"""Decides which pair of solutions a voter is shown next, and which of the two on the left.
+"""Votes of people: which pair a voter is shown next, how votes are stored, and what they say.
 
 Everything follows from the voter's pseudonym and the votes so far, so that a voter can stop and resume at any time.
 """

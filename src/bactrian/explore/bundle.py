@@ -1,4 +1,4 @@
-"""Writes the static copy: the list, the conversations of a filter and their statistics."""
+"""Writes the static copy: requests its pages from the application, and rewrites their links for a disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One conversation, as a talk: fields, code, cost, evidence; the same as Markdown and JSON; its marks and its files."""
+"""One conversation as a page, Markdown and JSON; its rail, marks, findings, live events and files."""
 
 from __future__ import annotations
 

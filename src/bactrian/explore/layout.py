@@ -1,4 +1,4 @@
-"""A turn laid out for reading: the fields of the protocol, their blocks, evidence and hits of the search."""
+"""A turn laid out for reading: the fields of the protocol, evidence, hits of the search, proposals and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data sets of an explorer: runs, and exports or archives that are imported into a cache beside them."""
+"""The data sets of an explorer: runs with the files beside them, and exports or archives in a cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The library, and the list of conversations with its filters, orders and search."""
+"""The library, the list of conversations with its filters, orders and search, and saved views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rendering of pages: the template environment, its filters, and what every page knows."""
+"""Rendering of pages: the template environment, what every page knows, and pictures of societies and searches."""
 
 from __future__ import annotations
 

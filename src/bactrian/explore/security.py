@@ -1,4 +1,4 @@
-"""What protects the pages: checks of each request before it reaches a page, and headers of each response."""
+"""What protects the pages: checks of each request, limits on how often something is done, headers of responses."""
 
 from __future__ import annotations
 

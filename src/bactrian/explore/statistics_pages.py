@@ -1,4 +1,4 @@
-"""Statistics of a filter: every bar is a filter, and the heat map of role pairs is the way in."""
+"""Statistics of a filter, where every bar is a filter, and the curves of a training."""
 
 from __future__ import annotations
 

@@ -282,9 +282,6 @@ SCIENCE = Format("camel-science", _open_problems, ".zip", frozenset(("answer",))
 
 
 # The formats of an export by name: the built-in ones, and those of other packages.
-#
-# A package offers a format under the entry-point group ``bactrian.export_formats``; the entry point is a
-# :class:`~bactrian.export.format.Format`.
 
 
 # The kinds of sessions between two sides.

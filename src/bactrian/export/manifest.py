@@ -1,4 +1,4 @@
-"""What an export writes beside the data: the manifest, the data set's card, and configurations of training tools."""
+"""What an export writes beside the data: the manifest, the card, and configurations of training tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters of the sessions to export."""
+"""Which sessions an export has: without those that quote a benchmark, in splits without overlap."""
 
 from __future__ import annotations
 

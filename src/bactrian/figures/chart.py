@@ -1,4 +1,4 @@
-"""Charts: what one shows, and the coordinates with which a page draws it as SVG.
+"""Charts: what one shows, with which coordinates and colours a page draws it, and the same as files for papers.
 
 Below, the same charts are written as files for papers.
 """
@@ -47,8 +47,6 @@ def list_group_colours() -> tuple[str, ...]:
 
 
 # Charts: what one shows, and the coordinates with which a page draws it as SVG.
-#
-# Below, the same charts are written as files for papers.
 
 
 # Size of the plot area, in units of the chart.

@@ -1,4 +1,4 @@
-"""Atomic writes: the files of an export appear complete or not at all.
+"""Atomic writes: the files of an export appear complete or not at all, and only files of its manifest are deleted.
 
 Everything is written into a folder beside the target, ``.NAME.….bactrian-part``, and flushed to disk. One rename to
 ``.NAME.….bactrian-ready`` commits it; then each file moves to its final name. A process that is killed leaves either
@@ -213,13 +213,6 @@ def _hash_file(path: Path) -> str:
 
 
 # Atomic writes: the files of an export appear complete or not at all.
-#
-# Everything is written into a folder beside the target, ``.NAME.….bactrian-part``, and flushed to disk. One rename to
-# ``.NAME.….bactrian-ready`` commits it; then each file moves to its final name. A process that is killed leaves either
-# the first, which the next writer of the same target removes, or the second, which the next writer finishes. It does
-# so only with a folder that the user's state folder notes: its path and, once complete, the SHA-256 of each file.
-#
-# What is replaced was written here before: of an export, only files that its manifest lists, with the same content.
 
 
 SQLITE_HEADER = b"SQLite format 3\0"

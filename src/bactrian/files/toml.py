@@ -1,4 +1,4 @@
-"""Strict reading of user-written TOML files, with the position of each fault: recipes, societies and prompt packs."""
+"""Strict reading of user-written TOML files: recipes, societies, packs; plain messages with the position of a fault."""
 
 from __future__ import annotations
 

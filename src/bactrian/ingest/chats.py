@@ -1,4 +1,4 @@
-"""Chats as JSON lines: ``messages`` (role and content) and ``sharegpt`` (from and value).
+"""Conversations of other programs as sessions: CAMEL's chats, problems and instructions, ``messages``, ``sharegpt``.
 
 Roles and tasks are read from files of our own exports. System prompts are not turns: those before the first turn are
 kept beside them, and exports write them again. A chat from the AI user's side (``export --side user``) is converted
@@ -242,10 +242,6 @@ def read_problem(row: Row, origin: Origin) -> Session:
 
 
 # Chats as JSON lines: ``messages`` (role and content) and ``sharegpt`` (from and value).
-#
-# Roles and tasks are read from files of our own exports. System prompts are not turns: those before the first turn are
-# kept beside them, and exports write them again. A chat from the AI user's side (``export --side user``) is converted
-# back.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Imports files into a run."""
+"""Imports files and data sets of the Hugging Face hub into a run."""
 
 from __future__ import annotations
 

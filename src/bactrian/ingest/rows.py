@@ -1,4 +1,4 @@
-"""Reads files as rows: the JSON objects of archives, arrays and lines, one in memory at a time."""
+"""Reads files of any size as rows: the JSON objects of archives, arrays and lines, one in memory at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on tokens and money."""
+"""Limits on tokens and money, and estimates of what a request will use before it is sent."""
 
 from __future__ import annotations
 

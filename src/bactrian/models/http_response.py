@@ -1,4 +1,4 @@
-"""The response to a request: an incremental HTTP/1.1 parser."""
+"""The response to a request: incremental parsers of HTTP/1.1 and of server-sent events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adaptive concurrency: as many requests at once as the endpoint handles without errors."""
+"""How fast a model is asked: adaptive concurrency, and rate limits in requests and tokens per minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol that every model implements."""
+"""The protocol that every model implements; seeds, traits, wrappers, and sleeps that a shutdown ends."""
 
 from __future__ import annotations
 

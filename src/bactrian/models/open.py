@@ -1,4 +1,4 @@
-"""The registry of models: opens the model for a name. Providers are imported on demand."""
+"""The registry of models: opens the model for a name, of a provider, of this computer or of another package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Client for servers with the chat-completions wire format."""
+"""Client for servers with the chat-completions wire format, which learns what parameters an endpoint refuses."""
 
 from __future__ import annotations
 

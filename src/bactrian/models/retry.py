@@ -1,4 +1,4 @@
-"""Retries after transient faults."""
+"""Retries after transient faults, whether an endpoint refuses a prompt or all of them, and the record of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads a recipe: reads a built-in recipe or a file, applies settings, and checks the result."""
+"""Loads a recipe: a built-in one or a file, with the settings and the table of jobs that were given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampling parameters of agents, as given by a recipe, a society or the user."""
+"""Sampling parameters and endings of agents, as a recipe, a society or the user gives them."""
 
 from __future__ import annotations
 

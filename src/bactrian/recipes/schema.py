@@ -1,4 +1,4 @@
-"""The schema of a recipe."""
+"""The schema of a recipe and of its axes."""
 
 from __future__ import annotations
 

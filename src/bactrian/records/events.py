@@ -1,4 +1,4 @@
-"""Events of a session while it is played; the terminal, the store, web pages and tests all consume them."""
+"""Events of a session while it is played, and their JSON: terminal, store, pages and tests all consume them."""
 
 from __future__ import annotations
 

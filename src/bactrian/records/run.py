@@ -1,4 +1,4 @@
-"""Records of a run beside its sessions: calls, lists, progress, failures, marks, votes, commands and outlines."""
+"""Records of a run beside its sessions: calls, lists, progress, failures, marks, votes, commands, behaviours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: one conversation with its roles, task, turns and ending."""
+"""Sessions: one conversation with its roles, task, turns and ending; and checks of what users enter for it."""
 
 from __future__ import annotations
 

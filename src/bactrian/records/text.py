@@ -1,4 +1,4 @@
-"""Cleaning and encoding of text that is stored, sent or displayed."""
+"""Text that is stored, sent or displayed: cleaned, encoded, escaped for terminals, Markdown, HTML and file names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns: one message by one agent."""
+"""Turns: a message by an agent, with its usage, tool calls, candidates and the decisions on them."""
 
 from __future__ import annotations
 

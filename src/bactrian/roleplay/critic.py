@@ -1,4 +1,4 @@
-"""The critic: an agent that chooses among another agent's proposals (paper, section 3.2, "critic in the loop")."""
+"""The critic (paper, section 3.2): a model, a function or a person chooses among another agent's proposals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The toolbox of an embodied agent: it calls by fenced blocks of Python in its replies."""
+"""The toolbox of an embodied agent: it calls by fenced blocks of Python, and its files are copied to the run."""
 
 from __future__ import annotations
 

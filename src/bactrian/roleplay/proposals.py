@@ -1,4 +1,4 @@
-"""A turn chosen among several proposals: the paper's critic in the loop (section 3.2, appendix).
+"""A turn chosen among several proposals, or by a beam search: the paper's critic in the loop (section 3.2).
 
 An agent calls its tools once, before it makes proposals: the effects of a call cannot be undone, so the critic never
 chooses between calls. It chooses between the messages that follow the results.

@@ -1,4 +1,4 @@
-"""The options of a role-play, and the session made from them."""
+"""The options of a role-play, their defaults, and the session made from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays a society: its stages in sequence, each a session that is stored and resumed by itself."""
+"""Plays a society: its stages in sequence, each a session or a group chat with an order of speakers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of an agent. Calls have a time limit and never fail the session."""
+"""The tools of an agent. Calls have a time limit, print nothing into the data, and never fail the session."""
 
 from __future__ import annotations
 

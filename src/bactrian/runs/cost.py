@@ -1,4 +1,4 @@
-"""What a run's lists and sessions will still cost: assumed before it begins, learnt while it runs."""
+"""What a run will still cost and how long it takes: assumed before it begins, learnt while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forecast of what is left of a run, from its plan and from the sessions that it has."""
+"""The forecast of what is left of a run, from its plan and its sessions, for each way of sending its requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines job kinds: recipe table, agents, grid, work and cost."""
+"""Defines job kinds (recipe table, agents, grid, work, cost), and which stored session belongs to which job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs in which two agents solve a task together (paper, section 3)."""
+"""Job kinds: two agents that solve a task together (paper, section 3), societies, and those of other packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks a model for the items of an axis (paper, appendix on data generation)."""
+"""The items of an axis: asked of a model (paper, appendix on data generation), read from files, without duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a run, fixed before its first call."""
+"""The plan of a run, fixed before its first call, and forks, which take unchanged lists from another run."""
 
 from __future__ import annotations
 

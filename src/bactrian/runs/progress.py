@@ -1,4 +1,4 @@
-"""Progress of a run."""
+"""Progress of a run, and how much of its prompts servers had in their cache."""
 
 from __future__ import annotations
 

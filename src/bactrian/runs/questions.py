@@ -1,4 +1,4 @@
-"""Runs jobs of one question and its answer (the paper's math and science data sets)."""
+"""Runs jobs of one question and its answer (math and science data sets), or of a conversation to translate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assembles new and resumed runs from their parts."""
+"""Assembles new and resumed runs from their parts, with the models and all that wraps them."""
 
 from __future__ import annotations
 

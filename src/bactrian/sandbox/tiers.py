@@ -1,4 +1,4 @@
-"""Tiers: the ways to contain a program, here from the strongest to none, in a container, and behind a command."""
+"""Tiers: the ways to contain a program, from the strongest to none, and which files it sees in each."""
 
 from __future__ import annotations
 

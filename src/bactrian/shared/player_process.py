@@ -106,8 +106,6 @@ class Link(asyncio.Protocol):
 
 
 # A process that plays conversations for the command that started it: ``python -m bactrian.shared.player_process FD``.
-#
-# It reads the run's file itself. What it writes, and what each call uses of the limits, goes to the command.
 
 
 _TELL_SECONDS = 0.5

@@ -1,4 +1,4 @@
-"""The database of a shared run: its connections, its schema, and the errors that it raises."""
+"""The database of a shared run: its connections, its schema in PostgreSQL's dialect, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inter-rater agreement of people, or of a person and a program, on the same items.
+"""Comparisons of systems and of raters: agreement, strengths from pairs, win rates at equal length, sign test.
 
 Cohen's kappa (1960) is for two raters of the same items; Krippendorff's alpha (1970) is for any number of raters, and
 allows missing labels. Both correct for chance: 1 is perfect agreement, 0 is chance level, less is worse than chance.

@@ -1,4 +1,4 @@
-"""Proportions with confidence intervals."""
+"""Proportions, means and prevalences with confidence intervals."""
 
 from __future__ import annotations
 

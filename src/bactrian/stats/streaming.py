@@ -1,4 +1,4 @@
-"""Streaming statistics: quantiles and means of values that are not stored."""
+"""Streaming statistics: quantiles, means, trends and lengths of values that are not stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where runs are: the user's data folder, and runs by name."""
+"""Where runs are: the user's data folder, runs by name, and addresses of runs in PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock of a run: one process writes it at a time."""
+"""The lock of a run, which one process writes at a time, and the file system around it."""
 
 from __future__ import annotations
 

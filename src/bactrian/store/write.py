@@ -1,4 +1,4 @@
-"""Group commit: one thread writes all statements that arrived during the previous commit."""
+"""Group commit: one thread writes all statements that arrived during the previous commit; and reading connections."""
 
 from __future__ import annotations
 

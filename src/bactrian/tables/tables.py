@@ -1,4 +1,4 @@
-"""A run as tables, with one row per session, message or finding."""
+"""A run as tables, with one row per session, message or finding and the origin of each row."""
 
 from __future__ import annotations
 

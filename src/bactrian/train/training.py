@@ -1,4 +1,4 @@
-"""Trains a recipe: data, base model, forecast, and one process for each stage. Nothing is done twice."""
+"""Trains a recipe: data, base model, forecast, one process for each stage, and a check of the written files."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def check_template(base: Path, gguf: Path) -> int | None:
     return len(rows)
 
 
-# Trains a recipe: data, base model, forecast, and one process for each stage. Nothing is done twice.
+# Trains a recipe: data, base model, forecast, and one process for each stage.
 
 
 _FORWARD = 1 / 3  # Cost of an evaluated token, relative to a trained one: forward without backward

@@ -1,4 +1,4 @@
-"""The data of a training: conversations from runs and JSON lines, divided into those to train on and those held out.
+"""The data of a training, from runs and JSON lines, divided without a leak into training and held-out data.
 
 A held-out conversation shares nothing with the training data of any stage: neither its id, nor its group (a pair of
 roles), nor 13 consecutive words of a message.

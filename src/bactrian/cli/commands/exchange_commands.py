@@ -1,4 +1,4 @@
-"""``bactrian export``: write a run in the formats of other tools."""
+"""``bactrian import`` and ``bactrian export``: conversations of other programs, and runs in their formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``bactrian behaviours queue`` and ``labels``: conversations that people label in the browser, and what they say."""
+"""``bactrian behaviours``: the known ones, those that are learned, and the queues in which people label."""
 
 from __future__ import annotations
 

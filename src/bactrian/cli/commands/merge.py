@@ -1,4 +1,4 @@
-"""``bactrian merge``: one run from its parts."""
+"""``bactrian merge``, ``pull`` and ``push``: one run from its parts, and a shared run as a file."""
 
 from __future__ import annotations
 

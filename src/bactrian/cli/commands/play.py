@@ -1,4 +1,4 @@
-"""``bactrian play``: one conversation, live."""
+"""``bactrian play``: one conversation, live; ``bactrian roles``: the roles that a task needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live conversation on a terminal."""
+"""A live conversation on a terminal: turns as Markdown in colour, while they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A llama.cpp server in a child process.
+"""Starts a llama.cpp server in a child process, and notices when it hangs.
 
 ``xllamacpp`` runs llama.cpp's own server in threads. Requests go to its listener on 127.0.0.1, protected by a random
 key, and not through the package's direct calls: those return no token ids, which are needed to avoid computing tokens

@@ -1,4 +1,4 @@
-"""Local models: GGUF files run by llama.cpp."""
+"""Local models: GGUF files run by llama.cpp, their slots and cached tokens, and the identity of weights."""
 
 from __future__ import annotations
 
