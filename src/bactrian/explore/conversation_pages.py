@@ -152,9 +152,6 @@ async def _find_society(store: RunStore, session: Session, recipe: Mapping[str, 
     return None
 
 
-# One conversation, as a talk: fields, code, cost, evidence; the same as Markdown and JSON; its marks and its files.
-
-
 # The rail of a conversation: a tick for each message, and the places between which ``n`` and ``p`` go.
 
 
@@ -249,9 +246,6 @@ def _measure_turns(turns: Sequence[Turn]) -> list[int]:
     """Return the tokens of each message; its characters, if those of one message are not known."""
     tokens = [turn.usage.completion for turn in turns]
     return tokens if all(tokens) else [len(turn.text) for turn in turns]
-
-
-# One conversation, as a talk: fields, code, cost, evidence; the same as Markdown and JSON; its marks and its files.
 
 
 # Messages on a page.
