@@ -3,7 +3,7 @@
 Leaves out some authors of the corpus at a time (and, of the real conversations, some ideas), then some languages;
 trains the detector without them and measures it on what was left out: with its thresholds, which come from other
 authors, and with the rules on top. Then trains it on everything. ``--write`` stores that model
-(``src/bactrian/detect/weights.json``) and the tables of ``docs/behaviours.md``. Takes about five minutes of CPU time,
+(``src/bactrian/detect/weights.json``) and the tables of ``docs/behaviours-invented.md``. Takes about five minutes of CPU time,
 in two processes. Needs the extra ``learn``.
 """
 
@@ -54,7 +54,7 @@ from benchmarks.labelled import read_cases
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = ROOT / "src" / "bactrian" / "detect" / "weights.json"
-PAGE = ROOT / "docs" / "behaviours.md"
+PAGE = ROOT / "docs" / "behaviours-invented.md"
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 PARTS, LANGUAGE_PARTS = 6, 4
 PROCESSES = 2

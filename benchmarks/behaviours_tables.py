@@ -1,4 +1,4 @@
-"""The tables of ``docs/behaviours.md``: how right the learned detector is, on authors it has not seen."""
+"""The tables of ``docs/behaviours-invented.md``: how right the learned detector is, on authors it has not seen."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.behaviours import NOT_BLIND, list_training, split_by_author, split_by_language
 from benchmarks.corpus import BEHAVIOURS, Conversation, read_corpus, read_real
 
-PAGE = (Path(__file__).parents[2] / "docs" / "behaviours.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "behaviours-invented.md").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ NOT_OURS = {
     "docs/explore.md": {"--bundle"},
     "docs/performance.md": {"--write", "--help"},
     "docs/behaviours.md": {"--write"},
+    "docs/behaviours-invented.md": {"--write"},
     "docs/tools.md": {"--repository"},
     "docs/howto/cluster.md": {"--data-parallel-size", "--enable-prompt-tokens-details"},
 }
