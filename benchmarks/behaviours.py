@@ -3,8 +3,8 @@
 Leaves out some authors of the corpus at a time (and, of the real conversations, some ideas), then some languages;
 trains the detector without them and measures it on what was left out: with its thresholds, which come from other
 authors, and with the rules on top. Then trains it on everything. ``--write`` stores that model
-(``src/bactrian/detect/weights.json``) and the tables of ``docs/behaviours-invented.md``. Takes about five minutes of CPU time,
-in two processes. Needs the extra ``learn``.
+(``src/bactrian/detect/weights.json``) and the tables of ``docs/behaviours-invented.md``. Takes about five minutes of
+CPU time, in two processes. Needs the extra ``learn``.
 """
 
 from __future__ import annotations
