@@ -155,7 +155,7 @@ def study_alpha(draw: Random, n: int, rare: float, error: float) -> Agreement:
     return measure_alpha(draw_labels(draw, n, rare, error))
 
 
-def study_prevalence(draw: Random, n: int) -> Interval:
+def study_prevalence(draw: Random, n: int) -> Ends:
     """A detector of recall 70 % with 2 % false alarms; ``n`` of its findings and of the other turns are read."""
     shown = sum(draw.random() < 0.1 for _ in range(3000))
     right = sum(draw.random() < 0.7 for _ in range(shown))
@@ -167,7 +167,8 @@ def study_prevalence(draw: Random, n: int) -> Interval:
     ]
     rate = estimate_prevalence(*strata, draws=400).rate
     # The truth of this run, which differs from study to study.
-    return rate.low - (shown / 3000 - 0.1), rate.high - (shown / 3000 - 0.1)
+    shift = shown / 3000 - 0.1
+    return (None, None) if rate.low is None or rate.high is None else (rate.low - shift, rate.high - shift)
 
 
 def read_ends(study: Ends | Interval | ClusterEstimate | Agreement | None) -> Ends:

@@ -166,13 +166,79 @@ async def test_a_question_that_is_refused_is_unreadable_and_never_asked_again(
     async with Endpoint([answer]) as endpoint:
         words = ("analyze", "tea.db", "--judge", "openai:judge", "--base-url", endpoint.url, "--json")
         done = await asyncio.to_thread(bactrian, *words, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 4, done.stderr
         flakes = json.loads(done.stdout)["judged"]["behaviours"]["flake_reply"]
         assert (flakes["asked"], flakes["unreadable"], flakes["confirmed"]["count"]) == (3, 1, 2)
+        assert (flakes["sessions"], flakes["rate"]) == (2, None)
+        assert flakes["withheld"] == "1 finding without an answer that could be read"
         asked = len(endpoint.requests)
         again = await asyncio.to_thread(bactrian, *words, cwd=tmp_path)
-        assert again.returncode == 0, again.stderr
+        assert again.returncode == 4, again.stderr
         assert len(endpoint.requests) == asked
+
+
+async def test_an_answer_that_cannot_be_read_is_asked_for_once_more_and_then_on_request(
+    tmp_path: Path,
+) -> None:
+    await make_run(tmp_path / "tea.db", [flaky(str(number)) for number in range(12)])
+    usage = {"usage": {"prompt_tokens": 900, "completion_tokens": 9}}
+    async with Endpoint([completion("Let me think about this.") | usage]) as endpoint:
+        words = ("analyze", "tea.db", "--judge", "openai:judge", "--base-url", endpoint.url, "--json")
+        done = await asyncio.to_thread(bactrian, *words, cwd=tmp_path)
+        assert done.returncode == 4, done.stderr
+        assert "12 of 12 answers could not be read" in done.stderr
+        assert "--retry-failed asks again" in done.stderr
+        assert len(endpoint.requests) == 24
+        *before, said, correction = endpoint.requests[-1].json["messages"]
+        assert [message["role"] for message in before] == ["system", "user"]
+        assert said == {"role": "assistant", "content": "Let me think about this."}
+        assert "must be Yes or No" in correction["content"]
+        judged = json.loads(done.stdout)["judged"]
+        assert judged["tokens"] == 24 * 909
+    answers = iter(["Yes.", "Well.", "No."] * 20)
+    async with Endpoint([lambda _: next(answers)]) as endpoint:
+        words = (*words[:5], endpoint.url, "--json", "--retry-failed")
+        done = await asyncio.to_thread(bactrian, *words, "--concurrency", "1", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        flakes = json.loads(done.stdout)["judged"]["behaviours"]["flake_reply"]
+        assert (flakes["asked"], flakes["unreadable"], flakes["confirmed"]["count"]) == (12, 0, 6)
+
+
+async def test_a_comparison_says_which_run_was_read(tmp_path: Path) -> None:
+    for name in ("read.db", "other.db"):
+        await make_run(tmp_path / name, [flaky("1"), flaky("2")])
+    async with Endpoint([lambda _: "No."]) as endpoint:
+        words = ("analyze", "read.db", "--judge", "openai:judge", "--base-url", endpoint.url)
+        assert (await asyncio.to_thread(bactrian, *words, cwd=tmp_path)).returncode == 0
+    compared = await asyncio.to_thread(
+        bactrian, "analyze", "read.db", "other.db", "--report", "page.html", cwd=tmp_path
+    )
+    words = "Readers confirmed or rejected findings in read only"
+    for text in (compared.stdout, (tmp_path / "page.html").read_text("utf-8")):
+        assert words in " ".join(text.split())
+    same = await asyncio.to_thread(bactrian, "analyze", "other.db", "other.db", cwd=tmp_path)
+    assert "Readers" not in same.stdout
+
+
+async def test_answers_that_cannot_be_read_widen_the_interval_to_the_worst_case(tmp_path: Path) -> None:
+    found: list[Finding] = []
+    path = await make_run(tmp_path / "tea.db", [flaky(str(number)) for number in range(30)])
+    async with open_store(path, read_only=True) as store:
+        facts = (await measure(store, found.extend)).facts
+    flakes = [finding for finding in found if finding.behaviour == "flake_reply"]
+    shares: list[dict[str, float]] = []
+    for unread in (0, 10):
+        held = [True, False] * 10 + ([None] * 10 if unread else [])
+        answers = {
+            each.key: Confirmation(*each.key, "judge", holds, "", Usage(), 0.0, "judge")
+            for each, holds in zip(flakes, held, strict=False)
+        }
+        asked = flakes[: len(held)]
+        shares.append(list_judged("judge", asked, answers, facts)["behaviours"]["flake_reply"]["confirmed"])
+    read, all_ = shares
+    assert read["rate"] == all_["rate"] == 0.5
+    assert all_["low"] < read["low"] - 0.1
+    assert all_["high"] > read["high"] + 0.1
 
 
 async def test_a_limit_stops_the_judge_before_it_is_passed(tmp_path: Path) -> None:

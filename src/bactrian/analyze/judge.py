@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from heapq import nsmallest
 from itertools import groupby
@@ -32,13 +32,13 @@ from bactrian.analyze.estimates import SessionSample, write_share
 from bactrian.analyze.learned import OF_INSTRUCTIONS, PAPER, has_instructor
 from bactrian.errors import InputError, ModelError
 from bactrian.files.json_text import parse_json, read_lines
-from bactrian.models.model import Model, Request, ResponseFormat, get_traits
+from bactrian.models.model import Model, Request, ResponseFormat, derive_sampling, get_traits
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.run import BEHAVIOURS, Behaviour, Confirmation, Finding, FindingKey
 from bactrian.records.session import Session, find_kind
-from bactrian.records.text import Text
+from bactrian.records.text import Text, write_count
 from bactrian.records.turn import Message, Sampling, Turn, Usage
-from bactrian.stats.clusters import ClusterTotals, estimate_ratio
+from bactrian.stats.clusters import ClusterEstimate, ClusterTotals, estimate_ratio
 from bactrian.stats.intervals import Proportion, Stratum, estimate_prevalence
 from bactrian.store import RunStore
 
@@ -64,7 +64,7 @@ _FORM = ResponseFormat(
 async def judge(
     model: Model, name: str, session: Session, finding: Finding, sampling: Sampling = SAMPLING
 ) -> Confirmation:
-    """Ask ``model`` about ``finding``. Raises the model's errors."""
+    """Ask ``model`` about ``finding``, once more if its answer cannot be read. Raises the model's errors."""
     request = Request(
         messages=(
             Message("system", Text(render_prompt("judge_system", definition=_definition(finding)))),
@@ -78,14 +78,21 @@ async def judge(
     )
     begun = perf_counter()
     reply = await model.reply(request)
+    usage, holds = reply.usage, read_answer(reply.text)
+    if holds is None:
+        correction = Message("assistant", reply.text), Message("user", Text(render_prompt("judge_again")))
+        messages = (*request.messages, *(correction if reply.text.strip() else ()))
+        again = derive_sampling(sampling, JUDGE, finding.turn, 1)
+        reply = await model.reply(replace(request, messages=messages, sampling=again))
+        usage, holds = usage + reply.usage, read_answer(reply.text)
     return Confirmation(
         session=session.id,
         turn=finding.turn,
         behaviour=finding.behaviour,
         judge=name,
-        holds=read_answer(reply.text),
+        holds=holds,
         text=str(reply.text),
-        usage=reply.usage,
+        usage=usage,
         seconds=perf_counter() - begun,
         model=reply.model,
     )
@@ -138,6 +145,7 @@ async def confirm_findings(
     *,
     sampling: Sampling = SAMPLING,
     at_once: int = 8,
+    retry_unread: bool = False,
     on_answer: Callable[[Confirmation], None] | None = None,
 ) -> dict[FindingKey, Confirmation]:
     """Ask the judge ``model``, named ``name``, about every finding that it has not answered before.
@@ -149,10 +157,12 @@ async def confirm_findings(
         name: Identifies stored answers when the work is resumed.
         sampling: Sampling parameters of the judge.
         at_once: Number of sessions that are judged concurrently.
+        retry_unread: Whether it is asked again where its stored answer could not be read.
         on_answer: Called with each new answer.
     """
     answers = {answer.key: answer for answer in await store.confirmations(name)}
-    unanswered = {finding.key: finding for finding in findings if finding.key not in answers}
+    left = list_unasked(findings, [*answers.values()], retry_unread=retry_unread)
+    unanswered = {finding.key: finding for finding in findings if finding.key in left}
     # One iterator for all workers: each takes the next session.
     waiting = groupby(list(unanswered.values()), key=lambda finding: finding.session)
 
@@ -185,9 +195,12 @@ async def confirm_findings(
     return answers
 
 
-def list_unasked(findings: Sequence[Finding], answers: Sequence[Confirmation]) -> int:
-    """Return the number of findings without an answer."""
-    return len({item.key for item in findings} - {item.key for item in answers})
+def list_unasked(
+    findings: Sequence[Finding], answers: Sequence[Confirmation], *, retry_unread: bool = False
+) -> set[FindingKey]:
+    """Return the findings without an answer, and with ``retry_unread`` those whose answer could not be read."""
+    answered = {answer.key for answer in answers if answer.holds is not None or not retry_unread}
+    return {finding.key for finding in findings} - answered
 
 
 def list_judged(
@@ -196,7 +209,11 @@ def list_judged(
     answers: dict[FindingKey, Confirmation],
     facts: Sequence[SessionSummary],
 ) -> dict[str, Any]:
-    """Return the report's part on the judge: the share of confirmed findings, and of sessions with any."""
+    """Return the report's part on the judge: the share of confirmed findings, and of sessions with any.
+
+    Answers that could not be read widen the interval of the first to the worst case. The second is not known unless
+    each finding of the behaviour has an answer that could be read.
+    """
     behaviours: dict[str, Any] = {}
     sample = SessionSample(facts)
     total = ClusterTotals(sample.labels, name=sample.name)
@@ -204,19 +221,40 @@ def list_judged(
     for behaviour in (*BEHAVIOURS, *others):
         keys = [finding.key for finding in findings if finding.behaviour == behaviour]
         asked = [answers[key] for key in keys if key in answers]
-        read = [answer for answer in asked if answer.holds is not None]
-        upheld = [answer for answer in read if answer.holds]
-        right = Counter(answer.session for answer in upheld)
-        read_in = {of: (right[of], count) for of, count in Counter(answer.session for answer in read).items()}
-        kept = [label for of, label in zip(facts, sample.labels, strict=True) if of.id in right]
+        unread = sum(answer.holds is None for answer in asked)
+        upheld = {answer.session for answer in asked if answer.holds}
+        kept = [label for of, label in zip(facts, sample.labels, strict=True) if of.id in upheld]
+        share = write_share(len(kept), total.estimate(Counter(kept)), "sessions")
+        if missing := len(keys) - len(asked) + unread:
+            share |= {"rate": None, "low": None, "high": None}
+            share["withheld"] = f"{write_count(missing, 'finding')} without an answer that could be read"
         behaviours[behaviour] = {
             "asked": len(asked),
-            "unreadable": len(asked) - len(read),
-            "confirmed": write_share(len(upheld), estimate_ratio(read_in.values(), "share")),
-            **write_share(len(kept), total.estimate(Counter(kept)), "sessions"),
+            "unreadable": unread,
+            "confirmed": _share_confirmed(asked),
+            **share,
         }
     used = sum((answer.usage for answer in answers.values()), Usage())
     return {"judge": name, "tokens": used.total, "behaviours": behaviours}
+
+
+def _share_confirmed(asked: Sequence[Confirmation]) -> dict[str, Any]:
+    """Return the share of confirmed findings among those whose answer could be read, as JSON."""
+
+    def estimate(held: Sequence[bool | None]) -> ClusterEstimate:
+        right, read = Counter[str](), Counter[str]()
+        for answer, holds in zip(asked, held, strict=True):
+            if holds is not None:
+                right[answer.session] += holds
+                read[answer.session] += 1
+        return estimate_ratio(((right[of], count) for of, count in read.items()), "share")
+
+    held = [answer.holds for answer in asked]
+    share = write_share(held.count(True), estimate(held))
+    if None in held and share["low"] is not None:
+        share["low"] = estimate([bool(holds) for holds in held]).low
+        share["high"] = estimate([holds is not False for holds in held]).high
+    return share
 
 
 # A sample of turns for a judge, found and not found, and what its answers say of the whole run.
@@ -291,7 +329,8 @@ def list_questions(sample: Samples) -> list[Finding]:
 def correct_rates(sample: Samples, answers: Mapping[FindingKey, Confirmation]) -> dict[str, Any]:
     """Return, for each behaviour, the corrected share of turns, and precision and recall of the detector.
 
-    Each has the ends of its 95 % interval. The judge's answers count as the truth; unreadable ones are left out.
+    Each has the ends of its 95 % interval. The judge's answers count as the truth; unreadable ones widen the interval
+    to the worst case. A behaviour of which a part has no answer that could be read is left out.
     """
     corrected: dict[str, Any] = {}
     for behaviour, of in sample.items():
@@ -312,8 +351,8 @@ def correct_rates(sample: Samples, answers: Mapping[FindingKey, Confirmation]) -
 
 def _count_answers(part: SampledPart, answers: Mapping[FindingKey, Confirmation]) -> Stratum:
     holds = [answers[finding.key].holds for finding in part.asked if finding.key in answers]
-    read = [answer for answer in holds if answer is not None]
-    return Stratum(part.turns, len(read), sum(read))
+    unread = holds.count(None)
+    return Stratum(part.turns, len(holds) - unread, holds.count(True), unread)
 
 
 def _hash(finding: Finding) -> bytes:

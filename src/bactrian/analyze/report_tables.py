@@ -279,7 +279,7 @@ def _write_groups(console: Console, report: Json) -> None:
 
 
 def _rate(of: Mapping[str, Any], key: str = "rate") -> str:
-    return f"{write_percent(of[key])} ({write_ends(of['low'], of['high'])})"
+    return NOTHING if of[key] is None else f"{write_percent(of[key])} ({write_ends(of['low'], of['high'])})"
 
 
 def _change(of: Mapping[str, Any], *, percent: bool) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
 from random import Random
 from statistics import NormalDist, fmean, stdev
@@ -184,22 +184,27 @@ class Stratum:
     """A part of the items."""
 
     items: int  # number of items in it
-    checked: int  # number of items of the random sample
+    checked: int  # number of items of the random sample whose answer is known
     held: int  # Checked items that show what is looked for
+    unread: int = 0  # Items of the sample whose answer cannot be read
 
     @property
     def rate(self) -> float:
         """Share of the checked items that were confirmed; 0 if none was checked."""
         return self.held / self.checked if self.checked else 0.0
 
+    def settle(self, holds: bool) -> Stratum:
+        """Return the part as it is if all unread items show what is looked for, or none does."""
+        return Stratum(self.items, self.checked + self.unread, self.held + holds * self.unread)
+
 
 @dataclass(frozen=True, slots=True)
 class IntervalEstimate:
-    """A value with the ends of its 95 % interval."""
+    """A value with the ends of its 95 % interval; None for a value that is not defined, or an interval withheld."""
 
-    value: float
-    low: float
-    high: float
+    value: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,40 +212,51 @@ class Prevalence:
     """What a checked sample says of all items, and of the detector."""
 
     rate: IntervalEstimate  # share of all items that show it
-    precision: IntervalEstimate  # share of the found items that show it
-    recall: IntervalEstimate  # share of the items that show it which were found
+    precision: IntervalEstimate  # share of the found items that show it; None where nothing was found
+    recall: (
+        IntervalEstimate  # share of the items that show it which were found; None if no checked item shows it
+    )
 
 
 def estimate_prevalence(hits: Stratum, *others: Stratum, draws: int = _DRAWS) -> Prevalence:
     """Estimate the rate in all items, and the precision and recall of the detector, from samples of all parts.
 
     Intervals are 95 %: the share of each part is drawn from its posterior under Jeffreys' prior, so that an interval is
-    right, too, if no checked item shows it. A part that was checked completely has no uncertainty. With more ``draws``
-    the ends of the intervals are more exact.
+    right, too, if no checked item shows it. A part that was checked completely has no uncertainty. Where fewer than
+    ten items of any other part could be read, there is no interval. Items that could not be read widen it to the worst
+    case: to both ends as they are if all of these show it, or none does. With more ``draws`` the ends are more exact.
     """
-    draw = Random(_SEED)  # noqa: S311
     parts = (hits, *others)
-    drawn = [_combine(parts, [_draw_rate(draw, part) for part in parts]) for _ in range(draws)]
     values = _combine(parts, [part.rate for part in parts])
+    if any(part.checked < min(part.items, FEW) for part in parts):
+        return Prevalence(*(IntervalEstimate(value, None, None) for value in values))
+    cases = ((True, True), (True, False), (False, True), (False, False))
+    ends: list[list[tuple[float, float]]] = []
+    for hits_hold, others_hold in cases if any(part.unread for part in parts) else cases[:1]:
+        draw = Random(_SEED)  # noqa: S311
+        case = (hits.settle(hits_hold), *(part.settle(others_hold) for part in others))
+        drawn = [_combine(case, [_draw_rate(draw, part) for part in case]) for _ in range(draws)]
+        columns = (sorted(value or 0.0 for value in column) for column in zip(*drawn, strict=True))
+        ends.append([(ordered[draws // 40], ordered[-1 - draws // 40]) for ordered in columns])
     estimates: list[IntervalEstimate] = []
-    for value, column in zip(values, zip(*drawn, strict=True), strict=True):
-        ordered = sorted(column)
-        estimates.append(IntervalEstimate(value, ordered[draws // 40], ordered[-1 - draws // 40]))
-    if not any(
-        part.held for part in others
-    ):  # no missed item was seen, so there may be none: draws of a posterior never reach that
-        estimates[-1] = replace(estimates[-1], high=1.0)
+    for value, pairs in zip(values, zip(*ends, strict=True), strict=True):
+        if value is None:
+            estimates.append(IntervalEstimate(None, None, None))
+            continue
+        # Draws of a posterior never reach a share of nothing or of all, which is what was seen.
+        low, high = min(low for low, _ in pairs), max(high for _, high in pairs)
+        estimates.append(IntervalEstimate(value, min(low, value), max(high, value)))
     return Prevalence(*estimates)
 
 
-def _combine(parts: Sequence[Stratum], rates: Sequence[float]) -> tuple[float, float, float]:
+def _combine(parts: Sequence[Stratum], rates: Sequence[float]) -> tuple[float, float | None, float | None]:
     """Return rate, precision and recall; the first part is what was found."""
     right, *rest = (part.items * rate for part, rate in zip(parts, rates, strict=True))
     missed = sum(rest)
     return (
         (right + missed) / max(1, sum(part.items for part in parts)),
-        rates[0],
-        right / (right + missed) if right + missed else 0.0,
+        rates[0] if parts[0].items else None,
+        right / (right + missed) if right + missed else None,
     )
 
 

@@ -37,7 +37,7 @@ from bactrian.api.run_report import add_judgements, choose_pricing, read_report
 from bactrian.api.selection import merge_installed
 from bactrian.cli.flags import Argument, RunArgument, SamplingFlags, find_run_files
 from bactrian.cli.model_options import read_model_options
-from bactrian.cli.run_async import run_async
+from bactrian.cli.run_async import SOME_FAILED, run_async
 from bactrian.cli.terminal.bar import open_parts, show_bar
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.errors import InputError
@@ -63,6 +63,7 @@ from bactrian.options import (
     Concurrency,
     MaxTokens,
     Option,
+    RetryFailed,
     SamplingSpec,
     Seed,
     Tier,
@@ -97,6 +98,7 @@ class JudgeFlags:
     max_tokens: Annotated[MaxTokens, "Maximum number of tokens for the judge."] = None
     price: TokenPrice = None
     tier: Tier = None
+    retry_failed: Annotated[RetryFailed, "Ask the judge again where its answer could not be read."] = False
     seed: Annotated[Seed, "Seed of the judge's sampling."] = None
 
 
@@ -190,7 +192,7 @@ def analyze(
             console = open_output()
             console.width = console.width if console.is_terminal else max(console.width, WIDE)
             report.write(console)
-        return 0
+        return SOME_FAILED if judged is not None and judged["unreadable"] else 0
 
     with ExitStack() as stack:
         # Shards are one run; other runs are compared.
@@ -293,7 +295,7 @@ async def _judge(
             before = await store.confirmations(title)
             meter.used = sum((answer.usage for answer in before), Usage())
             meter.usd = price.cost(meter.used) if price else 0.0
-            left = list_unasked(questions, before)
+            left = len(list_unasked(questions, before, retry_unread=flags.retry_failed))
             # A question shows a few turns, of the mean length of this run's.
             turn = sum(fact.usage.completion for fact in facts) / max(sum(fact.messages for fact in facts), 1)
             expected = Usage(round(left * (QUESTION_TOKENS + TURNS_SHOWN * turn)), left * ANSWER_TOKENS)
@@ -318,11 +320,18 @@ async def _judge(
                     title,
                     sampling=parameters.apply(SAMPLING),
                     at_once=at_once,
+                    retry_unread=flags.retry_failed,
                     on_answer=tell,
                 )
     finally:
         await model.close()
-    judged = list_judged(title, findings, answers, facts)
+    asked = {finding.key for finding in questions}
+    if unread := sum(answer.holds is None for key, answer in answers.items() if key in asked):
+        console.say(
+            f"{unread:,} of {write_count(len(asked), 'answer')} could not be read: intervals hold the worst case. "
+            "--retry-failed asks again."
+        )
+    judged = {**list_judged(title, findings, answers, facts), "unreadable": unread}
     if sample is not None:
         judged["corrected"] = correct_rates(sample, answers)
     return judged
