@@ -78,7 +78,6 @@ async def test_a_behaviour_is_learned_from_examples_and_found_by_its_name(
     ("text", "message"),
     [
         ("{}", "not a labelled conversation"),
-        ('{"session": "1", "turn": 1, "shown": true}', "measures a detector and has no texts"),
         ('{"turns": [{"speaker": "user", "text": "Hi", "labels": ["rude"]}]}', "Too few turns"),
         ('{"turns": [{"speaker": "user", "text": "Hi", "labels": []}]}', "no behaviour"),
     ],
@@ -90,7 +89,7 @@ def test_data_from_which_nothing_can_be_learned_is_refused(tmp_path: Path, text:
     assert message in refused.stderr
 
 
-async def test_a_person_labels_doubtful_turns_in_a_terminal(tmp_path: Path) -> None:
+async def test_what_a_person_says_of_a_finding_in_a_terminal_counts_in_the_run(tmp_path: Path) -> None:
     texts = (
         "Instruction: Write a poem on rain.\nInput: None",
         "Of course! Rain is a lovely topic for a poem. You want it on rain, and rain it shall be.",
@@ -99,13 +98,18 @@ async def test_a_person_labels_doubtful_turns_in_a_terminal(tmp_path: Path) -> N
     code, seen = at_a_terminal(
         tmp_path,
         ["behaviours", "label", "run.db"],
-        keys=[(b"[y/n/Enter/q] ", b"perhaps\n"), (b"Answer y", b"y\n")],
+        keys=[(b"[y/n/Enter/q] ", b"perhaps\n"), (b"Answer y", b"n\n")],
     )
     assert code == 0, seen
-    lines = [json.loads(line) for line in (tmp_path / "run.labels.jsonl").read_text("utf-8").splitlines()]
-    assert [(line["turn"], line["shown"]) for line in lines] == [(2, True)]
     assert b"Answer y (shows it)" in seen
-    assert b"1 labels on flake_reply" in seen
+    assert b"0 of 1 finding right." in seen
+    flakes = json.loads(bactrian("analyze", "run.db", "--json", cwd=tmp_path).stdout)["behaviours"][
+        "flake_reply"
+    ]
+    assert (flakes["sessions"], flakes["read"]["found"]) == (0, 1)
+    code, seen = at_a_terminal(tmp_path, ["behaviours", "label", "run.db"], keys=[])
+    assert code == 0, seen
+    assert b"No finding of flake_reply in this run is unread." in seen
 
 
 def test_labelling_without_a_terminal_says_so(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The judge and other checks of detectors: verdicts on findings, a sample for recall, and labels of a person.
+"""The judge and other checks of detectors: verdicts on findings, a sample for recall, and findings for a person.
 
 Its prompts are the templates ``judge_…`` of ``protocol/engine.toml``, with the definition of the behaviour, which the
 detector uses, too (:func:`~bactrian.analyze.behaviours.load_definitions`).
@@ -7,7 +7,6 @@ detector uses, too (:func:`~bactrian.analyze.behaviours.load_definitions`).
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from heapq import nsmallest
 from itertools import groupby
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -30,16 +28,15 @@ from bactrian.analyze.behaviours import (
 )
 from bactrian.analyze.estimates import SessionSample, write_share
 from bactrian.analyze.learned import OF_INSTRUCTIONS, PAPER, has_instructor
-from bactrian.errors import InputError, ModelError
-from bactrian.files.json_text import parse_json, read_lines
+from bactrian.errors import ModelError
 from bactrian.models.model import Model, Request, ResponseFormat, derive_sampling, get_traits
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.run import BEHAVIOURS, Behaviour, Confirmation, Finding, FindingKey
-from bactrian.records.session import Session, find_kind
+from bactrian.records.session import HUMAN, Session, find_kind
 from bactrian.records.text import Text, write_count
 from bactrian.records.turn import Message, Sampling, Turn, Usage
 from bactrian.stats.clusters import ClusterEstimate, ClusterTotals, estimate_ratio
-from bactrian.stats.intervals import Proportion, Stratum, estimate_prevalence
+from bactrian.stats.intervals import Stratum, estimate_prevalence
 from bactrian.store import RunStore
 
 JUDGE = "judge"
@@ -359,78 +356,34 @@ def _hash(finding: Finding) -> bytes:
     return blake2b(f"{finding.session}\0{finding.turn}\0{finding.behaviour}".encode(), digest_size=8).digest()
 
 
-# Labels of a person on turns of a run: which turns to ask about, where the labels are kept, what they say.
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """A person's answer to whether a turn shows a behaviour."""
-
-    session: str
-    turn: int
-    behaviour: Behaviour
-    confidence: float  # the detector's, when the person was asked
-    shown: bool
+# Findings that a person is asked about.
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A turn to ask about."""
+    """A finding to ask about, and its session."""
 
     session: Session
-    turn: int
-    confidence: float
+    finding: Finding
 
     @property
     def doubt(self) -> float:
         """From 0, sure, to 0.5: the detector could as well toss a coin."""
-        return 0.5 - abs(self.confidence - LIKELY)
+        return 0.5 - abs(self.finding.confidence - LIKELY)
 
 
 async def list_candidates(
-    store: RunStore, behaviour: Behaviour, custom: Sequence[OwnBehaviour], labels: Iterable[Label], most: int
+    store: RunStore, behaviour: Behaviour, custom: Sequence[OwnBehaviour], most: int
 ) -> list[Candidate]:
-    """Return the turns of a run that the detector is least sure about, and that have no label yet."""
-    known = {(label.session, label.turn) for label in labels if label.behaviour == behaviour}
+    """Return the findings of a run, candidates too, that no person has read; those in most doubt come first."""
+    known = {answer.key for answer in await store.confirmations(HUMAN)}
     chosen: list[Candidate] = []
     codes = () if any(added.code == behaviour for added in custom) else (behaviour,)
     async for session in store.sessions():
         chosen += [
-            Candidate(session, finding.turn, finding.confidence)
-            for finding in find_behaviours(session, codes, least=0.0, custom=custom)
-            if finding.behaviour == behaviour and (session.id, finding.turn) not in known
+            Candidate(session, finding)
+            for finding in find_behaviours(session, codes, custom=custom)
+            if finding.behaviour == behaviour and finding.key not in known
         ]
-        chosen = sorted(chosen, key=lambda turn: (-turn.doubt, turn.session.id, turn.turn))[:most]
+        chosen = sorted(chosen, key=lambda of: (-of.doubt, of.session.id, of.finding.turn))[:most]
     return chosen
-
-
-def read_labels(path: Path) -> list[Label]:
-    """Read the labels that were kept; none if the file does not exist.
-
-    Raises:
-        InputError: a line is not a label.
-    """
-    if not path.exists():
-        return []
-    labels: list[Label] = []
-    for number, line in read_lines(path):
-        try:
-            labels.append(Label(**parse_json(line)))
-        except (ValueError, TypeError) as error:
-            raise InputError(
-                "The line is not a label.", where=f"{path}:{number}", next="Remove the line, or the file."
-            ) from error
-    return labels
-
-
-def append_label(path: Path, label: Label) -> None:
-    """Keep a label."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(label), ensure_ascii=False) + "\n")
-
-
-def compare_labels(labels: Sequence[Label]) -> tuple[Proportion, Proportion]:
-    """Return how many findings the person confirms, and how many other doubtful turns show the behaviour."""
-    detected = [label.shown for label in labels if label.confidence >= LIKELY]
-    other = [label.shown for label in labels if label.confidence < LIKELY]
-    return Proportion(sum(detected), len(detected)), Proportion(sum(other), len(other))

@@ -107,15 +107,10 @@ def _read_row(line: str, where: str) -> _LabelledRow:
     try:
         return _LabelledRow.model_validate(parse_json(line))
     except ValueError as error:
-        answers = '"shown":' in line
         raise InputError(
-            "The line is an answer of `bactrian behaviours label`, which measures a detector and has no texts."
-            if answers
-            else "The line is not a labelled conversation.",
+            "The line is not a labelled conversation.",
             where=where,
-            next="To teach a behaviour, use `bactrian behaviours queue`, and train on what `labels` writes."
-            if answers
-            else 'Write {"turns": [{"speaker": "user", "text": "…", "labels": []}, …]}.',
+            next='Write {"turns": [{"speaker": "user", "text": "…", "labels": []}, …]}.',
         ) from error
 
 

@@ -162,7 +162,7 @@ def _list_sections(
         ("messages", lambda facts: facts.turns, "longest"),
         ("tokens", lambda facts: facts.tokens, ""),
         *(
-            [("cost, US $", lambda facts: facts.cost, "cost")]
+            [("cost of its own calls, US $", lambda facts: facts.cost, "cost")]
             if all(facts.cost >= 0 for side in sides for facts in side.sessions)
             else []
         ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json as jsonlib
+import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated, Unpack
@@ -21,14 +21,7 @@ from bactrian.analyze.behaviours import (
     read_behaviours,
 )
 from bactrian.analyze.code_runs import CODE_FAILS
-from bactrian.analyze.judge import (
-    Candidate,
-    Label,
-    append_label,
-    compare_labels,
-    list_candidates,
-    read_labels,
-)
+from bactrian.analyze.judge import Candidate, list_candidates
 from bactrian.analyze.learned import LearnedBehaviour, check_unregistered, register_learned
 from bactrian.analyze.report_tables import write_labels
 from bactrian.api.selection import explain_nothing, iterate_selected, read_selection
@@ -67,9 +60,10 @@ from bactrian.options import (
     Option,
     SelectOptions,
 )
-from bactrian.records.run import BEHAVIOURS
-from bactrian.records.session import Session
+from bactrian.records.run import BEHAVIOURS, Confirmation, Finding
+from bactrian.records.session import HUMAN, Session
 from bactrian.records.text import to_line, to_printable, write_count
+from bactrian.records.turn import Usage
 from bactrian.stats.intervals import Proportion
 from bactrian.store import open_store
 
@@ -155,50 +149,52 @@ def label(
     behaviour: Annotated[
         str, BEHAVIOUR, "The behaviour to label: a built-in one or your own."
     ] = "flake_reply",
-    limit: Annotated[int, LIMIT, "Maximum number of turns to ask about."] = 20,
-    out: Annotated[
-        Path | None,
-        replace(OUT, shown="RUN with .labels.jsonl"),
-        "File of the labels.",
-    ] = None,
+    limit: Annotated[int, LIMIT, "Maximum number of findings to ask about."] = 20,
 ) -> None:
-    """Label turns of a run in the terminal, the most uncertain first.
+    """Say of findings in the terminal whether they are right, those in most doubt first.
 
-    Answer y (shows it), n (does not), Enter (skip) or q (stop). Each answer is stored at once, and no turn is asked
-    about twice. The answers measure the detector; to teach a behaviour, use ``bactrian behaviours queue``.
+    Answer y (it shows the behaviour), n (it does not), Enter (skip) or q (stop). Each answer is stored in the run at
+    once, as those given in the browser are: analyses, filters and exports count it. No finding is asked about twice.
     """
     if not sys.stdin.isatty():
         raise InputError(
             "Labelling needs a terminal.", where="standard input", next="Run the command in a terminal."
         )
     installed = () if behaviour in DETECTORS else read_behaviours([behaviour])
-    path = out or run_file.with_suffix(".labels.jsonl")
-    labels = read_labels(path)
 
     async def find() -> list[Candidate]:
         async with open_store(run_file, read_only=True) as store:
-            return await list_candidates(store, behaviour, installed, labels, limit)
+            return await list_candidates(store, behaviour, installed, limit)
 
-    candidates = asyncio.run(find())
+    async def keep(finding: Finding, answer: str) -> None:
+        async with open_store(run_file) as store:
+            said = Confirmation(*finding.key, HUMAN, _ANSWERS[answer], answer, Usage(), 0.0, HUMAN)
+            await store.add_confirmation(said)
+
+    candidates, right, read = asyncio.run(find()), 0, 0
     definition = installed[0].description if installed else load_definitions()[behaviour]
     print("\n".join(_wrap(" ".join(part.split())) for part in to_printable(definition.strip()).split("\n\n")))
     for number, candidate in enumerate(candidates, 1):
         print(f"\n── {number} of {len(candidates)} · session {to_line(candidate.session.id)} ──")
         _show_turns(candidate)
-        answer = _ask(f"Does turn {candidate.turn} show {behaviour}? [y/n/Enter/q] ")
+        answer = _ask(f"Does turn {candidate.finding.turn} show {behaviour}? [y/n/Enter/q] ")
         if answer == "q":
             break
         if answer in _ANSWERS:
-            session, turn = candidate.session.id, candidate.turn
-            labels.append(Label(session, turn, behaviour, candidate.confidence, _ANSWERS[answer]))
-            append_label(path, labels[-1])
+            asyncio.run(keep(candidate.finding, answer))
+            right, read = right + _ANSWERS[answer], read + 1
     if not candidates:
-        print(f"No turn of this run is in doubt for {behaviour}.")
-    _write_figures(behaviour, [label for label in labels if label.behaviour == behaviour], path)
+        print(f"No finding of {behaviour} in this run is unread.")
+    elif read:
+        run = shlex.quote(str(run_file))
+        print(
+            f"\n{right:,} of {write_count(read, 'finding')} right. bactrian analyze {run} counts your answers."
+        )
 
 
 def _show_turns(candidate: Candidate) -> None:
-    for turn in candidate.session.turns[max(0, candidate.turn - 2) : candidate.turn]:
+    last = candidate.finding.turn
+    for turn in candidate.session.turns[max(0, last - 2) : last]:
         print(f"[{turn.number}] {to_line(turn.role)} (AI {to_line(turn.speaker)}):")
         lines = to_printable(turn.text.strip()).split("\n")
         print("\n".join(map(_wrap, lines)) or "(nothing)")
@@ -221,17 +217,6 @@ def _ask(question: str) -> str:
         if answer in ("", "q", *_ANSWERS):
             return answer
         print("Answer y (shows it), n (does not), Enter (skip) or q (stop).")
-
-
-def _write_figures(behaviour: str, labels: list[Label], path: Path) -> None:
-    if not labels:
-        print(f"No label on {behaviour} is kept.")
-        return
-    detected, other = compare_labels(labels)
-    print(f"\n{len(labels)} labels on {behaviour} in {to_line(str(path))}. Of these doubtful turns:")
-    print(f"  found:     {detected.count} of {detected.total} show it by your labels")
-    print(f"  not found: {other.count} of {other.total} show it by your labels")
-    print("They are the hardest turns; for the rate of the run, use analyze --judge MODEL --sample N.")
 
 
 # ``bactrian behaviours queue`` and ``labels``: conversations that people label in the browser, and what they say.
