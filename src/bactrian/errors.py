@@ -36,11 +36,13 @@ class BactrianError(Exception):
         self.next = next
         self.option = option
 
+    @property
+    def report(self) -> str:
+        """Where it happened, and what; without the next action."""
+        return f"{self.where}: {self.what}" if self.where else self.what
+
     def __str__(self) -> str:
-        lines = [f"{self.where}: {self.what}" if self.where else self.what]
-        if self.next:
-            lines.append(self.next)
-        return "\n".join(lines)
+        return f"{self.report}\n{self.next}" if self.next else self.report
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Python's own way calls the class with `args`, which some of the classes below do not take.
@@ -259,6 +261,17 @@ class Halted(BactrianError):
 
     def __init__(self) -> None:
         super().__init__("The work is to stop.")
+
+
+@contextmanager
+def explain_own_errors(what: str, code: str, next: str) -> Generator[None]:
+    """Convert an error in a function of the user, the rule ``code``, to one that says ``what`` failed, and why."""
+    try:
+        yield
+    except BactrianError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what}: {type(error).__name__}: {error}.", where=code, next=next) from error
 
 
 @contextmanager

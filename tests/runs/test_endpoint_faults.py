@@ -37,7 +37,7 @@ async def test_a_prompt_that_is_forbidden_at_each_try_costs_its_session_alone(fo
         code, lines, err = await generate(folder, endpoint, "--json")
         assert code == 4, err
         assert lines[-1]["endings"] == {"max_messages": 9, "failed": 3}
-        assert lines[-1]["reasons"] == {"The endpoint answered 403: blocked": 3}
+        assert lines[-1]["reasons"] == {f"{endpoint.url}: The endpoint answered 403: blocked": 3}
         asked = len(endpoint.requests)
         assert (await generate(folder, endpoint))[0] == 4
         assert len(endpoint.requests) == asked
@@ -146,14 +146,29 @@ async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_it
     async with Endpoint([reply]) as endpoint:
         code, lines, _ = await generate(folder, endpoint, "--json", "--set", "endpoint.max_wait=0.2")
         assert (code, lines[-1]["done"], lines[-1]["open"]) == (4, 9, 3)
-        told = re.compile(
-            r"The endpoint answered 429: slow down\. Asked (once|twice) in \d+ s\. It asks to wait 9999 s\."
-        )
-        assert sum(lines[-1]["reasons"].values()) == 3
-        assert [reason for reason in lines[-1]["reasons"] if not told.fullmatch(reason)] == []
+        # However often each was asked for, the reason is the same.
+        why = "The endpoint answered 429: slow down. It asks to wait 9999 s."
+        assert lines[-1]["reasons"] == {f"{endpoint.url}: {why}": 3}
     async with Endpoint([said]) as endpoint:
         code, lines, _ = await generate(folder, endpoint, "--json")
         assert (code, lines[-1]["done"]) == (0, 12)
+
+
+@pytest.mark.system
+async def test_an_endpoint_that_always_fails_is_told_with_its_address_its_answer_and_what_to_do(
+    folder: Path,
+) -> None:
+    async with Endpoint([Answer({"error": {"message": "still loading"}}, status=500)]) as endpoint:
+        _, _, told = await generate(folder, endpoint, "--limit", "1", "--set", "endpoint.max_wait=0.2")
+        answered = f"{endpoint.url}: The endpoint answered 500: still loading.\n"
+        assert f"1 × {answered}1 job waited for the endpoint in vain. Check that it works, and run" in told
+    empty = Endpoint([lambda request: said(request) if asks(request) == "lister" else {"choices": []}])
+    async with empty as endpoint:
+        _, _, told = await generate(folder, endpoint, "--limit", "1", "--set", "endpoint.max_wait=0.2")
+        assert f"1 × {endpoint.url}: The endpoint's reply contains no choices." in told
+        (failed,) = await stored(folder)
+        assert failed.ending
+        assert failed.ending.evidence.startswith(f"{endpoint.url}: The endpoint's reply contains no choices.")
 
 
 @pytest.mark.system

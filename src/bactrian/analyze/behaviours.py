@@ -30,7 +30,7 @@ from bactrian.analyze.learned import (
     read_session,
 )
 from bactrian.detect.detector import LIKELY, POSSIBLE
-from bactrian.errors import BactrianError, InputError
+from bactrian.errors import InputError, explain_own_errors
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.files.toml import suggest_name
 from bactrian.protocol.fences import is_blank
@@ -538,7 +538,8 @@ class OwnBehaviour:
             InputError: the function failed.
         """
         session = reading.session
-        try:
+        what = f"The behaviour {self.code!r} failed in session {session.id}"
+        with explain_own_errors(what, self.code, "Fix the function."):
             if self.detector is not None:
                 yield from self.detector.detect(session)
                 return
@@ -546,14 +547,6 @@ class OwnBehaviour:
                 if evidence := self(turn):
                     quote = evidence if isinstance(evidence, str) else turn.text
                     yield Finding(session.id, turn.number, self.code, 1.0, quote.strip()[:LONGEST_QUOTE])
-        except BactrianError:
-            raise
-        except Exception as error:
-            raise InputError(
-                f"The behaviour {self.code!r} failed in session {session.id}: {type(error).__name__}: {error}.",
-                where=self.code,
-                next="Fix the function.",
-            ) from error
 
 
 # A code, a behaviour, an object with ``code`` and ``detect``, or a function of a turn.

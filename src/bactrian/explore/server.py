@@ -304,7 +304,7 @@ def _explain_error(request: Request, error: Exception) -> Response:
             what = error.detail if is_explained else "The request was not understood."
         case BactrianError():
             status = 400 if isinstance(error, InputError) else 503
-            what = f"{error.where}: {error.what}" if error.where else error.what
+            what = error.report
             next_step = error.next or next_step
         case TooSlow():
             status, title, what = 503, "This took too long", "The query was stopped."

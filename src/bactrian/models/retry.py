@@ -155,7 +155,7 @@ def _make_final_error(error: ModelError, asked: int, spent: float) -> ModelError
     if isinstance(error, TryAgain) and error.after:
         what += f" It asks to wait {error.after:.0f} s."
     kind = GaveUp if isinstance(error, TryAgain) else BadReply
-    action = f"{error.next} {_RESUME}" if error.next else _RESUME
+    action = f"{error.next or 'Check the endpoint.'} {_RESUME}"
     return kind(what, where=error.where, next=action, sample=error.sample)
 
 

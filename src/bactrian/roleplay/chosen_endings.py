@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast, overload
 
-from bactrian.errors import BactrianError, InputError
+from bactrian.errors import InputError, explain_own_errors
 from bactrian.files.plugins import load_plugin
 from bactrian.protocol.markers import DONE
 from bactrian.recipes.parameters import GROUP, THRESHOLDS, EndingList, parse_endings
@@ -165,16 +165,9 @@ class OwnEnding:
         Raises:
             InputError: the function failed.
         """
-        try:
+        what = f"The ending {self.code!r} failed at turn {len(turns)}"
+        with explain_own_errors(what, self.code, "Fix the function; a stored session keeps its turns."):
             answer = self.function(turns)
-        except BactrianError:
-            raise
-        except Exception as error:
-            raise InputError(
-                f"The ending {self.code!r} failed at turn {len(turns)}: {type(error).__name__}: {error}.",
-                where=self.code,
-                next="Fix the function; a stored session keeps its turns.",
-            ) from error
         if answer is None or answer is False or isinstance(answer, Ending):
             return answer or None
         return make_ending(self.code, turns[-1], answer if isinstance(answer, str) else None)

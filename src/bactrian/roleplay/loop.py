@@ -42,6 +42,7 @@ async def play_session(scene: Scene) -> AsyncGenerator[Event]:
         except ModelError as error:
             codes = {ContextFull: "token_limit", Filtered: "refused", Stopped: "stopped"}
             code = next((code for kind, code in codes.items() if isinstance(error, kind)), "failed")
-            yield Ended(Ending(code, len(state.turns), state.speaker, clean_text(error.what)), error)
+            evidence = clean_text(error.report if code == "failed" else error.what)
+            yield Ended(Ending(code, len(state.turns), state.speaker, evidence), error)
             return
     yield Ended(ending)

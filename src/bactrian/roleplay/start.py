@@ -274,7 +274,7 @@ async def end_as_failed(session: Session, error: ModelError, store: RunStore | N
     It is stored unless the endpoint is at fault, in which case a later run resumes the session.
     """
     last = session.turns[-1].number if session.turns else 0
-    ending = Ending("failed", last, "user", clean_text(error.what))
+    ending = Ending("failed", last, "user", clean_text(error.report))
     if store is not None and not error.endpoint_wide:
         await store.end(session.id, ending, session.usage)
     return Ended(ending, error)

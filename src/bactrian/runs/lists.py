@@ -373,7 +373,7 @@ class ModelSource:
         except BadReply as error:
             if error.endpoint_wide:
                 raise
-            return _Answer(why=error.what)
+            return _Answer(why=error.report)
         items = [read_item(reply.text)] if axis.each else read_list(reply.text, single=size == 1)
         if reply.finish == "length" and not self._small:  # the built-in model rarely ends a list itself
             items = items[:-1]

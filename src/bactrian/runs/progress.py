@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -200,12 +201,14 @@ class RunProgress:
                 self.done += 1
                 self.endings[ending.code] += 1
                 if ending.code == "failed":
-                    self.explain(error.what if isinstance(error, BactrianError) else ending.evidence)
+                    self.explain(error or ending.evidence)
             case _:
                 pass
 
-    def explain(self, reason: str) -> None:
-        """Count a reason for which a session failed or was left open."""
+    def explain(self, fault: Exception | str) -> None:
+        """Count a reason for which a session failed or was left open, however often it was asked for."""
+        told = fault.report if isinstance(fault, BactrianError) else str(fault)
+        reason = re.sub(r"\.? Asked (once|twice|\d+ times) in \d+ s\b", "", told)
         if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
             self.reasons[reason] += 1
 

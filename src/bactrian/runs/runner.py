@@ -198,7 +198,7 @@ class Runner:
         if isinstance(fault, GaveUp):
             self._failures += 1
             if self._failures < self.progress.window:
-                self.progress.explain(fault.what)
+                self.progress.explain(fault)
                 return
         await self._stop_with(fault)
 

@@ -167,17 +167,18 @@ def _tabulate(rows: Iterator[ProgressRow], width: int) -> Table:
 def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Iterator[str]:
     """Yield what the person should know of at the end."""
     for name, short in list(progress.short.items())[:5]:
-        yield f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"
+        yield f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}".rstrip()
     if len(progress.short) > 5:
         yield f"And {len(progress.short) - 5:,} more lists."
-    for refused in progress.refused[:5]:
-        yield f"Could not start {refused}"
+    yield from (f"Could not start {refused}" for refused in progress.refused[:5])
     if now.cache_warning:
         yield f"Warning: {now.cache_warning}"
     for change in progress.changes[:5]:
         yield f"Warning: the answering model changed during the run: {change}"
-    for reason, count in progress.reasons.most_common(5):
-        yield f"{count:,} times: {reason}"
+    yield from (f"{count:,} × {reason}" for reason, count in progress.reasons.most_common(5))
+    if progress.open:
+        jobs = write_count(progress.open, "job")
+        yield f"{jobs} waited for the endpoint in vain. Check that it works, and run the same command again."
     if beside := progress.beside:
         yield f"The run has {write_count(beside, 'conversation')} beside; its tokens, cost and status include them."
     if now.open:
