@@ -290,6 +290,12 @@ def compare(folder: Path, name: str, status: dict[str, Any], explored: dict[str,
     ):
         assert write_tokens(usage) in " ".join(text.split())
         assert cost in " ".join(text.split())
+    # Sessions from Python count failed calls and proposals that no turn took, too, as the pages and `show` do.
+    lists = used["agents"].get("lister", {"total": 0})["total"]
+    sessions = run.select()
+    assert sum(talk.usage.total for talk in sessions) + lists == tokens
+    assert [talk.usage for talk in run] == [run[talk.id].usage for talk in sessions]
+    assert all(f"{talk.usage.total:,} tokens · session {talk.id}" in str(talk) for talk in sessions)
     assert explored["tokens_text"] == write_tokens(usage)
     assert cost in explored["cost_text"]
 

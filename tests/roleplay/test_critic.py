@@ -27,6 +27,7 @@ from bactrian.roleplay.role_play import build_role_play
 from bactrian.roleplay.setup import CriticSettings, new_session
 from bactrian.roleplay.start import persist_events
 from bactrian.roleplay.turns import Scene
+from bactrian.runs.spending import read_spending
 from bactrian.store import open_store
 from tests.helpers.endpoint import Answer, Endpoint, Received, completion
 from tests.helpers.scenes import Counting, setup
@@ -314,7 +315,7 @@ async def test_a_resumed_session_pays_for_no_proposal_and_no_choice_again(tmp_pa
             assert paid == len([step for step in steps[stop:] if not isinstance(step, Spoke)])
             everything = await store.deliberation(session.id)
             assert len(everything.proposals) + len(everything.verdicts) == len(steps) - 3
-            spent = await store.count_spent()
+            spent = (await read_spending(store)).agents
             assert spent["critic"].total == sum(verdict.usage.total for verdict in everything.verdicts)
             total = sum((turn.usage for turn in stored.turns), Usage())
             assert sum(usage.total for usage in spent.values()) == total.total
@@ -328,7 +329,7 @@ async def test_what_an_unfinished_turn_has_cost_is_counted(tmp_path: Path) -> No
             if isinstance(event, Chose):
                 break
         known = await store.deliberation(scene.session.id)
-        spent = await store.count_spent()
+        spent = (await read_spending(store)).agents
     assert spent["user"].total == sum(proposal.usage.total for proposal in known.proposals) > 0
     assert spent["critic"].total == known.verdicts[0].usage.total > 0
 

@@ -26,6 +26,7 @@ from bactrian.roleplay.role_play import build_role_play
 from bactrian.roleplay.setup import new_session
 from bactrian.roleplay.start import persist_events
 from bactrian.roleplay.turns import Scene
+from bactrian.runs.spending import read_spending
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
 from tests.helpers.exports import handed, lines
@@ -237,7 +238,7 @@ async def test_a_search_that_stopped_anywhere_goes_on_and_pays_for_nothing_again
                 pass
             stored = await store.session(session.id)
             tree = await store.deliberation(session.id)
-            spent = await store.count_spent()
+            spent = (await read_spending(store)).agents
         assert stored is not None
         assert [turn.text for turn in stored.turns] == [e.turn.text for e in whole if isinstance(e, Spoke)]
         assert len(tree.proposals) == len([event for event in whole if isinstance(event, Proposed)])

@@ -35,6 +35,7 @@ from bactrian.roleplay.start import persist_events
 from bactrian.roleplay.tool_sources import FunctionTool, build_toolbox, load_functions
 from bactrian.roleplay.tools import BadArguments, Toolbox
 from bactrian.roleplay.turns import Scene
+from bactrian.runs.spending import read_spending
 from bactrian.store import open_store
 from tests.helpers.endpoint import Calls, Endpoint, Reply
 from tests.helpers.scenes import AGENTS, Counting, setup
@@ -434,7 +435,7 @@ async def test_an_endpoint_calls_natively(tmp_path: Path) -> None:
             await store.begin(scene.session)
             found = [event async for event in persist_events(play_session(scene), scene.session.id, store)]
             stored = await store.session(scene.session.id)
-            spent = await store.count_spent()
+            spent = (await read_spending(store)).agents
         await model.close()
     sent = endpoint.requests[2].json["messages"]
     assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "tool"]

@@ -25,6 +25,7 @@ from bactrian.roleplay.start import persist_events
 from bactrian.roleplay.tool_sources import build_toolbox
 from bactrian.roleplay.tools import Toolbox
 from bactrian.roleplay.turns import Scene
+from bactrian.runs.spending import read_spending
 from bactrian.store import open_store
 from tests.helpers.endpoint import Calls, Endpoint, Received, completion
 from tests.helpers.endpoint import Reply as EndpointReply
@@ -188,7 +189,7 @@ async def test_a_resumed_session_pays_for_nothing_again_and_runs_no_tool_again(t
             assert isinstance(rest[-1], Ended)
             stored = await store.session(session.id)
             everything = await store.deliberation(session.id)
-            spent = await store.count_spent()
+            spent = (await read_spending(store)).agents
         assert stored is not None
         assert [turn.text for turn in stored.turns] == spoken(whole)
         assert [len(turn.uses) for turn in stored.turns] == [0, 2, 0, 2, 0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+import bactrian as bt
 from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import asks, generate, stored
 
@@ -38,6 +40,16 @@ question = "{{ problem }}"
     assert sessions[0].assistant.name == "Mathematician"
     assert {session.ending.code for session in sessions if session.ending} == {"answered"}
     assert sessions[2].values == {"problem": "What is 8 * 7?"}
+
+
+async def test_a_plain_script_answers_a_question_with_its_first_line(tmp_path: Path) -> None:
+    asked = bt.recipe(
+        "math", topic=["Sums"], sub_topic=["Small ones"], problem=["What is 1 + 1?", "What is 2 + 3?"]
+    )
+    model = bt.Scripted(["It is a number."])
+    run = await asyncio.to_thread(lambda: bt.generate(asked, run=tmp_path / "sums.db", model=model))
+    assert [session.turns[1].text for session in run.select()] == ["It is a number."] * 2
+    assert run.failures() == []
 
 
 @pytest.mark.system

@@ -19,6 +19,7 @@ from bactrian.records.run import Call, ItemList, Progress
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Decision, Instruction, Proposal, Sampling, Turn, Usage
+from bactrian.runs.spending import read_spending
 from bactrian.store import RunStore, open_store
 from bactrian.store.database import (
     SCHEMA,
@@ -401,7 +402,7 @@ async def test_what_a_run_has_used_is_told_by_agent(store: RunStore) -> None:
     await store.add_turn("one", replace(turn(2), speaker="assistant"))
     await store.add_turn("one", turn(3))
     await store.save_list(ItemList("task@", ("x",), complete=True, usage=Usage(3, 4), calls=1))
-    assert await store.count_spent() == {
+    assert (await read_spending(store)).agents == {
         "user": Usage(10, 12, 2),
         "assistant": Usage(5, 6, 1),
         "task_specifier": Usage(10, 20),

@@ -41,8 +41,9 @@ from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.setup import EXAMPLE, EXAMPLE_SEED, ROLES, RolePlaySetup, complete_setup
-from bactrian.roleplay.start import play_one
-from bactrian.store import locate_file
+from bactrian.roleplay.start import PlayOrder, play_one
+from bactrian.runs.spending import add_paid, count_paid
+from bactrian.store import locate_file, open_store
 
 if TYPE_CHECKING:
     from bactrian.roleplay.alone import EmbodiedOrder
@@ -241,7 +242,7 @@ def play(
     order = order_session(idea, assistant, user, model, models, critic, tools, endings, run, options=options)
     collected = SessionCollector()
     try:
-        session = run_sync(collected.collect(play_one(order)))
+        session = run_sync(_play(order, collected))
     except KeyboardInterrupt:
         raise Interrupted(collected.session, run) from None
     if session.ending is not None and session.ending.code == "failed":
@@ -252,6 +253,14 @@ def play(
             3,  # the caller: the second is the frame that translates errors
         )
     return session
+
+
+async def _play(order: PlayOrder, collected: SessionCollector) -> Session:
+    session = await collected.collect(play_one(order))
+    if order.run is None:
+        return session
+    async with open_store(order.run, read_only=True) as store:
+        return add_paid(session, await count_paid(store, [session.id]))
 
 
 async def stream(

@@ -42,6 +42,7 @@ from bactrian.records.turn import Usage
 from bactrian.roleplay.society import SocietyRun, play_one_society
 from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.runs.forecast import Forecast, forecast_run
+from bactrian.runs.spending import add_paid, count_paid
 from bactrian.store import RunStore, find_run, locate_file, open_store
 from bactrian.tables import tables
 
@@ -117,7 +118,9 @@ async def select_sessions(
     async with opened.snapshot() as store:
         selection = await read_selection(store, filters)
         selected = iterate_selected(store, selection, sample=sample, seed=seed)
-        return SessionList([match.session async for match in selected])
+        sessions = [match.session async for match in selected]
+        paid = await count_paid(store, [session.id for session in sessions])
+        return SessionList([add_paid(session, paid) for session in sessions])
 
 
 _Result = TypeVar("_Result")
@@ -154,12 +157,19 @@ class Run:
 
     def __iter__(self) -> Iterator[Session]:
         """Iterate over all sessions in the order in which they began, with a hundred in memory at a time."""
+        paid = self._read(count_paid)
         for rows in self._read(lambda store: store.slices(_PAGE)):
-            yield from self._read(lambda store, rows=rows: _list(store.sessions(rows)))
+            for session in self._read(lambda store, rows=rows: _list(store.sessions(rows))):
+                yield add_paid(session, paid)
 
     def __getitem__(self, session_id: str) -> Session:
         """Return the session with this id, or the only one whose id begins with it. Raises InputError if not found."""
-        return self._read(lambda store: find_session(store, session_id))
+
+        async def find(store: RunStore) -> Session:
+            session = await find_session(store, session_id)
+            return add_paid(session, await count_paid(store, [session.id]))
+
+        return self._read(find)
 
     @property
     def endings(self) -> dict[str, int]:
@@ -179,7 +189,7 @@ class Run:
             >>> run.usage.total == run.usage.prompt + run.usage.completion
             True
         """
-        return sum(self._read(lambda store: store.count_spent()).values(), Usage())
+        return sum(self._read(count_paid).values(), Usage())
 
     @property
     def price(self) -> str | None:

@@ -158,16 +158,18 @@ class Session:
     """``red-team`` for a session made to study misuse; every export includes the mark."""
     pending: tuple[Use, ...] = ()
     """The tool calls of a turn that is not complete."""
+    beside: Usage = Usage()
+    """Tokens of calls that led to no turn, such as failed ones; known of a session that is read from a run."""
 
     @property
     def usage(self) -> Usage:
-        """Tokens of its turns and of its preparation. ``Run.usage`` counts what led to no turn, too.
+        """Tokens of its preparation, its turns, and the calls that led to none.
 
         Example:
             >>> session.usage.completion
             22
         """
-        return sum((turn.usage for turn in self.turns), start=self.preparation)
+        return sum((turn.usage for turn in self.turns), start=self.preparation + self.beside)
 
     def __repr__(self) -> str:
         roles = _format_title(self)
@@ -190,7 +192,7 @@ class Session:
             Expert × Beginner
             idea: Choose a tea
             ...
-            task_done at turn 3 · 3 messages · about 1,060 tokens for them · session ...
+            task_done at turn 3 · 3 messages · about 1,060 tokens · session ...
         """
         show(self)
 
@@ -334,7 +336,7 @@ def _format_outcome(session: Session) -> str:
     failed = session.ending is not None and session.ending.code in ("failed", "token_limit", "refused")
     why = f": {session.ending.evidence}" if session.ending is not None and failed else ""
     messages = write_count(len(session.turns), "message")
-    return f"{how}{why} · {messages} · {about}{used.total:,} tokens for them · session {session.id}"
+    return f"{how}{why} · {messages} · {about}{used.total:,} tokens · session {session.id}"
 
 
 def _escape_html(text: str) -> str:

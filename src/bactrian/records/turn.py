@@ -270,12 +270,14 @@ class Turn:
 
     @property
     def requests(self) -> int:
-        """Number of requests to the model, not counting retries.
+        """Number of requests to the model, not counting retries; 0 for a question or a thought that was given.
 
         Example:
             >>> turn.requests
             1
         """
+        if not self.model and not self.usage.total:
+            return 0
         return 1 + len(group_rounds(self.uses)) if self.uses else 1
 
 

@@ -17,6 +17,7 @@ from bactrian.models.budget import Price
 from bactrian.models.open import find_traits
 from bactrian.models.pricing import FREE, make_pricing
 from bactrian.records.run import PAID, Command, Spent, list_keys
+from bactrian.records.session import Session
 from bactrian.records.turn import Usage
 from bactrian.store import RunStore
 
@@ -58,6 +59,20 @@ async def read_spending(store: RunStore, sessions: Sequence[str] | None = None) 
     """Return what was paid for some sessions of a run; with its lists, for the whole run if None."""
     pricing = await read_pricing(store)
     return pricing.add_up(await store.list_spent(sessions, each=pricing.by_session))
+
+
+async def count_paid(store: RunStore, sessions: Sequence[str] | None = None) -> Mapping[str, Usage]:
+    """Return the tokens that were paid for each of some sessions of a run; for all, and its lists, if None."""
+    paid: defaultdict[str, Usage] = defaultdict(Usage)
+    for part in await store.list_spent(sessions):
+        paid[part.session] += part.usage
+    return paid
+
+
+def add_paid(session: Session, paid: Mapping[str, Usage]) -> Session:
+    """Return a session with what :func:`count_paid` counts of it, which its turns do not: calls that led to none."""
+    beside = paid.get(session.id, Usage()) - session.usage
+    return replace(session, beside=beside) if beside.total > 0 else session
 
 
 @dataclass(frozen=True, slots=True)

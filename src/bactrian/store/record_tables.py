@@ -336,7 +336,7 @@ SESSIONS = map_record(
     Session,
     before=("created",),
     later=(*ENDINGS.names, *TOTALS.names),
-    leave=("turns", "ending", "pending"),
+    leave=("turns", "ending", "pending", "beside"),
     json=("provenance", "preparation", "values"),
     assistant={"name": "assistant_role", "description": "assistant_description"},
     user={"name": "user_role", "description": "user_description"},

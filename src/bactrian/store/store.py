@@ -402,13 +402,6 @@ class RunStore:
             spent[session, agent, tier] = before + _read_sums(sums, tier)
         return [Spent(session, agent, usage) for (session, agent, _), usage in spent.items() if usage.total]
 
-    async def count_spent(self) -> dict[str, Usage]:
-        """Return what was paid for by agent: :meth:`list_spent` without sessions and tiers."""
-        spent: dict[str, Usage] = {}
-        for _, agent, usage in await self.list_spent(each=False):
-            spent[agent] = spent.get(agent, Usage()) + usage
-        return spent
-
     async def count_late(self, first: int) -> Usage:
         """Return the usage of all turns with a number of at least ``first``."""
         query = f"SELECT {_ADDED} FROM turns WHERE number >= ?"  # noqa: S608

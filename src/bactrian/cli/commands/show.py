@@ -36,7 +36,7 @@ from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Finding, FindingKey, Mark
 from bactrian.records.session import Session, name_agents
 from bactrian.records.text import shorten_line, to_json, to_line, to_printable, write_count
-from bactrian.records.turn import Usage
+from bactrian.runs.spending import add_paid, count_paid
 from bactrian.store import RunStore, find_run, is_run, name_run, open_store
 
 
@@ -124,8 +124,8 @@ async def _show(
         if session is not None:
             stored = await find_session(store, session)
             selection = await read_selection(store, options)
-            await writer.count_paid(store, stored.id)
-            writer.show([selection.match(stored) or SelectedSession(stored)])
+            selected = selection.match(stored) or SelectedSession(stored)
+            writer.show([await writer.count_paid(store, selected)])
             return 0
         await _list(store, names, options, writer, sample, seed)
     return 0
@@ -138,14 +138,11 @@ async def _list(
     if writer.streams:
         count = 0
         async for selected in chosen:
-            await writer.count_paid(store, selected.session.id)
-            writer.write(selected)
+            writer.write(await writer.count_paid(store, selected))
             count += 1
     else:
         with show_spinner(open_progress(), "Reading the run …"):
-            every = [selected async for selected in chosen]
-            for selected in every:
-                await writer.count_paid(store, selected.session.id)
+            every = [await writer.count_paid(store, selected) async for selected in chosen]
         count = len(every)
         if every:
             writer.show(every)
@@ -176,7 +173,6 @@ class _Writer:
         self.marks: Mapping[str, list[Mark]] = {}
         self.answers: Mapping[FindingKey, bool] = {}  # of readers, to findings
         self.width = 0  # Characters of the longest id
-        self._paid: dict[str, Usage] = {}  # by session
         self._out = out
         self._page = page
         # True if each session is written before the next one is read.
@@ -185,11 +181,12 @@ class _Writer:
     def _find(self, session: Session) -> tuple[Finding, ...]:
         return find_behaviours(session, answers=self.answers)
 
-    async def count_paid(self, store: RunStore, session: str) -> None:
-        """Read what was paid for a session, if that is written: proposals that no turn took are not in its turns."""
-        if self.whole and self.form is ShowFormat.text:
-            spent = await store.list_spent([session])
-            self._paid[session] = sum((part.usage for part in spent), Usage())
+    async def count_paid(self, store: RunStore, selected: SelectedSession) -> SelectedSession:
+        """Return a session with the tokens of the calls that led to no turn, if tokens are written."""
+        if not self.whole or self.form not in (ShowFormat.text, ShowFormat.html):
+            return selected
+        paid = await count_paid(store, [selected.session.id])
+        return replace(selected, session=add_paid(selected.session, paid))
 
     def show(self, sessions: list[SelectedSession]) -> None:
         """Write these sessions, through the pager if there is one."""
@@ -238,8 +235,6 @@ class _Writer:
             for line in write_findings(findings, turn.number):
                 view.remark(line)
         if session.ending is not None:
-            if paid := self._paid.pop(session.id, None):
-                view.count_paid(paid)
             view.show(Ended(session.ending))
         for mark in marks:
             self._out.print(to_printable(f"mark {mark.mark} {mark.note}"), style="dim")

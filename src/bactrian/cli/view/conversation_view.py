@@ -265,7 +265,8 @@ class ConversationView:
         self._roles = {agent: to_line(name) for agent, name in names.items()}
         self._embodied = {agent for agent, kit in session.provenance.tools.items() if is_embodied(kit)}
         self._turns, self._seconds = 0, 0.0
-        self._prepared = self._spoken = self._usage = session.preparation
+        self._prepared = self._spoken = session.preparation
+        self._usage = session.preparation + session.beside
         self._out.print(Rule(Text(" × ".join(map(to_printable, self._roles.values()))), style="dim"))
         steps = {
             "idea": session.task.original,
