@@ -38,7 +38,12 @@ class BactrianError(Exception):
 
     @property
     def report(self) -> str:
-        """Where it happened, and what; without the next action."""
+        """Where it happened, and what; without the next action.
+
+        Example:
+            >>> bt.BactrianError("There is no such run.", where="nowhere.db").report
+            'nowhere.db: There is no such run.'
+        """
         return f"{self.where}: {self.what}" if self.where else self.what
 
     def __str__(self) -> str:

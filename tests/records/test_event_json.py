@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -83,9 +84,19 @@ origins = st.builds(
     needs_code=st.booleans(),
     critic=st.none()
     | st.builds(CriticSettings, words, numbers, numbers, words, width=numbers, depth=numbers),
-    cast=st.dictionaries(words, roles, max_size=3),
+    cast=st.just(dict[str, Role]()) | st.dictionaries(words, roles, min_size=2, max_size=3),
     tools=st.dictionaries(words, toolkits, max_size=2),
 )
+
+
+def take_seats(session: Session) -> Session:
+    """The session with the roles that a group chat has for the store: those of its first two speakers."""
+    if not session.provenance.cast:
+        return session
+    user, assistant, *_ = session.provenance.cast.values()
+    return replace(session, user=user, assistant=assistant)
+
+
 sessions = st.builds(
     Session,
     words,
@@ -96,7 +107,7 @@ sessions = st.builds(
     preparation=usages,
     values=st.dictionaries(words, words, max_size=2),
     mark=st.none() | st.just("red-team"),
-)
+).map(take_seats)
 turns = st.builds(
     Turn,
     number=numbers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -405,6 +406,23 @@ def test_a_society_is_played_from_the_command_line(tmp_path: Path) -> None:
     assert lines[0]["agents"] == {"host": "Host", "ada": "Botanist", "bob": "Cook"}
     assert lines[0]["original_task"] == "Which herb?"
     assert [line["speaker"] for line in lines[1:-1]] == ["host", "bob", "host"]
+    # Nobody in it is the assistant or the user.
+    assert [
+        lines[0][f"{side}_{what}"] for side in ("assistant", "user") for what in ("role", "description")
+    ] == [
+        *(None, ""),
+        *(None, ""),
+    ]
+    exported = bactrian("export", "run.db", "--format", "csv", "--out", "run.csv", cwd=tmp_path)
+    assert exported.returncode == 0, exported.stderr
+    with (tmp_path / "run.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["speaker"], row["role"]) for row in rows] == [
+        ("host", "Host"),
+        ("bob", "Cook"),
+        ("host", "Host"),
+    ]
+    assert {(row["assistant_role"], row["user_role"]) for row in rows} == {("", "")}
     seen = bactrian(*command, cwd=tmp_path)
     assert "Host × Botanist × Cook" in seen.stdout
     assert "Mint, @Host." in seen.stdout

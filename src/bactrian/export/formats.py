@@ -501,7 +501,7 @@ def _open_csv(path: Path, context: ExportContext) -> Generator[Add]:
     """Open ``path`` for one table. A cell that a spreadsheet would evaluate gets an apostrophe before it."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
-        heads = ("turn", "speaker", "model", "text", "original_task", "specified_task", *COLUMNS)
+        heads = ("turn", "speaker", "role", "model", "text", "original_task", "specified_task", *COLUMNS)
         more = ("thought",) if context.thoughts else ()
         table.writerow((*heads, "tools", "extra", "message_extra", *more))
 
@@ -511,6 +511,7 @@ def _open_csv(path: Path, context: ExportContext) -> Generator[Add]:
             for turn in session.turns:
                 cells = (
                     turn.speaker,
+                    turn.role,
                     find_author(session, turn),
                     turn.text,
                     *shared,

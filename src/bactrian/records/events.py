@@ -10,7 +10,7 @@ from typing import Any, Final, get_type_hints
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from bactrian.errors import BactrianError
-from bactrian.records.session import Ending, Provenance, Role, Session, Task
+from bactrian.records.session import Ending, Provenance, Role, Session, Task, name_sides
 from bactrian.records.text import find_builder
 from bactrian.records.turn import (
     Decision,
@@ -168,10 +168,9 @@ def _write_session(session: Session) -> Json:
     origin = session.provenance
     line = {
         "session": session.id,
-        "assistant_role": session.assistant.name,
-        "user_role": session.user.name,
-        "assistant_description": session.assistant.description,
-        "user_description": session.user.description,
+        **name_sides(session),
+        "assistant_description": "" if origin.cast else session.assistant.description,
+        "user_description": "" if origin.cast else session.user.description,
         "agents": {name: role.name for name, role in origin.cast.items()},
         "agent_descriptions": {
             name: role.description for name, role in origin.cast.items() if role.description
@@ -190,15 +189,20 @@ def _write_session(session: Session) -> Json:
 
 def _read_session(line: Mapping[str, Any]) -> Session:
     descriptions = line.get("agent_descriptions", {})
+    cast = {agent: Role(name, descriptions.get(agent, "")) for agent, name in line["agents"].items()}
+    sides = {
+        side: Role(line[f"{side}_role"] or "", line[f"{side}_description"]) for side in ("user", "assistant")
+    }
+    user, assistant, *_ = cast.values() or sides.values()
     return Session(
         id=line["session"],
-        assistant=Role(line["assistant_role"], line["assistant_description"]),
-        user=Role(line["user_role"], line["user_description"]),
+        assistant=assistant,
+        user=user,
         task=Task(line["original_task"], line["specified_task"], line["planned_task"]),
         provenance=_read(
             Provenance,
             line,
-            cast={agent: Role(name, descriptions.get(agent, "")) for agent, name in line["agents"].items()},
+            cast=cast,
         ),
         preparation=_read(Usage, line["usage"]),
         values=line.get("values", {}),

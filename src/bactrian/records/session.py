@@ -230,6 +230,12 @@ def name_agents(session: Session) -> list[str]:
     return [role.name for role in session.provenance.cast.values() or (session.assistant, session.user)]
 
 
+def name_sides(session: Session) -> dict[str, str | None]:
+    """Return the roles of the assistant and the user; None in a group chat, whose agents have other names."""
+    sides = {"assistant_role": session.assistant.name, "user_role": session.user.name}
+    return dict.fromkeys(sides) if session.provenance.cast else {**sides}
+
+
 def name_models(session: Session) -> dict[str, str]:
     """Return the model of each agent; ``human`` for one all of whose turns a person wrote."""
     authors: dict[str, set[str]] = {}

@@ -19,6 +19,7 @@ from bactrian.records.session import (
     find_author,
     list_people,
     name_models,
+    name_sides,
 )
 from bactrian.records.turn import Instruction, Sampling, Solution, Speaker, Turn, Use, read_arguments
 
@@ -54,14 +55,13 @@ def trace_source(session: Session, run: str) -> dict[str, str]:
 
     ``models`` and ``sampling`` are JSON objects by agent, and ``values`` is one by axis; a model whose part a person
     played is ``human``, and ``authors`` has the numbers of the turns that a person wrote; ``ending`` and ``mark`` are
-    empty if not set.
+    empty if not set, and so are the roles in a group chat, whose agents have names of their own.
     """
     origin = session.provenance
     return {
         "run": run,
         "session": session.id,
-        "assistant_role": session.assistant.name,
-        "user_role": session.user.name,
+        **{name: role or "" for name, role in name_sides(session).items()},
         "models": to_compact_json(name_models(session)),
         "authors": to_compact_json(list_people(session)),
         "prompts": origin.prompts,
@@ -172,8 +172,8 @@ def make_session_row(session: Session, run: str) -> Row:
     ending, usage = session.ending, session.usage
     return {
         **trace_source(session, run),
-        "assistant_description": session.assistant.description,
-        "user_description": session.user.description,
+        "assistant_description": "" if session.provenance.cast else session.assistant.description,
+        "user_description": "" if session.provenance.cast else session.user.description,
         "original_task": session.task.original,
         "specified_task": session.task.specified,
         "planned_task": session.task.planned,

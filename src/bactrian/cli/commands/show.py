@@ -34,7 +34,7 @@ from bactrian.errors import InputError
 from bactrian.options import FORMAT, JSON, MARK, SAMPLE, SEED, Option, SelectOptions
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Finding, FindingKey, Mark
-from bactrian.records.session import Session, name_agents
+from bactrian.records.session import Session, name_agents, name_sides
 from bactrian.records.text import shorten_line, to_json, to_line, to_printable, write_count
 from bactrian.runs.spending import add_paid, count_paid
 from bactrian.store import RunStore, find_run, is_run, name_run, open_store
@@ -266,8 +266,7 @@ def _list_facts(selected: SelectedSession, marks: list[Mark]) -> dict[str, objec
     return {
         "session": session.id,
         "roles": name_agents(session),
-        "assistant_role": None if session.provenance.cast else session.assistant.name,
-        "user_role": None if session.provenance.cast else session.user.name,
+        **name_sides(session),
         "original_task": session.task.original,
         "ending": session.ending and session.ending.code,
         "turns": len(session.turns),
