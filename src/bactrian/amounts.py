@@ -34,11 +34,17 @@ def write_dollar_change(difference: float | None) -> str:
     return write_minus(f"{'-' if difference < 0 else '+'}{write_dollars(abs(difference))}")
 
 
-def write_cost(usd: float | None, unpriced: Sequence[str] = (), budget: float | None = None) -> str:
-    """Return what was paid, of which budget; or of which models the price is unknown."""
+def write_cost(
+    usd: float | None,
+    unpriced: Sequence[str] = (),
+    budget: float | None = None,
+    prepared: float | None = None,
+) -> str:
+    """Return what was paid, of which budget, and what of it prepared tasks and lists; or what has no known price."""
     if usd is None:
         return f"unknown (no price of {', '.join(unpriced)})" if unpriced else "unknown"
-    return write_dollars(usd) if budget is None else " of ".join(write_compared(usd, budget))
+    text = write_dollars(usd) if budget is None else " of ".join(write_compared(usd, budget))
+    return f"{text}, {write_dollars(prepared)} of it for tasks and lists" if prepared else text
 
 
 def write_tokens(usage: Usage) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import bactrian as bt
-from bactrian.amounts import write_cost, write_tokens
+from bactrian.amounts import write_cost, write_dollars, write_tokens
 from bactrian.api.resumption import StoredRun, read_resumable, write_resume_command
 from bactrian.api.status import read_status
 from bactrian.errors import InputError
@@ -253,7 +253,7 @@ def compare(folder: Path, name: str, status: dict[str, Any], explored: dict[str,
     listed = next(listing for listing in listings if listing["run"] == file)
     run = bt.open_run(folder / file)
     used = report["usage"]
-    tokens = status["prompt_tokens"] + status["completion_tokens"]
+    tokens = status["total_tokens"]
     endings = {code: of["count"] for code, of in status["endings"].items()}
     told = (status["usd"], tokens, endings, status["sessions"], status["messages"], status["models"])
     assert (used["usd"], used["total"]) == told[:2]
@@ -271,7 +271,8 @@ def compare(folder: Path, name: str, status: dict[str, Any], explored: dict[str,
     running = {"unfinished": status["open"]} if status["open"] else {}
     assert report["open"] == listed["open"] == status["open"] == status["sessions"] - sum(endings.values())
     assert used["cached_share"]["rate"] == status["cached_share"]
-    assert (run.status().usd, run.usage.total, run.endings) == told[:3]
+    assert (run.status().usd, run.usage.total, run.endings) == (told[0], tokens or 0, told[2])
+    assert used["prepared"] == status["prepared"] == run.status().describe()["prepared"]
     assert (explored["cost"], explored["tokens"], dict(explored["endings"])) == (*told[:2], endings | running)
     assert (explored["sessions"], explored["turns"], explored["models"]) == told[3:]
     manifest = run.export("csv", folder / f"{name}.csv", unfinished=True)
@@ -279,10 +280,10 @@ def compare(folder: Path, name: str, status: dict[str, Any], explored: dict[str,
         assert manifest["counts"]["tokens"] == tokens
         assert manifest["endings"] == endings | running
     assert explored["state"] == status["state"] == listed["state"] or name == "imported"
-    usage = Usage(
-        status["prompt_tokens"], status["completion_tokens"], status["cached_tokens"], status["estimated"]
-    )
-    cost = write_cost(status["usd"], status["unpriced"])
+    counts = [status[f"{key}_tokens"] or 0 for key in ("prompt", "completion", "cached")]
+    usage = Usage(*counts, estimated=status["estimated"])
+    cost, prepared = write_cost(status["usd"], status["unpriced"]), status["prepared"]["usd"]
+    part = f", {write_dollars(prepared)} of it for tasks and lists" if prepared and status["usd"] else ""
     for text in (
         str(run),
         bactrian("status", file, cwd=folder).stdout,
@@ -290,14 +291,16 @@ def compare(folder: Path, name: str, status: dict[str, Any], explored: dict[str,
     ):
         assert write_tokens(usage) in " ".join(text.split())
         assert cost in " ".join(text.split())
+        assert part in " ".join(text.split())
     # Sessions from Python count failed calls and proposals that no turn took, too, as the pages and `show` do.
     lists = used["agents"].get("lister", {"total": 0})["total"]
     sessions = run.select()
-    assert sum(talk.usage.total for talk in sessions) + lists == tokens
+    assert sum(talk.usage.total for talk in sessions) + lists == (tokens or 0)
     assert [talk.usage for talk in run] == [run[talk.id].usage for talk in sessions]
     assert all(f"{talk.usage.total:,} tokens · session {talk.id}" in str(talk) for talk in sessions)
     assert explored["tokens_text"] == write_tokens(usage)
     assert cost in explored["cost_text"]
+    assert explored["cost_text"].endswith(part)
 
 
 def compare_pages(explorer: RunningExplorer, name: str, status: dict[str, Any]) -> None:
@@ -337,6 +340,13 @@ def test_all_surfaces_tell_the_same_of_every_kind_of_run(
         assert changes["tokens"]["after"] > 0
         (talk,) = bt.open_run("imported.db")
         assert "<dt>Cost</dt><dd>unknown</dd>" in explorer.get(f"/c/imported/{talk.id}").text
+        assert {name for name, status in statuses.items() if status["total_tokens"] is None} == {"imported"}
+    # What the lists, the task specifier and the planner cost is told by itself.
+    prepared = {
+        name: statuses[name]["prepared"] for name in ("played", "planned", "finished", "prepared", "imported")
+    }
+    assert prepared["played"] == prepared["planned"] == {"tokens": 18, "usd": pytest.approx(COST)}
+    assert prepared["imported"] == {"tokens": 0, "usd": 0.0}
     states = {name: status["state"] for name, status in statuses.items()}
     assert {name for name, state in states.items() if state == "incomplete"} == {"budget", "killed"}
     assert states["imported"] == "imported"

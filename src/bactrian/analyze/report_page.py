@@ -173,11 +173,11 @@ def find_change(change: Json, code: str) -> Json:
 
 
 def _write_cost(used: Json) -> str:
-    return write_cost(used["usd"], used["unpriced"])
+    return write_cost(used["usd"], used["unpriced"], prepared=used["prepared"]["usd"])
 
 
 def _write_tokens(used: Json) -> str:
-    return write_tokens(Usage(used["prompt"], used["completion"], used["cached"], used["estimated"]))
+    return write_tokens(Usage(*(used[name] or 0 for name in ("prompt", "completion", "cached", "estimated"))))
 
 
 def _write_short(value: float | None) -> str:

@@ -71,6 +71,11 @@ class RunFacts:
     """What judges of findings cost, which :attr:`spending` leaves out."""
 
     @property
+    def has_tokens(self) -> bool:
+        """False if another program made all of it, and its tokens are not known."""
+        return bool(self.spending.usage.total) or not self.imported or self.imported < self.sessions
+
+    @property
     def failed(self) -> int:
         """Sessions that failed."""
         return self.endings["failed"].count if "failed" in self.endings else 0
@@ -81,24 +86,21 @@ async def describe_usage(store: RunStore, prices: Prices | None = None) -> dict[
     facts = await read_facts(store, prices)
     spending = facts.spending
     return {
-        **_count_tokens(spending.usage),
+        **_count_tokens(spending.usage, known=facts.has_tokens),
         "estimated": spending.usage.estimated,
         "cached_share": spending.usage.cached_share,
         "cache_warning": facts.cache_warning,
         "usd": spending.usd,
         "unpriced": list(spending.unpriced),
+        "prepared": spending.prepared,
         "agents": {agent: _count_tokens(usage) for agent, usage in spending.agents.items()},
         "models": list(facts.models),
     }
 
 
-def _count_tokens(usage: Usage) -> dict[str, int]:
-    return {
-        "prompt": usage.prompt,
-        "completion": usage.completion,
-        "cached": usage.cached,
-        "total": usage.total,
-    }
+def _count_tokens(usage: Usage, end: str = "", *, known: bool = True) -> dict[str, int | None]:
+    names = ("prompt", "completion", "cached", "total")
+    return {f"{name}{end}": getattr(usage, name) if known else None for name in names}
 
 
 async def read_facts(store: RunStore, prices: Prices | None = None) -> RunFacts:
@@ -301,14 +303,13 @@ class RunStatus:
             "unanswered": self.unanswered,
             "imported": self.imported,
             "endings": {code: write_proportion(share) for code, share in self.endings.items()},
-            "prompt_tokens": self.usage.prompt,
-            "completion_tokens": self.usage.completion,
-            "cached_tokens": self.usage.cached,
+            **_count_tokens(self.usage, "_tokens", known=self.facts.has_tokens),
             "estimated": self.usage.estimated,
             "cached_share": self.usage.cached_share,
             "cache_warning": self.facts.cache_warning,
             "usd": self.usd,
             "unpriced": list(self.facts.spending.unpriced),
+            "prepared": self.facts.spending.prepared,
             "judged": {"tokens": self.facts.judged.usage.total, "usd": self.facts.judged.usd},
             "budget": self.budget,
             "max_tokens": self.max_tokens,
@@ -425,7 +426,8 @@ class RunStatus:
         return f"{text}; {write_count(self.facts.messages, 'message')}"
 
     def _write_cost(self) -> str:
-        text = write_cost(self.usd, self.facts.spending.unpriced, self.budget)
+        spent = self.facts.spending
+        text = write_cost(self.usd, spent.unpriced, self.budget, spent.prepared_usd)
         coming = self.forecast
         if coming is None:
             return text

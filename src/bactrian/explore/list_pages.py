@@ -247,13 +247,18 @@ async def _describe_set(data_set: DataSet) -> dict[str, Any]:
     size = sum(file.stat().st_size for file in (run, run.with_name(f"{run.name}-wal")) if file.exists())
     told: dict[str, Any] = json.loads(state.pop("status") or "{}")
     names = ("prompt_tokens", "completion_tokens", "cached_tokens", "estimated")
-    usage = Usage(*(told.get(name, 0) for name in names))
+    usage = Usage(*(told.get(name) or 0 for name in names))
     return {
         **state,
-        "tokens": usage.total,
+        "tokens": told.get("total_tokens"),
         "tokens_text": write_tokens(usage),
         "cost": told.get("usd"),
-        "cost_text": write_cost(told.get("usd"), told.get("unpriced", ()), told.get("budget")),
+        "cost_text": write_cost(
+            told.get("usd"),
+            told.get("unpriced", ()),
+            told.get("budget"),
+            told.get("prepared", {}).get("usd"),
+        ),
         "models": told.get("models", []),
         "name": data_set.name,
         "source": str(data_set.source),

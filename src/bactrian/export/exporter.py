@@ -199,7 +199,9 @@ async def _write_sessions(
     whole = len(counts.written) == counts.seen and options.ids is None
     spent = await store.list_spent(None if whole else counts.written, each=False)
     counts.attended = len(await store.list_attended(counts.written))
-    counts.tokens = sum(part.usage.total for part in spent)
+    # Nobody knows what another program took.
+    unknown = (await store.list_imported()).issuperset(counts.written)
+    counts.tokens = sum(part.usage.total for part in spent) or (None if unknown else 0)
     if not whole:
         counts.tokens_of = "the exported conversations"
     return counts

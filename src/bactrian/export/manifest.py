@@ -43,7 +43,7 @@ class ExportCounts:
     # Of the sessions that were written.
     messages: int = 0
     # All that was paid for them; for a whole run, with its lists.
-    tokens: int = 0
+    tokens: int | None = 0
     # Messages that people wrote, and sessions in which a person wrote or chose one.
     by_people: int = 0
     attended: int = 0

@@ -36,23 +36,39 @@ class Spending:
     """Models without a known price."""
     agents: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
     models: frozenset[str] = frozenset()
+    prepared_usd: float | None = 0.0
+    """What of the cost prepared tasks and lists."""
+
+    @property
+    def prepared(self) -> Mapping[str, float | None]:
+        """Tokens and US dollars of what prepared tasks and lists, as a JSON object."""
+        tokens = sum(used.total for agent, used in self.agents.items() if agent in _PREPARERS)
+        return {"tokens": tokens, "usd": self.prepared_usd}
 
 
-def add_up(parts: Iterable[tuple[str, str, Usage, Price | None]]) -> Spending:
+_PREPARERS = frozenset(("lister", "task_planner", "task_specifier"))
+_Part = tuple[str, str, Usage, Price | None]
+
+
+def add_up(parts: Iterable[_Part]) -> Spending:
     """Return the sum of parts: agent, model, usage and the model's price each."""
-    usd = 0.0
+    every = [(agent, model or "unknown", usage, price) for agent, model, usage, price in parts]
     agents: defaultdict[str, Usage] = defaultdict(Usage)
-    models, unpriced = set[str](), set[str]()
-    for agent, model, usage, price in parts:
+    for agent, _, usage, _ in every:
         agents[agent] += usage
-        models.add(model or "unknown")
-        if price is None:
-            unpriced.add(model or "unknown")
-        else:
-            usd += price.cost(usage)
-    total = sum(agents.values(), Usage())
-    by_agent = dict(sorted(agents.items()))
-    return Spending(total, None if unpriced else usd, tuple(sorted(unpriced)), by_agent, frozenset(models))
+    return Spending(
+        sum(agents.values(), Usage()),
+        _add_costs(every),
+        tuple(sorted({model for _, model, _, price in every if price is None})),
+        dict(sorted(agents.items())),
+        frozenset(model for _, model, _, _ in every),
+        _add_costs([part for part in every if part[0] in _PREPARERS]),
+    )
+
+
+def _add_costs(parts: Sequence[_Part]) -> float | None:
+    costs = [None if price is None else price.cost(usage) for _, _, usage, price in parts]
+    return None if None in costs else sum(filter(None, costs))
 
 
 async def read_spending(store: RunStore, sessions: Sequence[str] | None = None) -> Spending:

@@ -229,7 +229,8 @@ class PlayKeeper:
         spending = await self._read_spending([session.id for session in sessions])
         if not spending.usd and meter.max_usd is None:
             return ""
-        cost = write_cost(spending.usd or 0.0, budget=None if self._stored else meter.max_usd)
+        budget = None if self._stored else meter.max_usd
+        cost = write_cost(spending.usd or 0.0, (), budget, spending.prepared_usd)
         return f"It cost {cost}: {write_tokens(spending.usage)} tokens."
 
     async def _read_spending(self, sessions: Sequence[str]) -> Spending:
