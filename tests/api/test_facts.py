@@ -298,9 +298,9 @@ def compare(folder: Path, name: str, status: dict[str, Any], explored: dict[str,
     assert sum(talk.usage.total for talk in sessions) + lists == (tokens or 0)
     assert [talk.usage for talk in run] == [run[talk.id].usage for talk in sessions]
     assert all(f"{talk.usage.total:,} tokens · session {talk.id}" in str(talk) for talk in sessions)
-    assert explored["tokens_text"] == write_tokens(usage)
+    assert explored["tokens_text"].startswith(write_tokens(usage))
     assert cost in explored["cost_text"]
-    assert explored["cost_text"].endswith(part)
+    assert part in explored["cost_text"]
 
 
 def compare_pages(explorer: RunningExplorer, name: str, status: dict[str, Any]) -> None:

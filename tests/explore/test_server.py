@@ -276,3 +276,17 @@ def test_the_packets_of_a_page_do_not_wait_for_each_other() -> None:
             accepted, _ = listening.accept()
             with accepted:
                 assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
+async def test_without_a_run_the_runs_used_lately_are_opened(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    run = await make_run(tmp_path / "elsewhere" / "tea.db", [session()])
+    await make_run(tmp_path / "here.db", [session()])
+    data = str(tmp_path / "data")
+    assert bactrian("status", str(run), cwd=tmp_path, BACTRIAN_DATA=data).returncode == 0
+    with explore(tmp_path, sessions=1, BACTRIAN_DATA=data) as explorer:
+        assert [state["name"] for state in await asyncio.to_thread(explorer.status)] == ["tea", "here"]
+    (tmp_path / "nowhere").mkdir()
+    for options, told in (((), "No run was used lately."), (("--bundle", "copy"), "of runs that you name")):
+        done = bactrian("explore", *options, cwd=tmp_path / "nowhere", BACTRIAN_DATA=str(tmp_path / "none"))
+        assert (done.returncode, told in done.stderr, "bactrian play --run" in done.stderr) == (2, True, True)

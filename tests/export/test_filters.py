@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import bactrian as bt
 from bactrian.errors import InputError
 from bactrian.export.redact import Redactor
 from bactrian.export.session_filters import Filters, Split, read_benchmark, read_split
@@ -230,3 +232,35 @@ def test_a_split_that_makes_no_sense_is_refused(text: str) -> None:
 def test_shares_that_leave_nothing_are_refused() -> None:
     with pytest.raises(InputError, match="nothing for training"):
         read_split(["validation=0.5", "test=0.5"])
+
+
+async def test_a_smaller_sample_than_before_is_told_and_can_be_exported_alone(tmp_path: Path) -> None:
+    teas = bt.recipe(
+        "ai-society", assistant_role=["Host"], user_role=["Guest"], task=["Teas", "Cups", "Pots"]
+    )
+    script = bt.Scripted(
+        {
+            "task_specifier": ["Name a tea."],
+            "user": ["Instruction: Name one.", "<CAMEL_TASK_DONE>"],
+            "assistant": ["Solution: Sencha."],
+        }
+    )
+
+    def export(*only: str) -> dict[str, Any]:
+        return bt.open_run(tmp_path / "teas.db").export(
+            "messages", tmp_path / "teas.jsonl", only=only, overwrite=True
+        )
+
+    def make() -> list[dict[str, Any]]:
+        bt.generate(teas, run=tmp_path / "teas.db", model=script, limit=3)
+        before = export()
+        bt.generate(teas, run=tmp_path / "teas.db", model=script, limit=1)
+        return [before, export(), export("asked")]
+
+    before, whole, alone = await asyncio.to_thread(make)
+    assert [made["counts"]["sessions"] for made in (before, whole, alone)] == [3, 3, 1]
+    assert before["notes"] == alone["notes"] == {}
+    assert whole["notes"] == {
+        "sessions are not of the jobs that the last command asked for: the filter `asked` leaves them out": 2
+    }
+    assert alone["counts"]["left_out"] == {"not asked": 2}

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from bactrian._version import __version__
 from bactrian.analyze.behaviours import BehaviourLike, OwnBehaviour, find_behaviours
 from bactrian.analyze.code_runs import CODE_FAILS, check_runs
 from bactrian.api.selection import check_code, merge_installed, read_selection
-from bactrian.errors import InputError
+from bactrian.api.status import list_asked_sessions
+from bactrian.errors import BactrianError, InputError
 from bactrian.export.exporter import ExportOptions, OnProgress, export_lists, export_run
 from bactrian.export.format import Format
 from bactrian.export.formats import LISTS, find_format
@@ -29,6 +31,7 @@ from bactrian.records.session import ENDING_CODES, Session
 from bactrian.store import RunStore, open_store
 
 RUNS = "runs"  # Filter of sessions whose solutions contain Python that runs, and none that fails
+ASKED = "asked"  # Filter of sessions of the jobs that the last command asked for
 
 
 async def export_session_data(
@@ -60,10 +63,16 @@ async def export_session_data(
     filled = fill_defaults(more, ExportChoices)
     async with open_store(run, read_only=True) as store:
         answers = await store.answers()
+        asked = None
+        with (
+            nullcontext() if ASKED in only else suppress(BactrianError)
+        ):  # as if the run to translate is gone
+            asked = await list_asked_sessions(store, run)
         options = ExportOptions(
             format=chosen,
             out=out,
-            filters=await _read_filters(store, only, drop, custom, answers, more),
+            filters=await _read_filters(store, only, drop, custom, answers, more, asked),
+            asked=None if only or drop or ids else asked,
             split=read_split(list(filled["split"])),
             findings=partial(find_behaviours, custom=custom, answers=answers)
             if "findings" in chosen.needs
@@ -99,12 +108,13 @@ async def _read_filters(
     custom: Sequence[OwnBehaviour],
     answers: Mapping[FindingKey, bool],
     more: ExportChoices,
+    asked: frozenset[str] | None,
 ) -> Filters:
     """Parse ``ending=CODE``, ``finding=CODE`` and, to drop, ``mark=NAME``.
 
     A session needs one of the endings to keep, and all of the findings that count: not those that readers reject by
     their ``answers``, and candidates only if they confirm them. The codes of the run's endings and of ``custom`` are
-    valid, too. ``runs`` is not a code.
+    valid, too. ``runs`` and ``asked`` are not codes.
 
     Raises:
         InputError: a filter is not valid, or its code is unknown.
@@ -128,7 +138,9 @@ async def _read_filters(
             return lambda session: session.id in marks[code]
         return lambda session: _shows(session, code, custom, answers)
 
-    kept = [_read_code(text, "--only", ("ending", "finding"), known) for text in only if text != RUNS]
+    kept = [
+        _read_code(text, "--only", ("ending", "finding"), known) for text in only if text not in (RUNS, ASKED)
+    ]
     dropped = {text: _read_code(text, "--drop", ("finding", "ending", "mark"), known) for text in drop}
     findings = {f"{kind}={code}": test(kind, code) for kind, code in kept if kind == "finding"}
     names = ("id", "role", "pair", "task", "mark")
@@ -143,7 +155,12 @@ async def _read_filters(
         dedup=filled["dedup"],
         benchmark=read_benchmark(Path(filled["decontaminate"])) if filled["decontaminate"] else None,
         # Expensive tests come last: a session of another pair is not searched for behaviours.
-        require={**required, **({RUNS: check_runs} if RUNS in only else {}), **findings},
+        require={
+            **required,
+            **({ASKED: lambda session: asked is None or session.id in asked} if ASKED in only else {}),
+            **({RUNS: check_runs} if RUNS in only else {}),
+            **findings,
+        },
     )
 
 

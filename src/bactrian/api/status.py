@@ -37,7 +37,7 @@ from bactrian.files.recent_runs import list_recent_runs
 from bactrian.records.session import HUMAN
 from bactrian.records.text import show, to_printable, write_count
 from bactrian.records.turn import Usage
-from bactrian.runs.forecast import Forecast, forecast_run
+from bactrian.runs.forecast import Forecast, forecast_run, list_asked
 from bactrian.runs.progress import LATE, list_caching, warn_of_cache
 from bactrian.runs.spending import Prices, Spending, add_up, read_pricing
 from bactrian.runs.wiring import RunOrder
@@ -524,6 +524,16 @@ def build_forecast_order(
     return build_order(stored.plan, run, options)
 
 
+async def list_asked_sessions(store: RunStore, run: Path) -> frozenset[str] | None:
+    """Return the sessions of the jobs that the last command asked for; None if they are all, or if nobody knows."""
+    if not await is_generated(store):
+        return None
+    stored = await read_stored_run(store)
+    if stored.options.get("limit") is None:
+        return None
+    return await list_asked(build_forecast_order(stored, run))
+
+
 async def read_price(store: RunStore) -> str | None:
     """Return the price that was given when the run was made; None if none was given."""
     prices = [
@@ -566,12 +576,18 @@ class RunSummary:
 
 
 async def list_runs(folders: Iterable[Path] = ()) -> list[RunSummary]:
-    """Return the runs in ``folders``, the newest first; by default in the data folder and here, and recent ones."""
+    """Return the runs in ``folders``, the newest first; by default those that are known."""
+    paths = find_known_runs(folders)
+    return sorted([await _summarize(path) for path in paths], key=lambda run: -run.changed)
+
+
+def find_known_runs(folders: Iterable[Path] = ()) -> list[Path]:
+    """Return the runs in ``folders``; by default those used lately, the latest first, and then the others that are in
+    the data folder and here."""
     folders = tuple(folders)
     recent = () if folders else filter(is_run, list_recent_runs())
     listed = [run for folder in folders or (find_data_folder(), Path()) for run in find_runs(folder)]
-    paths = {path.resolve(): path for path in (*recent, *listed)}
-    return sorted([await _summarize(path) for path in paths.values()], key=lambda run: -run.changed)
+    return [*{path.resolve(): path for path in (*recent, *listed)}.values()]
 
 
 async def _summarize(path: Path) -> RunSummary:

@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from bactrian.amounts import write_cost, write_tokens
 from bactrian.api.status import WRITTEN, name_state
 from bactrian.errors import InputError, explain_os_errors
 from bactrian.explore.library import DataSet
@@ -34,7 +33,6 @@ from bactrian.explore.rendering import (
 from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter, Listing
 from bactrian.files.recent_runs import find_state_folder
 from bactrian.records.session import UNFINISHED
-from bactrian.records.turn import Usage
 from bactrian.store import is_locked
 
 # Saved views: names for the addresses of pages, in a small file of the user.
@@ -246,19 +244,13 @@ async def _describe_set(data_set: DataSet) -> dict[str, Any]:
     run, failed = data_set.run, data_set.upkeep is not None and data_set.upkeep.has_failed
     size = sum(file.stat().st_size for file in (run, run.with_name(f"{run.name}-wal")) if file.exists())
     told: dict[str, Any] = json.loads(state.pop("status") or "{}")
-    names = ("prompt_tokens", "completion_tokens", "cached_tokens", "estimated")
-    usage = Usage(*(told.get(name) or 0 for name in names))
+    facts: dict[str, str] = dict(told.get("facts", ()))
     return {
         **state,
         "tokens": told.get("total_tokens"),
-        "tokens_text": write_tokens(usage),
+        "tokens_text": facts.get("tokens", "none known"),
         "cost": told.get("usd"),
-        "cost_text": write_cost(
-            told.get("usd"),
-            told.get("unpriced", ()),
-            told.get("budget"),
-            told.get("prepared", {}).get("usd"),
-        ),
+        "cost_text": facts.get("cost", "unknown"),
         "models": told.get("models", []),
         "name": data_set.name,
         "source": str(data_set.source),

@@ -63,6 +63,8 @@ class ExportOptions:
     """SPDX name of the data's licence; empty if not given."""
     ids: Sequence[str] | None = None
     """Only these sessions are read; None for all."""
+    asked: frozenset[str] | None = None
+    """The sessions that the last command asked for: others are noted; None if it does not matter."""
     pack: Pack | None = None
     """A user's prompt pack that sessions of the run were made with."""
 
@@ -190,6 +192,8 @@ async def _write_sessions(
                 continue
             if not form.tools and any(turn.uses for turn in session.turns):
                 context.notes[_WITHOUT_TOOLS] += 1
+            if options.asked is not None and session.id not in options.asked:
+                context.notes[_BESIDE] += 1
             counts.count(sample.session, part, rows)
         if redactor is not None:
             counts.redacted.update(redactor.passages)
@@ -245,6 +249,7 @@ def _identify(sample: Sample, options: ExportOptions, context: ExportContext) ->
     return hashlib.blake2b(repr(content).encode(), digest_size=16).digest()
 
 
+_BESIDE = "sessions are not of the jobs that the last command asked for: the filter `asked` leaves them out"
 _WITHOUT_TOOLS = "sessions are without what their agents called: only messages, csv and parquet contain it"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bactrian.errors import InputError
+from bactrian.errors import InputError, explain_os_errors
 
 # Most bytes of a line. A device such as /dev/zero never ends its first one.
 LONGEST_LINE = 64 * 1024 * 1024
@@ -35,7 +35,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """
     number = 0
     try:
-        with path.open("rb") as file:
+        with explain_os_errors("The file cannot be read", path, "Check the path."), path.open("rb") as file:
             while line := file.readline(LONGEST_LINE + 1):
                 number += 1
                 if len(line) > LONGEST_LINE:
@@ -46,10 +46,6 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                     )
                 if text := line.decode("utf-8-sig" if number == 1 else "utf-8").strip():
                     yield number, text
-    except OSError as error:
-        raise InputError(
-            f"The file cannot be read: {error.strerror}.", where=str(path), next="Check the path."
-        ) from error
     except UnicodeDecodeError as error:
         raise InputError(
             "The line is not text in UTF-8.",

@@ -7,7 +7,7 @@ import json
 import platform
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from math import ceil
@@ -17,7 +17,7 @@ from typing import Any
 from bactrian import __version__
 from bactrian.api.run_report import list_settings
 from bactrian.api.solution_comparison import RunSeries
-from bactrian.errors import BactrianError, InputError, MissingExtra
+from bactrian.errors import BactrianError, InputError, MissingExtra, explain_os_errors
 from bactrian.evaluate.comparison import write_page
 from bactrian.evaluate.question_sets import list_conversations
 from bactrian.figures.chart import PAGE, Chart, Point, Series, write_charts
@@ -100,7 +100,7 @@ def check_folder(folder: Path) -> None:
     Raises:
         InputError: it is none of these, or cannot be read.
     """
-    try:
+    with _explain_folder(folder):
         foreign = folder.is_dir() and not (folder / _MARK).exists()
         if foreign and any(not path.name.startswith(".") for path in folder.iterdir()):
             raise InputError(
@@ -110,24 +110,19 @@ def check_folder(folder: Path) -> None:
             )
         if folder.exists() and not folder.is_dir():
             raise InputError("This is a file.", where=str(folder), next="Name a folder, which may be new.")
-    except OSError as error:
-        raise _explain(folder, error) from error
 
 
 def begin_folder(folder: Path) -> None:
     """Make the folder of a reproduction, and mark it as such. Raises InputError if it cannot be written."""
-    try:
+    with _explain_folder(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / _MARK).exists():
             with write_atomically(folder / _MARK, overwrite=True) as stage:
                 (stage / _MARK).write_text(to_json({"paper": PAPER, "bactrian": __version__}), "utf-8")
-    except OSError as error:
-        raise _explain(folder, error) from error
 
 
-def _explain(folder: Path, error: OSError) -> InputError:
-    what = f"This folder cannot be used: {error.strerror or error}."
-    return InputError(what, where=str(folder), next="Name another folder, which may be new.")
+def _explain_folder(folder: Path) -> AbstractContextManager[None]:
+    return explain_os_errors("This folder cannot be used", folder, "Name another folder, which may be new.")
 
 
 class Workshop:
@@ -279,11 +274,9 @@ def write_item(item: PaperItem, order: ReproductionOrder, parts: Sequence[ItemPa
         InputError: a file cannot be written.
     """
     folder = order.folder / item.name
-    try:
+    with _explain_folder(folder):
         folder.mkdir(parents=True, exist_ok=True)
         figures = _draw_figures(item, parts, folder)
-    except OSError as error:
-        raise _explain(folder, error) from error
     report: Json = {
         **item.model_dump(include={"name", "title", "section", "paper", "differs"}),
         "label": item.label,

@@ -45,17 +45,11 @@ def ingest(
         Path, Argument("A folder, an archive, a file of JSON, or hf://OWNER/NAME of the Hugging Face hub.")
     ],
     run_file: Annotated[Path, RUN, "File of the run to store them in; created if it does not exist."],
-    form: Annotated[
-        Form | None,
-        replace(FORMAT, shown="detected"),
-        "Format of the files.",
-    ] = None,
+    form: Annotated[Form | None, replace(FORMAT, shown="detected"), "Format of the files."] = None,
     model: Annotated[str, Option("--made-by", "Name of the model that wrote them, if known.")] = "",
     language: Annotated[Language, "Their language, if not English."] = None,
     license_name: Annotated[
-        str,
-        LICENSE,
-        "Their licence, if it is not known: CAMEL's own data is CC-BY-NC-4.0.",
+        str, LICENSE, "Their licence, if it is not known: CAMEL's own data is CC-BY-NC-4.0."
     ] = "",
     json: Annotated[bool, JSON, "Write the result as JSON."] = False,
     quiet: Annotated[bool, QUIET] = False,
@@ -115,7 +109,8 @@ def export(
     only: Annotated[
         list[str] | None,
         ONLY,
-        "Only sessions with ending=CODE or finding=CODE; `runs`: whose code runs in the sandbox. Can be repeated.",
+        "Only sessions with ending=CODE or finding=CODE; `asked`: of the last command's jobs; `runs`: whose code runs "
+        "in the sandbox. Can be repeated.",
     ] = None,
     drop: Annotated[
         list[str] | None,

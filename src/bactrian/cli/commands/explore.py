@@ -10,36 +10,35 @@ from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 from bactrian.api.shared_run import refresh_during
+from bactrian.api.status import find_known_runs
 from bactrian.cli.flags import Argument, find_run_files
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, say
-from bactrian.errors import MissingExtra
+from bactrian.errors import InputError, MissingExtra
 from bactrian.options import LIMIT, MODEL, OVERWRITE, SOCIETY, Option
 from bactrian.records.text import to_printable, write_count
 
+_LATELY = 20  # Runs that are opened if none is named
 _NEEDED = ("markdown_it", "math_core", "starlette", "uvicorn")
 
 
 def explore(
-    paths: Annotated[
-        list[Path],
+    runs: Annotated[
+        list[Path] | None,
         Argument(
+            "Runs; exports, archives of chats and folders of trainings, too. Default: the runs used lately.",
             metavar="RUN",
-            help="Runs; exports, archives of chats and folders of trainings, too.",
             check=find_run_files,
         ),
-    ],
+    ] = None,
     host: Annotated[
-        str,
-        Option("--host", "Address to listen on. Every browser needs the token in the printed address."),
+        str, Option("--host", "Address to listen on. Every browser needs the token in the printed address.")
     ] = "127.0.0.1",
     port: Annotated[int, Option("--port", "Port to listen on.", min=1, max=65_535)] = 8642,
     show: Annotated[bool, Option("--open", "Open the page in the browser.")] = False,
     edit: Annotated[bool, Option("--edit", "Let the pages write marks and play sessions.")] = False,
     models: Annotated[
-        list[str] | None,
-        MODEL,
-        "A model that the pages may play with. Can be repeated. Default: local.",
+        list[str] | None, MODEL, "A model that the pages may play with. Can be repeated. Default: local."
     ] = None,
     societies: Annotated[
         list[Path] | None,
@@ -53,16 +52,14 @@ def explore(
     query: Annotated[
         str,
         Option(
-            "--filter",
-            "Conversations in the copy: what follows the question mark in the address of a list.",
+            "--filter", "Conversations in the copy: what follows the question mark in the address of a list."
         ),
     ] = "",
     limit: Annotated[int, LIMIT, "Maximum number of conversations in a copy."] = 1000,
     map_file: Annotated[
         Path | None,
         Option(
-            "--map",
-            "Write a map of all RUNs as a picture (.svg), or as a page that works alone (.html).",
+            "--map", "Write a map of all RUNs as a picture (.svg), or as a page that works alone (.html)."
         ),
     ] = None,
     texts: Annotated[
@@ -71,6 +68,11 @@ def explore(
     overwrite: Annotated[bool, OVERWRITE, "Replace an existing map."] = False,
 ) -> None:
     """Look at runs and conversations in the browser: filter, search, read."""
+    is_shown = bundle is None and map_file is None
+    paths = runs or (find_known_runs()[:_LATELY] if is_shown else [])
+    if not paths:
+        what = "No run was used lately." if is_shown else "A copy or a map is of runs that you name."
+        raise InputError(what, where="RUN", next="Name a run; `bactrian play --run tea.db` makes one.")
     if map_file is not None:
         _write_map(paths, map_file, texts, overwrite=overwrite)
     if any(find_spec(name) is None for name in _NEEDED):

@@ -22,7 +22,7 @@ from bactrian.cli.settings import list_given
 from bactrian.cli.terminal.console import open_progress
 from bactrian.cli.terminal.keyboard import ask_consent
 from bactrian.cli.view.watching import OutputFlags, PlayKeeper
-from bactrian.errors import InputError
+from bactrian.errors import InputError, explain_os_errors
 from bactrian.models.model import Model
 from bactrian.models.open import ModelOptions
 from bactrian.options import (
@@ -94,20 +94,15 @@ def read_experts(path: Path) -> list[SuggestedRole]:
     """
 
     where = str(path)
+    action = f"Make the file: bactrian roles TASK --json > {shlex.quote(where)}"
     try:
-        with path.open("rb") as file:
+        with explain_os_errors("The roles cannot be read", path, action), path.open("rb") as file:
             lines = file.read(_LARGEST).decode().splitlines()
         values: list[Any] = [jsonlib.loads(line) for line in lines if line.strip()]
         return [
             SuggestedRole(str(row["name"]), str(row["description"]), str(row.get("competencies", "")))
             for row in values
         ]
-    except OSError as error:
-        raise InputError(
-            f"The roles cannot be read: {error.strerror}.",
-            where=where,
-            next=f"Make the file: bactrian roles TASK --json > {shlex.quote(where)}",
-        ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             "This file does not contain roles.",

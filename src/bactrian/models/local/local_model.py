@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-from bactrian.errors import BadReply, Exhausted, InputError, TryAgain
+from bactrian.errors import BadReply, Exhausted, TryAgain, explain_os_errors
 from bactrian.models.local.llama_server import Generated, LlamaServer, start_server
 from bactrian.models.local.weights import (
     BUILT_IN,
@@ -315,13 +315,9 @@ def identify_weights(model: str) -> str | None:
         return f"sha256:{hash_weights(path)}"
     if kind != "local" or not path.is_file():
         return None
-    try:
-        with path.open("rb") as file:
-            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    except OSError as error:
-        raise InputError(
-            f"The weights cannot be read: {error.strerror}.", where=name, next="Check the file's permissions."
-        ) from error
+    action = "Check the file's permissions."
+    with explain_os_errors("The weights cannot be read", name, action), path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def hash_weights(folder: Path) -> str:
