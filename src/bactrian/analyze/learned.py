@@ -29,7 +29,7 @@ from bactrian.detect.detector import (
 )
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, count_repeats, count_void_turns, is_sure
 from bactrian.detect.turn_text import ReadTurn, Sentence, read_turn, read_turns
-from bactrian.errors import InputError
+from bactrian.errors import InputError, explain_os_errors
 from bactrian.files.atomic import write_atomically
 from bactrian.protocol.fences import read_body
 from bactrian.protocol.markers import find_instruction, is_done, strip_code
@@ -540,20 +540,16 @@ def load_learned(name: str) -> LearnedBehaviour:
         InputError: the file does not exist, or does not contain a learned behaviour.
     """
     path = Path(name) if name.endswith(".json") else find_data_folder() / "behaviours" / f"{name}.json"
+    what, action = f"The learned behaviour {name!r} cannot be read", "bactrian behaviours train DATA.jsonl"
     try:
-        model = read_model(path.read_text("utf-8"))
+        with explain_os_errors(what, path, f"Train it with: {action}"):
+            model = read_model(path.read_text("utf-8"))
         return LearnedBehaviour(str(model.about["code"]), str(model.about["description"]), model)
-    except OSError as error:
-        raise InputError(
-            f"The learned behaviour {name!r} cannot be read: {error.strerror}.",
-            where=str(path),
-            next="Train it with: bactrian behaviours train DATA.jsonl",
-        ) from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(
             "The file does not contain a learned behaviour.",
             where=str(path),
-            next="Train it again: bactrian behaviours train DATA.jsonl --overwrite",
+            next=f"Train it again: {action} --overwrite",
         ) from error
 
 

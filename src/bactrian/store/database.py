@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from warnings import warn
 
-from bactrian.errors import BactrianError, BactrianWarning, InputError, StoreError
+from bactrian.errors import BactrianError, BactrianWarning, InputError, StoreError, explain_os_errors
 from bactrian.files.atomic import SQLITE_HEADER
 from bactrian.store.lock import count_free_bytes, find_holder, find_log, find_network_file_system, is_writable
 from bactrian.store.record_tables import SEALED, compute_seal
@@ -110,19 +110,13 @@ def check_file(path: Path, *, create: bool) -> None:
                 "The folder cannot be written.", where=str(folder), next="Choose another place: run=PATH"
             )
         return
-    try:
-        header = b""
-        if path.is_file():  # a pipe may have no end
+    header = b""
+    if path.is_file():  # a pipe may have no end
+        with explain_os_errors("The run cannot be read", path, "Check its permissions and the disk."):
             if _read_number(path, "application_id", 68) == APPLICATION_ID:
                 return
             with path.open("rb") as file:
                 header = file.read(100)
-    except OSError as error:
-        raise InputError(
-            f"The run cannot be read: {error.strerror}.",
-            where=where,
-            next="Check its permissions and the disk.",
-        ) from error
     is_database = len(header) == 100 and header.startswith(SQLITE_HEADER)
     raise InputError(
         "This is a database of another program." if is_database else "This file is not a run.",
