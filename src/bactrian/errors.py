@@ -118,12 +118,7 @@ class ModelError(BactrianError):
     """True if it is about the endpoint and not about this request: another session would fare no better."""
 
     def __init__(
-        self,
-        what: str,
-        *,
-        where: str | None = None,
-        next: str | None = None,
-        sample: bytes = b"",
+        self, what: str, *, where: str | None = None, next: str | None = None, sample: bytes = b""
     ) -> None:
         super().__init__(what, where=where, next=next)
         self.sample = sample[:2048]

@@ -540,16 +540,16 @@ def load_learned(name: str) -> LearnedBehaviour:
         InputError: the file does not exist, or does not contain a learned behaviour.
     """
     path = Path(name) if name.endswith(".json") else find_data_folder() / "behaviours" / f"{name}.json"
-    what, action = f"The learned behaviour {name!r} cannot be read", "bactrian behaviours train DATA.jsonl"
+    what = f"The learned behaviour {name!r} cannot be read"
     try:
-        with explain_os_errors(what, path, f"Train it with: {action}"):
+        with explain_os_errors(what, path, "Train it with: bactrian behaviours train DATA.jsonl"):
             model = read_model(path.read_text("utf-8"))
         return LearnedBehaviour(str(model.about["code"]), str(model.about["description"]), model)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(
             "The file does not contain a learned behaviour.",
             where=str(path),
-            next=f"Train it again: {action} --overwrite",
+            next="Train it again: bactrian behaviours train DATA.jsonl --overwrite",
         ) from error
 
 

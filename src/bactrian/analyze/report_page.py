@@ -444,9 +444,7 @@ def list_costs(reports: Sequence[Json]) -> list[tuple[str, list[str], list[str]]
     return rows
 
 
-def _match_conversations(
-    shown: Sequence[Sequence[Excerpt]],
-) -> list[tuple[str, list[Excerpt | None]]]:
+def _match_conversations(shown: Sequence[Sequence[Excerpt]]) -> list[tuple[str, list[Excerpt | None]]]:
     """Return the conversations with the same id side by side: one column for each run."""
     columns = [{excerpt.session.id: excerpt for excerpt in excerpts} for excerpts in shown]
     ids = dict.fromkeys(name for column in columns for name in column)

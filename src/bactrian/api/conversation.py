@@ -41,7 +41,7 @@ from bactrian.roleplay.critic import CRITIC
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.setup import EXAMPLE, EXAMPLE_SEED, ROLES, RolePlaySetup, complete_setup
-from bactrian.roleplay.start import PlayOrder, play_one
+from bactrian.roleplay.start import play_one
 from bactrian.runs.spending import add_paid, count_paid
 from bactrian.store import locate_file, open_store
 
@@ -81,8 +81,8 @@ class SessionCollector:
             case _:
                 pass
 
-    async def collect(self, events: AsyncGenerator[Event]) -> Session:
-        """Consume and close ``events``, and return the session.
+    async def collect(self, events: AsyncGenerator[Event], run: Path | None = None) -> Session:
+        """Consume and close ``events``, and return the session, with what ``run`` knows that was paid for it.
 
         Raises:
             BactrianError: the session failed before its first turn.
@@ -95,7 +95,10 @@ class SessionCollector:
         session = self.session
         if session is None:
             raise BactrianError("The session did not begin.", next="Report this.")
-        return session
+        if run is None:
+            return session
+        async with open_store(run, read_only=True) as store:
+            return add_paid(session, await count_paid(store, [session.id]))
 
 
 def raise_failure(event: Event) -> None:
@@ -242,7 +245,7 @@ def play(
     order = order_session(idea, assistant, user, model, models, critic, tools, endings, run, options=options)
     collected = SessionCollector()
     try:
-        session = run_sync(_play(order, collected))
+        session = run_sync(collected.collect(play_one(order), order.run))
     except KeyboardInterrupt:
         raise Interrupted(collected.session, run) from None
     if session.ending is not None and session.ending.code == "failed":
@@ -253,14 +256,6 @@ def play(
             3,  # the caller: the second is the frame that translates errors
         )
     return session
-
-
-async def _play(order: PlayOrder, collected: SessionCollector) -> Session:
-    session = await collected.collect(play_one(order))
-    if order.run is None:
-        return session
-    async with open_store(order.run, read_only=True) as store:
-        return add_paid(session, await count_paid(store, [session.id]))
 
 
 async def stream(

@@ -74,10 +74,7 @@ _LATER = 1.5
 def build_app(explorer: Explorer) -> Starlette:
     """Return the application for ``explorer``. It answers whoever calls it: :class:`Guard` belongs before it."""
     app = Starlette(
-        routes=[
-            Route("/static/{name}", send_asset),
-            Mount("", find_page),
-        ],
+        routes=[Route("/static/{name}", send_asset), Mount("", find_page)],
         middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)],
         exception_handlers={
             **dict.fromkeys(

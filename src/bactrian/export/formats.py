@@ -585,7 +585,5 @@ def find_format(name: str) -> Format:
     other = _OTHER_NAMES.get(name.lower())
     hint = f" Did you mean {other!r}?" if other else suggest_name(name, known)
     raise InputError(
-        f"There is no format {name!r}.{hint}",
-        option="format",
-        next=f"Formats: {', '.join(known)}.",
+        f"There is no format {name!r}.{hint}", option="format", next=f"Formats: {', '.join(known)}."
     )

@@ -190,20 +190,14 @@ def _write_session(session: Session) -> Json:
 def _read_session(line: Mapping[str, Any]) -> Session:
     descriptions = line.get("agent_descriptions", {})
     cast = {agent: Role(name, descriptions.get(agent, "")) for agent, name in line["agents"].items()}
-    sides = {
-        side: Role(line[f"{side}_role"] or "", line[f"{side}_description"]) for side in ("user", "assistant")
-    }
-    user, assistant, *_ = cast.values() or sides.values()
+    sides = (Role(line[f"{side}_role"], line[f"{side}_description"]) for side in ("user", "assistant"))
+    user, assistant, *_ = cast.values() or sides
     return Session(
         id=line["session"],
         assistant=assistant,
         user=user,
         task=Task(line["original_task"], line["specified_task"], line["planned_task"]),
-        provenance=_read(
-            Provenance,
-            line,
-            cast=cast,
-        ),
+        provenance=_read(Provenance, line, cast=cast),
         preparation=_read(Usage, line["usage"]),
         values=line.get("values", {}),
         mark=line.get("mark"),

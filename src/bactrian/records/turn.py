@@ -276,9 +276,8 @@ class Turn:
             >>> turn.requests
             1
         """
-        if not self.model and not self.usage.total:
-            return 0
-        return 1 + len(group_rounds(self.uses)) if self.uses else 1
+        final = 1 if self.model or self.usage.total else 0
+        return final + len(group_rounds(self.uses)) if self.uses else final
 
 
 # Candidate turns, and the decisions of a critic or a person on them.

@@ -135,10 +135,7 @@ _MANY = 1_000  # Attempts, where only the time is to count
 
 @asynccontextmanager
 async def open_models(
-    names: Mapping[str, str],
-    access: ModelOptions,
-    *,
-    sink: Callable[[Call], Awaitable[None]] | None = None,
+    names: Mapping[str, str], access: ModelOptions, *, sink: Callable[[Call], Awaitable[None]] | None = None
 ) -> AsyncGenerator[tuple[Mapping[str, Model], Observer | None]]:
     """Open the model that ``names`` gives for each agent, and the telemetry; agents that share a name share a model.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from bactrian.errors import InputError, explain_os_errors
+from bactrian.errors import InputError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -20,9 +20,13 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
     Raises:
         InputError: it cannot be written, or contains something and ``overwrite`` is False.
     """
-    with explain_os_errors("Files cannot be kept here", path, "Name another folder."):
+    try:
         path.mkdir(parents=True, exist_ok=True)
         is_empty = not any(path.iterdir())
+    except OSError as error:
+        raise InputError(
+            f"Files cannot be kept here: {error.strerror}.", where=str(path), next="Name another folder."
+        ) from error
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError("This folder cannot be written.", where=str(path), next="Name another folder.")
     if not (is_empty or overwrite):

@@ -101,9 +101,7 @@ def _say(report: ImportReport, run_file: Path, *, json: bool) -> None:
 def export(
     runs: RunsArgument,
     form: Annotated[
-        str,
-        FORMAT,
-        f"Format of the data: {', '.join(list_formats())}, or one of another package.",
+        str, FORMAT, f"Format of the data: {', '.join(list_formats())}, or one of another package."
     ],
     out: Annotated[Path, OUT, "File or folder to write."],
     only: Annotated[

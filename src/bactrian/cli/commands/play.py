@@ -218,14 +218,8 @@ class RoleFlags:
 class ToolFlags:
     """The tools of one agent."""
 
-    tools: Annotated[
-        list[str] | None,
-        TOOLS,
-    ] = None
-    mcp: Annotated[
-        list[str] | None,
-        MCP,
-    ] = None
+    tools: Annotated[list[str] | None, TOOLS] = None
+    mcp: Annotated[list[str] | None, MCP] = None
     tools_for: Annotated[Side, Option("--tools-for", "Agent that may call them.")] = Side.assistant
 
     @property
@@ -252,9 +246,7 @@ def play(
     critic: Annotated[Mapping[str, Any], FieldsOf(Critic)] = MappingProxyType({}),
     tools: ToolFlags,
     society: Annotated[
-        str | None,
-        SOCIETY,
-        "More agents, or more conversations: a society's name or .toml file.",
+        str | None, SOCIETY, "More agents, or more conversations: a society's name or .toml file."
     ] = None,
     output: OutputFlags,
     settings: Annotated[  # noqa: ARG001 (they have become the other options)

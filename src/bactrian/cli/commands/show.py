@@ -152,8 +152,7 @@ async def _list(
         sessions = "1 session" if count == 1 else f"{count:,} sessions"
         few = ", and --sample 3 a few" if sample is None and count > 3 else ""
         open_progress().say(
-            f"{sessions}. --full shows them whole{few}.\nTo read one: bactrian show {names} ID",
-            style="dim",
+            f"{sessions}. --full shows them whole{few}.\nTo read one: bactrian show {names} ID", style="dim"
         )
 
 

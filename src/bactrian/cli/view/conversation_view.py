@@ -268,11 +268,7 @@ class ConversationView:
         self._prepared = self._spoken = session.preparation
         self._usage = session.preparation + session.beside
         self._out.print(Rule(Text(" × ".join(map(to_printable, self._roles.values()))), style="dim"))
-        steps = {
-            "idea": session.task.original,
-            "task": session.task.specified,
-            "plan": session.task.planned,
-        }
+        steps = {"idea": session.task.original, "task": session.task.specified, "plan": session.task.planned}
         for label, text in steps.items():
             if text is not None:
                 self._labelled(label, text)

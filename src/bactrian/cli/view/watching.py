@@ -45,22 +45,17 @@ class OutputFlags:
     """Where a session goes, and what is shown of it."""
 
     run_file: Annotated[
-        Path | None,
-        RUN,
-        "Store the session here; the same command resumes it. Default: in your data folder.",
+        Path | None, RUN, "Store the session here; the same command resumes it. Default: in your data folder."
     ] = None
     keep: Annotated[bool, Option("--keep/--no-keep", "Keep a session without --run in your data folder.")] = (
         True
     )
-    out: Annotated[
-        Path | None,
-        OUT,
-        "Also write the conversation to this file, as .md, .html or .json.",
-    ] = None
+    out: Annotated[Path | None, OUT, "Also write the conversation to this file, as .md, .html or .json."] = (
+        None
+    )
     overwrite: Annotated[bool, OVERWRITE, "Replace the file of --out."] = False
     raw: Annotated[
-        bool,
-        Option("--raw", "Show each text as it came, with the protocol's words and without Markdown."),
+        bool, Option("--raw", "Show each text as it came, with the protocol's words and without Markdown.")
     ] = False
     json: Annotated[bool, JSON, "Write events as JSON lines."] = False
 
