@@ -360,9 +360,7 @@ def test_the_sdk_is_set_up_as_its_variables_say(monkeypatch: pytest.MonkeyPatch)
 
 def test_without_an_sdk_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics", None)
-    with pytest.raises(
-        InputError, match=r"none is installed.\nInstall one: pip install .* opentelemetry-sdk"
-    ):
+    with pytest.raises(InputError, match=r"not installed.\nInstall it: pip install .* opentelemetry-sdk"):
         set_up_sdk()
 
 
@@ -466,6 +464,75 @@ async def test_what_an_interrupted_run_did_is_sent_before_it_ends(folder: Path) 
     text = out.decode()
     assert text.count('"name": "chat any"') == calls - lists
     assert text.count(f'"name": "{WORKFLOW}"') >= 3
-    counts = re.search(r'"name": "gen_ai.client.operation.duration".*?"count": (\d+)', text, re.DOTALL)
-    assert counts
-    assert int(counts[1]) == calls
+    assert re.findall(COUNT, text, re.DOTALL)[0] == str(calls)
+
+
+CONSOLE = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+    **dict.fromkeys(("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"), "console"),
+}
+COUNT = r'"name": "gen_ai.client.operation.duration".*?"count": (\d+)'
+
+
+@pytest.mark.system
+def test_a_judge_and_what_writes_questions_are_counted_too(tmp_path: Path) -> None:
+    (tmp_path / "replies.json").write_text(json.dumps(LINES))
+    (tmp_path / "judge.json").write_text(json.dumps({"judge": ["Yes. It does."] * 99}))
+    (tmp_path / "lister.json").write_text(json.dumps({"lister": ["1. Who keeps bees?\n2. What is honey?"]}))
+    play = ("play", "Time tea", "--model", "scripted:replies.json", "--run", "run.db")
+    assert bactrian(*play, cwd=tmp_path).returncode == 0
+    judge = ("analyze", "run.db", "--judge", "scripted:judge.json", "--sample", "2")
+    judged = bactrian(*judge, cwd=tmp_path, own_process=True, text=None, **CONSOLE)
+    assert judged.returncode == 0, judged.stderr
+    (asked,) = re.findall(r"is asked (\d+) question", judged.stderr)
+    assert re.findall(COUNT, judged.stdout, re.DOTALL) == [asked]
+    write = ("evaluate", "questions", "code", "--model", "scripted:lister.json", "-n", "2")
+    wrote = bactrian(*write, cwd=tmp_path, own_process=True, text=None, **CONSOLE)
+    assert wrote.returncode == 0, wrote.stderr
+    assert re.findall(COUNT, wrote.stdout, re.DOTALL) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "carrier", "exporter 'carrier' is not installed."),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "x", "must be a non-negative integer but got x."),
+        ("OTEL_BSP_SCHEDULE_DELAY", "x", "Unable to parse value for OTEL_BSP_SCHEDULE_DELAY as integer."),
+        ("OTEL_TRACES_SAMPLER", "x", "Couldn't recognize sampler x."),
+        (
+            "OTEL_METRIC_EXPORT_INTERVAL",
+            "0",
+            "interval value 0.0 is invalid and needs to be larger than zero.",
+        ),
+    ],
+)
+@pytest.mark.system
+def test_a_variable_with_a_bad_value_is_said_in_words_and_costs_no_turn(
+    tmp_path: Path, variable: str, value: str, words: str
+) -> None:
+    (tmp_path / "replies.json").write_text(json.dumps(LINES))
+    variables = dict(CONSOLE)
+    if variable == "OTEL_EXPORTER_OTLP_PROTOCOL":
+        variables["OTEL_METRICS_EXPORTER"] = "otlp"
+    done = bactrian(
+        *("play", "Time tea", "--model", "scripted:replies.json", "--run", "run.db"),
+        cwd=tmp_path,
+        own_process=True,
+        text=None,
+        **(variables | {variable: value}),
+    )
+    told = " ".join(done.stderr.split())
+    assert done.returncode == 0, told
+    assert words in told
+    assert "Traceback" not in told
+    assert '"turns": 3' in bactrian("show", "run.db", "--json", cwd=tmp_path).stdout
+
+
+def test_names_of_the_process_are_those_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none,")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=node-7")
+    tracers, _ = set_up_sdk()
+    assert isinstance(tracers, TracerProvider)
+    assert tracers.resource.attributes["service.instance.id"] == "node-7"
+    assert tracers.resource.attributes["service.name"] == "bactrian"

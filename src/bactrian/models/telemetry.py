@@ -23,9 +23,10 @@ from urllib.parse import urlsplit
 from bactrian._version import __version__
 from bactrian.errors import InputError, import_optional
 from bactrian.models.model import Model, RemoteModel, Reply, Request, Wrapper
+from bactrian.models.open import ModelOptions, open_model
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.metrics import Histogram, MeterProvider
     from opentelemetry.trace import Span, TracerProvider
     from opentelemetry.util.types import AttributeValue
 
@@ -76,25 +77,41 @@ class TelemetryTerms:
             return
         logger = logging.getLogger("opentelemetry")
         say = report or logger.debug
-        try:
-            telemetry = Telemetry(*_find_providers(), self, run.rpartition("/")[2])
-        except InputError as error:
-            if self.asked:
-                raise
-            say(f"{error.what} So there is no telemetry. {error.next}")
-            yield None
-            return
         # Exporters work in threads of their own.
         fault = _FirstFault(partial(asyncio.get_running_loop().call_soon_threadsafe, say))
         logger.addHandler(fault)
+        telemetry = None
         try:
+            try:
+                telemetry = Telemetry(*_find_providers(), self, run.rpartition("/")[2])
+            except InputError as error:
+                if self.asked:
+                    raise
+                say(f"{error.what} So there is no telemetry. {error.next}")
             yield telemetry
         finally:
-            if not await telemetry.flush():
+            if telemetry and not await telemetry.flush():
                 say(
                     f"OpenTelemetry: the last metrics and spans were not taken within {_FLUSH_SECONDS:.0f} seconds."
                 )
             logger.removeHandler(fault)
+
+
+@asynccontextmanager
+async def open_observed(
+    name: str, access: ModelOptions, workflow: str, share: float = 0.0
+) -> AsyncGenerator[Model]:
+    """Open the model ``name``, with its calls reported if a variable asks for it, and close it.
+
+    Raises:
+        InputError: the name is unknown, or its file cannot be used.
+    """
+    async with TelemetryTerms(None, share, workflow).open(access.run, access.report) as telemetry:
+        model = open_model(name, access)
+        try:
+            yield telemetry.trace(model) if telemetry else model
+        finally:
+            await model.close()
 
 
 class Telemetry:
@@ -106,18 +123,12 @@ class Telemetry:
         self._providers = tracers, meters
         self._tracer = tracers.get_tracer("bactrian", __version__)
         meter = meters.get_meter("bactrian", __version__)
-        self.seconds = meter.create_histogram(
-            "gen_ai.client.operation.duration",
-            "s",
-            "Time of a call",
-            explicit_bucket_boundaries_advisory=_SECONDS,
-        )
-        self.tokens = meter.create_histogram(
-            "gen_ai.client.token.usage",
-            "{token}",
-            "Tokens of a call",
-            explicit_bucket_boundaries_advisory=_COUNTS,
-        )
+
+        def make(name: str, unit: str, words: str, bounds: list[float]) -> Histogram:
+            return meter.create_histogram(name, unit, words, explicit_bucket_boundaries_advisory=bounds)
+
+        self.seconds = make("gen_ai.client.operation.duration", "s", "Time of a call", _SECONDS)
+        self.tokens = make("gen_ai.client.token.usage", "{token}", "Tokens of a call", _COUNTS)
         self._terms = terms
         self._run = run
         self._sessions: dict[str, Span] = {}
@@ -177,7 +188,7 @@ class Telemetry:
 
     def _choose(self, request: Request) -> bool:
         """Return True for a session of which each call is reported. Lists are no sessions: their ids name items."""
-        if request.agent == "lister":
+        if request.agent == "lister" or not request.session:
             return False
         digest = blake2b(request.session.encode(errors="surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest) < self._terms.share * 2**64
@@ -282,8 +293,8 @@ def _find_providers() -> tuple[TracerProvider, MeterProvider]:
     if not any(
         hasattr(each, "force_flush") for each in (trace.get_tracer_provider(), metrics.get_meter_provider())
     ):
-        tracers, meters = set_up_sdk()
         logging.getLogger("opentelemetry").propagate = False  # Each attempt would write several lines.
+        tracers, meters = set_up_sdk()
         trace.set_tracer_provider(tracers)
         metrics.set_meter_provider(meters)
     return trace.get_tracer_provider(), metrics.get_meter_provider()
@@ -294,20 +305,12 @@ def set_up_sdk() -> tuple[TracerProvider, MeterProvider]:
     try:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
-        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError as error:
-        raise InputError(
-            "Telemetry needs an SDK of OpenTelemetry, and none is installed.", next=f"Install one: {_INSTALL}"
-        ) from error
-    attributes: dict[str, AttributeValue] = {"service.instance.id": f"{socket.gethostname()}-{os.getpid()}"}
-    if not os.environ.get("OTEL_SERVICE_NAME") and "service.name=" not in os.environ.get(
-        "OTEL_RESOURCE_ATTRIBUTES", ""
-    ):
-        attributes["service.name"] = "bactrian"
-    try:
-        resource = Resource.create(attributes)
+
+        own = {"service.name": "bactrian", "service.instance.id": f"{socket.gethostname()}-{os.getpid()}"}
+        resource = Resource.create({**own, **OTELResourceDetector().detect().attributes})
         # Runs flush what they report; a second attempt at the exit would double the wait for a collector that is away.
         tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
         for exporter in _load_exporters("traces"):
@@ -317,26 +320,32 @@ def set_up_sdk() -> tuple[TracerProvider, MeterProvider]:
             each if isinstance(each, MetricReader) else PeriodicExportingMetricReader(each) for each in made
         ]
         return tracers, MeterProvider(readers, resource=resource, shutdown_on_exit=False)
-    except (ImportError, TypeError, ValueError) as error:
+    except ModuleNotFoundError as error:
         raise InputError(
-            f"OpenTelemetry cannot be set up: {error}",
+            f"Telemetry needs {error.name}, and it is not installed.", next=f"Install it: {_INSTALL}"
+        ) from error
+    except (ImportError, TypeError, ValueError) as error:  # The SDK reads some variables when it is imported.
+        raise InputError(
+            f"OpenTelemetry cannot be set up: {' '.join(str(error).split())}.",
             next="Check the variables whose names begin with OTEL_.",
         ) from error
 
 
 class _FirstFault(logging.Handler):
-    """Reports the first fault of the exporters: a collector that is away would be one every few seconds."""
+    """Reports the SDK's first warning and first error: a collector that is away would be one every few seconds."""
 
     def __init__(self, report: Callable[[str], object]) -> None:
-        super().__init__(logging.ERROR)
+        super().__init__(logging.WARNING)
         self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
         """Report ``record``."""
+        # A header may be a key.
+        text = str(record.msg).partition(": %s")[0] if "Header" in str(record.msg) else record.getMessage()
         self._report(
-            f"OpenTelemetry: {record.getMessage()} The conversations go on; later faults are not shown."
+            f"OpenTelemetry: {text.rstrip('. ')}. The conversations go on; later faults are not shown."
         )
-        self.setLevel(logging.CRITICAL + 1)
+        self.setLevel(record.levelno + 1)
 
 
 def _load_exporters(signal: str) -> Iterator[Callable[[], Any]]:
@@ -347,20 +356,19 @@ def _load_exporters(signal: str) -> Iterator[Callable[[], Any]]:
     """
     variable = f"OTEL_{signal.upper()}_EXPORTER"
     group = entry_points(group=f"opentelemetry_{signal}_exporter")
+    protocols = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     for name in map(str.strip, (os.environ.get(variable) or "otlp").split(",")):
-        if name == "none":
+        if name in ("", "none"):
             continue
-        protocols = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-        protocol = next(filter(None, map(os.environ.get, protocols)), "")
+        where = next(filter(os.environ.get, protocols if name == "otlp" else ()), variable)
+        wanted = name if where == variable else os.environ[where]
         # Without a protocol, it is the one that OpenTelemetry's own launcher uses, if it is installed.
-        names = [_OTLP.get(protocol, protocol)] if protocol else list(_OTLP.values())
-        found = next(
-            (at for each in (names if name == "otlp" else [name]) for at in group.select(name=each)), None
-        )
+        names = _OTLP.values() if wanted == "otlp" else [_OTLP.get(wanted, wanted)]
+        found = next((at for each in names for at in group.select(name=each)), None)
         if found is None:
             raise InputError(
-                f"OpenTelemetry's exporter {name!r} is not installed.",
-                where=variable,
+                f"OpenTelemetry's exporter {wanted!r} is not installed.",
+                where=where,
                 next=f"Install it ({_INSTALL}), or name another one.",
             )
         yield found.load()

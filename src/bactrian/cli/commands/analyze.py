@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -47,9 +47,10 @@ from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.budget import Budget as BudgetedModel
 from bactrian.models.budget import Price, UsageMeter
 from bactrian.models.limits import ConcurrencyLimit
-from bactrian.models.open import ModelOptions, open_model
+from bactrian.models.open import ModelOptions
 from bactrian.models.pricing import make_pricing
 from bactrian.models.retry import RefusalCheck, Retry
+from bactrian.models.telemetry import open_observed
 from bactrian.options import (
     JSON,
     JUDGE,
@@ -288,43 +289,41 @@ async def _judge(
             sample = await sample_turns(store, findings, flags.sample)
     questions = findings if sample is None else list_questions(sample)
     meter = UsageMeter(flags.max_tokens, flags.budget, {} if price is None else {flags.judge: price})
-    opened = BudgetedModel(open_model(flags.judge, access[0]), meter)
-    model = Retry(ConcurrencyLimit(RefusalCheck(opened), at_once))
-    try:
-        async with open_store(run_file) as store:
-            before = await store.confirmations(title)
-            meter.used = sum((answer.usage for answer in before), Usage())
-            meter.usd = price.cost(meter.used) if price else 0.0
-            left = len(list_unasked(questions, before, retry_unread=flags.retry_failed))
-            # A question shows a few turns, of the mean length of this run's.
-            turn = sum(fact.usage.completion for fact in facts) / max(sum(fact.messages for fact in facts), 1)
-            expected = Usage(round(left * (QUESTION_TOKENS + TURNS_SHOWN * turn)), left * ANSWER_TOKENS)
-            cost = "" if price is None else f", {write_dollars(price.cost(expected))}"
-            console = open_progress()
-            console.say(
-                f"{flags.judge} is asked {write_count(left, 'question')} (about {expected.total:,} tokens{cost});"
-                f" {len(before):,} answers are stored already."
+    # Its spans are of the conversations of which `generate` makes spans.
+    judge = open_observed(flags.judge, replace(access[0], run=str(run_file)), "analyze", 0.01)
+    async with judge as opened, open_store(run_file) as store:
+        model = Retry(ConcurrencyLimit(RefusalCheck(BudgetedModel(opened, meter)), at_once))
+        before = await store.confirmations(title)
+        meter.used = sum((answer.usage for answer in before), Usage())
+        meter.usd = price.cost(meter.used) if price else 0.0
+        left = len(list_unasked(questions, before, retry_unread=flags.retry_failed))
+        # A question shows a few turns, of the mean length of this run's.
+        turn = sum(fact.usage.completion for fact in facts) / max(sum(fact.messages for fact in facts), 1)
+        expected = Usage(round(left * (QUESTION_TOKENS + TURNS_SHOWN * turn)), left * ANSWER_TOKENS)
+        cost = "" if price is None else f", {write_dollars(price.cost(expected))}"
+        console = open_progress()
+        console.say(
+            f"{flags.judge} is asked {write_count(left, 'question')} (about {expected.total:,} tokens{cost});"
+            f" {len(before):,} answers are stored already."
+        )
+        with Status("Asking", console=console) as shown:
+            done = 0
+
+            def tell(_: Confirmation) -> None:
+                nonlocal done
+                done += 1
+                shown.update(f"{done:,} of {left:,} answered, {meter.used.total:,} tokens")
+
+            answers = await confirm_findings(
+                store,
+                questions,
+                model,
+                title,
+                sampling=parameters.apply(SAMPLING),
+                at_once=at_once,
+                retry_unread=flags.retry_failed,
+                on_answer=tell,
             )
-            with Status("Asking", console=console) as shown:
-                done = 0
-
-                def tell(_: Confirmation) -> None:
-                    nonlocal done
-                    done += 1
-                    shown.update(f"{done:,} of {left:,} answered, {meter.used.total:,} tokens")
-
-                answers = await confirm_findings(
-                    store,
-                    questions,
-                    model,
-                    title,
-                    sampling=parameters.apply(SAMPLING),
-                    at_once=at_once,
-                    retry_unread=flags.retry_failed,
-                    on_answer=tell,
-                )
-    finally:
-        await model.close()
     asked = {finding.key for finding in questions}
     if unread := sum(answer.holds is None for key, answer in answers.items() if key in asked):
         console.say(

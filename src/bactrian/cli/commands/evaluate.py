@@ -63,8 +63,9 @@ from bactrian.evaluate.known_answers import NOTHING, choose_size
 from bactrian.evaluate.question_sets import SETS, ask_questions, load_questions, write_questions
 from bactrian.evaluate.votes import find_study, read_tally, read_votes
 from bactrian.files.report_file import check_own_report
-from bactrian.models.open import ModelOptions, open_model
+from bactrian.models.open import ModelOptions
 from bactrian.models.retry import Retry
+from bactrian.models.telemetry import open_observed
 from bactrian.options import (
     ADDRESS,
     COUNT,
@@ -425,11 +426,8 @@ def questions(
     shown = load_questions(examples or (category if category in SETS else SETS[0])).questions
 
     async def ask() -> int:
-        writer = Retry(open_model(model, read_model_options(base_url, model)))
-        try:
-            written = await ask_questions(writer, category, shown, count, seed=seed)
-        finally:
-            await writer.close()
+        async with open_observed(model, read_model_options(base_url, model), "questions") as writer:
+            written = await ask_questions(Retry(writer), category, shown, count, seed=seed)
         write_questions(path, category, written, model)
         click.echo(f"{len(written)} of {count} questions: {path}", err=True)
         return 0
