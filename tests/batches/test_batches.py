@@ -13,7 +13,7 @@ import pytest
 
 from bactrian.api.status import read_status
 from bactrian.batches.ledger import Ledger, Place, Result
-from bactrian.errors import BatchesOut, BudgetReached, Denied, InputError, StoreError
+from bactrian.errors import BactrianWarning, BatchesOut, BudgetReached, Denied, InputError, StoreError
 from bactrian.models.budget import Budget, Price, UsageMeter
 from bactrian.models.model import Reply, Request
 from bactrian.models.scripted import Scripted
@@ -152,12 +152,60 @@ async def test_after_a_fault_the_run_is_equal_to_a_live_one_and_no_batch_is_an_o
     assert server.paid_twice == ("missing" in str(faults))
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-async def test_results_that_the_provider_no_longer_has_are_asked_again(tmp_path: Path, dialect: str) -> None:
+async def play_until_denied(folder: Path, server: BatchServer, dialect: str) -> None:
+    with pytest.raises(Denied, match="A batch has ended, and the provider does not give its results"):
+        await play(folder, server.url, dialect)
+    assert len(server.batches) == 1
+    assert len(server.requests) < 20
+    server.gone, server.fileless = 0, False
+
+
+@pytest.mark.parametrize(
+    ("dialect", "faults"),
+    [
+        ("openai", {"gone": 2}),
+        ("openai", {"gone": 99}),
+        ("anthropic", {"gone": 99}),
+        ("openai", {"fileless": True}),
+    ],
+)
+async def test_results_that_are_not_there_are_not_asked_and_paid_again(
+    tmp_path: Path, dialect: str, faults: dict[str, Any]
+) -> None:
     live = await play_live(tmp_path / "live", dialect)
-    async with BatchServer(gone=True) as server:
+    async with BatchServer(**faults) as server:
+        if faults != {"gone": 2}:
+            await play_until_denied(tmp_path, server, dialect)
         await play(tmp_path, server.url, dialect)
     assert await read_texts(tmp_path) == live
+    assert server.paid_twice == 0
+    assert server.orphans == []
+
+
+async def test_results_that_a_provider_deleted_after_a_day_are_asked_again_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    live = await play_live(tmp_path / "live", "openai")
+    async with BatchServer(gone=99) as server:
+        await play_until_denied(tmp_path, server, "openai")
+        with closing(sqlite3.connect(tmp_path / "run.db.batches" / "ledger.db")) as database, database:
+            database.execute("UPDATE batches SET sent = sent - 90000")
+        server.gone = 3
+        with pytest.warns(
+            BactrianWarning, match="After more than a day, 2 requests will be asked and paid for again"
+        ):
+            await play(tmp_path, server.url, "openai")
+    assert await read_texts(tmp_path) == live
+    assert server.paid_twice == 2
+
+
+@pytest.mark.parametrize("lost", [404, 410])
+async def test_a_file_of_errors_that_is_gone_costs_no_reply(tmp_path: Path, lost: int) -> None:
+    live = await play_live(tmp_path / "live", "openai")
+    async with BatchServer(lines={3: "500"}, no_errors=lost) as server:
+        await play(tmp_path, server.url, "openai")
+    assert await read_texts(tmp_path) == live
+    assert server.paid_twice == 0
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["unnamed", "named"])

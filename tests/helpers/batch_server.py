@@ -89,7 +89,9 @@ class BatchServer:
         hidden: int = 0,
         most: int = 1 << 30,
         cut: bool = False,
-        gone: bool = False,
+        gone: int = 0,
+        fileless: bool = False,
+        no_errors: int = 0,
         state: str = "",
         endless: bool = False,
         seed: int = 0,
@@ -113,7 +115,11 @@ class BatchServer:
         self.cut = cut
         """The first results are cut off."""
         self.gone = gone
-        """The first results have expired."""
+        """How often results are asked for in vain."""
+        self.fileless = fileless
+        """A batch that has ended names no file, although it answered its requests."""
+        self.no_errors = no_errors
+        """Status that files of errors are answered with; 0 for their content."""
         self.state = state
         """An unknown state that a batch has first."""
         self.endless = endless
@@ -196,6 +202,8 @@ class BatchServer:
                 self.files[name] = _read_form(body)
                 return web.json_response({"id": name, "purpose": "batch"})
             case "GET", ["v1", "files", name, "content"]:
+                if self.no_errors and name.startswith("err-"):
+                    return web.json_response({"error": {"message": "deleted"}}, status=self.no_errors)
                 return web.Response(body=self._take_file(name))
             case "POST", ["v1", "batches"]:
                 return self._create_openai(json.loads(body))
@@ -348,7 +356,7 @@ class BatchServer:
                 status = "failed" if held.refusal else "completed" if held.ended else waiting or "in_progress"
                 files: dict[str, Any] = {}
                 if held.ended and not held.refusal and held.dialect == "openai":
-                    good, bad = self._lines(held)
+                    good, bad = ([], []) if self.fileless else self._lines(held)
                     files = {
                         "output_file_id": f"out-{held.id}" if good else None,
                         "error_file_id": f"err-{held.id}" if bad else None,
@@ -359,7 +367,7 @@ class BatchServer:
                     "created_at": int(held.created),
                     "input_file_id": held.file,
                     "metadata": {"bactrian": held.name} if held.name else None,
-                    "request_counts": {"total": size, "completed": 0, "failed": 0},
+                    "request_counts": {"total": size, "completed": size if held.ended else 0, "failed": 0},
                     "errors": {"data": held.refusal} if held.refusal else None,
                     **files,
                 }
@@ -414,16 +422,18 @@ class BatchServer:
         kind, _, id_ = name.partition("-")
         held = self.batches[id_]
         lines = self._lines(held)[kind == "err"]
+        content = self._spoil(b"\n".join(lines) + b"\n")
         held.fetched = True
-        return self._spoil(b"\n".join(lines) + b"\n")
+        return content
 
     def _results(self, held: Held) -> web.Response:
+        content = self._spoil(b"\n".join(self._lines(held)[0]) + b"\n")
         held.fetched = True
-        return web.Response(body=self._spoil(b"\n".join(self._lines(held)[0]) + b"\n"))
+        return web.Response(body=content)
 
     def _spoil(self, content: bytes) -> bytes:
         if self.gone:
-            self.gone = False
+            self.gone -= 1
             raise web.HTTPNotFound(text='{"error": {"message": "expired"}}')
         if self.cut:
             self.cut = False

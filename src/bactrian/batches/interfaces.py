@@ -82,6 +82,8 @@ class Look:
     """The reason of a refusal."""
     crowded: bool = False
     """True if it was refused because too much is out."""
+    answered: int = 0
+    """Number of its requests that were answered, where the provider tells."""
 
 
 class Client:
@@ -153,6 +155,7 @@ class OpenAIBatches:
     most_requests = 50_000
     most_bytes = 100_000_000
     purpose_of_file = True  # True if the requests are uploaded as a file first
+    _path = "/batches"
     _done = ("completed", "expired", "cancelled")
 
     def __init__(self, address: str, model: str) -> None:
@@ -184,11 +187,11 @@ class OpenAIBatches:
 
     async def look(self, client: Client, remote: str) -> Look:
         """Return the state of a batch."""
-        return self._read(await client.get(f"/batches/{quote(remote)}"))
+        return self._read(await client.get(f"{self._path}/{quote(remote)}"))
 
     async def cancel(self, client: Client, remote: str) -> None:
         """Ask for the end of a batch; what it has answered is kept."""
-        await client.post(f"/batches/{quote(remote)}/cancel", [b"{}"])
+        await client.post(f"{self._path}/{quote(remote)}/cancel", [b"{}"])
 
     async def find(self, client: Client, order: Order, known: set[str]) -> str | None:
         """Return the provider's name of a batch whose creation may have failed; None if not found.
@@ -223,16 +226,17 @@ class OpenAIBatches:
         return Result(custom_id, status, _dump(response.get("body")))
 
     def _list(self, client: Client) -> AsyncGenerator[dict[str, Any]]:
-        return _page(
-            client, "/batches", "data", lambda page, last: page.get("has_more") and {"after": last}, "limit"
-        )
+        def follow(page: dict[str, Any], last: str) -> object:
+            return page.get("has_more") and {"after": last}
+
+        return _page(client, self._path, "data", follow, "limit")
 
     def _read(self, value: Any) -> Look:
         # Together puts the batch into `job` when it is created.
         value = value.get("job") or value if is_object(value) else {}
         state, remote = str(value.get("status")).lower(), _get(value, "id")
         counts = value.get("request_counts")
-        requests = counts.get("total") if is_object(counts) else None
+        requests, answered = map(counts.get, ("total", "completed")) if is_object(counts) else (None, 0)
         files = tuple(
             f"/files/{quote(file)}/content"
             for file in (value.get("output_file_id"), value.get("error_file_id"))
@@ -247,7 +251,8 @@ class OpenAIBatches:
             crowded = any("token_limit" in str(fault.get("code")) for fault in faults)
             message = words or str(value.get("error") or "without a reason")
             return Look(remote, "refused", requests, files, lines=lines, message=message, crowded=crowded)
-        return Look(remote, "ended" if state in self._done else "running", requests, files)
+        phase: Phase = "ended" if state in self._done else "running"
+        return Look(remote, phase, requests, files, answered=answered or 0)
 
 
 class TogetherBatches(OpenAIBatches):
@@ -296,6 +301,7 @@ class MistralBatches(OpenAIBatches):
 
     most_requests = 100_000
     most_bytes = 400_000_000
+    _path = "/batch/jobs"
     _phases: ClassVar[Mapping[str, Phase]] = {
         "SUCCESS": "ended",
         "TIMEOUT_EXCEEDED": "ended",
@@ -316,19 +322,11 @@ class MistralBatches(OpenAIBatches):
             "timeout_hours": 24,
             "metadata": {"bactrian": order.name},
         }
-        return self._read(await client.post("/batch/jobs", [to_json(job)])).remote
-
-    async def look(self, client: Client, remote: str) -> Look:
-        """Return the state of a job."""
-        return self._read(await client.get(f"/batch/jobs/{quote(remote)}"))
-
-    async def cancel(self, client: Client, remote: str) -> None:
-        """Ask for the end of a job."""
-        await client.post(f"/batch/jobs/{quote(remote)}/cancel", [b"{}"])
+        return self._read(await client.post(self._path, [to_json(job)])).remote
 
     def _list(self, client: Client) -> AsyncGenerator[dict[str, Any]]:
         numbers = count(1)
-        return _page(client, "/batch/jobs", "data", lambda _page, _last: {"page": next(numbers)}, "page_size")
+        return _page(client, self._path, "data", lambda _page, _last: {"page": next(numbers)}, "page_size")
 
     def _read(self, value: Any) -> Look:
         remote, state = _get(value, "id"), str(value.get("status"))
@@ -355,6 +353,7 @@ class AnthropicBatches(OpenAIBatches):
     most_requests = 100_000
     most_bytes = 200_000_000
     purpose_of_file = False
+    _path = "/messages/batches"
 
     def write_header(self, key: str) -> str:
         """Return the headers with key and version."""
@@ -369,15 +368,7 @@ class AnthropicBatches(OpenAIBatches):
     async def create(self, client: Client, order: Order) -> str:
         """Create a batch."""
         parts = [b'{"requests":[', _join(order.content), b"]}"]
-        return self._read(await client.post("/messages/batches", parts)).remote
-
-    async def look(self, client: Client, remote: str) -> Look:
-        """Return the state of a batch."""
-        return self._read(await client.get(f"/messages/batches/{quote(remote)}"))
-
-    async def cancel(self, client: Client, remote: str) -> None:
-        """Ask for the end of a batch."""
-        await client.post(f"/messages/batches/{quote(remote)}/cancel", [b"{}"])
+        return self._read(await client.post(self._path, parts)).remote
 
     async def find(self, client: Client, order: Order, known: set[str]) -> str | None:
         """Return a batch of the same size that was created since."""
@@ -399,7 +390,7 @@ class AnthropicBatches(OpenAIBatches):
         def follow(page: dict[str, Any], last: str) -> object:
             return page.get("has_more") and {"after_id": page.get("last_id") or last}
 
-        return _page(client, "/messages/batches", "data", follow, "limit")
+        return _page(client, self._path, "data", follow, "limit")
 
     def _read(self, value: Any) -> Look:
         counts = value.get("request_counts") if is_object(value) else None

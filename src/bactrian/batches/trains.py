@@ -390,7 +390,7 @@ class Batches:
                 return await self._take_refusal(lane, batch, look)
             elif look.phase == "ended":
                 ids = set(self._ledger.list_ids(batch.number))
-                content = await self._fetch(lane, look, ids)
+                content = await self._fetch(lane, batch, look, ids)
                 found = {result.custom_id for result in _read(lane.interface, [content])}
                 if look.inline and not found:
                     raise Denied(
@@ -420,12 +420,17 @@ class Batches:
             age = time.time() - (batch.sent or batch.created)
             if find_status(error) not in (404, 410):
                 raise
-            if age > _KEPT:
-                return None
             unknown = "The provider does not know a batch that it took: use its key and its address."
-            action = f"To give up what is out, and ask again, delete {self._ledger.folder}."
-            kind = TryAgain if age < _NEW * self._terms.pace else Denied
-            raise kind(unknown, where=lane.model, next=action) from error
+            self._miss(lane, batch, unknown, TryAgain if age < _NEW * self._terms.pace else Denied)
+            return None
+
+    def _miss(self, lane: _Lane, batch: Batch, words: str, kind: type[ModelError] = Denied) -> None:
+        """Tell that a batch or its results are gone, and raise ``kind`` if the provider should still keep them."""
+        if time.time() - (batch.sent or batch.created) < _KEPT:
+            action = f"To give up what is out, and ask and pay again, delete {self._ledger.folder}."
+            raise kind(words, where=lane.model, next=action)
+        count = write_count(batch.requests, "request")
+        self._tell(f"{words} After more than a day, {count} will be asked and paid for again.")
 
     async def _cancel_late(self, lane: _Lane, batch: Batch, age: float) -> Batch:
         late = self._terms.live_after is not None and age > 3600 * self._terms.live_after
@@ -436,26 +441,32 @@ class Batches:
             await lane.interface.cancel(lane.client, batch.remote)
         return self._ledger.note(batch.number, cancelled=time.time())
 
-    async def _fetch(self, lane: _Lane, look: Look, ids: set[str]) -> bytes:
+    async def _fetch(self, lane: _Lane, batch: Batch, look: Look, ids: set[str]) -> bytes:
         """Return the results of a batch that has ended; loaded again if lines are missing or cut off."""
-        content = b""
+        content, gone = b"", False
         for fetch in range(_FETCHES):
             if fetch:
                 await self._sleep(_APART)
             parts: list[bytes] = []
-            await self._insist(lane, partial(self._load, lane, look, parts))
+            gone = not await self._insist(lane, partial(self._load, lane, look, parts))
             content = max(content, b"\n".join(parts), key=len)
             if ids <= {result.custom_id for result in _read(lane.interface, parts)}:
                 break
+        if not content and (gone or look.answered):
+            self._miss(lane, batch, "A batch has ended, and the provider does not give its results.")
         return content
 
-    async def _load(self, lane: _Lane, look: Look, parts: list[bytes]) -> None:
+    async def _load(self, lane: _Lane, look: Look, parts: list[bytes]) -> bool:
+        """Load the results into ``parts``; return False if the provider does not have them all."""
         parts.clear()
         try:
-            parts += [part async for part in lane.interface.fetch(lane.client, look)]
+            async for part in lane.interface.fetch(lane.client, look):
+                parts.append(part)  # noqa: PERF401  what came before a fault is kept
         except ModelError as error:
             if find_status(error) not in (404, 410):
                 raise
+            return False
+        return True
 
     def _take_results(self, lane: _Lane, batch: Batch, results: Sequence[Result]) -> None:
         known, counts = self._ledger.list_ids(batch.number), Counter(result.custom_id for result in results)
