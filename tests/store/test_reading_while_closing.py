@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 import time
+from contextlib import closing
 from pathlib import Path
 from threading import Event, Thread
 
@@ -11,7 +14,7 @@ import pytest
 
 from bactrian.records.run import Mark
 from bactrian.store import open_store
-from bactrian.store.database import can_read_log, has_journal, has_log
+from bactrian.store.database import can_read_log, has_journal, has_log, open_for_reading
 from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session
 
@@ -60,3 +63,33 @@ async def test_a_process_that_reads_and_writes_a_run_sees_what_another_process_w
         await add("here 2")
         marks = {mark.mark for mark in await reader.marks("one")}
     assert marks == {"here 0", "there 0", "here 1", "there 1", "here 2"}
+
+
+@pytest.mark.system
+async def test_the_file_of_a_closed_run_has_all_of_it_though_another_process_reads_it(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [session("one")])
+    # A connection that reads nothing at the moment, as the explorer has some: the writer is not the last one.
+    with closing(open_for_reading(run)) as reader:
+        reader.execute("SELECT count(*) FROM sessions").fetchone()
+        async with open_store(run) as store:
+            await store.add_mark(Mark("one", "good", "", time.time()))
+        assert has_log(run)
+        shutil.copyfile(run, tmp_path / "copy.db")
+        shown = bactrian("show", "copy.db", "--json", cwd=tmp_path)
+        assert (shown.returncode, json.loads(shown.stdout)["marks"], shown.stderr) == (0, ["good"], "")
+    async with open_store(run, read_only=True) as store:
+        assert len(await store.marks("one")) == 1
+    assert not has_log(run)  # The last reader has folded it in.
+
+
+@pytest.mark.system
+async def test_a_copy_without_the_log_of_an_open_run_is_told_by_what_reads_it(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [session("one")])
+    async with open_store(run) as store:
+        await store.add_mark(Mark("one", "good", "", time.time()))
+        shutil.copyfile(run, tmp_path / "copy.db")
+    for command in ("status", "show", "analyze"):
+        done = await asyncio.to_thread(bactrian, command, "copy.db", cwd=tmp_path, own_process=True)
+        assert "its log copy.db-wal is not beside it: the latest data is missing" in " ".join(
+            done.stderr.split()
+        )

@@ -57,6 +57,13 @@ def log_is_missing(path: Path) -> bool:
     return _read_number(path, "user_version", 60) == IS_OPEN and not has_log(path)
 
 
+def warn_of_missing_log(path: Path) -> None:
+    """Warn if the latest data is missing."""
+    if path.exists() and log_is_missing(path):
+        missing = f"its log {find_log(path).name} is not beside it: the latest data is missing."
+        warn(f"{path} was not closed, and {missing} `bactrian verify` shows details.", BactrianWarning, 3)
+
+
 def _read_number(path: Path, name: str, offset: int) -> int:
     """Return a number of the header, without the log: that at ``offset``, which is called ``name``. 0 if not found.
 
@@ -257,19 +264,10 @@ def connect(path: Path) -> sqlite3.Connection:
     Raises:
         StoreError: the run is damaged, or has another schema.
     """
-    problems: list[str] = []
     if kind := find_network_file_system(path):
-        problems.append(
-            f"{path} is on a network file system ({kind}), where a run is damaged if two computers open it: "
-            "keep it on a disk of this one."
-        )
-    if path.exists() and log_is_missing(path):
-        problems.append(
-            f"{path} was not closed, and its log {find_log(path).name} is not beside it: the latest data is "
-            "missing. `bactrian verify` shows details."
-        )
-    for problem in problems:
-        warn(problem, BactrianWarning, stacklevel=2)
+        danger = "where a run is damaged if two computers open it: keep it on a disk of this one."
+        warn(f"{path} is on a network file system ({kind}), {danger}", BactrianWarning, stacklevel=2)
+    warn_of_missing_log(path)
     with explain_errors(path):
         if not path.exists():
             create_run(path)
@@ -348,13 +346,13 @@ def find_readable(path: Path) -> Generator[Path]:
 
 
 def _tidy_up(path: Path) -> None:
-    """Let SQLite delete the empty log that reading a run leaves beside it, unless another process uses it.
+    """Let SQLite delete the log that reading a run leaves beside it, unless another process uses it.
 
-    A read-only connection makes a log and cannot delete it; the last connection with write access does so when it
-    closes. A log with content is left alone: it is a writer's, or what a killed one left.
+    A read-only connection makes an empty log, or keeps that of a run which was closed meanwhile, and cannot delete it;
+    the last connection with write access does so when it closes. The log of a writer, or of a killed one, is left.
     """
     with suppress(OSError, sqlite3.Error):
-        if find_log(path).stat().st_size == 0:
+        if not find_log(path).stat().st_size or _read_number(path, "user_version", 60) != IS_OPEN:
             _look(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0))
 
 
@@ -365,8 +363,8 @@ def _look(connection: sqlite3.Connection) -> None:
 
 
 def mark_closed(connection: sqlite3.Connection) -> None:
-    """Mark the run as closed."""
-    if not set_mark(connection, 0):  # the disk is full: an empty log has room for it
+    """Mark the run as closed: its file has all of it then, though readers keep its log."""
+    if not set_mark(connection, 0, "PRAGMA wal_checkpoint"):  # the disk is full: an empty log has room for it
         set_mark(connection, 0, before="PRAGMA wal_checkpoint(TRUNCATE)")
 
 

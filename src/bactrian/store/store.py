@@ -45,6 +45,7 @@ from bactrian.store.database import (
     explain_errors,
     find_readable,
     open_for_reading,
+    warn_of_missing_log,
 )
 from bactrian.store.locations import list_play_files
 from bactrian.store.lock import follow_link, lock_run
@@ -644,6 +645,7 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
     check_file(path, create=not read_only)
     if read_only:
         with ExitStack() as stack:
+            warn_of_missing_log(path)
             connections = Connections(await asyncio.to_thread(stack.enter_context, find_readable(path)))
             stack.callback(connections.close)
             yield RunStore(path, connections, None)
