@@ -286,7 +286,7 @@ Concurrency = Annotated[
     int | None,
     Option(
         "--concurrency",
-        "Maximum number of concurrent conversations. Default: 64; 4 on a local model.",
+        "Maximum number of requests at once, each of another conversation. Default: 64; 4 on a local model.",
         min=1,
     ),
 ]

@@ -413,7 +413,11 @@ async def test_every_surface_tells_which_turns_a_person_wrote(tmp_path: Path) ->
     assert whole.index("written by a person") < whole.index(others[0].text.splitlines()[0])
     assert [turn["model"] for turn in json.loads(show("mixed", "--json"))["turns"]][:2] == ["human", "two"]
     for form in ("markdown", "html"):
-        assert show("--format", form).count("(AI user, human)") == 1
+        page = show("--format", form)
+        assert page.count("(AI user, human)") == 1
+        assert "human (user), openai:two (assistant)" in page.replace(
+            "\\", ""
+        )  # Who wrote it, also where it is shared.
     assert str(bt.open_run(run)["mixed"]).count("(AI user, human)") == 1
     assert "human" in (await read_status(run)).models
     for form in ("messages", "alpaca", "csv"):

@@ -55,6 +55,13 @@ def draw(now: ProgressSnapshot, width: int) -> list[str]:
     return seen.getvalue().splitlines()
 
 
+def test_only_conversations_that_the_budget_holds_up_are_called_paused() -> None:
+    # Those that were stopped by Ctrl-C are open, too.
+    assert not [line for line in draw(snapshot(open=6), 80) if "paused" in line]
+    (line,) = [line for line in draw(snapshot(open=6, paused=2), 80) if "paused" in line]
+    assert "2 conversations, until the budget pays for them" in line
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_the_display_fits_its_terminal_and_breaks_no_fact(width: int) -> None:
     lines = draw(snapshot(), width)

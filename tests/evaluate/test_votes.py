@@ -92,6 +92,22 @@ def test_each_solution_is_on_the_left_for_half_of_the_pairs_and_checks_come_swap
     assert vote_all(pairs, "anna", prefer("extraction"), []) == shown
 
 
+@pytest.mark.system
+async def test_the_list_of_voters_counts_repeated_votes_apart_as_the_voters_page_does(folder: Path) -> None:
+    solutions = folder / "run.agents" / "solutions.db"
+    (pair, *_) = await read_pairs(solutions)
+    async with open_store(solutions) as store:
+        for repeated in (False, True):
+            left = "single_shot" if repeated else "extraction"
+            await store.add_vote(
+                cast(Ballot(pair, left, "", repeated=repeated, number=1, total=1), "anna", "left")
+            )
+    shown = bactrian("evaluate", "invite", "run.db", "--list", cwd=folder)
+    assert shown.stdout == "anna\t1 and 1 repeated\tnot invited\n"
+    shown = bactrian("evaluate", "invite", "run.db", "--list", "--json", cwd=folder)
+    assert json.loads(shown.stdout) == [{"voter": "anna", "votes": 1, "repeated": 1, "invited": False}]
+
+
 def test_a_pair_with_enough_votes_is_left_to_others() -> None:
     pairs, votes = make_pairs(10), list[Vote]()
     for voter in ("anna", "ben"):

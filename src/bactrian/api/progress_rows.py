@@ -105,7 +105,6 @@ def _list_waits(now: ProgressSnapshot) -> Iterator[ProgressRow]:
     if now.closed_for:
         why = "the endpoint does not answer" if now.silent else "the endpoint asks to wait"
         yield ProgressRow("waits", (why, f"next try in {now.closed_for:.0f} s"), alarm=True)
-    if now.open:
-        yield ProgressRow(
-            "paused", (f"{write_count(now.open, 'conversation')}, until the budget pays for them",)
-        )
+    if now.paused:
+        text = f"{write_count(now.paused, 'conversation')}, until the budget pays for them"
+        yield ProgressRow("paused", (text,))

@@ -26,7 +26,14 @@ from bactrian.files.toml import suggest_name
 from bactrian.options import SelectOptions, Words
 from bactrian.records.events import Ended, Spoke, Started, write_event
 from bactrian.records.run import BEHAVIOURS, Finding, FindingKey, Mark
-from bactrian.records.session import ENDING_CODES, UNFINISHED, Session, name_agents, name_part
+from bactrian.records.session import (
+    ENDING_CODES,
+    UNFINISHED,
+    Session,
+    describe_models,
+    name_agents,
+    name_part,
+)
 from bactrian.records.text import keep_line_breaks, to_json, to_line, to_markdown, to_printable, write_count
 from bactrian.store import RunStore
 
@@ -282,6 +289,7 @@ def write_markdown(session: Session, findings: Sequence[Finding] = (), marks: Se
     lines = [f"# {to_markdown(' × '.join(name_agents(session)))}", ""]
     task = session.task
     steps = (("Idea", task.original), ("Task", task.specified), ("Plan", task.planned))
+    steps += (("Model", describe_models(session) or None),)
     lines += [f"**{name}:** {to_markdown(text)}  " for name, text in steps if text is not None]
     lines.append(f"**Session:** {to_markdown(session.id)}  ")
     lines += [f"**Mark:** {to_markdown(f'{mark.mark}. {mark.note}')}  " for mark in marks]

@@ -247,6 +247,15 @@ def name_models(session: Session) -> dict[str, str]:
     }
 
 
+def describe_models(session: Session) -> str:
+    """Return the name of the model; of several, also who plays with each."""
+    agents: dict[str, list[str]] = {}
+    for agent, name in name_models(session).items():
+        agents.setdefault(name, []).append(agent.replace("_", " "))
+    several = ", ".join(f"{name} ({', '.join(who)})" for name, who in agents.items())
+    return several if len(agents) > 1 else "".join(agents)
+
+
 def list_people(session: Session) -> dict[str, list[int]]:
     """Return the numbers of the turns that a person wrote, under ``human``; empty if models wrote all."""
     numbers = [turn.number for turn in session.turns if find_author(session, turn) == HUMAN]
@@ -295,6 +304,7 @@ def _format_title(session: Session) -> str:
 def _list_steps(session: Session) -> list[tuple[str, str]]:
     task = session.task
     steps = (("idea", task.original), ("task", task.specified), ("plan", task.planned))
+    steps += (("model", describe_models(session) or None),)
     return [(name, text) for name, text in steps if text is not None]
 
 

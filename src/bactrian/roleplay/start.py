@@ -230,10 +230,8 @@ async def persist_events(
 
     The next request is sent when the next event is requested, so a finished turn is durable before that.
     """
-    nothing = used = Usage()
-    undecided = (
-        nothing  # Proposals, decisions and tool calls of the unfinished turn; a turn includes its own.
-    )
+    # Undecided are proposals, decisions and tool calls of the unfinished turn; a turn includes its own.
+    nothing = used = undecided = Usage()
     async with aclosing(events):
         async for event in events:
             match event:

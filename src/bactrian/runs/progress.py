@@ -79,6 +79,7 @@ class ProgressSnapshot:
     """Failed calls that were asked again."""
     open: int = 0
     """Sessions that this command left open, or paused until they can be paid for."""
+    paused: int = 0
     max_usd: float | None = None
     max_tokens: int | None = None
     usd_expected: Estimate | None = None
@@ -250,6 +251,7 @@ class RunProgress:
             limit=pressure.limit,
             changes=tuple(self.changes),
             open=len(self.admission.left_open) + self.admission.paused,
+            paused=self.admission.paused,
             max_usd=meter.max_usd,
             max_tokens=meter.max_tokens,
             usd_expected=usd_expected,

@@ -68,7 +68,7 @@ def add_up(parts: Iterable[_Part]) -> Spending:
 
 def _add_costs(parts: Sequence[_Part]) -> float | None:
     costs = [None if price is None else price.cost(usage) for _, _, usage, price in parts]
-    return None if None in costs else sum(filter(None, costs))
+    return None if None in costs else sum(filter(None, costs), 0.0)
 
 
 async def read_spending(store: RunStore, sessions: Sequence[str] | None = None) -> Spending:

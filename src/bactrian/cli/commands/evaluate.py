@@ -578,12 +578,15 @@ def invite(
 
 
 def _list_voters(folder: Path, *, as_json: bool) -> None:
-    votes = Counter(vote.voter for vote in asyncio.run(read_votes(folder)))
+    given = asyncio.run(read_votes(folder))
+    votes = Counter(vote.voter for vote in given if not vote.repeated)
+    again = Counter(vote.voter for vote in given if vote.repeated)
     invited = [invitation.voter for invitation in read_invitations(folder)]
     names = list(dict.fromkeys((*invited, *sorted(votes))))
     if as_json:
-        rows = [{"voter": name, "votes": votes[name], "invited": name in invited} for name in names]
-        print(json.dumps(rows, ensure_ascii=False))
+        counts = [{"voter": name, "votes": votes[name], "repeated": again[name]} for name in names]
+        print(json.dumps([{**row, "invited": row["voter"] in invited} for row in counts], ensure_ascii=False))
         return
     for name in names:
-        print(f"{name}\t{votes[name]}\t{'invited' if name in invited else 'not invited'}")
+        repeated = f" and {again[name]} repeated" if again[name] else ""
+        print(f"{name}\t{votes[name]}{repeated}\t{'invited' if name in invited else 'not invited'}")

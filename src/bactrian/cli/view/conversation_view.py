@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from bactrian.errors import ModelError
 from bactrian.protocol.fences import RESULTS, is_embodied
 from bactrian.protocol.markers import MARKERS, NOTHING, Marker
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
-from bactrian.records.session import Ending, Session
+from bactrian.records.session import Ending, Session, describe_models
 from bactrian.records.text import keep_line_breaks, shorten_line, to_line, to_printable, write_count
 from bactrian.records.turn import Decision, Proposal, Speaker, ToolCall, ToolResult, Turn, Usage
 from bactrian.roleplay.agent import BROKE_OFF, Listener
@@ -272,7 +271,7 @@ class ConversationView:
         for label, text in steps.items():
             if text is not None:
                 self._labelled(label, text)
-        models = _name_models(session.provenance.models)
+        models = describe_models(session)
         taken_up = f" · {write_count(len(session.turns), 'turn')} already stored" if session.turns else ""
         self._dim(f"{models} · {session.provenance.protocol} protocol · session {session.id}{taken_up}")
 
@@ -433,16 +432,6 @@ class ConversationView:
 
     def _dim(self, text: str) -> None:
         self._out.print(to_printable(text), style="dim", soft_wrap=not self._out.is_terminal)
-
-
-def _name_models(models: Mapping[str, str]) -> str:
-    """Return the name of the model; of several, also who plays with each."""
-    agents: dict[str, list[str]] = {}
-    for agent, name in models.items():
-        agents.setdefault(name, []).append(agent.replace("_", " "))
-    if len(agents) == 1:
-        return next(iter(agents))
-    return ", ".join(f"{name} ({', '.join(who)})" for name, who in agents.items())
 
 
 def _count(usage: Usage, seconds: float) -> list[str]:
