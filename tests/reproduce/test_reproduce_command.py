@@ -6,6 +6,7 @@ import asyncio
 import csv
 import html
 import json
+import re
 import signal
 from base64 import b64decode
 from collections import Counter
@@ -17,10 +18,13 @@ from typing import Any
 
 import pytest
 
-from bactrian.protocol.pack import load_pack
+from bactrian.api.solution_comparison import RunSeries
+from bactrian.options import SpendingOptions
+from bactrian.protocol.pack import load_engine_prompts, load_pack
 from bactrian.reproduce.items import load_paper_items
-from bactrian.reproduce.reproduction import ItemPart, Measure, build_chart
+from bactrian.reproduce.reproduction import ItemPart, Measure, ReproductionOrder, Workshop, build_chart
 from bactrian.store import open_store
+from bactrian.train.training_data import ReadCounts, read_source
 from bactrian.train.training_recipe import load_train_recipe
 from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Endpoint, Plan, Received, completion
@@ -114,12 +118,15 @@ async def test_the_manifest_says_how_each_run_was_made(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "paper/table1/manifest.json").read_text("utf-8"))
     runs = {made["title"]: made for made in manifest["runs"]}
     assert manifest["command"].startswith("bactrian reproduce table1 --scale 0.04")
-    assert runs["AI Society"]["prompts"]["name"] == "v1"
-    assert len(runs["AI Society"]["prompts"]["hash"]) == 64
+    assert all(len(prompts["hash"]) == 64 for made in runs.values() for prompts in made["prompts"])
+    engine = load_engine_prompts().hash
+    for made in ("solutions", "verdicts.openai-judge"):
+        assert {"name": "evaluation", "hash": engine} in runs[f"AI Society: {made}"]["prompts"]
+    assert {"name": "v1", "hash": load_pack("v1").hash} in runs["AI Society"]["prompts"]
     assert {made["seed"] for made in runs.values()} == {10}
     assert runs["Code: solutions"]["models"]["single_shot"] == "openai:any"
     page = (tmp_path / "paper/table1/report.html").read_text("utf-8")
-    assert runs["AI Society"]["prompts"]["hash"][:12] in page
+    assert {load_pack("v1").hash[:12], engine[:12]} <= set(re.findall("<code>([0-9a-f]{12})</code>", page))
     assert "on the pages of <code>bactrian explore</code>" in page
     assert '"AI Society: paper, GPT-4",' in (tmp_path / "paper/table1/table1.csv").read_text("utf-8")
     assert manifest["command"] in page
@@ -302,6 +309,21 @@ async def test_a_small_item_after_a_large_one_has_the_conversations_that_it_has_
     assert list_tasks("paper") == list_tasks("before")
 
 
+async def test_a_training_after_a_larger_item_learns_only_from_the_conversations_of_its_own(
+    tmp_path: Path,
+) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        assert (await run(tmp_path, *order_item(endpoint, "figure12", "--scale", "0.004")))[0] == 0
+        spending: SpendingOptions = {"base_url": endpoint.url, "seed": 10, "price": "1/2"}
+        order = ReproductionOrder(tmp_path / "paper", "openai:any", "openai:any", "openai:any", 0.001)
+        workshop = Workshop(order, RunSeries(spending), spending)
+        (source,) = await workshop.choose_data(("society",), 1000)
+        counts = ReadCounts()
+        learned = [conversation.id async for conversation in read_source(source, counts)]
+    assert learned == [f"society:{of}" for of in source.sessions]
+    assert (counts.used, counts.left_out["not asked for"]) == (1, 3)
+
+
 def test_the_chart_of_flake_messages_compares_their_number_between_prompts() -> None:
     (item,) = load_paper_items().find("figure10")
     parts = [
@@ -329,7 +351,9 @@ async def test_the_list_names_each_item_with_its_needs_and_says_what_is_made(tmp
         )[0] == 0
         assert (await run(tmp_path, *order_item(endpoint, "table9", "--forecast")))[0] == 0
     rows = [json.loads(line) for line in before[1].splitlines()]
-    assert [row["item"] for row in rows] == [item.name for item in load_paper_items().items]
+    assert [row["item"] for row in rows] == [*(item.name for item in load_paper_items().items), "all"]
+    together = rows[-1]["forecast"]["calls"]["value"]
+    assert max(row["forecast"]["calls"]["value"] for row in rows[:-1] if row["forecast"]) < together
     forecast = rows[0]["forecast"]
     assert forecast["calls"]["value"] > 1000
     assert forecast["usd"]["high"] > forecast["usd"]["value"] > 0

@@ -69,6 +69,17 @@ async def test_a_run_gives_the_conversations_of_the_side_that_is_learned(tmp_pat
     assert counts.left_out == {"ending token_limit": 1}
 
 
+async def test_of_a_run_only_the_sessions_that_were_asked_for_are_learned(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "tea.db", [session("001_001_001"), session("001_001_002")])
+    counts = ReadCounts()
+    (second,) = await read_all(DataSource(path=str(run), sessions=("001_001_002",)), counts)
+    assert second.id == "tea:001_001_002"
+    assert (counts.used, counts.left_out) == (1, {"not asked for": 1})
+    lines = write_lines(tmp_path / "a.jsonl", [{"messages": chat("Hi", "Ho")}])
+    with pytest.raises(InputError, match="know no endings, behaviours and sessions"):
+        await read_all(DataSource(path=str(lines), sessions=("001_001_002",)))
+
+
 async def test_an_unknown_filter_is_refused(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "tea.db", [session()])
     with pytest.raises(InputError, match="Did you mean 'task_done'"):

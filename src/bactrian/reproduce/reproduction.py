@@ -25,15 +25,15 @@ from bactrian.files.atomic import write_atomically
 from bactrian.models.local.weights import find_cache_folder
 from bactrian.models.open import find_traits
 from bactrian.options import GenerateOptions, SpendingOptions
-from bactrian.protocol.pack import load_engine_prompts
 from bactrian.records.text import to_json, write_count
 from bactrian.reproduce.items import PaperItem, load_paper_items
 from bactrian.runs.forecast import Forecast, forecast_run, list_asked
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import FEW
-from bactrian.store import read_making
+from bactrian.store import open_store
 from bactrian.train.training import OnEvent, TrainOrder
 from bactrian.train.training_folder import list_stage_folders
+from bactrian.train.training_recipe import DataSource
 
 Json = dict[str, Any]
 PAPER = "arXiv:2303.17760"
@@ -101,15 +101,13 @@ def check_folder(folder: Path) -> None:
         InputError: it is none of these, or cannot be read.
     """
     with _explain_folder(folder):
-        foreign = folder.is_dir() and not (folder / _MARK).exists()
-        if foreign and any(not path.name.startswith(".") for path in folder.iterdir()):
+        foreign = folder.iterdir() if folder.exists() and not (folder / _MARK).exists() else ()
+        if any(not path.name.startswith(".") for path in foreign):
             raise InputError(
                 "This folder has files, and no reproduction of the paper made them.",
                 where=str(folder),
                 next="Name another folder, which may be new.",
             )
-        if folder.exists() and not folder.is_dir():
-            raise InputError("This is a file.", where=str(folder), next="Name a folder, which may be new.")
 
 
 def begin_folder(folder: Path) -> None:
@@ -174,6 +172,14 @@ class Workshop:
         self.used[path] = spec.title
         return path
 
+    async def choose_data(self, runs: Sequence[str], sessions: int) -> list[DataSource]:
+        """Play what a stage of a training learns from, and return those conversations, without a larger item's."""
+        paths = [await self.converse(name, sessions) for name in runs]
+        asked = [sorted(self.asked.get(path, ())) for path in paths]
+        return [
+            DataSource(path=str(path), sessions=tuple(ids)) for path, ids in zip(paths, asked, strict=True)
+        ]
+
     @contextmanager
     def choose_options(self, **options: Any) -> Generator[None]:
         """Change some of the options of evaluations in the context."""
@@ -200,14 +206,17 @@ class Workshop:
 # The report and the manifest.
 
 
-def describe_run(path: Path, title: str, folder: Path) -> Json:
+async def describe_run(path: Path, title: str, folder: Path) -> Json:
     """Return how a run was made, as JSON: recipe, models, prompts by hash, seed and versions.
 
     The path of a model begins at ``folder`` or at the cache folder, so that the manifest is the same elsewhere.
     """
     places = (f"{folder}/", f"{find_cache_folder()}/")
-    commands, content = read_making(path)
-    content = content or {}
+    async with open_store(path, read_only=True) as store:
+        commands, content = await store.commands(), await store.recipe() or {}
+        prompts = await store.list_prompts()
+    hashes = {(name, digest) for name, digest, _ in prompts}
+    hashes |= {("engine", digest) for *_, digest in prompts if digest}
     recipe = content.get("recipe", {})
     return {
         "title": title,
@@ -218,14 +227,16 @@ def describe_run(path: Path, title: str, folder: Path) -> Json:
             agent: reduce(lambda text, place: text.replace(place, ""), places, str(name))
             for agent, name in content.get("models", {}).items()
         },
-        "prompts": content.get("prompts"),
+        "prompts": [{"name": name, "hash": digest} for name, digest in sorted(hashes)],
         "seed": content.get("seed"),
         "plan_sha256": hashlib.sha256(to_json(content).encode()).hexdigest(),
         "versions": list(dict.fromkeys(command.version for command in commands)),
     }
 
 
-def build_manifest(item: PaperItem, order: ReproductionOrder, used: Mapping[Path, str], command: str) -> Json:
+async def build_manifest(
+    item: PaperItem, order: ReproductionOrder, used: Mapping[Path, str], command: str
+) -> Json:
     """Return all that a reader needs to repeat an item."""
     return {
         "item": item.name,
@@ -234,11 +245,12 @@ def build_manifest(item: PaperItem, order: ReproductionOrder, used: Mapping[Path
         "scale": order.scale,
         "seed": order.seed,
         "models": {"agents": order.model, "extractor": order.extractor, "judge": order.judge},
-        "engine_prompts_sha256": load_engine_prompts().hash,
         "bactrian": __version__,
         "python": platform.python_version(),
         "system": f"{sys.platform} {platform.machine()}",
-        "runs": [describe_run(path, title, order.folder) for path, title in used.items() if path.exists()],
+        "runs": [
+            await describe_run(path, title, order.folder) for path, title in used.items() if path.exists()
+        ],
     }
 
 
@@ -247,8 +259,7 @@ def explain_meaning(item: PaperItem, order: ReproductionOrder, parts: Sequence[I
     counts = [measure.n for part in parts for measure in part.measures if measure.n is not None]
     if not counts:
         return
-    small = [name for name in order.models if find_traits(name).small]
-    if small:
+    if any(find_traits(name).small for name in order.models):
         yield (
             "The built-in model has 135 million parameters and is far weaker than the paper's. Its numbers show that "
             "each step works; they say nothing for or against the paper's claims."
@@ -260,11 +271,10 @@ def explain_meaning(item: PaperItem, order: ReproductionOrder, parts: Sequence[I
     if item.is_judged and order.judge == order.model:
         yield "The judge is the model that it judges: it may prefer its own words."
     if min(counts) < _FEW:
-        few = write_count(min(counts), "observation")
+        advice = ": compare the intervals, not the values."
         if min(counts) < FEW:
-            yield f"Some numbers are from {few}, too few for an interval: a larger --scale gives more."
-        else:
-            yield f"Some numbers are from {few}: compare the intervals, not the values."
+            advice = ", too few for an interval: a larger --scale gives more."
+        yield f"Some numbers are from {write_count(min(counts), 'observation')}{advice}"
 
 
 def write_item(item: PaperItem, order: ReproductionOrder, parts: Sequence[ItemPart], manifest: Json) -> Json:
@@ -374,15 +384,12 @@ class Needs:
 
     async def add(self, order: RunOrder, title: str) -> None:  # noqa: ARG002 - as a forecast function is called
         """Count the rest of a run."""
-        forecast, before = await forecast_run(order), self.runs.get(order.run)
-        if before is None or before.calls.value < forecast.calls.value:
-            self.runs[order.run] = forecast
+        self.merge(Needs({order.run: await forecast_run(order)}))
 
     def merge(self, other: Needs) -> None:
         """Count the runs of another item."""
         for run, forecast in other.runs.items():
-            if run not in self.runs or self.runs[run].calls.value < forecast.calls.value:
-                self.runs[run] = forecast
+            self.runs[run] = max(self.runs.get(run, forecast), forecast, key=lambda of: of.calls.value)
         self.trainings |= other.trainings
 
     def add_up(self) -> Forecast | None:

@@ -64,7 +64,7 @@ async def make_item(item: PaperItem, workshop: Workshop, command: str = "") -> J
     if workshop.series.forecast is not None:
         return None
     order: ReproductionOrder = workshop.order
-    return write_item(item, order, parts, build_manifest(item, order, workshop.used, command))
+    return write_item(item, order, parts, await build_manifest(item, order, workshop.used, command))
 
 
 # Solutions beside each other: tables 1, 8 and 9.
@@ -374,11 +374,9 @@ async def _train(
     training: PaperTraining, name: str, step: ItemStep, item: str, workshop: Workshop
 ) -> dict[str, StageModel]:
     """Play what a training learns from, train its stages, and return those to compare; a forecast trains nothing."""
-    order, sizes = workshop.order, list[int]()
-    data: dict[str, list[Path]] = {}
-    for stage, runs in training.stages.items():
-        data[stage] = [await workshop.converse(run, step.sessions) for run in runs]
-        sizes.append(len(runs) * order.shrink(step.sessions))
+    order, stages = workshop.order, training.stages.items()
+    data = {stage: await workshop.choose_data(runs, step.sessions) for stage, runs in stages}
+    sizes = [len(runs) * order.shrink(step.sessions) for _, runs in stages]
     folder = order.folder / item / f"{name}-{order.shrink(step.sessions)}"
     # A whole training has the paper's epochs; a small one is to show that it works.
     epochs = ("epochs=3",) if order.scale >= 1 else ("epochs=1",)

@@ -297,8 +297,6 @@ class RunStore:
     async def find_touched(self, after: int) -> tuple[int, list[str]]:
         """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
         ((last,),) = await self._query('SELECT coalesce(max("row"), 0) FROM turns')
-        if last <= after:
-            return last, []
         touched = await self._query('SELECT DISTINCT session FROM turns WHERE "row" > ?', after)
         return last, [session for (session,) in touched]
 
@@ -420,6 +418,12 @@ class RunStore:
         with explain_values():
             return {session: dict(parse(models)) for session, models in rows}
 
+    async def list_prompts(self) -> list[tuple[str, str, str | None]]:
+        """Return the prompts of all sessions: their names, their hashes, and those of the program's own texts."""
+        keys = "json_extract(provenance, '$.prompts'), json_extract(provenance, '$.prompts_hash')"
+        query = f"SELECT DISTINCT {keys}, json_extract(provenance, '$.engine_hash') FROM sessions"  # noqa: S608
+        return list(await self._query(query))
+
     async def list_attended(self, ids: Sequence[str]) -> frozenset[str]:
         """Return those of the sessions ``ids`` in which a person wrote a turn or chose one."""
         query = """
@@ -431,15 +435,12 @@ class RunStore:
 
     async def has_person(self) -> bool:
         """Return whether a person wrote a turn or chose one. Reads no turns of a run from a recipe: models made it."""
-        query = (
-            "SELECT 1 FROM turns WHERE model = ?1 UNION ALL SELECT 1 FROM verdicts WHERE model = ?1 LIMIT 1"
-        )
+        query = "SELECT 1 FROM turns WHERE model=?1 UNION ALL SELECT 1 FROM verdicts WHERE model=?1 LIMIT 1"
         return await self.recipe() is None and bool(await self._query(query, HUMAN))
 
     async def count_rows(self) -> tuple[int, int]:
         """Return the number of sessions and that of turns."""
-        query = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns)"
-        return (await self._query(query))[0]
+        return (await self._query("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns)"))[0]
 
     async def count_distinct(self) -> tuple[int, int, int]:
         """Return the number of sessions, of different pairs of roles, and of different original tasks."""

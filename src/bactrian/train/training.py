@@ -48,7 +48,7 @@ from bactrian.train.training_folder import (
     write_json,
 )
 from bactrian.train.training_process import check_libraries, find_launcher, run_worker
-from bactrian.train.training_recipe import NEW, TrainRecipe, add_data, load_train_recipe
+from bactrian.train.training_recipe import NEW, DataSource, TrainRecipe, add_data, load_train_recipe
 
 # Checks that llama.cpp computes from the written files what transformers computed.
 
@@ -229,7 +229,7 @@ class TrainOrder:
     # Folder of the training. One that contains the same training is continued.
     out: Path
     # Runs or JSON lines by stage, instead of the recipe's; the empty name is the only stage.
-    data: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
+    data: Mapping[str, Sequence[Path | DataSource]] = field(default_factory=dict[str, list[DataSource]])
     settings: Sequence[str] = ()  # Changes to the recipe, `key=value`
 
     def read_recipe(self) -> TrainRecipe:

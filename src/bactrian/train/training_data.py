@@ -171,9 +171,9 @@ async def read_source(source: DataSource, counts: ReadCounts) -> AsyncIterator[C
             if _is_in_share(conversation.id, source.share, counts):
                 yield conversation
         return
-    if source.only or source.drop or source.min_rounds:
+    if source.only or source.drop or source.min_rounds or source.sessions:
         raise InputError(
-            "JSON lines know no endings and behaviours to filter by.",
+            "JSON lines know no endings, behaviours and sessions to filter by.",
             where=str(path),
             next="Filter while exporting: `bactrian export RUN --format messages --only ending=CODE`.",
         )
@@ -198,10 +198,12 @@ def _is_database(path: Path) -> bool:
 
 async def _read_run(path: Path, source: DataSource, counts: ReadCounts) -> AsyncIterator[Conversation]:
     async with open_store(path, read_only=True) as opened, opened.snapshot() as run:
-        fits = SessionFilter(make_filters(source, await run.answers()))
+        fits, asked = SessionFilter(make_filters(source, await run.answers())), frozenset(source.sessions)
         context = ExportContext(path.stem, SystemPrompts(await run.recipe()), source.side)
         async for session in run.sessions():
-            if (kind := find_kind(session)) not in CHAT_MESSAGES.kinds:
+            if asked and session.id not in asked:
+                counts.left_out["not asked for"] += 1
+            elif (kind := find_kind(session)) not in CHAT_MESSAGES.kinds:
                 counts.left_out[kind] += 1
             elif reason := fits.find_reason(session):
                 counts.left_out[reason] += 1

@@ -161,6 +161,8 @@ class DataSource(Part):
     drop: tuple[Filled, ...] = ()
     """Codes of endings or behaviours to leave out; of runs."""
     min_rounds: Annotated[int, Field(ge=0, strict=True)] = 0
+    sessions: tuple[Filled, ...] = ()
+    """Ids of the sessions, where not all are learned; of runs."""
     share: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="Share of the conversations.")
     license: Filled | None = None
     """Licence of the data, for the model card."""
@@ -178,7 +180,7 @@ class Stage(Part):
     @classmethod
     def _reads_paths(cls, written: object) -> object:
         sources = cast("list[object]", written if isinstance(written, list | tuple) else [written])
-        return [{"path": source} if isinstance(source, str) else source for source in sources]
+        return [{"path": str(source)} if isinstance(source, str | Path) else source for source in sources]
 
 
 class TrainRecipe(Part):
@@ -241,7 +243,7 @@ def parse_train_recipe(
     return _read(TomlSource(where, text, _KIND), settings, folder)
 
 
-def add_data(recipe: TrainRecipe, data: Mapping[str, Sequence[Path]]) -> TrainRecipe:
+def add_data(recipe: TrainRecipe, data: Mapping[str, Sequence[Path | DataSource]]) -> TrainRecipe:
     """Return ``recipe`` with the data of some stages replaced, by the stage's name; an empty name is the only stage.
 
     Raises:
@@ -265,7 +267,7 @@ def add_data(recipe: TrainRecipe, data: Mapping[str, Sequence[Path]]) -> TrainRe
                 next=f"Stages of {recipe.name}: {', '.join(names)}.",
             )
     stages = [
-        Stage.model_validate({**stage.model_dump(), "data": [str(path) for path in paths[stage.name]]})
+        Stage.model_validate({**stage.model_dump(), "data": list(paths[stage.name])})
         if stage.name in paths
         else stage
         for stage in recipe.stages

@@ -141,27 +141,27 @@ async def _list(
     out, together = open_output(), Needs()
     width = min(out.width, _WIDTH) if out.is_terminal else _WIDTH
 
-    def show(name: str, title: str, facts: Iterator[str]) -> None:
-        for number, line in enumerate(wrap_words(title, width - 10)):
-            out.print(f"{'' if number else name:<10}{line}", style="bold")
+    def show(row: dict[str, str], forecast: Forecast | None) -> None:
+        if as_json:
+            print(to_json({**row, "forecast": forecast and describe_forecast(forecast)}))
+            return
+        for number, line in enumerate(wrap_words(row["title"], width - 10)):
+            out.print(f"{'' if number else row['item']:<10}{line}", style="bold")
+        besides = f"needs {row['besides']}" if row["besides"] else ""
+        facts = filter(None, (*_write_needs(forecast), besides, row["state"]))
         for line in join_facts(facts, width - 10):
             out.print(f"{'':<10}{line}")
 
+    row = dict.fromkeys(("item", "title", "besides", "state", "problem"), "")
     for item in items:
         needs, problem = await _forecast(item, order, flags)
         together.merge(needs)
         state = "cannot be made here" if problem else read_state(order.folder, item)
-        forecast = needs.add_up()
-        if as_json:
-            row = {"item": item.name, "title": item.title, "besides": item.needs, "state": state}
-            row["problem"] = problem or ""
-            print(to_json({**row, "forecast": forecast and describe_forecast(forecast)}))
-        else:
-            besides = f"needs {item.needs}" if item.needs else ""
-            show(item.name, item.title, filter(None, (*_write_needs(forecast), besides, state)))
+        named = {"item": item.name, "title": item.title, "besides": item.needs}
+        show({**row, **named, "state": state, "problem": problem or ""}, needs.add_up())
+    if len(items) > 1:
+        show({**row, "item": "all", "title": "Each run made once"}, together.add_up())
     if not as_json:
-        if len(items) > 1:
-            show("all", "Each run made once", _write_needs(together.add_up()))
         out.say(f"What is left at scale {order.scale:g}, by {', '.join(order.models)}.")
         for basis in dict.fromkeys(
             of.basis for of in together.runs.values() if of.calls.value and len(items) == 1
