@@ -29,7 +29,7 @@ from opentelemetry.semconv._incubating.attributes import (
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 
 import bactrian as bt
-from bactrian.errors import InputError, MissingExtra
+from bactrian.errors import BatchesOut, InputError, MissingExtra
 from bactrian.models.budget import UsageMeter
 from bactrian.models.model import Model, Wrapper
 from bactrian.models.open import ModelOptions, open_model
@@ -43,6 +43,8 @@ from bactrian.models.telemetry import (
 from bactrian.recipes.load import load_recipe
 from bactrian.runs.kinds import choose_models, make_plan
 from bactrian.runs.wiring import RunLimits, RunOrder, open_run_models, prepare_run
+from tests.helpers.batch_server import BatchServer
+from tests.helpers.batched import play as play_batches
 from tests.helpers.command import LINES, Command, bactrian, clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.generation import asks, said, stored
@@ -269,6 +271,28 @@ async def test_a_failed_call_has_the_class_of_its_error_and_not_its_text(
     assert call.status.status_code is trace.StatusCode.ERROR
     assert "ZEBRA" not in call.to_json()
     assert call.events == ()
+
+
+async def test_a_call_whose_batch_a_later_command_collects_is_counted_once(
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-this-test")
+    stops = 0
+    async with BatchServer(looks=1) as server:
+        for _ in range(20):
+            try:
+                await play_batches(
+                    tmp_path, server.url, "openai", tasks=1, batch_wait=0.0, telemetry=True, trace_share=1.0
+                )
+                break
+            except BatchesOut:
+                stops += 1
+        assert stops > 3
+        assert server.paid_twice == 0
+        paid = sum(server.paid.values())
+    assert sum(point.times for point in collector.read() if point.metric == SECONDS) == paid
+    assert len(spread(collector.spans, CHAT)) == 2 * 4
+    assert not any("error.type" in (span.attributes or {}) for span in collector.spans)
 
 
 def list_names(*modules: Any) -> set[str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from bactrian._version import __version__
-from bactrian.errors import InputError, import_optional
+from bactrian.errors import BatchesOut, Halted, InputError, import_optional
 from bactrian.models.model import Model, RemoteModel, Reply, Request, Wrapper
 from bactrian.models.open import ModelOptions, open_model
 
@@ -220,6 +220,8 @@ class Traced(Wrapper):
         begun = time.perf_counter()
         try:
             reply = await self._model.reply(request)
+        except (BatchesOut, Halted):  # Its reply is still to come: another command reports it.
+            raise
         except BaseException as error:
             self._fail(span, begun, type(error).__name__)  # its text could quote the reply
             raise
