@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -78,6 +79,31 @@ def test_merged_shards_equal_one_run(folder: Path) -> None:
         (folder / f"{run}.jsonl").read_text().replace("merged", "whole") for run in ("whole", "merged")
     ]
     assert exports[0] == exports[1]
+
+
+def answer_first_list_last(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The same replies; the list of the first role takes longest, so that its jobs begin last."""
+    if "tasks for Chef" in str(messages[-1]["content"]):
+        time.sleep(0.3)
+    return answer(messages)
+
+
+@pytest.mark.parametrize("form", ["messages", "csv"])
+def test_exports_of_merged_shards_are_those_of_one_run_whose_lists_came_in_any_order(
+    folder: Path, form: str
+) -> None:
+    ending = {"messages": "jsonl"}.get(form, form)
+    options: dict[str, Any] = {"model": answer_first_list_last, "seed": 3}
+    (folder / "one").mkdir()
+    bt.generate("small.toml", run="one/run.db", concurrency=8, **options)
+    began = [row[1] for row in read(folder / "one" / "run.db")["sessions"]]
+    assert began != sorted(began)
+    parts = make_parts()
+    merge_runs(parts, folder / "run.db")
+    for run in ("one/run.db", "run.db"):
+        bt.open_run(run).export(form, Path(run).with_suffix(f".{ending}"))
+    exports = [(folder / f"{name}.{ending}").read_bytes() for name in ("one/run", "run")]
+    assert exports[0].replace(b"_first_list_last", b"") == exports[1]
 
 
 CHANGES = (

@@ -163,15 +163,15 @@ async def _write_sessions(
     form = options.format
     places: set[float] = set()
     written: dict[bytes, str] = {}
-    size = len([None async for _ in store.progress()]) if on_progress else 0
+    ids = await _list_ids(store, options.ids)
     with ExitStack() as stack:
         add: dict[str, Add] = {}
         for part, path in _locate_parts(options, target).items():
             path.parent.mkdir(parents=True, exist_ok=True)
             add[part] = stack.enter_context(form.open(path, context))
-        async for session in _read_sessions(store, options.ids):
+        async for session in _read_sessions(store, ids):
             if on_progress is not None:
-                on_progress(counts.seen, size)
+                on_progress(counts.seen, len(ids))
             counts.seen += 1
             kind = find_kind(session)
             if reason := fits.find_reason(session) if kind in form.kinds else kind:
@@ -211,13 +211,24 @@ async def _write_sessions(
     return counts
 
 
-async def _read_sessions(store: RunStore, ids: Sequence[str] | None) -> AsyncIterator[Session]:
-    if ids is None:
-        async for session in store.sessions():
+async def _list_ids(store: RunStore, chosen: Sequence[str] | None) -> list[str]:
+    """Return the ids of sessions in the order of the jobs, and where there are none, in that of their beginning.
+
+    Jobs begin in the order in which a model writes their lists, which is another one each time.
+    """
+    has_jobs = await store.recipe() is not None
+    ids = [each.id async for each in store.progress()] if has_jobs else await store.list_created()
+    only = None if chosen is None else frozenset(chosen)
+    return [each for each in ids if only is None or each in only]
+
+
+async def _read_sessions(store: RunStore, ids: Sequence[str]) -> AsyncIterator[Session]:
+    if ids == list(await store.list_created()):
+        async for session in store.sessions():  # many at a time
             yield session
-    for session_id in ids or ():
-        session = await store.session(session_id)
-        if session is not None:
+        return
+    for session_id in ids:
+        if (session := await store.session(session_id)) is not None:
             yield session
 
 
