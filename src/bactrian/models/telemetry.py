@@ -57,10 +57,9 @@ class TelemetryTerms:
 
     def is_asked(self) -> bool:
         """Return True if the user wants telemetry."""
-        if self.asked is not None:
-            return self.asked
         off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
-        return not off and any(os.environ.get(name) for name in _ENDPOINTS)
+        by_variable = not off and any(map(os.environ.get, _ENDPOINTS))
+        return by_variable if self.asked is None else self.asked
 
     @asynccontextmanager
     async def open(self, run: str, report: Callable[[str], None] | None) -> AsyncGenerator[Telemetry | None]:
@@ -178,9 +177,8 @@ class Telemetry:
 
         Returns False if that takes longer than a command may wait for it.
         """
-        for span in self._sessions.values():
-            span.end()
-        self._sessions.clear()
+        while self._sessions:
+            self._sessions.popitem()[1].end()
         # The API has nothing to flush.
         flushes = [getattr(each, "force_flush", None) for each in self._providers]
         sending = [asyncio.create_task(asyncio.to_thread(flush)) for flush in flushes if flush is not None]
