@@ -6,7 +6,9 @@ After each fault the run is whole, no conversation was mixed from two, and it eq
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +42,19 @@ SELECT FROM workers WHERE dead AND NOT EXISTS (SELECT FROM claims WHERE worker =
 """
 
 BOTH_WORK = "SELECT FROM workers HAVING count(*) = 2"
+
+
+def check_sums(address: str, folder: Path) -> None:
+    """Check that workers say together all that the run has: a killed one could not say what it did last."""
+    status = json.loads(bactrian("status", address, "--json", cwd=folder).stdout)
+    rows = ask(address, "SELECT prompt_tokens, completion_tokens, usd, endings FROM workers")
+    # More, if a reply was counted that was not stored before the kill, and was asked for again.
+    for place, name in enumerate(("prompt_tokens", "completion_tokens", "usd")):
+        assert sum(float(str(row[place])) for row in rows) >= (status[name] or 0.0)
+    endings = Counter[str]()
+    for row in rows:
+        endings.update(json.loads(str(row[3])))
+    assert endings == {code: share["count"] for code, share in status["endings"].items()}
 
 
 def work(folder: Path, endpoint: Endpoint, address: str) -> Command:
@@ -139,7 +154,8 @@ async def test_all_workers_are_killed_and_another_one_finishes(
             worker.kill()
         await finish(*workers)
         codes, said = await finish(work(folder, endpoint, address))
-    assert codes == [0], said
+        assert codes == [0], said
+        check_sums(address, folder)
     assert len(replies.requests) <= CALLS + 2 * AT_ONCE
     await check_whole(folder, address, replies)
 
@@ -273,5 +289,6 @@ async def test_workers_behind_pgbouncer_in_transaction_mode_share_a_run(
             workers[0].kill()
             codes, told = await finish(*workers)
         assert codes[1:] == [0, 0], told
+        check_sums(server.address(database, lease=LEASE), folder)
         assert len(replies.requests) <= CALLS + AT_ONCE
         await check_whole(folder, address, replies)

@@ -17,7 +17,7 @@ from bactrian.errors import LeaseLost
 from bactrian.records.turn import Usage
 from bactrian.shared.lease import SharedClaims
 from bactrian.shared.postgres import Server, create_tables
-from bactrian.shared.reading import WorkDone
+from bactrian.shared.reading import SharedStore, WorkDone
 from bactrian.store import read_address
 from tests.helpers.command import Command
 from tests.helpers.endpoint import Endpoint, Plan, Received
@@ -46,7 +46,7 @@ async def test_what_a_worker_may_use_is_granted_once_and_counts_what_others_used
     address = server.address(database)
     async with Proxy(server.port) as proxy, connect(through(address, proxy.port)) as link:
         ((worker,), (other,)) = ask(address, "INSERT INTO workers (name) VALUES ('a'), ('b') RETURNING id")
-        claims = SharedClaims(link, int(str(worker)), 60.0)
+        claims = SharedClaims(link, int(str(worker)), 60.0, SharedStore(Path("run.db"), link))
 
         async def may_use(tokens: int) -> bool:
             return await claims.grant(None, 1_000, WorkDone(Usage(tokens)), alone=False)

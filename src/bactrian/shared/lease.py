@@ -19,6 +19,7 @@ from bactrian.errors import InputError, StoreError
 from bactrian.records.turn import Usage
 from bactrian.runs.claims import Claims, JobBlock
 from bactrian.runs.progress import RunProgress
+from bactrian.runs.spending import read_spending
 from bactrian.runs.wiring import RunOrder
 from bactrian.shared.postgres import PATIENCE, Outage, Server, create_tables, end_stopped, fetch, translate
 from bactrian.shared.reading import SUMS, SharedStore, WorkDone
@@ -88,12 +89,19 @@ INSERT INTO claims (start, stop, worker) SELECT start, stop, %(me)s FROM moved R
 _OTHERS_PLAY = """
 SELECT EXISTS (SELECT FROM claims WHERE state = 'playing' AND start < %(stop)s AND worker <> %(me)s)
 """
-_BEAT = """
+_SET_SUMS = ", ".join(f"{column} = %s" for column in SUMS.split(", "))
+# A worker was killed, and nobody plays but this one.
+_IS_UNSETTLED = """
+SELECT EXISTS (SELECT FROM workers WHERE dead) AND NOT EXISTS (
+    SELECT FROM claims JOIN workers ON workers.id = claims.worker
+    WHERE state = 'playing' AND NOT dead AND NOT gone AND worker <> %s
+)
+"""
+_BEAT = f"""
 UPDATE workers SET seen = clock_timestamp(),
     since = CASE WHEN seen > clock_timestamp() - lease / 2 * interval '1 second' THEN since ELSE clock_timestamp() END,
-    calls = %s, prompt_tokens = %s, completion_tokens = %s, cached_tokens = %s, usd = %s, in_flight = %s, endings = %s
-    FROM frontier WHERE id = %s
-"""
+    {_SET_SUMS} FROM frontier WHERE id = %s
+"""  # noqa: S608
 
 
 @dataclass(slots=True)
@@ -128,10 +136,11 @@ class SharedProgress:
 class SharedClaims:
     """The claims of one worker; see :class:`~bactrian.runs.claims.Claims`."""
 
-    def __init__(self, server: Server, worker: int, lease: float) -> None:
+    def __init__(self, server: Server, worker: int, lease: float, store: RunStore) -> None:
         self._server = server
         self._worker = worker
         self._lease = lease
+        self._store = store
         self._report: Callable[[], WorkDone] = WorkDone
         self._learn: Callable[[WorkDone], object] = lambda _: None
         self._divide: Callable[[int, float], object] = lambda _parts, _wait: None
@@ -191,6 +200,7 @@ class SharedClaims:
             return await self.grant(meter.max_usd, meter.max_tokens, most, alone=meter.in_flight == 1)
 
         meter.grant = ask if meter.limited else None
+        await self._settle()
         await self.beat()
 
     async def claim(self, stop: int, unit: int) -> JobBlock | float | None:
@@ -215,6 +225,7 @@ class SharedClaims:
             self._mine.add(answer.start)
             return answer
         if not answer:
+            await self._settle()
             await self.beat()  # learns what the others did last
         return min(_LONGEST_WAIT, self._lease / 10) if answer else None
 
@@ -336,6 +347,36 @@ class SharedClaims:
                 f"A sign of life took {took:.0f} s, and the lease is {self._lease:.0f} s."
             )
 
+    async def _settle(self) -> None:
+        """Add to a dead worker what it did after its last sign of life, as the run has it, once nobody plays."""
+
+        def find(connection: psycopg.Connection[Any], _: WorkDone) -> bool:
+            return fetch(connection, _IS_UNSETTLED, (self._worker,))[0][0]
+
+        if not await self._tell(find):
+            return
+        spent = await read_spending(self._store)
+        ended = Counter[str]([each.ending async for each in self._store.progress() if each.ending])
+
+        def settle(connection: psycopg.Connection[Any]) -> None:
+            connection.execute("SELECT FROM frontier FOR UPDATE")
+            known = add_up(fetch(connection, f"SELECT {SUMS} FROM workers"))  # noqa: S608
+            ((last, *row),) = fetch(
+                connection,
+                f"SELECT id, {SUMS} FROM workers WHERE dead ORDER BY id DESC LIMIT 1",  # noqa: S608
+            )
+            before, more = add_up([row]), spent.usage - known.usage
+            used = before.usage + Usage(max(0, more.prompt), max(0, more.completion), max(0, more.cached))
+            usd = before.usd + max(0.0, (spent.usd or 0.0) - known.usd)
+            # A conversation that it ended, but had not stored, was ended by another one, too.
+            endings = Counter(before.endings)
+            endings.update(ended)
+            endings.subtract(known.endings)
+            done = WorkDone(used, usd, before.calls, endings, before.in_flight)
+            connection.execute(f"UPDATE workers SET {_SET_SUMS} WHERE id = %s", (*done.list_sums(), last))  # noqa: S608
+
+        await self._transact(settle)
+
     async def leave(self) -> None:
         """Leave the run, so that others play at once what is left, and give back what was granted and not used."""
 
@@ -401,11 +442,12 @@ async def open_worker(address: RunAddress, order: RunOrder) -> AsyncGenerator[tu
         raise InputError(
             f"The lease of the run is {lease:g} s.", where=str(address), next="Add ?lease=60 to the address."
         )
-    claims = SharedClaims(server, worker, lease)
     writer = SharedWriter(writing, worker)
+    store = SharedStore(order.run, server, writer)
+    claims = SharedClaims(server, worker, lease, store)
     keeping = asyncio.create_task(_keep(claims, (server, writing), lease))
     try:
-        yield SharedStore(order.run, server, writer), claims
+        yield store, claims
     finally:
         for each in (server, writing):
             each.give_up(min(lease, 10.0))

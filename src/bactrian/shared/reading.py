@@ -48,7 +48,7 @@ class WorkDone:
 
     def list_sums(self) -> tuple[Any, ...]:
         """Return the values of :data:`SUMS`."""
-        used, endings = self.usage, json.dumps(+self.endings)
+        used, endings = self.usage, json.dumps({code: count for code, count in self.endings.items() if count})
         return self.calls, used.prompt, used.completion, used.cached, self.usd, self.in_flight, endings
 
 
