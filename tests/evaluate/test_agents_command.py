@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import zipfile
 from collections.abc import Callable, Sequence
@@ -187,8 +188,10 @@ async def test_a_judge_without_a_verdict_or_with_nothing_but_ties_gives_no_resul
         code, out, err = await run(folder, *build_command(endpoint, "--retry-failed"))
         assert code == 0, err
         said = write_scores(10, 10)
+        assert re.search(r"To vote on them: bactrian explore \S+(?<!solutions)\.db --edit", err)
         code, out, err = await run(folder, *build_command(endpoint, "--out", "ties"))
     assert code == 0, err
+    assert re.search(r"To vote on them: bactrian explore \S*ties/solutions\.db --edit", err)
     told = "No result: openai:judge gave both the same score in each of its 8 replies."
     assert told in " ".join(out.split())
 

@@ -188,6 +188,9 @@ async def test_invitations_are_made_listed_and_withdrawn_by_a_command(tmp_path: 
     assert find_voter(folder, token) is None
     shown = bactrian("evaluate", "invite", "run.agents", "--list", cwd=tmp_path)
     assert shown.stdout == "tern\t0\tinvited\nwren\t0\tinvited\n"
+    # The explorer shows the votes of a run, and not of a folder.
+    named = bactrian("evaluate", "invite", "run.agents", "rook", cwd=tmp_path)
+    assert "bactrian explore run.agents/solutions.db --edit\n" in named.stderr.replace(f"{tmp_path}/", "")
     unknown = bactrian("evaluate", "invite", "run.db", "--withdraw", "owl", cwd=tmp_path)
     assert unknown.returncode == 2
     assert "tern" in unknown.stderr

@@ -55,6 +55,7 @@ async def test_a_run_goes_on_with_a_larger_limit_and_keeps_what_it_has(folder: P
         endpoint.requests.clear()
         code, _, err = await generate(folder, endpoint, "--limit", "2", "--set", setting)
         assert code == 0, err
+        assert "2 conversations may now have 6 messages, and will go on." in err
         assert [asks(request) for request in endpoint.requests].count("lister") == 0
         assert len(endpoint.requests) == 4
         code, _, err = await generate(folder, endpoint, "--limit", "2", "--set", setting)

@@ -118,6 +118,9 @@ async def test_a_shared_run_is_resumed_and_read_by_its_address(
     run = bt.open_run(address)
     assert len(list(run)) == 12
     assert run.status().state == "complete"
+    refused = bactrian("runs", address, cwd=folder)
+    assert refused.returncode == 2
+    assert "this is the address of one run" in refused.stderr
     listed = bactrian("show", address, "--json", cwd=folder)
     ids = [json.loads(line)["session"] for line in listed.stdout.splitlines()]
     assert len(ids) == 12

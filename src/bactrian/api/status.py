@@ -32,7 +32,7 @@ from bactrian.api.resumption import (
 )
 from bactrian.api.shared_run import open_anywhere
 from bactrian.batches.ledger import count_out
-from bactrian.errors import BactrianError
+from bactrian.errors import BactrianError, InputError
 from bactrian.files.recent_runs import list_recent_runs
 from bactrian.records.session import HUMAN
 from bactrian.records.text import show, to_printable, write_count
@@ -576,7 +576,18 @@ class RunSummary:
 
 
 async def list_runs(folders: Iterable[Path] = ()) -> list[RunSummary]:
-    """Return the runs in ``folders``, the newest first; by default those that are known."""
+    """Return the runs in ``folders``, the newest first; by default those that are known.
+
+    Raises:
+        InputError: the address of a shared run stands for a folder.
+    """
+    folders = tuple(folders)
+    for address in filter(None, map(find_address, folders)):
+        raise InputError(
+            "The runs of folders are listed, and this is the address of one run.",
+            where=str(address),
+            next="`bactrian status ADDRESS` shows it.",
+        )
     paths = find_known_runs(folders)
     return sorted([await _summarize(path) for path in paths], key=lambda run: -run.changed)
 

@@ -326,7 +326,7 @@ def _list_preludes(turn: Turn, write: Callable[[str], str]) -> list[str]:
         lines += [f"thinks: {write(use.call.thought)}"] if use.call.thought else []
         lines.append(f"calls {use.call.wanted.name} {write(use.call.wanted.arguments)}")
         if use.result is not None:
-            wrong = " (wrong)" if use.result.problem else ""
+            wrong = " (failed)" if use.result.problem else ""
             lines.append(f"{use.result.name} says{wrong}: {write(use.result.text)}")
     return lines
 

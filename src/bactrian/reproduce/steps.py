@@ -306,7 +306,8 @@ async def _score_code(step: ItemStep, name: str, workshop: Workshop) -> Sequence
     asked = SampleOrder(
         order.model, path, shrunk.shrink(step.samples), step.temperatures, series.follow, series.forecast
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if series.forecast is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
     measured = await measure_code(asked, None, limits)
     if measured.score is None:
         return ()

@@ -29,6 +29,7 @@ from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
 from bactrian.recipes.load import read_recipe_content
 from bactrian.recipes.schema import LIST_FILE, Axis
 from bactrian.records.run import Call, Command
+from bactrian.records.text import write_count
 from bactrian.records.turn import Usage
 from bactrian.roleplay.setup import MAX_MESSAGES
 from bactrian.roleplay.tool_sources import open_tools
@@ -267,6 +268,9 @@ class _WorkLeft:
             listed = self.ids.list_jobs(self.store)
             shorter = [session.id async for _, session in listed if is_cut_short(session, limit)]
             await asyncio.gather(*map(self.store.reopen, shorter))
+            if shorter and order.access.report is not None:
+                told = write_count(len(shorter), "conversation")
+                order.access.report(f"{told} may now have {limit:,} messages, and will go on.")
         if claims is None:
             spent = await read_spending(self.store)
             self.progress.count_before(spent.usage, spent.usd or 0.0, spent.unpriced)

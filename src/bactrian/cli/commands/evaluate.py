@@ -61,7 +61,7 @@ from bactrian.evaluate.invitations import (
 )
 from bactrian.evaluate.known_answers import NOTHING, choose_size
 from bactrian.evaluate.question_sets import SETS, ask_questions, load_questions, write_questions
-from bactrian.evaluate.votes import find_study, read_tally, read_votes
+from bactrian.evaluate.votes import find_study, name_solutions, read_tally, read_votes
 from bactrian.files.report_file import check_own_report
 from bactrian.models.open import ModelOptions
 from bactrian.models.retry import Retry
@@ -221,7 +221,8 @@ def agents(
         if paper and not any(pair["paper"] for pair in (compared.report or {}).get("comparisons", ())):
             say("No figure of the paper was measured as this comparison is: bactrian evaluate agents --paper")
         say(f"Solutions: {compared.solutions}")
-        say(f"To vote on them: bactrian explore {shlex.quote(str(run_file))} --edit")
+        pages = run_file if find_study(run_file) == compared.folder else compared.solutions
+        say(f"To vote on them: bactrian explore {shlex.quote(str(pages))} --edit")
 
     judges = flags.get("judge", ())
     Evaluation(flags).compare(
@@ -512,13 +513,15 @@ def vote(
     as_json: Annotated[bool, JSON, "Write the results as JSON."] = False,
 ) -> None:
     """Show what people's votes on pairs of solutions say; they vote on the pages of `bactrian explore`."""
-    tally = asyncio.run(read_tally(_find_folder(run_file)))
+    folder = _find_folder(run_file)
+    tally = asyncio.run(read_tally(folder))
     if as_json:
         print(json.dumps(tally, ensure_ascii=False))
         return
     show_tally(tally)
     run = shlex.quote(str(run_file))
-    say(f"To vote: bactrian explore {run} --edit; to invite others: bactrian evaluate invite {run}")
+    pages = shlex.quote(str(_find_pages(run_file, folder)))
+    say(f"To vote: bactrian explore {pages} --edit; to invite others: bactrian evaluate invite {run}")
 
 
 def _find_folder(path: Path) -> Path:
@@ -540,6 +543,11 @@ def _find_folder(path: Path) -> Path:
             next=f"Write them first: bactrian evaluate agents {shlex.quote(str(path))}",
         )
     return folder
+
+
+def _find_pages(path: Path, folder: Path) -> Path:
+    """Return what the explorer opens to show the pages of votes: not the folder of an evaluation, but a run."""
+    return name_solutions(folder) if path.is_dir() else path
 
 
 def invite(
@@ -574,7 +582,9 @@ def invite(
         return
     for voter, link in links.items():
         print(f"{voter}\t{link}")
-    print(f"Send each voter one link.\n{tell_server(run_file, address)}", file=sys.stderr)
+    print(
+        f"Send each voter one link.\n{tell_server(_find_pages(run_file, folder), address)}", file=sys.stderr
+    )
 
 
 def _list_voters(folder: Path, *, as_json: bool) -> None:

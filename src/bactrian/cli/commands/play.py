@@ -346,7 +346,11 @@ def _check_society(critic: str | None) -> None:
     """Refuse options that contradict a society's file."""
     beside = {*_BESIDE_SOCIETY, "critic_role"} if critic == HUMAN else _BESIDE_SOCIETY
     flags = {flag: name not in beside for name, flag in list_given().items()}
-    _refuse(flags, "--society", "Set it in the society's file; `bactrian help societies.md` shows how.")
+    _refuse(
+        flags,
+        "--society",
+        "Set it in the society's file, which `bactrian societies show NAME > NAME.toml` writes.",
+    )
 
 
 def _refuse(flags: Mapping[str, object], beside: str, hint: str) -> None:

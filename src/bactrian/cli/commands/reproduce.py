@@ -117,7 +117,10 @@ def reproduce(
     evaluation = Evaluation(flags)
     as_json = flags.get("as_json", False)
     if item is None or flags.get("forecast"):
-        evaluation.end(_list(items, order, flags, as_json=as_json), "Nothing was spent.")
+        evaluation.end(
+            _list(items, order, flags, named=model is not None or item is not None, as_json=as_json),
+            "Nothing was spent.",
+        )
     evaluation.end(_make(items, order, evaluation, yes=yes, as_json=as_json))
 
 
@@ -135,7 +138,7 @@ async def _forecast(
 
 
 async def _list(
-    items: Sequence[PaperItem], order: ReproductionOrder, flags: ReproduceFlags, *, as_json: bool
+    items: Sequence[PaperItem], order: ReproductionOrder, flags: ReproduceFlags, *, named: bool, as_json: bool
 ) -> int:
     """Show what items need, and whether they are made."""
     out, together = open_output(), Needs()
@@ -163,6 +166,8 @@ async def _list(
         show({**row, "item": "all", "title": "Each run made once"}, together.add_up())
     if not as_json:
         out.say(f"What is left at scale {order.scale:g}, by {', '.join(order.models)}.")
+        if not named:
+            out.say("That model is an example: without --model, the built-in one makes an item.")
         for basis in dict.fromkeys(
             of.basis for of in together.runs.values() if of.calls.value and len(items) == 1
         ):

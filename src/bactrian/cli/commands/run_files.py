@@ -87,7 +87,10 @@ def _write_row(run: RunSummary) -> tuple[str, ...]:
     if status is None:
         return name, "", "", "unreadable", run.problem, "", age
     total = status.sessions if status.jobs is None else status.jobs
-    ended = f"{total - status.left:,}/{total:,}" if total else ""
+    left = (
+        status.open if status.jobs is None else status.left
+    )  # A play that failed or was stopped has ended, too.
+    ended = f"{total - left:,}/{total:,}" if total else ""
     endings = ", ".join(f"{code} {share.count:,}" for code, share in list(status.endings.items())[:_ENDINGS])
     if (more := len(status.endings) - _ENDINGS) > 0:
         endings += f" and {more} more"

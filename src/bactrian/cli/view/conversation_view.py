@@ -362,7 +362,7 @@ class ConversationView:
             # Without a terminal the turn is written as a whole, and contains its results.
             self._dim(f"\n{RESULTS}\n{result.text}") if self.listener is not None else None
             return
-        wrong = " (wrong)" if result.problem else ""
+        wrong = " (failed)" if result.problem else ""
         self._dim(
             f"{result.name} says{wrong}, after {result.seconds:.1f} s: {shorten_line(result.text, _SHOWN)}"
         )
