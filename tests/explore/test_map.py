@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
-from sklearn.metrics import adjusted_rand_score
 
 from bactrian.explore.library_index import is_inside
 from bactrian.explore.map_drawing import draw_map
@@ -24,7 +25,7 @@ from bactrian.figures.text_map import (
     measure_label,
 )
 from tests.helpers.browser import find_barriers, needs_chromium
-from tests.helpers.command import bactrian
+from tests.helpers.command import bactrian, start_python
 from tests.helpers.explorer import RunningExplorer, explore, run_apart
 from tests.helpers.runs import make_run, session
 
@@ -49,21 +50,48 @@ def make_words(draw: Random, count: int) -> list[str]:
     return draw.sample(sorted(words), count)
 
 
+def compare_groups(first: Sequence[int], second: Sequence[int]) -> float:
+    """The adjusted Rand index: 1 for the same groups, about 0 for groups that agree by chance.
+
+    It is counted here because scikit-learn takes seconds to load, in each worker that collects this file.
+    """
+    pairs, left, right = (
+        sum(math.comb(count, 2) for count in Counter(labels).values())
+        for labels in (zip(first, second, strict=True), first, second)
+    )
+    expected = left * right / math.comb(len(first), 2)
+    return (pairs - expected) / ((left + right) / 2 - expected)
+
+
+def test_groups_are_compared_as_by_hubert_and_arabie() -> None:
+    assert compare_groups([0, 0, 1, 1], [1, 1, 0, 0]) == 1
+    assert compare_groups([0, 0, 1, 2], [0, 0, 1, 1]) == pytest.approx(4 / 7)
+    assert compare_groups([0, 0, 1, 1], [0, 1, 0, 1]) == pytest.approx(-0.5)
+
+
 @pytest.mark.system
-@pytest.mark.parametrize(("topics", "uneven", "seed"), [(20, False, 1), (12, True, 2), (2, False, 3)])
+@pytest.mark.parametrize(
+    ("topics", "uneven", "seed", "count"),
+    [
+        (8, True, 2, 240),
+        pytest.param(20, False, 1, 1200, marks=pytest.mark.slow),
+        pytest.param(12, True, 2, 1200, marks=pytest.mark.slow),
+        pytest.param(2, False, 3, 1200, marks=pytest.mark.slow),
+    ],
+)
 def test_topics_without_a_common_word_are_found_whatever_their_number(
-    topics: int, uneven: bool, seed: int
+    topics: int, uneven: bool, seed: int, count: int
 ) -> None:
     draw = Random(seed)
     words = make_words(draw, 12 * topics + 30)
     weights = [1 / (topic + 1) ** 0.7 if uneven else 1.0 for topic in range(topics)]
-    truth = draw.choices(range(topics), weights, k=1200)
+    truth = draw.choices(range(topics), weights, k=count)
     texts = [
         " ".join(draw.sample(words[12 * topic : 12 * topic + 12], 6) + draw.sample(words[-30:], 2))
         for topic in truth
     ]
     made = arrange_texts(texts)
-    assert adjusted_rand_score(truth, made.topics) >= 0.95
+    assert compare_groups(truth, made.topics) >= 0.95
     places, found = np.array(made.places), np.array(made.topics)
     apart = ((places[:300, None] - places[None]) ** 2).sum(axis=2)
     near = np.argsort(apart, axis=1)[:, 1:11]
@@ -72,7 +100,7 @@ def test_topics_without_a_common_word_are_found_whatever_their_number(
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("count", "size"), [(150, 40), (100, 30)])
+@pytest.mark.parametrize(("count", "size"), [pytest.param(150, 40, marks=pytest.mark.slow), (100, 30)])
 def test_topics_of_few_short_texts_are_told_from_chance(count: int, size: int) -> None:
     """Two texts of a topic hardly share one of its words, and every text shares common ones with most others."""
     draw = Random(1)
@@ -82,7 +110,7 @@ def test_topics_of_few_short_texts_are_told_from_chance(count: int, size: int) -
         " ".join(draw.sample(words[size * topic : size * (topic + 1)], 4) + draw.sample(words[-19:], 6))
         for topic in truth
     ]
-    assert adjusted_rand_score(truth, arrange_texts(texts).topics) >= 0.9
+    assert compare_groups(truth, arrange_texts(texts).topics) >= 0.9
 
 
 def check_labels(made: TextMap) -> None:
@@ -112,6 +140,26 @@ def check_labels(made: TextMap) -> None:
             abs(np.array((label.point_x - label.x, label.point_y - label.y))) - (half, LABEL_SIZE), 0
         )
         assert np.hypot(*beyond) < MAP_WIDTH / 5
+
+
+ON_A_BUSY_COMPUTER = """
+import os
+import threadpoolctl
+from bactrian.figures.text_map import arrange_texts
+os.getloadavg = lambda: (99.0, 99.0, 99.0)
+used = set()
+arrange_texts(
+    ["one tea", "two teas", "three cups"] * 4,
+    lambda _: used.update(pool["num_threads"] for pool in threadpoolctl.threadpool_info()),
+)
+print(used)
+"""
+
+
+@pytest.mark.system
+def test_a_map_takes_one_thread_where_no_core_is_free(tmp_path: Path) -> None:
+    out, err = start_python(ON_A_BUSY_COMPUTER, cwd=tmp_path).finish()
+    assert out.decode() == "{1}\n", err.decode()
 
 
 @pytest.mark.system
@@ -311,7 +359,7 @@ def test_a_map_hides_the_texts_that_were_made_to_study_misuse(drawn: RunningExpl
 def test_one_command_writes_the_map_of_runs_as_a_picture_or_as_a_page_that_works_alone(
     tmp_path: Path, page: Page
 ) -> None:
-    texts, _ = write_texts(40)
+    texts, _ = write_texts(14)
     sessions = [
         session(f"s{number}", texts=[f"Instruction: {text} </script>.\nInput: None"] * 3)
         for number, text in enumerate(texts)
@@ -319,7 +367,7 @@ def test_one_command_writes_the_map_of_runs_as_a_picture_or_as_a_page_that_works
     red = session("red", texts=["Instruction: Harm.\nInput: None"], mark="red-team")
     run_apart(make_run(tmp_path / "run.db", [*sessions, red]))
     bactrian("explore", "run.db", "--map", "map.svg", "--texts", "instruction", cwd=tmp_path)
-    assert (tmp_path / "map.svg").read_text().count("<circle") >= 81
+    assert (tmp_path / "map.svg").read_text().count("<circle") >= 29
     bactrian("explore", "run.db", "--map", "map.html", "--texts", "instruction", cwd=tmp_path)
     assert "Harm" not in (tmp_path / "map.html").read_text()
     page.on("request", lambda asked: pytest.fail(asked.url) if asked.url.startswith("http") else None)

@@ -71,7 +71,8 @@ def arrange_texts(texts: Sequence[str], report: Callable[[str], None] = lambda _
     Raises:
         MissingExtra: scikit-learn is not installed.
     """
-    # More threads than free cores wait for each other in every round.
+    # More threads than free cores wait for each other in every round. A limit holds for what is loaded before it.
+    _load("sklearn.manifold")
     with import_optional("threadpoolctl", "analysis", "A map").threadpool_limits(max(1, _count_free_cores())):
         numpy = _load("numpy")
         reader = StemReader()
