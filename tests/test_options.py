@@ -6,8 +6,10 @@ import asyncio
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -68,8 +70,9 @@ async def test_an_endpoint_receives_it_from_a_flag_a_variable_and_a_stored_comma
         words = ("play", "tea", "--model", "openai:any", "--base-url", endpoint.url, *limits)
         await asyncio.to_thread(run_copy, copy, *words, *flag)
         resume = ("resume", "kept.db", "--max-messages", "4")
-        session = await asyncio.to_thread(run_copy, copy, "show", "kept.db", "--json")
-        await asyncio.to_thread(run_copy, copy, *resume[:2], json.loads(session)["session"], *resume[2:])
+        with closing(sqlite3.connect(copy / "kept.db")) as run:
+            ((session,),) = run.execute("SELECT id FROM sessions").fetchall()
+        await asyncio.to_thread(run_copy, copy, *resume[:2], session, *resume[2:])
         words = (*words[:-2], "--no-keep")
         await asyncio.to_thread(run_copy, copy, *words, **variables)
         penalties = [json.loads(request.body).get("presence_penalty") for request in endpoint.requests]

@@ -27,31 +27,34 @@ async def make_two(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.system
-async def test_every_chart_is_a_picture_a_page_for_print_and_a_table_of_its_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
+async def test_every_chart_is_a_picture_a_page_for_print_and_a_table_of_its_numbers(
+    tmp_path: Path, count: int
+) -> None:
     one, two = await make_two(tmp_path)
-    for runs in ((one,), (one, two)):
-        folder = tmp_path / f"figures{len(runs)}"
-        bactrian("analyze", *map(str, runs), "--figures", str(folder), "--quiet", cwd=tmp_path)
-        for name, kind in product(NAMES, ("svg", "pdf", "csv")):
-            assert (folder / f"{name}.{kind}").stat().st_size > 30, name
-        svg = ET.parse(folder / "endings.svg").getroot()
-        assert svg.tag.endswith("svg")
-        assert 230 < float(svg.attrib["width"].removesuffix("pt")) < 250  # a column of 8.5 cm
-        assert (folder / "endings.pdf").read_bytes().startswith(b"%PDF")
-        with (folder / "endings.csv").open() as file:
-            rows = list(csv.DictReader(file))
-        assert {row["series"] for row in rows} == {run.stem for run in runs}
-        report = bt.open_run(one).report()
-        for row in rows:
-            if row["series"] == "one":
-                of = report["endings"][row["category"].replace(" ", "_")]
-                assert float(row["value"]) == of["rate"]
-                assert [row["low"], row["high"]] == [
-                    "" if end is None else str(end) for end in (of["low"], of["high"])
-                ]
-        captions = (folder / "captions.txt").read_text()
-        assert all(f"{name}: " in captions for name in NAMES)
-        assert "95 % intervals" in captions
+    runs = (one, two)[:count]
+    folder = tmp_path / "figures"
+    bactrian("analyze", *map(str, runs), "--figures", str(folder), "--quiet", cwd=tmp_path)
+    for name, kind in product(NAMES, ("svg", "pdf", "csv")):
+        assert (folder / f"{name}.{kind}").stat().st_size > 30, name
+    svg = ET.parse(folder / "endings.svg").getroot()
+    assert svg.tag.endswith("svg")
+    assert 230 < float(svg.attrib["width"].removesuffix("pt")) < 250  # a column of 8.5 cm
+    assert (folder / "endings.pdf").read_bytes().startswith(b"%PDF")
+    with (folder / "endings.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["series"] for row in rows} == {run.stem for run in runs}
+    report = bt.open_run(one).report()
+    for row in rows:
+        if row["series"] == "one":
+            of = report["endings"][row["category"].replace(" ", "_")]
+            assert float(row["value"]) == of["rate"]
+            assert [row["low"], row["high"]] == [
+                "" if end is None else str(end) for end in (of["low"], of["high"])
+            ]
+    captions = (folder / "captions.txt").read_text()
+    assert all(f"{name}: " in captions for name in NAMES)
+    assert "95 % intervals" in captions
 
 
 @pytest.mark.slow

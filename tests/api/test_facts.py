@@ -245,12 +245,12 @@ def read_json(folder: Path, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def compare(folder: Path, name: str, status: dict[str, Any], explored: dict[str, Any]) -> None:
+def compare(
+    folder: Path, name: str, status: dict[str, Any], explored: dict[str, Any], listed: dict[str, Any]
+) -> None:
     """Compare what all surfaces tell of a run with its status."""
     file = f"{name}.db"
     report = read_json(folder, "analyze", file)
-    listings = map(json.loads, bactrian("runs", "--json", cwd=folder).stdout.splitlines())
-    listed = next(listing for listing in listings if listing["run"] == file)
     run = bt.open_run(folder / file)
     used = report["usage"]
     tokens = status["total_tokens"]
@@ -331,8 +331,10 @@ def test_all_surfaces_tell_the_same_of_every_kind_of_run(
     with open_all(folder) as explorer:
         explored = {state["name"]: state for state in explorer.status()}
         statuses = {name: read_json(folder, "status", f"{name}.db") for name in RUNS}
+        listings = map(json.loads, bactrian("runs", "--json", cwd=folder).stdout.splitlines())
+        listed = {listing["run"]: listing for listing in listings}
         for name in RUNS:
-            compare(folder, name, statuses[name], explored[name])
+            compare(folder, name, statuses[name], explored[name], listed[f"{name}.db"])
             compare_pages(explorer, name, statuses[name])
         # Nobody knows what an import took, so no mean of it is a number.
         changes = read_json(folder, "analyze", "imported.db", "played.db")["differences"]["means"]

@@ -52,11 +52,14 @@ def judge_all(path: Path, problem: Problem, codes: Mapping[str, str]) -> dict[st
 
 def test_no_cheat_passes_and_the_judge_is_none_the_worse_for_it(tmp_path: Path) -> None:
     assert len(CHEATS) >= 36
-    honest = {f"after: {name}": f"{HONEST}\n# after {name}\n" for name in CHEATS}
-    codes = {key: code for pair in zip(CHEATS.items(), honest.items(), strict=True) for key, code in pair}
+    codes: dict[str, str] = {}
+    for number, (name, code) in enumerate(CHEATS.items(), 1):
+        codes[name] = code
+        if number % 4 == 0:  # one for each of the four workers
+            codes[f"after: {name}"] = f"{HONEST}\n# after {name}\n"
     kinds = judge_all(tmp_path / "verdicts.jsonl", PROBLEM, codes)
     assert [name for name in CHEATS if kinds[name] in ("passed", "judge_error")] == []
-    assert [name for name in honest if kinds[name] != "passed"] == []
+    assert {kinds[name] for name in codes.keys() - CHEATS.keys()} == {"passed"}
 
 
 FAILURES = {

@@ -21,14 +21,23 @@ from tests.helpers.explorer import RunningExplorer, explore, run_apart
 from tests.helpers.runs import make_run, session
 
 pytestmark = [needs_chromium, pytest.mark.system]
-SCRIPT = {
-    "task_specifier": ["Build a small tea timer."],
-    "user": [
-        *({"text": f"Instruction: Name part {n}.\nInput: None", "delay": 0.6} for n in range(1, 5)),
-        "<CAMEL_TASK_DONE>",
-    ],
-    "assistant": [{"text": f"Solution: Part {n}.\nNext request.", "delay": 0.6} for n in range(1, 5)],
-}
+
+
+def write_script(delay: float) -> dict[str, list[object]]:
+    """What the agents say, each message after ``delay`` seconds."""
+    return {
+        "task_specifier": ["Build a small tea timer."],
+        "user": [
+            *({"text": f"Instruction: Name part {n}.\nInput: None", "delay": delay} for n in range(1, 5)),
+            "<CAMEL_TASK_DONE>",
+        ],
+        "assistant": [{"text": f"Solution: Part {n}.\nNext request.", "delay": delay} for n in range(1, 5)],
+    }
+
+
+SCRIPT = write_script(0.05)
+WATCHED = write_script(0.4)
+"""Slow enough to be paused or stopped by a person."""
 CHOICES = {
     "user": [
         ["Instruction: Name a tea.\nInput: None", "Instruction: Name a cup.\nInput: None"],
@@ -124,6 +133,7 @@ def roles(page: Page) -> Locator:
 
 def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
+    (explorer.folder / "script.json").write_text(json.dumps(WATCHED))
     page.goto(explorer.link("/play"))
     assert find_barriers(page) == []
     # What is left empty is what `play` does by itself.
@@ -136,9 +146,9 @@ def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[Run
     page.get_by_role("button", name="Pause").press("Enter")
     expect(page.get_by_text("Paused")).to_be_visible()
     expect(page.get_by_role("button", name="Resume")).to_be_focused()
-    page.wait_for_timeout(1000)
+    page.wait_for_timeout(700)
     before = page.locator("article.turn").count()
-    page.wait_for_timeout(1500)
+    page.wait_for_timeout(1000)
     assert page.locator("article.turn").count() == before < 9
     assert find_barriers(page) == []
     page.reload()
@@ -236,6 +246,7 @@ def test_a_critic_edits_a_proposal_writes_a_message_and_asks_for_better_ones(
 
 def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
+    (explorer.folder / "script.json").write_text(json.dumps(WATCHED))
     page.goto(explorer.link("/play"))
     roles(page).get_by_role("textbox", name="Idea").fill("Build an egg timer")
     roles(page).get_by_role("button", name="Begin").click()
@@ -254,6 +265,7 @@ def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[Ru
     assert (kept.ending.code, kept.ending.evidence) == ("stopped", "The person said stop.")
     page.wait_for_timeout(700)
     assert page.evaluate("performance.timeOrigin") == loaded, "the page loads itself again and again"
+    (explorer.folder / "script.json").write_text(json.dumps(SCRIPT))
     page.get_by_role("button", name="Continue").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
     assert len(read_played(explorer.folder).turns) == 9

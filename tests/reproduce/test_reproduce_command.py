@@ -291,8 +291,11 @@ def test_a_training_has_room_for_the_prompt_of_a_conversation_of_any_model_and_f
     assert min(training.max_length for training in trainings) >= prompt + 300
 
 
+@pytest.mark.parametrize(
+    "items", [("table8",), pytest.param(("figure7", "figure12", "table8"), marks=pytest.mark.slow)]
+)
 async def test_a_small_item_after_a_large_one_has_the_conversations_that_it_has_in_a_new_folder(
-    tmp_path: Path,
+    tmp_path: Path, items: tuple[str, ...]
 ) -> None:
     def list_tasks(folder: str) -> list[str]:
         with closing(connect(tmp_path / folder / "table8/society-1/solutions.db")) as run:
@@ -300,7 +303,7 @@ async def test_a_small_item_after_a_large_one_has_the_conversations_that_it_has_
 
     async with Endpoint([judge_by_length]) as endpoint:
         assert (await run(tmp_path, *order_item(endpoint, "figure12", "--scale", "0.004")))[0] == 0
-        for item in ("figure7", "figure12", "table8"):
+        for item in items:
             assert (await run(tmp_path, *order_item(endpoint, item, "--scale", "0.001")))[0] == 0
             counts = [of["n"] for part in read_report(tmp_path, item)["parts"] for of in part["measures"]]
             assert set(counts) == {1}

@@ -111,7 +111,9 @@ HOSTILE = Path(__file__).parents[1] / "helpers" / "hostile_mcp_server.py"
 async def test_a_server_whose_list_of_tools_is_none_is_refused(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bactrian.roleplay.tool_sources._CONNECT", 5.0)
+    monkeypatch.setattr(
+        "bactrian.roleplay.tool_sources._CONNECT", {"silent": 0.5, "deep schema": 1.5}.get(way, 5.0)
+    )
     async with asyncio.timeout(20):
         with pytest.raises(InputError, match="cannot be used"):
             async with open_server(f"{sys.executable} {HOSTILE} '{way}'") as tools:
@@ -135,7 +137,9 @@ async def test_a_server_whose_list_of_tools_is_none_is_refused(
     ],
 )
 async def test_what_a_server_does_in_a_call_reaches_the_model_as_a_result_and_nobody_else(way: str) -> None:
-    spec = ToolsSpec(mcp=(f"{sys.executable} {HOSTILE} '{way}'",), seconds=4.0)
+    spec = ToolsSpec(
+        mcp=(f"{sys.executable} {HOSTILE} '{way}'",), seconds=0.5 if way == "never answers" else 4.0
+    )
     async with asyncio.timeout(30), open_tools({"assistant": spec}) as tools:
         wanted = Invocation("a", "price", "{}")
         call = ToolCall(1, 1, 1, "assistant", wanted, Text(""), Usage(), 0.0, "m")

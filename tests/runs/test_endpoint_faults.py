@@ -296,7 +296,7 @@ async def test_two_model_names_on_one_endpoint_share_its_rate_and_its_concurrenc
 @pytest.mark.system
 async def test_what_arrived_while_the_process_was_stopped_is_not_paid_again(folder: Path) -> None:
     async def slow(request: Received) -> Plan:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.25)
         return said(request)
 
     async with Endpoint([slow]) as endpoint:
@@ -304,7 +304,7 @@ async def test_what_arrived_while_the_process_was_stopped_is_not_paid_again(fold
         while len(endpoint.requests) < 20:
             await asyncio.sleep(0.02)
         process.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(4)
+        await asyncio.sleep(2.5)
         process.send_signal(signal.SIGCONT)
         _, err = await process.communicate()
         assert process.returncode == 0, err

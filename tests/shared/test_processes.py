@@ -116,14 +116,14 @@ async def test_a_process_that_is_stopped_is_continued(folder: Path) -> None:
 
 async def test_processes_that_are_killed_again_and_again_leave_the_run_whole(folder: Path) -> None:
     async def answer(request: Received) -> Plan:
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(0.2)
         return said(request)
 
     chance = random.Random(5)
     kills = 0
     async with Endpoint([answer]) as endpoint:
         command = start(folder, endpoint, *TWO)
-        for asked in (8, 17, 26, 35, 44):
+        for asked in (8, 22, 36):
             await until_asked(endpoint, asked, command)
             os.kill(chance.choice(list_players(command)), signal.SIGKILL)
             kills += 1
