@@ -6,6 +6,7 @@ microseconds. The numbers are read once, and again when the index has changed.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from array import array
@@ -118,7 +119,10 @@ class FacetIndex:
 
     def select(self, list_filter: ListFilter) -> int:
         """Return the conversations that fit. Raises TooSlow if a search takes too long."""
-        bits, said = self.everything, {"need": "", "sort": "", "view": "", "after": ""}
+        bits, said = (
+            self.everything,
+            {"need": "", "sort": "", "view": "", "after": "", "least": None, "most": None},
+        )
         for name in TITLES:
             given = getattr(list_filter, name)
             words = (given,) if isinstance(given, str) else given
@@ -127,9 +131,16 @@ class FacetIndex:
             if given and (name not in self.cut or all(word in self.values[name] for word in plain)):
                 said[name] = type(given)()
                 bits &= self._select_values(name, words, either=bool(list_filter.need))
+        if list_filter.least is not None or list_filter.most is not None:
+            lengths = range(
+                list_filter.least or 0, (sys.maxsize if list_filter.most is None else list_filter.most) + 1
+            )
+            bits &= _read_bits(map(lengths.__contains__, self.turns))
         rest = replace(list_filter, **said)
         if not rest.is_empty or rest.data:
-            bits &= self._collect(Listing(self.path, self.names, rest).list_rows())
+            # One that came after the counts were read is not among them.
+            among = frozenset(Listing(self.path, self.names, rest).list_rows())
+            bits &= _read_bits(map(among.__contains__, self.rows))
         return bits
 
     def _select_values(self, name: str, words: Sequence[str], *, either: bool) -> int:
@@ -147,11 +158,6 @@ class FacetIndex:
 
     def _unite(self, name: str, values: Iterable[str]) -> int:
         return reduce(int.__or__, (self.values[name].get(value, 0) for value in values), 0)
-
-    def _collect(self, rows: Iterable[int]) -> int:
-        """Return the conversations in these rows; one that came after the counts were read is not among them."""
-        among = frozenset(rows)
-        return int(bytes(map(among.__contains__, self.rows)).translate(_AS_DIGITS)[::-1] or b"0", 2)
 
     def select_able(self, code: str) -> int:
         """Return the conversations that can show a behaviour, as a report counts them."""
@@ -248,6 +254,11 @@ _AS_NUMBERS, _AS_DIGITS = bytes.maketrans(b"01", b"\0\1"), bytes.maketrans(b"\0\
 def _list_bits(bits: int) -> bytes:
     """Return the bits as bytes of 0 and 1, the lowest first."""
     return bin(bits)[:1:-1].encode().translate(_AS_NUMBERS)
+
+
+def _read_bits(answers: Iterable[bool]) -> int:
+    """Return a bit for each answer, the lowest first."""
+    return int(bytes(answers).translate(_AS_DIGITS)[::-1] or b"0", 2)
 
 
 def _set_bits(places: Iterable[int], size: int) -> int:

@@ -121,19 +121,20 @@ def show_list(request: Request) -> Response:
         value for _, value in request.query_params.multi_items()
     ):  # As a form sends what was left empty.
         return RedirectResponse(f"/conversations{list_filter.write(after=list_filter.after)}", 303)
-    stages = listing.count_stages()
+    with listing.open_once() as opened:
+        stages, page, readings = opened.count_stages(), opened.read_page(), _describe_readings(opened)
     explorer = get_explorer(request)
     counted = None if explorer.static else explorer.facets.peek(explorer.library, _PATIENCE)
     return render_page(
         request,
         "conversations.html",
         filter=list_filter,
-        page=listing.read_page(),
+        page=page,
         most=MOST_COUNTED,
         size=PAGE,
         sets=list(explorer.library.sets),
         facets=None if counted is None else list(counted.list_facets(list_filter)),
-        readings=_describe_readings(listing),
+        readings=readings,
         active=list(_list_active(list_filter)),
         total=stages.read,
         writing=[] if explorer.static else explorer.library.list_writing(list_filter.data),

@@ -7,7 +7,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
@@ -114,7 +114,7 @@ class ListFilter:
             InputError: a number is not one, or the order is unknown.
         """
         values: dict[str, Any] = {}
-        for name in (field.name for field in fields(cls)):
+        for name in cls.__slots__:
             texts = [text[:_LONGEST] for text in query.getlist(name) if text]
             if texts and name in REPEATED:
                 values[name] = tuple(dict.fromkeys(texts))
@@ -147,7 +147,7 @@ class ListFilter:
 
         A changed filter begins at its first page.
         """
-        values = replace(self, **{"after": "", **changes}).values
+        values = self._list_values({"after": "", **changes})
         return f"?{urlencode(values, doseq=True)}" if values else ""
 
     @property
@@ -158,10 +158,13 @@ class ListFilter:
     @property
     def values(self) -> dict[str, Any]:
         """What is not empty, by name."""
+        return self._list_values({})
+
+    def _list_values(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            field.name: value
-            for field in fields(self)
-            if (value := getattr(self, field.name)) not in ("", (), None)
+            name: value
+            for name in self.__slots__
+            if (value := changes[name] if name in changes else getattr(self, name)) not in ("", (), None)
         }
 
     @property
@@ -358,16 +361,16 @@ class ListedFacts(NamedTuple):
 
 # The roles of a conversation.
 ROLES = f"assistant || iif(kind = 'talk', '', '{SEVERAL}' || user)"
-# A conversation in a list. Findings are NULL while they have not been looked for, the cost where a price is unknown;
+# Conversations in a list. Findings are NULL while they have not been looked for, the cost where a price is unknown;
 # ``red`` is true for what was made to study misuse.
-_HEAD = f"""
-SELECT facts.row >> 32 AS data, facts.row & 4294967295 AS row, id, {ROLES} AS roles,
+_HEADS = f"""
+SELECT facts.row >> 32 AS data, facts.row & 4294967295 AS row, heads.id, {ROLES} AS roles,
     iif(kind = 'talk', NULL, assistant) AS assistant, nullif(user, '') AS user, heads.task AS task, kind, language,
     ending, turns, tokens, iif(cost < 0, NULL, cost) AS cost, iif(findings < 0, NULL, findings) AS findings,
     (SELECT json_group_array(value) FROM traits WHERE facet = 'behaviour' AND traits.row = facts.row) AS behaviours,
     (SELECT json_group_array(mark) FROM marks WHERE marks.row = facts.row) AS marks,
     facts.mark IS NOT NULL AS red, created
-FROM facts JOIN heads USING (row) WHERE facts.row = ?
+FROM json_each(?) AS place CROSS JOIN facts ON facts.row = place.value JOIN heads USING (row) ORDER BY place.key
 """  # noqa: S608
 
 
@@ -379,6 +382,14 @@ class Listing:
     # Names of the data sets by the number of the run in the index.
     names: Mapping[int, str]
     filter: ListFilter
+    # That of :meth:`open_once`.
+    opened: sqlite3.Connection | None = None
+
+    @contextmanager
+    def open_once(self) -> Generator[Listing]:
+        """Yield the same, with one connection for all of its methods: to open the index takes longer than they do."""
+        with self._open() as index:
+            yield replace(self, opened=index)
 
     def read_page(self) -> ListPage:
         """Return a page of the list, in the order and from the position that the filter names."""
@@ -393,7 +404,7 @@ class Listing:
             else:
                 positions = self._find_next(index, sort, _read_position(list_filter.after, sort), PAGE + 1)
                 after = "~".join(map(str, positions[:PAGE][-1])) if positions else ""
-            sessions = [self._read_head(index, row) for _, row in positions[:PAGE]]
+            sessions = self._read_heads(index, [row for _, row in positions[:PAGE]])
         return ListPage(sessions, after if len(positions) > PAGE else "", count, sort)
 
     def find_neighbours(self, row: int) -> tuple[Address | None, Address | None]:
@@ -424,15 +435,22 @@ class Listing:
             )
         return before, after
 
-    def _read_head(self, index: sqlite3.Connection, row: int) -> dict[str, Any]:
-        cursor = index.execute(_HEAD, (row,))
-        head = dict(zip((column for column, *_ in cursor.description), cursor.fetchone(), strict=True))
-        lists = {name: json.loads(head[name]) for name in ("behaviours", "marks")}
-        lists["roles"] = head["roles"].split(SEVERAL)
-        return {**head, **lists, "data": self.names[head["data"]], "red": bool(head["red"])}
+    def _read_heads(self, index: sqlite3.Connection, rows: Sequence[int]) -> list[dict[str, Any]]:
+        cursor = index.execute(_HEADS, (json.dumps(rows),))
+        heads = [
+            dict(zip((column for column, *_ in cursor.description), values, strict=True)) for values in cursor
+        ]
+        for head in heads:
+            lists = {name: json.loads(head[name]) for name in ("behaviours", "marks")}
+            lists["roles"] = head["roles"].split(SEVERAL)
+            head |= {**lists, "data": self.names[head["data"]], "red": bool(head["red"])}
+        return heads
 
     @contextmanager
     def _open(self, seconds: float = 5.0) -> Generator[sqlite3.Connection]:
+        if self.opened is not None:
+            yield self.opened
+            return
         with read_index(self.index, self.names, seconds=seconds) as index:
             if self.filter.pick:
                 numbers = {name: number for number, name in self.names.items()}
@@ -473,10 +491,13 @@ class Listing:
         falls = descending != back
         row = "facts.row" if self.filter.match is None else "words.rowid"
         keys = [column, row] if column else [row]
-        # Where the order is that of the rows, it begins at the first of these runs, not at the first of the index.
-        more = [] if column else [f"{row} {WITHIN}"]
-        if start is not None:
-            more.append(f"({', '.join(keys)}) {'<' if falls else '>'} ({_mark(keys)})")
+        more = [f"({', '.join(keys)}) {'<' if falls else '>'} ({_mark(keys)})"] if start is not None else []
+        if not column:
+            # Both ends are told: SQLite then reads neither rows of other runs nor those before the start.
+            ends = ["(SELECT low FROM bounds)", "(SELECT high FROM bounds)"]
+            if start is not None:
+                ends[falls] = "? - 1" if falls else "? + 1"
+            more = [f"{row} BETWEEN {' AND '.join(ends)}"]
         source, values = select_rows(self.filter, *more)
         order = ", ".join(f"{key} {'DESC' if falls else 'ASC'}" for key in keys)
         query = f"SELECT {column or 0}, {row} {source} ORDER BY {order} LIMIT {limit}"
@@ -510,8 +531,9 @@ class Listing:
         """Return, by behaviour, how many findings of a conversation are right and how many were read, for each."""
         source, values = select_rows(self.filter)
         query = (
+            # With the sign, SQLite begins with the answers, which are few.
             "SELECT behaviour, sum(holds), count(*) FROM answers"  # noqa: S608
-            f" WHERE found AND row IN (SELECT facts.row {source}) GROUP BY behaviour, row"
+            f" WHERE found AND +row IN (SELECT facts.row {source}) GROUP BY behaviour, row"
         )
         readings = defaultdict[str, list[tuple[int, int]]](list)
         for behaviour, right, read in self._query(query, values):
