@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from bactrian.explore.layout import Branch
-from bactrian.explore.rendering import MOST_DRAWN, draw_hearing, draw_search, list_heard
+from bactrian.explore.pictures import MOST_DRAWN, draw_hearing, draw_search, list_heard
 from bactrian.recipes.society_file import load_society
 from bactrian.records.session import Role, Session
 from bactrian.records.text import Text

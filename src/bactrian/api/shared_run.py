@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bactrian.api.bridge import run_sync
-from bactrian.api.endpoints import read_terms
 from bactrian.errors import BactrianError, InputError, RunInUse
 from bactrian.store import RunAddress, RunStore, find_address, locate_run, open_store
 
@@ -52,7 +51,9 @@ async def forecast_anywhere(order: RunOrder) -> Forecast:
     Raises:
         InputError: the run cannot be read.
     """
-    from bactrian.runs.forecast import forecast_run  # which takes long to load
+    # They take long to load.
+    from bactrian.api.endpoints import read_terms
+    from bactrian.runs.forecast import forecast_run
 
     if find_address(order.run) is None or await asyncio.to_thread(read_terms, order.run) is None:
         return await forecast_run(order)

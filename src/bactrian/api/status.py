@@ -34,6 +34,7 @@ from bactrian.api.shared_run import open_anywhere
 from bactrian.batches.ledger import count_out
 from bactrian.errors import BactrianError, InputError
 from bactrian.files.recent_runs import list_recent_runs
+from bactrian.records.run import WRITTEN, name_state
 from bactrian.records.session import HUMAN
 from bactrian.records.text import show, to_printable, write_count
 from bactrian.records.turn import Usage
@@ -149,10 +150,6 @@ async def count_endings(store: RunStore) -> tuple[int, dict[str, Proportion]]:
 
 
 # How far a run has come: its jobs, endings, failures and cost, and the command that resumes it.
-
-
-WRITTEN = "being written"
-"""The state of a run that a process writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,11 +488,6 @@ async def read_status(run: Path) -> RunStatus:
             command=write_resume_command(run, stored) if coming.sessions else None,
         )
     )
-
-
-def name_state(left: int) -> str:
-    """Return the state of a run of which ``left`` jobs or sessions are left, and which no process writes."""
-    return "incomplete" if left else "complete"
 
 
 def _settle(status: RunStatus) -> RunStatus:

@@ -32,11 +32,10 @@ from bactrian.detect.detector import POSSIBLE
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.explore.layout import TextView, can_show_tokens, find_side, show_turns
 from bactrian.explore.library import DataSet, Library, list_kept_files, open_for_page
+from bactrian.explore.pictures import draw_hearing, list_heard
 from bactrian.explore.rendering import (
     check_agreed,
-    draw_hearing,
     get_explorer,
-    list_heard,
     read_form,
     read_listing,
     render_page,

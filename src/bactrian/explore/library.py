@@ -11,19 +11,20 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapp
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bactrian.errors import InputError, RunInUse
 from bactrian.explore.index_upkeep import IndexUpkeep, end_process
 from bactrian.explore.library_index import identify_run, prepare_index, read_index, read_meta, register_run
-from bactrian.explore.session_findings import KnownSession, read_known
 from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.files.atomic import is_same_file, is_sqlite_file
 from bactrian.records.session import Session
-from bactrian.roleplay.embodied import MOST_FILES
 from bactrian.store import RunStore, is_locked, is_run, open_store
-from bactrian.store.locations import name_files_folder
+from bactrian.store.locations import MOST_FILES, name_files_folder
 from bactrian.train.training_folder import is_training
+
+if TYPE_CHECKING:
+    from bactrian.explore.session_findings import KnownSession
 
 # What a state counts, as sums over the facts.
 _COUNTS = {
@@ -83,6 +84,9 @@ class DataSet:
 
     async def read_known(self, session: Session) -> KnownSession:
         """Return what the index knows about a session of this run, and what readers say of its findings."""
+        # Imported here: the first page must not wait for the detectors.
+        from bactrian.explore.session_findings import read_known
+
         answers = await self.store.confirmations(session=session.id)
 
         def read() -> KnownSession:

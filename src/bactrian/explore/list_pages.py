@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from bactrian.api.status import WRITTEN, name_state
 from bactrian.errors import InputError, explain_os_errors
 from bactrian.explore.library import DataSet
 from bactrian.explore.library_index import IMPORT_DONE
@@ -32,6 +31,7 @@ from bactrian.explore.rendering import (
 )
 from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilter, Listing
 from bactrian.files.recent_runs import find_state_folder
+from bactrian.records.run import WRITTEN, name_state
 from bactrian.records.session import UNFINISHED
 from bactrian.store import is_locked
 

@@ -35,7 +35,6 @@ from bactrian.explore.library import open_library
 from bactrian.explore.library_index import TooSlow
 from bactrian.explore.rendering import Explorer, NoticeNeeded, render_page, send_asset
 from bactrian.explore.security import Guard, is_wildcard, make_access_rules, name_computer
-from bactrian.models.open import ModelOptions, open_model
 
 # The module of pages by the first part of their addresses; all others are in ``list_pages``.
 _MODULES: Mapping[str, str] = {
@@ -128,8 +127,12 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
             may = options.edit, options.port, options.models, options.societies
             explorer = Explorer(opened, *may, stack=stack)
             stack.push_async_callback(_stop_playing, explorer)
-            for name in options.models if options.edit else ():  # A wrong name is told at once.
-                await open_model(name, ModelOptions()).close()
+            if options.edit:
+                # Imported here: the first page does not wait for it where nobody can play.
+                from bactrian.models.open import ModelOptions, open_model
+
+                for name in options.models:  # A wrong name is told at once.
+                    await open_model(name, ModelOptions()).close()
             rules = make_access_rules(options.host, options.port, options.token, options.once)
             rules = replace(rules, framed=options.framed)
             app = Guard(build_app(explorer), rules)

@@ -275,3 +275,12 @@ def merge_answers(answers: Iterable[Confirmation]) -> dict[FindingKey, bool]:
         if answer.holds is not None:
             merged[answer.key] = answer.holds
     return merged
+
+
+# The state of a run that a process writes.
+WRITTEN = "being written"
+
+
+def name_state(left: int) -> str:
+    """Return the state of a run of which ``left`` jobs or sessions are left, and which no process writes."""
+    return "incomplete" if left else "complete"

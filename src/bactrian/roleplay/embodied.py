@@ -33,7 +33,7 @@ from bactrian.roleplay.tool_sources import Threads
 from bactrian.roleplay.tools import BadArguments, Runnable, Toolbox, ToolFailed
 from bactrian.sandbox.outcome import Artefact, Limits
 from bactrian.sandbox.programs import Action, BlockOutcome, SandboxSession, choose_tier
-from bactrian.store.locations import name_files_folder
+from bactrian.store.locations import MOST_FILES, name_files_folder
 
 # The sandboxed Python process in which an embodied agent acts, as a tool.
 
@@ -271,7 +271,6 @@ async def open_body(tools: Toolbox | None, limits: Toolkit) -> AsyncGenerator[Bo
 
 
 MOST_BYTES = 16 << 20  # Bytes of all files together that are copied.
-MOST_FILES = 200
 
 
 class KeptFiles:

@@ -175,6 +175,10 @@ def find_run(name: str | Path) -> Path:
     return next((run for run in (kept, kept.with_name(f"{kept.name}.db")) if run.is_file()), path)
 
 
+# Files of a session that are kept.
+MOST_FILES = 200
+
+
 def name_files_folder(run: Path, session: str) -> Path:
     """Return the folder of the files that a session's agents made."""
     return run.with_name(f"{run.name}.files") / to_file_name(session)

@@ -15,14 +15,14 @@ from rich.table import Table
 
 from bactrian.amounts import write_dollars
 from bactrian.api.resumption import is_generated, read_stored_run, write_resume_command
-from bactrian.api.status import WRITTEN, RunSummary, list_runs, read_status
+from bactrian.api.status import RunSummary, list_runs, read_status
 from bactrian.cli.flags import Argument, RunArgument, RunsArgument, find_run_file
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.bar import open_parts, show_bar
 from bactrian.cli.terminal.console import LEAST_TABLE, fit_facts, open_output, open_progress, write_labelled
 from bactrian.errors import StoreError
 from bactrian.options import JSON, OUT, QUIET
-from bactrian.records.run import Failure
+from bactrian.records.run import WRITTEN, Failure
 from bactrian.records.text import to_json, to_line, to_printable, write_count
 from bactrian.store import find_data_folder, is_locked, name_run, open_store
 from bactrian.store.care import recover as recovered
