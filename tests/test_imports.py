@@ -37,6 +37,16 @@ def test_a_play_imports_nothing_of_data_sets_sandboxes_downloads_and_stores() ->
     assert {name for name in done.stdout.split() if name.startswith((*folders, *others))} == set()
 
 
+def test_the_first_page_of_the_explorer_waits_for_no_detector_model_or_forecast() -> None:
+    """They took half of the time."""
+    check = "import bactrian.cli.commands.explore, bactrian.explore.server, bactrian.explore.list_pages, sys"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{check}; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    late = ("bactrian.analyze", "bactrian.detect", "bactrian.models.open", "bactrian.runs", "markdown_it")
+    assert {name for name in done.stdout.split() if name.startswith(late)} == set()
+
+
 def test_importing_the_session_engine_starts_no_thread() -> None:
     check = "import threading, bactrian.roleplay.loop, bactrian.store; print(threading.active_count())"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)

@@ -58,7 +58,7 @@ async def test_a_value_of_another_type_is_told_by_page_and_command(
         "/status",
         "/statistics",
         "/votes",
-        "/export/messages.jsonl",
+        "/export/data.zip",
         "/c/run/one",
     )
     pages: list[FetchedPage] = []

@@ -49,6 +49,22 @@ def list_index_processes(explorer: int) -> list[str]:
     return [command for command in commands if "bactrian.explore.index_upkeep" in command]
 
 
+async def count_steps(folder: Path, sessions: int) -> int:
+    """Index a run, and return the steps of SQLite that find the neighbours of its middle conversation."""
+    number = await index_sessions(folder, f"{sessions}.db", [f"s{number:03}" for number in range(sessions)])
+    steps: list[int] = []
+    with Listing(prepare_index(), {number: "run"}, ListFilter()).open_once() as listing:
+        assert listing.opened is not None
+        listing.opened.set_progress_handler(lambda: steps.append(1), 1)
+        before, after = listing.find_neighbours((number << 32) + sessions // 2)
+    assert (before, after) == (("run", f"s{sessions // 2 - 2:03}"), ("run", f"s{sessions // 2:03}"))
+    return len(steps)
+
+
+async def test_the_neighbours_of_a_conversation_are_found_without_reading_the_list(tmp_path: Path) -> None:
+    assert await count_steps(tmp_path, 120) == await count_steps(tmp_path, 12)
+
+
 @contextmanager
 def build(store: RunStore, run: int = 1) -> Generator[IndexBuilder]:
     """The builder of ``store``, whose run has this number in the index."""

@@ -17,7 +17,7 @@ import pytest
 from bactrian.records.run import Mark
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
-from tests.helpers.explorer import RunningExplorer, explore
+from tests.helpers.explorer import RunningExplorer, explore, fetch_zip
 from tests.helpers.runs import make_run, session
 
 pytestmark = pytest.mark.system
@@ -117,6 +117,13 @@ def test_a_note_that_somebody_else_changed_is_not_overwritten(
     assert [mark.note for mark in read_marks(folder, "s6")] == ["theirs"]
 
 
+def download(explorer: RunningExplorer, query: str) -> str:
+    """Return the chats of a filter, as its page of exports sends them."""
+    sent = fetch_zip(explorer, f"/export/data.zip?{query}")
+    (name,) = (name for name in sent.namelist() if name.endswith(".jsonl"))
+    return sent.read(name).decode()
+
+
 def test_a_filter_is_marked_and_exported_by_the_command_that_is_shown(
     editable: RunningExplorer, folder: Path
 ) -> None:
@@ -128,7 +135,7 @@ def test_a_filter_is_marked_and_exported_by_the_command_that_is_shown(
     done = bactrian(*command[1].split(), cwd=folder)
     assert done.returncode == 0, done.stderr
     written = [json.loads(line) for line in (folder / "chosen.jsonl").read_text().splitlines()]
-    sent = [json.loads(line) for line in editable.get("/export/messages.jsonl?mark=poets").text.splitlines()]
+    sent = [json.loads(line) for line in download(editable, "mark=poets").splitlines()]
     assert [row["messages"] for row in sent] == [row["messages"] for row in written]
     assert len(written) == 4
     assert count(editable, "mark=-poets") == 6
@@ -174,7 +181,7 @@ def test_the_command_of_a_filter_writes_the_same_file_as_the_download(
     explorer, folder = marked
     page = explorer.get(f"/export?{query}").text
     assert f">{found} conversations</a>" in page
-    sent = explorer.get(f"/export/messages.jsonl?{query}").text
+    sent = download(explorer, query)
     command = re.search(r"<pre[^>]*><code>bactrian (export .*?)</code>", page)
     assert command is not None
     done = bactrian(*shlex.split(unescape(command[1])), "--overwrite", cwd=folder)
@@ -185,7 +192,7 @@ def test_the_command_of_a_filter_writes_the_same_file_as_the_download(
 
 def test_a_filter_that_the_command_cannot_say_is_only_downloaded(editable: RunningExplorer) -> None:
     assert "cannot say this filter" in editable.get("/export?q=dial").text
-    assert editable.get("/export/messages.jsonl?q=dial").text.count("\n") == 10
+    assert download(editable, "q=dial").count("\n") == 10
 
 
 def test_nothing_is_written_without_the_flag(explored: RunningExplorer) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import urllib.request
-import zipfile
 from collections import Counter
 from urllib.parse import quote
 
@@ -15,16 +12,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from bactrian.export.formats import FORMATS
 from tests.helpers.browser import add_axe, find_barriers
-from tests.helpers.explorer import RunningExplorer
+from tests.helpers.explorer import RunningExplorer, fetch_zip
 
 pytestmark = pytest.mark.system
 PICKS = "pick=run/loop&pick=run/flip&pick=other/many"
-
-
-def fetch_zip(explorer: RunningExplorer, path: str) -> zipfile.ZipFile:
-    request = urllib.request.Request(f"{explorer.address}{path}", headers={"Cookie": explorer.cookie})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return zipfile.ZipFile(io.BytesIO(answer.read()))
 
 
 @pytest.mark.parametrize("name", ["messages", "sharegpt", "csv", "camel-chat"])
@@ -42,7 +33,7 @@ def test_what_is_ticked_is_exported_in_any_format_with_its_manifest(
 def test_the_formats_that_a_run_can_give_are_offered_and_another_one_says_why(
     explored: RunningExplorer,
 ) -> None:
-    offered = re.findall(r"<option>([\w-]+)</option>", explored.get("/export?ending=repeat_loop").text)
+    offered = re.findall(r"<option[^>]*>([\w-]+)</option>", explored.get("/export?ending=repeat_loop").text)
     assert {"messages", "sharegpt", "camel-chat", "csv"} <= set(offered) <= FORMATS.keys() - {"preference"}
     refused = explored.get(f"/export/data.zip?{PICKS}&format=preference")
     assert refused.status == 400

@@ -10,10 +10,12 @@ import socket
 import time
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,6 +91,13 @@ class RunningExplorer:
                 return state
             time.sleep(0.1)
         pytest.fail(f"The index did not get there: {state}")
+
+
+def fetch_zip(explorer: RunningExplorer, path: str) -> zipfile.ZipFile:
+    """Return the files that a page sends together."""
+    request = urllib.request.Request(f"{explorer.address}{path}", headers={"Cookie": explorer.cookie})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return zipfile.ZipFile(BytesIO(answer.read()))
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

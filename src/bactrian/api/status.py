@@ -33,7 +33,6 @@ from bactrian.api.resumption import (
 from bactrian.api.shared_run import open_anywhere
 from bactrian.batches.ledger import count_out
 from bactrian.errors import BactrianError, InputError
-from bactrian.files.recent_runs import list_recent_runs
 from bactrian.records.run import WRITTEN, name_state
 from bactrian.records.session import HUMAN
 from bactrian.records.text import show, to_printable, write_count
@@ -43,7 +42,8 @@ from bactrian.runs.progress import LATE, list_caching, warn_of_cache
 from bactrian.runs.spending import Prices, Spending, add_up, read_pricing
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import Proportion, are_independent
-from bactrian.store import RunStore, find_address, find_data_folder, find_runs, is_locked, is_run, name_run
+from bactrian.store import RunStore, find_address, is_locked, name_run
+from bactrian.store.locations import find_known_runs
 
 if TYPE_CHECKING:
     from bactrian.shared.reading import WorkerState
@@ -582,15 +582,6 @@ async def list_runs(folders: Iterable[Path] = ()) -> list[RunSummary]:
         )
     paths = find_known_runs(folders)
     return sorted([await _summarize(path) for path in paths], key=lambda run: -run.changed)
-
-
-def find_known_runs(folders: Iterable[Path] = ()) -> list[Path]:
-    """Return the runs in ``folders``; by default those used lately, the latest first, and then the others that are in
-    the data folder and here."""
-    folders = tuple(folders)
-    recent = () if folders else filter(is_run, list_recent_runs())
-    listed = [run for folder in folders or (find_data_folder(), Path()) for run in find_runs(folder)]
-    return [*{path.resolve(): path for path in (*recent, *listed)}.values()]
 
 
 async def _summarize(path: Path) -> RunSummary:

@@ -5,32 +5,29 @@ from __future__ import annotations
 import asyncio
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from tempfile import SpooledTemporaryFile, TemporaryDirectory
+from tempfile import TemporaryDirectory
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from bactrian.api.exchange import export_session_data
 from bactrian.api.selection import render_page as render_sessions
 from bactrian.errors import InputError, explain_os_errors
 from bactrian.explore.bundle import MOST, copy_pages, fetch_page, make_single_page
-from bactrian.explore.library import DataSet, Library
+from bactrian.explore.library import Library
 from bactrian.explore.list_pages import is_address, remove_view, save_view
 from bactrian.explore.rendering import get_explorer, has_agreed, read_form, read_listing, render_page
 from bactrian.explore.server import build_app
 from bactrian.explore.session_lists import ListFilter, Listing
-from bactrian.export.dialogue import SystemPrompts
-from bactrian.export.format import ExportContext, Sample, dump_line
-from bactrian.export.formats import CHAT_MESSAGES, FORMATS, find_format, list_chats
+from bactrian.export.formats import CHAT_MESSAGES, FORMATS, find_format
 from bactrian.records.run import Finding
-from bactrian.records.session import UNFINISHED, Session, find_kind
+from bactrian.records.session import UNFINISHED, Session
 
 # Conversations on one page, at most.
 MOST_ON_PAGE = 200
@@ -107,43 +104,6 @@ def _list_words(list_filter: ListFilter, marks: Collection[str]) -> Iterator[str
         yield from ("--drop", f"mark={list_filter.mark[1:]}")
     for session in list_filter.ids:
         yield from ("--id", session)
-
-
-async def download_messages(request: Request) -> Response:
-    """Send the conversations of a filter as JSON lines, in the format ``messages``: all of them, or an error."""
-    list_filter = ListFilter.read(request.query_params)
-    sets = get_explorer(request).library.choose(list_filter.data)
-    with ExitStack() as stack:
-        file = stack.enter_context(SpooledTemporaryFile(_IN_MEMORY))
-        async for line in _write_lines(sets, list_filter, agreed=has_agreed(request)):
-            file.write(line)
-        file.seek(0)
-        keep = stack.pop_all()
-    headers = {"content-disposition": 'attachment; filename="chosen.jsonl"'}
-    parts = iter(partial(file.read, _PART), b"")
-    return StreamingResponse(
-        parts, media_type="application/jsonl", headers=headers, background=BackgroundTask(keep.close)
-    )
-
-
-# Bytes of a download that are kept in memory, and that are sent at a time.
-_IN_MEMORY, _PART = 1 << 23, 1 << 16
-
-
-async def _write_lines(
-    sets: Mapping[str, DataSet], list_filter: ListFilter, *, agreed: bool
-) -> AsyncIterator[bytes]:
-    for data_set in sets.values():
-        prompts = await asyncio.to_thread(SystemPrompts, await data_set.store.recipe())
-        name = data_set.name if data_set.is_imported else data_set.run.stem
-        context = ExportContext(name, prompts)
-        for session_id in await asyncio.to_thread(data_set.list_ids, list_filter):
-            session = await data_set.store.session(session_id)
-            if session is None or (session.mark and not agreed):
-                continue
-            if find_kind(session) in CHAT_MESSAGES.kinds:
-                for row in list_chats(Sample(session), context):
-                    yield f"{dump_line(row)}\n".encode()
 
 
 async def download_export(request: Request) -> Response:
@@ -251,7 +211,6 @@ async def keep_view(request: Request) -> Response:
 
 ROUTES = (
     Route("/export", show_export),
-    Route("/export/messages.jsonl", download_messages),
     Route("/export/data.zip", download_export),
     Route("/export/copy.zip", download_copy),
     Route("/export/conversations.html", download_sessions),

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from platformdirs import user_data_dir
 
 from bactrian.errors import InputError
+from bactrian.files.recent_runs import list_recent_runs
 from bactrian.records.text import to_file_name
 from bactrian.store.database import is_run
 
@@ -182,6 +183,15 @@ MOST_FILES = 200
 def name_files_folder(run: Path, session: str) -> Path:
     """Return the folder of the files that a session's agents made."""
     return run.with_name(f"{run.name}.files") / to_file_name(session)
+
+
+def find_known_runs(folders: Iterable[Path] = ()) -> list[Path]:
+    """Return the runs in ``folders``; by default those used lately, the latest first, and then the others that are in
+    the data folder and here."""
+    folders = tuple(folders)
+    recent = () if folders else filter(is_run, list_recent_runs())
+    listed = [run for folder in folders or (find_data_folder(), Path()) for run in find_runs(folder)]
+    return [*{path.resolve(): path for path in (*recent, *listed)}.values()]
 
 
 def name_verdicts(run: Path) -> Path:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 from bactrian.api.shared_run import refresh_during
-from bactrian.api.status import find_known_runs
 from bactrian.cli.flags import Argument, find_run_files
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, say
 from bactrian.errors import InputError, MissingExtra
 from bactrian.options import LIMIT, MODEL, OVERWRITE, SOCIETY, Option
 from bactrian.records.text import to_printable, write_count
+from bactrian.store.locations import find_known_runs
 
 _LATELY = 20  # Runs that are opened if none is named
 _NEEDED = ("markdown_it", "math_core", "starlette", "uvicorn")
