@@ -20,7 +20,7 @@ import bactrian as bt
 from bactrian.amounts import write_cost, write_dollars, write_tokens
 from bactrian.api.resumption import StoredRun, read_resumable, write_resume_command
 from bactrian.api.status import read_status
-from bactrian.errors import InputError
+from bactrian.errors import InputError, ModelError
 from bactrian.models.budget import Price
 from bactrian.records.turn import Usage
 from bactrian.store import open_store
@@ -397,6 +397,10 @@ async def test_a_run_of_an_object_from_python_names_no_command_that_would_fail(
     stored = await read_resumable(tmp_path / "own.db")
     assert isinstance(stored, StoredRun)
     assert (write_resume_command(tmp_path / "own.db", stored) is not None) == resumable
+    played: dict[str, Any] = {"model": model, "specify": False, "max_messages": 2, "run": "played.db"}
+    with pytest.raises(ModelError):
+        await asyncio.to_thread(lambda: bt.play("Choose a tea", **played))
+    assert ((await read_status(Path("played.db"))).command is not None) == resumable
 
 
 @pytest.mark.system

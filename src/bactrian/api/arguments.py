@@ -254,6 +254,11 @@ def _warn(text: str) -> None:
     warnings.warn(text, BactrianWarning, stacklevel=2)
 
 
+def is_object(name: str) -> bool:
+    """Return True if the model of this name is a Python object: that has any name, and others have a colon in it."""
+    return name.startswith("python:") or (":" not in name and name not in ("local", HUMAN))
+
+
 def _wrap(model: Replying | ModelFunction) -> Model:
     if isinstance(model, (OwnModel, Scripted)):
         return model

@@ -21,6 +21,7 @@ from bactrian.api.arguments import (
     check_base_url,
     choose_models,
     describe_options,
+    is_object,
     limit_time,
     read_tools,
 )
@@ -358,7 +359,7 @@ def order_session(
     filled = fill_defaults(options, PlayOptions)
     limits = Toolkit((), filled["tool_rounds"], filled["tool_timeout"])
     parameters = read_parameters(options.get("parameters", {})).by_agent()
-    if any(name.startswith("python:") for name in chosen.names.values()):
+    if any(map(is_object, chosen.names.values())):
         stored_tools[OWN] = True
     command |= {"idea": idea, "assistant": asdict(roles[0]), **stored_tools}
     if embodied is not None:

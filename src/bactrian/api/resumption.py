@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bactrian.api.arguments import OWN, ToolLike
+from bactrian.api.arguments import OWN, ToolLike, is_object
 from bactrian.api.conversation import AskingTerms, order_session, order_society
 from bactrian.api.dataset import build_order, check_runs_code, read_shard, use_terms_of_runs
 from bactrian.api.endpoints import confirm_addresses, find_foreign
@@ -50,11 +50,7 @@ class StoredRun:
     @property
     def objects(self) -> tuple[str, ...]:
         """Python objects that the run was made with, and that a file cannot store."""
-        names = self.plan.models.values()
-        # An object may have any name of its own; that of a model has a colon.
-        models = [
-            name for name in names if name.startswith("python:") or (":" not in name and name != "local")
-        ]
+        models = filter(is_object, self.plan.models.values())
         return tuple(
             dict.fromkeys((*models, *self.content.get("endings", ()), *self.options.get("sources", ())))
         )
