@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+import bactrian as bt
 from bactrian.store import open_store
 from tests.helpers.command import LINES, Command, bactrian, clean_environment, events
 from tests.helpers.endpoint import Endpoint
@@ -375,3 +376,13 @@ def test_tasks_are_kept_only_if_the_jobs_are_the_same(tmp_path: Path) -> None:
     done = bactrian(*generate, "--fork", "b.db", "--keep-tasks", "--set", "task.count=3", cwd=tmp_path)
     assert done.returncode == 2
     assert "The tasks cannot be kept: the list 'task'" in done.stderr
+
+
+def test_costs_in_the_list_of_runs_have_the_same_decimals(tmp_path: Path) -> None:
+    for name, price in (("dear", "100/100"), ("cheap", "1/1")):
+        model = bt.Scripted({"user": ["<CAMEL_TASK_DONE>"]})
+        bt.play("Choose a tea", model=model, specify=False, price=price, run=tmp_path / f"{name}.db")
+    listed = bactrian("runs", ".", cwd=tmp_path).stdout
+    costs = [word for word in listed.split() if word.startswith("$")]
+    assert len({len(cost.partition(".")[2]) for cost in costs}) == 1, listed
+    assert len(costs) == 2

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from rich.table import Table
 
-from bactrian.amounts import write_dollars
+from bactrian.amounts import write_compared
 from bactrian.api.resumption import is_generated, read_stored_run, write_resume_command
 from bactrian.api.status import RunSummary, list_runs, read_status
 from bactrian.cli.flags import Argument, RunArgument, RunsArgument, find_run_file
@@ -57,10 +57,10 @@ async def _list_runs(folders: list[Path], *, json: bool) -> int:
         )
         open_progress().say(f"There is no run in {where}. `bactrian play` makes one.")
         return 0
-    console = open_output()
+    console, rows = open_output(), _write_rows(runs)
     if console.is_terminal and console.width < LEAST_TABLE:
-        for run in runs:
-            name, recipe, ended, state, endings, cost, age = map(to_printable, _write_row(run))
+        for row in rows:
+            name, recipe, ended, state, endings, cost, age = map(to_printable, row)
             console.print(name, style="bold")
             facts = filter(None, (recipe, f"{ended} ended" if ended else "", state, endings, cost, age))
             for line in fit_facts(facts, console.width - 2):
@@ -68,9 +68,9 @@ async def _list_runs(folders: list[Path], *, json: bool) -> int:
         _suggest()
         return 0
     table = Table("run", "recipe", "ended", "state", "endings", "cost", "changed", box=None, pad_edge=False)
-    table.columns[2].justify = "right"
-    for run in runs:
-        table.add_row(*map(to_printable, _write_row(run)))
+    table.columns[2].justify = table.columns[5].justify = "right"
+    for row in rows:
+        table.add_row(*map(to_printable, row))
     console.print_table(table)
     _suggest()
     return 0
@@ -82,7 +82,17 @@ def _suggest() -> None:
     )
 
 
-def _write_row(run: RunSummary) -> tuple[str, ...]:
+def _write_rows(runs: Sequence[RunSummary]) -> list[tuple[str, ...]]:
+    """Return a row for each run; costs stand below each other, and have the same decimals."""
+    known = [run.status.usd for run in runs if run.status and run.status.usd is not None]
+    costs = iter(write_compared(*known))
+    return [
+        _write_row(run, next(costs) if run.status and run.status.usd is not None else "unknown")
+        for run in runs
+    ]
+
+
+def _write_row(run: RunSummary, cost: str) -> tuple[str, ...]:
     name, age, status = name_run(run.run), write_age(time.time() - run.changed), run.status
     if status is None:
         return name, "", "", "unreadable", run.problem, "", age
@@ -94,7 +104,7 @@ def _write_row(run: RunSummary) -> tuple[str, ...]:
     endings = ", ".join(f"{code} {share.count:,}" for code, share in list(status.endings.items())[:_ENDINGS])
     if (more := len(status.endings) - _ENDINGS) > 0:
         endings += f" and {more} more"
-    return name, run.recipe, ended, status.state, endings, write_dollars(status.usd), age
+    return name, run.recipe, ended, status.state, endings, cost, age
 
 
 def write_age(seconds: float) -> str:
