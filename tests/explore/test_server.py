@@ -287,6 +287,10 @@ async def test_without_a_run_the_runs_used_lately_are_opened(tmp_path: Path) -> 
     with explore(tmp_path, sessions=1, BACTRIAN_DATA=data) as explorer:
         assert [state["name"] for state in await asyncio.to_thread(explorer.status)] == ["tea", "here"]
     (tmp_path / "nowhere").mkdir()
-    for options, told in (((), "No run was used lately."), (("--bundle", "copy"), "of runs that you name")):
+    for options, told in (
+        ((), "No run was used lately."),
+        (("--bundle", "copy"), "runs that you name"),
+        (("--host", "0.0.0.0"), "runs that you name"),
+    ):
         done = bactrian("explore", *options, cwd=tmp_path / "nowhere", BACTRIAN_DATA=str(tmp_path / "none"))
         assert (done.returncode, told in done.stderr, "bactrian play --run" in done.stderr) == (2, True, True)

@@ -68,10 +68,10 @@ def explore(
     overwrite: Annotated[bool, OVERWRITE, "Replace an existing map."] = False,
 ) -> None:
     """Look at runs and conversations in the browser: filter, search, read."""
-    is_shown = bundle is None and map_file is None
-    paths = runs or (find_known_runs()[:_LATELY] if is_shown else [])
+    is_private = bundle is None and map_file is None and host in ("127.0.0.1", "::1", "localhost")
+    paths = runs or (find_known_runs()[:_LATELY] if is_private else [])
     if not paths:
-        what = "No run was used lately." if is_shown else "A copy or a map is of runs that you name."
+        what = "No run was used lately." if is_private else "What others may see is of runs that you name."
         raise InputError(what, where="RUN", next="Name a run; `bactrian play --run tea.db` makes one.")
     if map_file is not None:
         _write_map(paths, map_file, texts, overwrite=overwrite)
