@@ -237,17 +237,21 @@ async def test_a_judge_that_cannot_be_asked_is_refused_before_conversations_are_
     assert told in err
 
 
-async def test_a_limit_below_what_was_spent_stops_only_what_would_ask_a_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "limit", [("--budget", "0.001"), pytest.param(("--max-tokens", "10"), marks=pytest.mark.slow)]
+)
+async def test_a_limit_below_what_was_spent_stops_only_what_would_ask_a_model(
+    tmp_path: Path, limit: tuple[str, str]
+) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         assert (await run(tmp_path, *order_item(endpoint, "table8")))[0] == 0
         asked = len(endpoint.requests)
-        for limit in (("--budget", "0.001"), ("--max-tokens", "10")):
-            code, out, err = await run(tmp_path, *order_item(endpoint, "table8", *limit))
-            assert (code, len(endpoint.requests)) == (0, asked), err
-            assert "Role-play wins" in out
-            more = order_item(endpoint, "table8", "--scale", "0.03", *limit, "--yes")
-            assert (await run(tmp_path, *more))[0] == 3
-            assert len(endpoint.requests) == asked
+        code, out, err = await run(tmp_path, *order_item(endpoint, "table8", *limit))
+        assert (code, len(endpoint.requests)) == (0, asked), err
+        assert "Role-play wins" in out
+        more = order_item(endpoint, "table8", "--scale", "0.03", *limit, "--yes")
+        assert (await run(tmp_path, *more))[0] == 3
+        assert len(endpoint.requests) == asked
 
 
 async def test_a_folder_of_another_model_or_a_report_that_was_changed_is_told_and_no_traceback(

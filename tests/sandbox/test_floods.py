@@ -47,7 +47,7 @@ FLOODS = {
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_ends_its_session_and_takes_little_memory(name: str, tier: Tier) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with SandboxSession(Limits(cpu=1, wall=2), {"large": lambda: "x" * 100_000}, tier=tier) as session:
+    with SandboxSession(Limits(cpu=0.5, wall=1), {"large": lambda: "x" * 100_000}, tier=tier) as session:
         outcome = session.run(CHANNEL + FLOODS[name])
         assert outcome.ending != "ok" or outcome.unsupported
         assert session.ended or outcome.unsupported

@@ -16,7 +16,7 @@ from bactrian.shared.copies import pull_run
 from bactrian.shared.lease import add_up
 from bactrian.store import find_address, locate_run, open_store
 from tests.helpers.command import bactrian
-from tests.helpers.endpoint import Endpoint
+from tests.helpers.endpoint import Endpoint, Received
 from tests.helpers.explorer import explore
 from tests.helpers.generation import generate, said, start
 from tests.helpers.postgres import PostgresServer
@@ -82,12 +82,20 @@ async def test_status_lists_the_workers_and_copies_nothing(
     server: PostgresServer, database: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BACTRIAN_DATA", str(folder / "data"))
-    address, replies = server.address(database, lease=60), NumberedReplies(0.5)
-    async with Endpoint([replies]) as endpoint:
+    address, replies = server.address(database, lease=60), NumberedReplies(0.02)
+    looked = asyncio.Event()
+
+    async def reply(request: Received) -> str:
+        if len(replies.requests) == 12:
+            await looked.wait()
+        return await replies(request)
+
+    async with Endpoint([reply]) as endpoint:
         worker = start(folder, endpoint, "--run", address, "--concurrency", "3")
         await wait_for_calls(replies, 12)
         shown = await asyncio.to_thread(bactrian, "status", address, "--json", cwd=folder)
         told = await asyncio.to_thread(bactrian, "status", address, cwd=folder)
+        looked.set()
         codes, _ = await finish(worker)
     assert codes == [0]
     status = json.loads(shown.stdout)
