@@ -20,7 +20,7 @@ from bactrian.store.locations import read_address
 from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import RECIPE, asks, generate, said, start, stored
 from tests.helpers.postgres import PostgresServer
-from tests.helpers.shared_runs import ask
+from tests.helpers.shared_runs import ask, finish, wait_for
 
 pytestmark = pytest.mark.system
 
@@ -185,6 +185,33 @@ async def test_two_workers_have_one_budget(server: PostgresServer, database: str
     async with Endpoint([say]) as endpoint:
         assert (await generate(folder, endpoint))[0] == 0
     assert await read(folder, "pulled.db") == await read(folder)
+
+
+async def test_a_worker_that_waits_for_the_jobs_of_another_one_holds_nothing_of_the_budget(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address, free = server.address(database), asyncio.Event()
+
+    async def reply(request: Received) -> str:
+        if asks(request) != "lister" and "Chef" in request.body.decode():
+            await free.wait()
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        options = ("--run", address, "--concurrency", "4", "--max-tokens", "1000000")
+        first = start(folder, endpoint, *options)
+        while len(endpoint.requests) < 4 + 1:  # the jobs of a chef are those of the first worker
+            await asyncio.sleep(0.02)
+        second = start(folder, endpoint, *options)
+        await wait_for(
+            address,
+            "SELECT 1 FROM workers WHERE prompt_tokens > 0 AND NOT gone"
+            " AND granted_tokens = prompt_tokens + completion_tokens"
+            " AND (SELECT count(*) FROM sessions WHERE ending IS NOT NULL) = 8",
+        )
+        free.set()
+        codes, told = await finish(first, second)
+    assert codes == [0, 0], told
 
 
 @pytest.mark.parametrize("limit", [5500, 8000])

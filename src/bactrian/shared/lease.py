@@ -207,13 +207,8 @@ class SharedClaims:
         """Return the next block, the seconds to wait, or None if nothing is left."""
 
         def claim(connection: psycopg.Connection[Any]) -> JobBlock | bool:
-            values = {
-                "me": self._worker,
-                "stop": stop,
-                "unit": unit,
-                "mine": list(self._mine),
-                "patience": PATIENCE,
-            }
+            mine = list(self._mine)
+            values = {"me": self._worker, "stop": stop, "unit": unit, "mine": mine, "patience": PATIENCE}
             for sql in (_TAKE_OVER, _ADVANCE):
                 for block in fetch(connection, sql, values):
                     return JobBlock(*block)
@@ -227,6 +222,8 @@ class SharedClaims:
         if not answer:
             await self._settle()
             await self.beat()  # learns what the others did last
+        elif not self._mine and (self._granted_usd or self._granted_tokens):
+            await self._give_back()  # a call of another worker may wait for it
         return min(_LONGEST_WAIT, self._lease / 10) if answer else None
 
     async def finish(self, block: JobBlock, *, whole: bool) -> None:
