@@ -107,7 +107,7 @@ def test_a_check_that_dies_is_at_fault_and_the_judge_goes_on(judge: Judge) -> No
 
 
 def test_a_check_that_hangs_is_at_fault_and_the_judge_goes_on() -> None:
-    with Judge(Limits(cpu=1, wall=3), patience=0) as judge:
+    with Judge(Limits(cpu=1, wall=2), patience=0) as judge:
         hanging = make_problem("f(0)\nimport time\ntime.sleep(600)")
         assert judge.judge(hanging, "def f(x): return 1").kind == "judge_error"
         assert judge.judge(PROBLEM, HONEST).passed

@@ -103,17 +103,24 @@ COMMANDS = {
 
 
 @pytest.mark.system
-async def test_no_command_forgets_where_a_run_was_made(places: Places) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ((), ("OPENAI_BASE_URL", "BACTRIAN_BASE_URL")),
+        pytest.param((("OPENAI_BASE_URL",), ("BACTRIAN_BASE_URL",)), marks=pytest.mark.slow),
+    ],
+    ids=["none and both", "each alone"],
+)
+async def test_no_command_forgets_where_a_run_was_made(
+    places: Places, settings: tuple[tuple[str, ...], ...]
+) -> None:
     at_home = ("--model", "openai:m", "--base-url", places.home.url)
     assert (await places.run(*MAKE, *at_home, "--price", "1/2"))[0] == 0
     # A budget needs the price, which the run knows.
     assert (await places.run("evaluate", "extract", "run.db", "--out", "priced", "--budget", "1"))[0] == 0
     for title, command in COMMANDS.items():
-        for variables in (
-            {},
-            {"OPENAI_BASE_URL": places.official.url},
-            {"BACTRIAN_BASE_URL": places.official.url},
-        ):
+        for names in settings:
+            variables = dict.fromkeys(names, places.official.url)
             for file in ("fork.db", "de.db", "play.db", "new.db"):
                 (places.folder / file).unlink(missing_ok=True)
             shutil.rmtree(places.folder / "run.agents", ignore_errors=True)
