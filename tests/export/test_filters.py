@@ -258,6 +258,8 @@ async def test_a_smaller_sample_than_before_is_told_and_can_be_exported_alone(tm
         return [before, export(), export("asked")]
 
     before, whole, alone = await asyncio.to_thread(make)
+    with pytest.raises(InputError, match=r"^only: 'askd' is not a valid filter\.\n.* or asked or runs\.$"):
+        await asyncio.to_thread(export, "askd")
     assert [made["counts"]["sessions"] for made in (before, whole, alone)] == [3, 3, 1]
     assert before["notes"] == alone["notes"] == {}
     assert whole["notes"] == {

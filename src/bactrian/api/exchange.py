@@ -139,9 +139,9 @@ async def _read_filters(
         return lambda session: _shows(session, code, custom, answers)
 
     kept = [
-        _read_code(text, "--only", ("ending", "finding"), known) for text in only if text not in (RUNS, ASKED)
+        _read_code(text, "only", ("ending", "finding"), known) for text in only if text not in (RUNS, ASKED)
     ]
-    dropped = {text: _read_code(text, "--drop", ("finding", "ending", "mark"), known) for text in drop}
+    dropped = {text: _read_code(text, "drop", ("finding", "ending", "mark"), known) for text in drop}
     findings = {f"{kind}={code}": test(kind, code) for kind, code in kept if kind == "finding"}
     names = ("id", "role", "pair", "task", "mark")
     selected: Any = {name: value for name, value in more.items() if name in names}
@@ -173,7 +173,7 @@ def _shows(
 
 
 def _read_code(
-    text: str, flag: str, kinds: tuple[str, ...], known: dict[str, tuple[str, ...]]
+    text: str, option: str, kinds: tuple[str, ...], known: dict[str, tuple[str, ...]]
 ) -> tuple[str, str]:
     """Split ``ending=task_done`` at the equals sign and check both sides; ``task_done`` alone is enough."""
     kind, equals, code = text.partition("=")
@@ -181,12 +181,12 @@ def _read_code(
         # A code alone determines its kind: no ending and behaviour have the same code.
         kind, code = next(((known_as, text) for known_as in kinds if text in known[known_as]), (kind, code))
     if kind not in kinds or not code:
+        forms = ["mark=NAME" if name == "mark" else f"{name}=CODE" for name in kinds]
+        forms += [ASKED, RUNS] if option == "only" else []
         raise InputError(
-            f"{text!r} is not a valid filter.",
-            where=flag,
-            next=f"Write {' or '.join('mark=NAME' if name == 'mark' else f'{name}=CODE' for name in kinds)}.",
+            f"{text!r} is not a valid filter.", option=option, next=f"Write {' or '.join(forms)}."
         )
-    check_code(kind, code, known[kind], flag)
+    check_code(kind, code, known[kind], option)
     return kind, code
 
 

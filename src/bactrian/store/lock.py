@@ -157,9 +157,9 @@ class RunLock:
 
 def _explain_in_use(path: Path) -> RunInUse:
     return RunInUse(
-        "The run is being written by another process.",
+        "The run is being written by another process, or by another call in this one.",
         where=str(path),
-        next="Wait for it or stop it first. Reading works meanwhile.",
+        next="Wait for it or stop it, or write to a file of its own. Reading works meanwhile.",
     )
 
 
