@@ -244,6 +244,25 @@ def test_a_critic_edits_a_proposal_writes_a_message_and_asks_for_better_ones(
     ]
 
 
+def test_a_critic_is_asked_where_all_proposals_are_equal_too(stage: tuple[RunningExplorer, Page]) -> None:
+    explorer, page = stage
+    script = {**CHOICES, "user": ["Instruction: Name a tea.\nInput: None", "<CAMEL_TASK_DONE>"]}
+    (explorer.folder / "choices.json").write_text(json.dumps(script))
+    page.goto(explorer.link("/play"))
+    roles(page).get_by_role("textbox", name="Idea").fill("Talk about cups")
+    roles(page).get_by_label("Model").select_option(index=1)
+    roles(page).get_by_label("Task specifier").select_option("no")
+    roles(page).get_by_label("Critic, a role").fill("Tea taster")
+    roles(page).get_by_label("Proposals", exact=True).fill("2")
+    roles(page).get_by_label("the critic", exact=True).check()
+    roles(page).get_by_role("button", name="Begin").click()
+    page.get_by_role("textbox", name="your own message").fill("Name a cup.")
+    page.get_by_role("button", name="Say this instead").click()
+    expect(page.locator("#turn-1")).to_contain_text("Name a cup.")
+    page.get_by_role("button", name="Give the critic back").click()
+    expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
+
+
 def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     (explorer.folder / "script.json").write_text(json.dumps(WATCHED))
@@ -385,6 +404,8 @@ def test_a_person_is_the_critic_of_a_society_and_one_of_its_agents(
     expect(page.locator("#proposals")).not_to_contain_text("Name a cup.")
     page.get_by_role("textbox", name="Your reason").fill("Sencha, in a blue cup.")
     page.get_by_role("button", name="Say this instead").click()
+    expect(page.locator("#proposals")).to_contain_text("CAMEL_TASK_DONE")
+    page.get_by_role("button", name="Choose 1").click()
     # The next conversation of the society follows by itself. Its file has a person in it.
     expect(page.get_by_role("heading", name="You are taster")).to_be_visible(timeout=20_000)
     assert page.url != first

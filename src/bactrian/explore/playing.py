@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bactrian.errors import BactrianError, Stopped
-from bactrian.models.model import Model, Reply, ReplyChoice, Request, Wrapper
+from bactrian.models.model import Model, Reply, ReplyChoice, Request, Traits, Wrapper
 from bactrian.models.open import ModelOptions, load_local, open_model
 from bactrian.records.events import Ended, Event, Proposed, Started
 from bactrian.records.session import Session
@@ -282,6 +282,11 @@ class TakeOver(Wrapper):
     def __init__(self, model: Model, stage: LiveStage) -> None:
         super().__init__(model)
         self._stage = stage
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of the model, and whether a person is the critic now."""
+        return replace(super().traits, attended=CRITIC in self._stage.taken)
 
     async def reply(self, request: Request) -> Reply:
         """Ask the person if the part is taken, and the model otherwise.

@@ -249,6 +249,7 @@ class Traits:
     # True for a model behind an address: its first request may reveal a wrong address or key.
     remote: bool = False
     priced: bool = True  # True if its tokens may cost money
+    attended: bool = False  # True while a person answers for it as the critic
 
 
 BUILT_IN_MODEL = Traits("grammar", small=True, in_process=True, priced=False)  # Traits of the built-in model

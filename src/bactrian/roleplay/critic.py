@@ -335,7 +335,8 @@ class CriticAgent:
 
     async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
         """Ask the model, and once more if its answer is unreadable."""
-        if len(question.places) == 1 and not question.feedback:
+        is_settled = len(question.places) == 1 and not question.feedback
+        if is_settled and not get_traits(self.model).attended:  # a person may write something else
             return
         messages = [Message("system", self.system), Message("user", _write_question(self.prompts, question))]
         done = len(question.answers)
