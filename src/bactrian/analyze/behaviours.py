@@ -195,12 +195,12 @@ def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
     earlier: defaultdict[tuple[bool, frozenset[str]], tuple[list[_TurnWords], set[str]]]
     earlier = defaultdict(lambda: ([], set()))
     for view in reading.views:
-        listed = view.body.lower().split()
+        listed = view.words
         if len(listed) < _FEWEST_REPEATED:
             continue
         words = _TurnWords(listed, set(listed))
         # Turns that differ in a word with a digit are no duplicates.
-        numbers = frozenset([word for word in words.different if not word.isalpha() and _DIGIT.search(word)])
+        numbers = frozenset(filter(_DIGIT.search, [word for word in words.different if not word.isalpha()]))
         turns, known = earlier[view.by_user, numbers]
         if len(words.different & known) >= _SHARED * len(words.different):
             likeness = max((_measure_likeness(words, other) for other in turns), default=0.0)
@@ -273,7 +273,8 @@ def find_missing_code(reading: SessionReading, view: TurnView) -> Evidence | Non
     """Find that a solution contains no code, where code is needed."""
     if not reading.session.provenance.needs_code or view.by_user or _is_empty(view):
         return None
-    if any(pattern.search(view.body) for pattern in (_FENCED, _load_pattern("code_line"), _CODE_IN_LINE)):
+    lines = f"\n{view.body}"
+    if any(pattern.search(lines) for pattern in (_FENCED, _load_pattern("code_line"), _CODE_IN_LINE)):
         return None
     asked = view.asked.lower()
     return 0.6 if _EXPLAINS.search(asked) and not _ASKS_FOR_CODE.search(asked) else 0.9, view.body
@@ -292,9 +293,11 @@ _ANSWER_HINTS = ("solution", "answer", "response", "next request", "assistant")
 
 def find_self_answer(reading: SessionReading, view: TurnView) -> Evidence | None:
     """Find that the AI user answers itself."""
+    if not view.by_user:
+        return None
     name = reading.session.assistant.name.lower()
     hinted = any(hint in view.lower for hint in _ANSWER_HINTS)
-    if not view.by_user or not (hinted or (len(name) > 2 and f"{name}:" in view.lower)):
+    if not (hinted or (len(name) > 2 and f"{name}:" in view.lower)):
         return None
     instruction = find_instruction(view.turn.text)
     return _find_answer(view.plain[instruction.end() :], name) if instruction else None
@@ -350,6 +353,9 @@ def find_control_text(_reading: SessionReading, view: TurnView) -> Evidence | No
 def find_wrong_language(reading: SessionReading, view: TurnView) -> Evidence | None:
     """Find that a turn is in another language."""
     language = identify_language(reading.session.provenance.language)
+    # The words of the body are known; where they are the language's, no other test is needed.
+    if view.body.isascii() and view.plain is view.turn.text and not _compare_words(view.words, language):
+        return None
     # The markers are English words in every language; what is said is cut out only where it matters.
     if not (
         detect_other_language(view.lower, language)
@@ -398,7 +404,11 @@ def detect_other_language(text: str, language: str) -> str | None:
             # Cyrillic, Devanagari and Arabic are used by several languages.
             known = language in _load_common_words() or language in _SCRIPTS
             return script if known and script != language else None
-    words = text.split()
+    return _compare_words(text.split(), language)
+
+
+def _compare_words(words: list[str], language: str) -> str | None:
+    """Return the language of ``words`` if it clearly differs from ``language``."""
     if len(words) < _FEWEST_FOR_LANGUAGE:
         return None
     expected = _measure_share(words, language)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
 
 from bactrian.detect.detector import (
@@ -68,6 +69,11 @@ class TurnView:
     def body(self) -> str:
         """What is said, code included, without the words of the protocol."""
         return read_body(self.turn)
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words of :attr:`body` in lower case, with the signs around them."""
+        return self.body.lower().split()
 
     @cached_property
     def is_done(self) -> bool:
@@ -191,17 +197,18 @@ def read_session(session: Session) -> SessionReading:
 FLIP, REPETITION, FLAKE = "role_flip", "repeats_instruction", "flake_reply"
 PAPER: tuple[Behaviour, ...] = (FLIP, REPETITION, FLAKE, LOOP)
 OF_INSTRUCTIONS: tuple[Behaviour, ...] = PAPER[:3]  # Need somebody who instructs.
-_NEXT = r"(?: (?:next|new|first|further|another|following))+ (?:instructions?|tasks?|requests?|orders?|commands?)\b"
-_THAT = rf"(?:{_NEXT}| instructions?(?=[.!?]|\Z))"
-# Words by which an agent asks for an instruction, in English. They hold one of
+_NEXT = r"(?:(?:next|new|first|further|another|following) )+(?:instructions?|tasks?|requests?|orders?|commands?)\b"
+# Begins with a space, which the search looks for far faster than for a choice of patterns.
+_THAT = rf" (?:{_NEXT}|instructions?(?=[.!?]|\Z))"
+_NAMES_ONE = re.compile(_THAT)
+# Words by which an agent asks for an instruction, in English. All of them name it.
 _ASKS_FOR_ONE = re.compile(
     rf"(?:\A|[.!?:\n][ ]*|\b(?:please|kindly|you) )(?:give|provide|send|share|state)"
     rf"(?: me| us)?(?: with)?(?: the| an?| your| any)?{_THAT}"
     rf"|\b(?:waiting for|awaiting|await|ready for|ready to receive|look(?:ing)? forward to)"
     rf"(?: the| an?| your| any)?{_THAT}"
-    rf"|\bwhat(?:['’]s| is| are) (?:your|the){_NEXT}"
+    rf"|\bwhat(?:['’]s| is| are) (?:your|the) {_NEXT}"
 )
-_ASKED_FOR = ("instruction", "task", "request", "order", "command")
 # How a user announces an instruction of its own.
 _PREPARES = re.compile(
     r"\b(?:i|we)\b(?:(?!\byou\b)[^.!?\n])*\b(?:prepare|provide|give|send|write)\b[^.!?\n]*\Z"
@@ -262,32 +269,31 @@ def detect_turns(
     reading: SessionReading, detected: DetectedConversation, behaviour: Behaviour
 ) -> Iterator[Finding]:
     """Yield the turns that show ``behaviour`` by the heads of a model."""
-    for head in detected.model.heads:
-        if head.behaviour != behaviour:
-            continue
+    for head in filter(lambda head: head.behaviour == behaviour, detected.model.heads):
         for position, view in enumerate(reading.views):
             if not head.applies_to(detected.turns[position]):
                 continue
-            marker = _find_marker(reading, view) if behaviour == FLIP else None
-            if marker is not None:
-                yield reading.make_finding(view, behaviour, 1.0, *marker)
-                continue
+            rule = _find_marker(reading, view) if behaviour == FLIP else None
             if behaviour == REPETITION and is_echo(detected, position + 1):
-                yield reading.make_finding(view, behaviour, 1.0, view.body, "it is the instruction")
+                rule = view.body, "it is the instruction"
+            if rule is not None:
+                yield reading.make_finding(view, behaviour, 1.0, *rule)
+                continue
+            promises = behaviour == FLAKE and _promises_only(detected, position)
+            shown = detected.is_shown(head, position)
+            context = reading.find_context(head)
+            score = -inf if context is None else context.score(reading.surroundings.make_row(position, head))
+            sure = context is not None and score >= context.sure
+            if not (shown or promises or sure) and reading.least >= LIKELY:
                 continue
             # An agent that asks for what is missing does not put the work off.
-            asks = behaviour == FLAKE and _ASKS_MATERIAL.search(detected.turns[position].prose) is not None
-            promises = behaviour == FLAKE and not asks and _promises_only(detected, position)
-            context = None if asks else reading.find_context(head)
-            shown = detected.is_shown(head, position)
-            if context is None and not (shown or promises) and reading.least >= LIKELY:
-                continue
+            if behaviour == FLAKE and _ASKS_MATERIAL.search(detected.turns[position].prose):
+                promises, context = False, None
             alone = head.calibrate(detected.score(head, position))
             confidence = _weigh(reading, behaviour, position, alone)
             if context is not None:
-                score = context.score(reading.surroundings.make_row(position, head))
                 confidence = _join_opinions(confidence, context, score)
-                agree = alone >= _FLIP_OF_BOTH and score >= context.sure
+                agree = alone >= _FLIP_OF_BOTH and sure
                 if behaviour == FLIP and _is_doubtful_flip(reading, position, agree=agree):
                     confidence = min(confidence, _UNSURE)
             if promises:
@@ -316,8 +322,10 @@ def _is_doubtful_flip(reading: SessionReading, position: int, *, agree: bool) ->
 
     Very small models leave the markers out, and much of what they write is neither instruction nor answer.
     """
-    serves = any("serve" in sentence.acts for sentence in reading.detected.turns[position].sentences)
-    return not (reading.is_marked or reading.session.provenance.is_imported or (agree and serves))
+    if reading.is_marked or reading.session.provenance.is_imported:
+        return False
+    turn = reading.detected.turns[position]
+    return not (agree and any("serve" in sentence.acts for sentence in turn.sentences))
 
 
 def _promises_only(detected: DetectedConversation, position: int) -> bool:
@@ -427,13 +435,14 @@ def is_echo(detected: DetectedConversation, number: int) -> bool:
     if not (before.instructs or any(sentence.asks for sentence in before.sentences)):
         return False
     turn, _ = _separate_call(turn)
-    asked = [tuple(sentence.stems) for sentence in before.sentences if sentence.stems]
+    asked = [sentence.stems for sentence in before.sentences if sentence.stems]
     said = [sentence for sentence in turn.sentences if sentence.stems]
-    while said and tuple(said[0].stems) not in asked and _announces(said[0]):
+    while said and said[0].stems not in asked and _announces(said[0]):
         del said[0]
-    again = [tuple(sentence.stems) for sentence in said]
-    covered = sum(len(stems) for stems in asked if stems in again)
-    return bool(again) and set(again) <= set(asked) and covered > _ECHOED * sum(map(len, asked))
+    if not said or any(sentence.stems not in asked for sentence in said):
+        return False
+    again = [sentence.stems for sentence in said]
+    return sum(len(stems) for stems in asked if stems in again) > _ECHOED * sum(map(len, asked))
 
 
 def _announces(sentence: Sentence) -> bool:
@@ -488,8 +497,7 @@ def _find_marker(reading: SessionReading, view: TurnView) -> tuple[str, str] | N
             return view.turn.text, "a line begins with “Solution:”"
         if turn.asks_next and not _PREPARES.search(turn.prose):
             return view.turn.text.rstrip().rpartition("\n")[2], "it asks for the next instruction"
-        asks = any(word in turn.prose for word in _ASKED_FOR) and _ASKS_FOR_ONE.search(turn.prose)
-        if asks:
+        if _NAMES_ONE.search(turn.prose) and (asks := _ASKS_FOR_ONE.search(turn.prose)):
             return _find_quote(view, asks[0].lstrip(".!?:\n ")), "it asks for an instruction"
         return None
     marker = find_instruction(view.turn.text, reading.session.provenance.language)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
 from importlib import resources
-from itertools import accumulate
+from itertools import accumulate, compress
 from math import exp
-from operator import itemgetter, mul
+from operator import itemgetter, mul, not_
 from typing import Any, NamedTuple
 
 from bactrian.detect.features import Features, Gram, WordingScorer, list_names
@@ -85,19 +85,18 @@ class Forest:
 
 
 def _add_trees(trees: Sequence[Any], row: Sequence[float], total: float) -> float:
-    for node in trees:
-        while node.__class__ is tuple:
-            feature, threshold, left, right = node
-            node = left if row[feature] <= threshold else right  # noqa: PLW2901
-        total += node
+    for feature, threshold, left, right in trees:
+        while feature >= 0:
+            feature, threshold, left, right = left if row[feature] <= threshold else right  # noqa: PLW2901
+        total += threshold
     return total
 
 
 def _nest_tree(tree: Tree, node: int = 0) -> Any:
-    """Return a node as ``(feature, threshold, left, right)``; a leaf as its value."""
+    """Return a node as ``(feature, threshold, left, right)``; a leaf has its value in place of the threshold."""
     feature = tree.features[node]
     if feature < 0:
-        return tree.values[node]
+        return feature, tree.values[node], None, None
     left, right = tree.left[node], tree.right[node]
     return feature, tree.thresholds[node], _nest_tree(tree, left), _nest_tree(tree, right)
 
@@ -185,17 +184,9 @@ class DetectorModel:
 
     def list_columns(self, head: Head) -> list[str]:
         """Return the names of a row's columns; those of neighbours begin with their offset."""
-        if head.neighbours not in self._columns:
-            columns = [*self.summaries, *list_names()]
-            self._columns[head.neighbours] = columns + [
-                f"{offset} {name}" for offset in head.neighbours for name in (*self.shared, "there")
-            ]
-        return self._columns[head.neighbours]
-
-    @cached_property
-    def _columns(self) -> dict[tuple[int, ...], list[str]]:
-        """The columns of a row, kept by the neighbours that it shows."""
-        return {}
+        shared = (*self.shared, "there")
+        of_neighbours = [f"{offset} {name}" for offset in head.neighbours for name in shared]
+        return [*self.summaries, *list_names(), *of_neighbours]
 
     @cached_property
     def _scorers(self) -> dict[bool, WordingScorer]:
@@ -402,8 +393,9 @@ _OPENING = 4  # turns in which a protocol shows
 _MARKED = 0.2  # share of the turns with a marker, from which they follow a protocol
 _LONG = 3  # words of a sentence that is an echo if the other says it, too
 # Whose things a turn speaks of, in English: a customer says "my order", a clerk "your order".
-_MY = re.compile(r"\b(?:my|mine|i need|i want|i'd like|i would like)\b")
-_YOUR = re.compile(r"\byours?\b")
+# They begin with letters, which the search looks for far faster than for the edge of a word.
+_MY = re.compile(r"(?:m(?<=\bm)(?:y|ine)|i(?<=\bi)(?: need| want|'d like| would like))\b")
+_YOUR = re.compile(r"your(?<=\byour)s?\b")
 # What the conversation adds to a turn's own columns.
 AROUND = tuple(
     """here mean highest mean_before mean_after turns share_past later marked my your echoed like_other
@@ -411,7 +403,8 @@ AROUND = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
+# Not slotted: a cached property needs a place to be kept in.
+@dataclass(frozen=True)
 class ContextHead:
     """The model of one behaviour of one speaker."""
 
@@ -422,9 +415,16 @@ class ContextHead:
     sure: float  # Log odds from which a turn counts
     possible: float  # Log odds from which it is a candidate
 
+    @cached_property
+    def _used(self) -> tuple[Sequence[float], Callable[[Sequence[float]], Sequence[float]]]:
+        """The weights that are not zero, and what selects their columns."""
+        used = [column for column, weight in enumerate(self.weights) if weight]
+        return [self.weights[column] for column in used], itemgetter(*used)
+
     def score(self, row: Sequence[float]) -> float:
         """Return the log odds of a row."""
-        return self.bias + sum(map(mul, self.weights, row))
+        weights, select = self._used
+        return self.bias + sum(map(mul, weights, select(row)))
 
     def calibrate(self, score: float) -> float:
         """Return the confidence of a score."""
@@ -498,29 +498,31 @@ class Surroundings:
         That is the share of its sentences that the other says anywhere, the likeness to the other's turns that it does
         not answer, how much it is more like these than like its speaker's own, and the likeness to the turn before.
         """
-        turns, sets = self.detected.turns, self.detected.features.words
-        turn, mine = turns[index], sets[index]
-        alike = {True: 0.0, False: 0.0}
-        before = 0.0
-        for other, words in enumerate(sets):
-            if other == index:
-                continue
-            shared = (mine.all & words.all).bit_count()
-            likeness = shared / max(1, mine.size + words.size - shared)
-            if other == index - 1:
-                before = likeness
-            own = turns[other].by_user
-            if (own or other != index - 1) and likeness > alike[own]:
-                alike[own] = likeness
+        turn, sets = self.detected.turns[index], self.detected.features.words
+        mine, size = sets[index].all, sets[index].size
+        alike = [
+            (shared := (mine & words.all).bit_count()) / (size + words.size - shared or 1) for words in sets
+        ]
+        before = alike[index - 1] if index else 0.0
+        # Neither itself nor the turn that it answers.
+        alike[index] = 0.0
+        if index and not self._by_user[index - 1]:
+            alike[index - 1] = 0.0
+        like_own = max(compress(alike, self._by_user))
+        like_other = max(compress(alike, map(not_, self._by_user)), default=0.0)
         said = {tuple(sentence.stems) for sentence in turn.sentences if len(sentence.stems) >= _LONG}
         return (
             len(_MY.findall(turn.prose)),
             len(_YOUR.findall(turn.prose)),
             len(said & self._said_by_assistant) / max(1, len(said)),
-            alike[False],
-            alike[False] - alike[True],
+            like_other,
+            like_other - like_own,
             before,
         )
+
+    @cached_property
+    def _by_user(self) -> list[bool]:
+        return [turn.by_user for turn in self.detected.turns]
 
     @cached_property
     def _said_by_assistant(self) -> set[tuple[str, ...]]:
@@ -539,12 +541,7 @@ class Surroundings:
     @cached_property
     def _places(self) -> list[int]:
         """For each turn, how many turns its speaker had before."""
-        seen = {True: 0, False: 0}
-        places: list[int] = []
-        for turn in self.detected.turns:
-            places.append(seen[turn.by_user])
-            seen[turn.by_user] += 1
-        return places
+        return [self._by_user[:index].count(own) for index, own in enumerate(self._by_user)]
 
     def _add_up(self, head: Head) -> _Said:
         if head.name not in self._of_heads:

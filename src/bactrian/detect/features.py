@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise, repeat
 from math import log1p, sqrt
 from typing import NamedTuple
 
@@ -21,9 +21,9 @@ from bactrian.detect.turn_text import ReadTurn, Sentence, load_lexicon, read_tur
 BARE = frozenset(("self", "you", "question"))  # Acts that work shows, too
 _LONGEST_LENGTH = 6  # Power of two of words, from which on a sentence is simply long
 _OFFSET = 128  # Added to a weight, which is at least -127: so each field of a packed number is positive
-_BITS = 15  # of a field
+_BITS = 30  # of a field: enough for millions of n-grams
 _MASK = (1 << _BITS) - 1
-_AT_ONCE = 128  # Packed numbers whose sum fits: 128 fields of 255 are less than 2 ** 15
+_ZEROS = repeat(0)  # the weight of an n-gram that is not known
 _KEPT = 65_536  # Combinations of signs whose packed numbers are kept
 
 # A word or a sign, or a pair of words. ``^`` marks the first word and pair of a sentence, ``$`` the last
@@ -36,8 +36,7 @@ Signs = tuple[Set[str], bool, bool, str, int]
 class WordingScorer:
     """Scores sentences.
 
-    The weights of an n-gram stand side by side in one whole number, a field for each head. Those of four heads have 60
-    bits, which Python adds up without making an object for each sum.
+    The weights of an n-gram stand side by side in one whole number, a field for each head. The first field counts.
     """
 
     def __init__(
@@ -45,9 +44,9 @@ class WordingScorer:
     ) -> None:
         """Take the n-grams by their positions in weights, and bias, scale and weights of the heads by name."""
         self._heads = heads
-        self._known_signs: dict[Signs, Sequence[int]] = {}
-        packed = [0] * len(vocabulary)
-        for number, (_, _, weights) in enumerate(heads.values()):
+        self._known_signs: dict[Signs, int] = {}
+        packed = [1] * len(vocabulary)
+        for number, (_, _, weights) in enumerate(heads.values(), 1):
             shift = _BITS * number
             packed = [
                 sum_of_heads + (weight + _OFFSET << shift)
@@ -59,39 +58,29 @@ class WordingScorer:
         """Return the scores of the sentences by head."""
         if not sentences:
             return {}
-        known = [self._look_up(sentence) for sentence in sentences]
-        counts = [len(weights) for weights in known]
+        totals = [self._add_up(sentence) for sentence in sentences]
+        counts = [total & _MASK for total in totals]
         roots = [sqrt(count + 1) for count in counts]
-        fit = max(counts) <= _AT_ONCE
-        totals = [sum(weights) for weights in known] if fit else []
         scores: dict[str, list[float]] = {}
-        for number, (name, (bias, scale, _)) in enumerate(self._heads.items()):
+        for number, (name, (bias, scale, _)) in enumerate(self._heads.items(), 1):
             shift = _BITS * number
-            if fit:
-                sums = [total >> shift & _MASK for total in totals]
-            else:
-                sums = [sum([packed >> shift & _MASK for packed in weights]) for weights in known]
             scores[name] = [
-                bias + scale * (total - _OFFSET * count) / root
-                for total, count, root in zip(sums, counts, roots, strict=True)
+                bias + scale * ((total >> shift & _MASK) - _OFFSET * count) / root
+                for total, count, root in zip(totals, counts, roots, strict=True)
             ]
         return scores
 
-    def _look_up(self, sentence: Sentence) -> list[int]:
-        """Return the packed weights of the n-grams that are known."""
+    def _add_up(self, sentence: Sentence) -> int:
+        """Return the sum of the packed weights of the n-grams that are known."""
         find, words = self._packed.get, sentence.counted
         signs = _describe_signs(sentence)
         of_signs = self._known_signs.get(signs)
         if of_signs is None:
             if len(self._known_signs) >= _KEPT:
                 self._known_signs.clear()
-            of_signs = self._known_signs[signs] = [*filter(None, map(find, _list_signs(signs)))]
-        return [
-            *filter(None, map(find, words)),
-            *filter(None, map(find, pairwise(words))),
-            *filter(None, map(find, _list_ends(words))),
-            *of_signs,
-        ]
+            of_signs = self._known_signs[signs] = sum(map(find, _list_signs(signs), _ZEROS))
+        grams = chain(words, pairwise(words), _list_ends(words))
+        return sum(map(find, grams, _ZEROS), of_signs)
 
 
 def list_grams(sentence: Sentence) -> list[Gram]:

@@ -266,6 +266,7 @@ def read_turn(text: str, *, by_user: bool) -> ReadTurn:
     pieces = _split_sentences(prose)
     sentences = _read_sentences(
         [*pieces[:_FIRST], *pieces[-_LAST:]] if len(pieces) > _FIRST + _LAST else pieces,
+        may_ask=any(mark in prose for mark in _QUESTION),
         may_count=bool(numbers),
         may_quote='"' in prose or not (prose.isascii() or _QUOTES.search(prose) is None),
     )
@@ -343,7 +344,9 @@ def _split_sentences(prose: str) -> list[str]:
     return [piece for piece in pieces if piece]
 
 
-def _read_sentences(texts: Sequence[str], *, may_count: bool, may_quote: bool) -> list[Sentence]:
+def _read_sentences(
+    texts: Sequence[str], *, may_ask: bool, may_count: bool, may_quote: bool
+) -> list[Sentence]:
     find_acts, get_stem, count = (
         load_lexicon().find_acts,
         _load_stems().__getitem__,
@@ -360,7 +363,7 @@ def _read_sentences(texts: Sequence[str], *, may_count: bool, may_quote: bool) -
                 stems,
                 [*map(count, stems)] if has_number else stems,
                 find_acts(text, words),
-                text.rstrip("\"'”’»)]*_").endswith(_QUESTION),
+                may_ask and text.rstrip("\"'”’»)]*_").endswith(_QUESTION),
                 has_number,
                 may_quote and _QUOTES.search(text) is not None,
             )

@@ -198,7 +198,7 @@ def strip_code(text: str) -> str:
     """Replace fenced code with spaces, so that positions stay the same."""
     if "```" not in text and "~~~" not in text:
         return text
-    return _FENCED.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
+    return _FENCED.sub(lambda block: "\n".join([" " * len(line) for line in block[0].split("\n")]), text)
 
 
 def identify_language(language: str | None) -> str:
