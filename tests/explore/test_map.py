@@ -12,7 +12,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from bactrian.explore.library_index import is_inside
 from bactrian.explore.map_drawing import draw_map
@@ -339,6 +339,34 @@ def test_a_finger_scrolls_over_a_map_and_the_wheel_too(drawn: RunningExplorer, p
     wait_until(page, "scrollY > 100")
     page.get_by_role("button", name="Draw around points").click()
     assert canvas.evaluate("one => getComputedStyle(one).touchAction") == "none"
+
+
+@needs_chromium
+@pytest.mark.system
+def test_on_a_phone_what_is_opened_comes_into_sight_and_an_enlarged_map_follows_the_finger(
+    drawn: RunningExplorer, chromium: Browser
+) -> None:
+    context = chromium.new_context(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    open_map(page, drawn, "what=task")
+    canvas = page.locator("canvas")
+    canvas.press("ArrowRight")
+    canvas.press("Enter")
+    expect(page.get_by_role("button", name="Similar to this one")).to_be_in_viewport()
+    canvas.press("+")
+    expect(canvas).to_have_class("large")
+    assert canvas.evaluate("one => getComputedStyle(one).touchAction") == "none"
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box is not None
+    before, x, y = canvas.evaluate("one => one.toDataURL()"), box["x"] + 200, box["y"] + 200
+    finger = context.new_cdp_session(page)
+    for kind, at in (("touchStart", x), ("touchMove", x - 40), ("touchMove", x - 80), ("touchEnd", None)):
+        points = [] if at is None else [{"x": at, "y": y}]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    page.wait_for_timeout(200)
+    assert canvas.evaluate("one => one.toDataURL()") != before
+    context.close()
 
 
 @pytest.mark.system

@@ -59,10 +59,20 @@ def test_conversations_become_one_page(explored: RunningExplorer) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["/statistics?q=dial", "/conversations?view=table", "/c/run/loop", "/compare"]
+    ("address", "name"),
+    [
+        ("/statistics?q=dial&data=run", "run-statistics.html"),
+        ("/conversations?view=table", "conversations.html"),
+        ("/c/run/loop", "run-loop.html"),
+        ("/compare", "compare.html"),
+    ],
 )
-def test_a_view_becomes_one_file(explored: RunningExplorer, page: Page, address: str) -> None:
-    text = explored.get(f"/page.html?of={quote(address, safe='')}").text
+def test_a_view_becomes_one_file_with_its_name(
+    explored: RunningExplorer, page: Page, address: str, name: str
+) -> None:
+    answer = explored.get(f"/page.html?of={quote(address, safe='')}")
+    text = answer.text
+    assert answer.headers["content-disposition"] == f'attachment; filename="{name}"'
     for part in ("<script", "<form", "<link", 'href="/', explored.token, "csrf"):
         assert part not in text
     page.set_content(text)

@@ -395,15 +395,17 @@ class _BundleCopy:
             return "list.html" if self.files else "index.html"
         if path.startswith("/map"):
             kind = path.removeprefix("/map") or ".html"
-            return f"map-{_make_slug(query['data'])}-{_make_slug(query['what'])}{kind}"
+            return f"map-{make_slug(query['data'])}-{make_slug(query['what'])}{kind}"
         if not path.startswith("/c/"):
             return f"{path.strip('/')}.html"
         _, _, data, name, *more = path.split("/")
-        view = "".join(f"-{part}-{_make_slug(query[part])}" for part in _VIEWS if part in query)
+        view = "".join(f"-{part}-{make_slug(query[part])}" for part in _VIEWS if part in query)
         if more and more[0] == "files":
-            return f"c/{_make_slug(unquote(data))}/{_make_slug(unquote(name))}-files/{_make_slug(unquote(more[1]))}"
+            return (
+                f"c/{make_slug(unquote(data))}/{make_slug(unquote(name))}-files/{make_slug(unquote(more[1]))}"
+            )
         ending = {"markdown": ".md", "json": ".json"}.get(more[0], f"-{more[0]}.html") if more else ".html"
-        return f"c/{_make_slug(unquote(data))}/{_make_slug(unquote(name))}{view}{ending}"
+        return f"c/{make_slug(unquote(data))}/{make_slug(unquote(name))}{view}{ending}"
 
     def _write_assets(self, target: Path, rows: Sequence[dict[str, Any]]) -> None:
         (target / "static").mkdir()
@@ -439,5 +441,6 @@ def _name_path(row: dict[str, Any]) -> str:
     return f"/c/{quote(row['data'], safe='')}/{quote(row['id'], safe='')}"
 
 
-def _make_slug(text: str) -> str:
+def make_slug(text: str) -> str:
+    """Return ``text`` as a part of a file's name."""
     return _UNSAFE.sub("_", text).strip("_.")[:_LONGEST_NAME] or "x"

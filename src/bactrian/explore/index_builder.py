@@ -432,7 +432,8 @@ async def _import(source: Path, run: Path, state: dict[str, str]) -> None:
 
     async with open_store(run) as store:
         report = await import_chats(store, find_chats(source, None, Origin()), tell)
-    state["import"] = f"{IMPORT_DONE}; {report.broken:,} files or lines could not be read"
+    lost = f"; {report.broken:,} files or lines could not be read" if report.broken else ""
+    state["import"] = f"{IMPORT_DONE}{lost}"
 
 
 async def _follow(

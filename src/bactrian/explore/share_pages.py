@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
@@ -19,7 +20,7 @@ from starlette.routing import Route
 from bactrian.api.exchange import export_session_data
 from bactrian.api.selection import render_page as render_sessions
 from bactrian.errors import InputError, explain_os_errors
-from bactrian.explore.bundle import MOST, copy_pages, fetch_page, make_single_page
+from bactrian.explore.bundle import MOST, copy_pages, fetch_page, make_single_page, make_slug
 from bactrian.explore.library import Library
 from bactrian.explore.list_pages import is_address, remove_view, save_view
 from bactrian.explore.rendering import get_explorer, has_agreed, read_form, read_listing, render_page
@@ -192,7 +193,11 @@ async def download_view(request: Request) -> Response:
     page = await fetch_page(app, address)
     if page.status != 200 or "text/html" not in page.headers.get("content-type", ""):
         raise InputError("There is no page at this address.", where=address, next="Use the link on the page.")
-    return _send_page(make_single_page(page.body.decode(), address), "page.html")
+    path, query = urlsplit(address).path.removeprefix("/c/"), parse_qs(urlsplit(address).query)
+    # Of a run and a conversation, or of a view of some runs.
+    parts = [*(query.get("data", ()) if path[:1] == "/" else ()), *unquote(path).split("/")]
+    name = "-".join(map(make_slug, filter(None, parts))) or "library"
+    return _send_page(make_single_page(page.body.decode(), address), f"{name}.html")
 
 
 def _send_page(page: str, name: str) -> Response:

@@ -5,6 +5,8 @@ export const WIDTH = 10000;
 const LABEL = 170;
 // Milliseconds before a text is asked for, so that a moving pointer asks for few.
 const PAUSE = 80;
+// Pixels of what is shown beside a map that must be in sight.
+const PEEK = 120;
 
 /**
  * @typedef {{ xs: Uint16Array, ys: Uint16Array, groups: Uint8Array }} Points
@@ -148,6 +150,7 @@ const openMap = async (root) => {
   let area = [];
   /** @type {number[] | null} */
   let moving = null;
+  let hasMoved = false;
   let cursor = -1, drawing = false, waiting = false;
   let asking = 0;
 
@@ -211,7 +214,7 @@ const openMap = async (root) => {
       paint.fillText(name, px, py);
     }
   };
-  const draw = () => { if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; render(); }); } };
+  const draw = () => { if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; canvas.classList.toggle("large", view.scale > 1); render(); }); } };
   const fit = () => { canvas.width = canvas.clientWidth * devicePixelRatio; canvas.height = canvas.clientHeight * devicePixelRatio; draw(); };
 
   /** @param {number} factor @param {number[]} [at] */
@@ -248,6 +251,8 @@ const openMap = async (root) => {
     panel.scrollTop = 0;
     panel.focus({ preventScroll: true });
     fit();
+    // On a phone it stands below the map and its legend.
+    if (panel.getBoundingClientRect().top > window.innerHeight - PEEK) panel.scrollIntoView();
   };
   const open = async (/** @type {number} */ index) => {
     cursor = index;
@@ -269,13 +274,21 @@ const openMap = async (root) => {
   const reset = () => { view = { x: WIDTH / 2, y: WIDTH / 2, scale: 1 }; draw(); };
 
   canvas.addEventListener("pointerdown", (event) => {
-    if (event.pointerType === "touch" && !drawing) { lasso = [toMap(event)]; return; }
+    hasMoved = false;
+    if (event.pointerType === "touch" && !drawing) {
+      lasso = [toMap(event)];
+      // A finger moves the page, unless the map was enlarged.
+      if (view.scale > 1) moving = lasso[0];
+      return;
+    }
     canvas.setPointerCapture(event.pointerId);
     if (event.shiftKey || event.button === 1) moving = toMap(event); else lasso = [toMap(event)];
   });
   canvas.addEventListener("pointermove", (event) => {
     const at = toMap(event);
     if (moving) {
+      hasMoved ||= Math.hypot(at[0] - moving[0], at[1] - moving[1]) * unit() > 8 * devicePixelRatio;
+      if (!hasMoved && event.pointerType === "touch") return;
       view = { ...view, x: view.x + moving[0] - at[0], y: view.y + moving[1] - at[1] };
       draw();
     } else if (event.buttons && lasso.length && (event.pointerType !== "touch" || drawing)) {
@@ -290,7 +303,7 @@ const openMap = async (root) => {
     const line = lasso, wasMoving = moving;
     moving = null;
     lasso = [];
-    if (wasMoving) return;
+    if (wasMoving && (hasMoved || event.pointerType !== "touch")) return;
     const wide = Math.max(0, ...line.map(([x, y]) => Math.hypot(x - line[0][0], y - line[0][1]))) * unit();
     if (line.length > 2 && wide > 8 * devicePixelRatio) { select(simplify(line)); return; }
     const at = toMap(event), near = findNearest(points, at[0], at[1], 14 * devicePixelRatio / unit(), hidden);
