@@ -341,6 +341,7 @@ def test_all_surfaces_tell_the_same_of_every_kind_of_run(
         assert (changes["tokens"]["before"], changes["tokens"]["difference"]) == (None, None)
         assert changes["tokens"]["after"] > 0
         (talk,) = bt.open_run("imported.db")
+        assert bt.open_run("imported.db").sessions()["prompt_tokens"].to_list() == [None]
         assert "<dt>Cost</dt><dd>unknown</dd>" in explorer.get(f"/c/imported/{talk.id}").text
         assert {name for name, status in statuses.items() if status["total_tokens"] is None} == {"imported"}
     # What the lists, the task specifier and the planner cost is told by itself.

@@ -170,6 +170,7 @@ def build_schema(table: Table) -> dict[str, polars.DataType]:
 def make_session_row(session: Session, run: str) -> Row:
     """Make the row of a session."""
     ending, usage = session.ending, session.usage
+    known = usage.total > 0 or not session.provenance.is_imported  # Of another program's nobody knows.
     return {
         **trace_source(session, run),
         "assistant_description": "" if session.provenance.cast else session.assistant.description,
@@ -182,9 +183,9 @@ def make_session_row(session: Session, run: str) -> Row:
         "ending_speaker": ending and ending.speaker,
         "ending_evidence": ending and ending.evidence,
         "messages": len(session.turns),
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.completion,
-        "cached_tokens": usage.cached,
+        "prompt_tokens": usage.prompt if known else None,
+        "completion_tokens": usage.completion if known else None,
+        "cached_tokens": usage.cached if known else None,
         "extra": write_extra(session),
     }
 
