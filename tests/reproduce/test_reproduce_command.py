@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from bactrian.api.knowledge import compare_stages
 from bactrian.api.solution_comparison import RunSeries
+from bactrian.evaluate.stages import StageModel
 from bactrian.options import SpendingOptions
 from bactrian.protocol.pack import load_engine_prompts, load_pack
 from bactrian.reproduce.items import load_paper_items
@@ -329,6 +331,19 @@ async def test_a_training_after_a_larger_item_learns_only_from_the_conversations
         learned = [conversation.id async for conversation in read_source(source, counts)]
     assert learned == [f"society:{of}" for of in source.sessions]
     assert (counts.used, counts.left_out["not asked for"]) == (1, 3)
+
+
+async def test_a_judge_of_trained_models_has_room_for_its_own_solution_though_their_answers_are_short(
+    tmp_path: Path,
+) -> None:
+    async with Endpoint([judge_by_length]) as endpoint:
+        series = RunSeries({"base_url": endpoint.url, "seed": 10, "price": "1/2"})
+        stages = [StageModel("base", "openai:small"), StageModel("math", "openai:trained")]
+        await compare_stages(
+            stages, ["math"], ["openai:judge"], series, out=tmp_path / "out", limit=1, longest=128
+        )
+        lengths = {request.json["model"]: request.json.get("max_tokens") for request in endpoint.requests}
+    assert lengths == {"small": 128, "trained": 128, "judge": None}
 
 
 def test_the_chart_of_flake_messages_compares_their_number_between_prompts() -> None:

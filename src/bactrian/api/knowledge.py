@@ -153,6 +153,7 @@ async def compare_stages(
     limit: int | None = None,
     pairs: Sequence[tuple[str, str]] = (),
     tell: Callable[[str], object] = lambda _: None,
+    longest: int | None = None,
 ) -> Comparison:
     """Let all stages answer sets of questions, and judges compare them.
 
@@ -165,6 +166,7 @@ async def compare_stages(
         limit: Questions of each set, drawn at random; None for all.
         pairs: Names of the stages to compare; default those of table 2.
         tell: Receives the name of each set before its runs begin.
+        longest: Longest answer in tokens, where it is not that of a judge's reply, too.
 
     Raises:
         InputError: a set or a model cannot be used.
@@ -179,7 +181,8 @@ async def compare_stages(
                 stages,
                 questions.name,
                 asked,
-                series.options["reply_length"]
+                longest
+                or series.options["reply_length"]
                 or find_reply_length(out / questions.name / "solutions.db", Solutions.key),
             ),
             {stage.name: stage.model for stage in stages},

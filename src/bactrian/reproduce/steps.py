@@ -333,7 +333,8 @@ async def _judge_stages(step: ItemStep, name: str, workshop: Workshop) -> Sequen
     out = order.folder / name / f"questions-{limit or 'all'}"
     try:
         # Answers are judged although they are cut, as for every model on this computer.
-        with workshop.choose_options(judge_cut=True, reply_length=step.reply_length):
+        judge_length = step.reply_length if find_traits(order.judge).small else None
+        with workshop.choose_options(judge_cut=True, judge_reply_length=judge_length):
             compared = await compare_stages(
                 tuple(models.values()),
                 step.questions,
@@ -343,6 +344,7 @@ async def _judge_stages(step: ItemStep, name: str, workshop: Workshop) -> Sequen
                 limit=limit,
                 pairs=step.pairs,
                 tell=workshop.tell,
+                longest=step.reply_length,
             )
     except NoVerdict as error:
         return [ItemPart("Stages", failure=f"{error.what} {error.next}")]
