@@ -28,6 +28,8 @@ SCRIPTS = {
     "looks": st.integers(0, 2),
     "hidden": st.integers(0, 2),
     "cut": st.booleans(),
+    "gone": st.integers(0, 1),
+    "no_errors": st.sampled_from([0, 404, 410]),
     "most": st.sampled_from([1 << 30, 3_000]),
     "state": st.sampled_from(["", "somewhere_new"]),
     "seed": st.integers(0, 99),

@@ -355,6 +355,7 @@ class BatchServer:
             case "openai" | "openrouter":
                 status = "failed" if held.refusal else "completed" if held.ended else waiting or "in_progress"
                 files: dict[str, Any] = {}
+                answered = len(self._lines(held)[0]) if held.ended and not held.refusal else 0
                 if held.ended and not held.refusal and held.dialect == "openai":
                     good, bad = ([], []) if self.fileless else self._lines(held)
                     files = {
@@ -367,7 +368,7 @@ class BatchServer:
                     "created_at": int(held.created),
                     "input_file_id": held.file,
                     "metadata": {"bactrian": held.name} if held.name else None,
-                    "request_counts": {"total": size, "completed": size if held.ended else 0, "failed": 0},
+                    "request_counts": {"total": size, "completed": answered, "failed": 0},
                     "errors": {"data": held.refusal} if held.refusal else None,
                     **files,
                 }

@@ -82,8 +82,8 @@ class Look:
     """The reason of a refusal."""
     crowded: bool = False
     """True if it was refused because too much is out."""
-    answered: int = 0
-    """Number of its requests that were answered, where the provider tells."""
+    answered: bool = False
+    """True if it is known that some of its requests were answered, so that there are results."""
 
 
 class Client:
@@ -252,7 +252,7 @@ class OpenAIBatches:
             message = words or str(value.get("error") or "without a reason")
             return Look(remote, "refused", requests, files, lines=lines, message=message, crowded=crowded)
         phase: Phase = "ended" if state in self._done else "running"
-        return Look(remote, phase, requests, files, answered=answered or 0)
+        return Look(remote, phase, requests, files, answered=bool(answered or value.get("output_file_id")))
 
 
 class TogetherBatches(OpenAIBatches):
@@ -343,7 +343,13 @@ class MistralBatches(OpenAIBatches):
             str(error.get("message")) for error in value.get("errors") or () if is_object(error)
         )
         return Look(
-            remote, phase, value.get("total_requests"), files, inline, message=errors or "without a reason"
+            remote,
+            phase,
+            value.get("total_requests"),
+            files,
+            inline,
+            message=errors or "without a reason",
+            answered=bool(value.get("output_file")),
         )
 
 
@@ -401,7 +407,9 @@ class AnthropicBatches(OpenAIBatches):
         path = urlsplit(url).path.partition("/messages/")[2] or f"batches/{quote(remote)}/results"
         # As it is, with a signature; the key goes to no other address.
         file = url.removeprefix(address) if url.startswith(f"{address}/") else f"/messages/{path}"
-        return Look(remote, "ended" if ended else "running", requests, (file,) if ended else ())
+        return Look(
+            remote, "ended" if ended else "running", requests, (file,) if ended else (), answered=True
+        )
 
 
 class GeminiBatches(OpenAIBatches):

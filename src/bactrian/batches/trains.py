@@ -443,21 +443,20 @@ class Batches:
 
     async def _fetch(self, lane: _Lane, batch: Batch, look: Look, ids: set[str]) -> bytes:
         """Return the results of a batch that has ended; loaded again if lines are missing or cut off."""
-        content, gone = b"", False
+        content = b""
         for fetch in range(_FETCHES):
             if fetch:
                 await self._sleep(_APART)
             parts: list[bytes] = []
-            gone = not await self._insist(lane, partial(self._load, lane, look, parts))
+            await self._insist(lane, partial(self._load, lane, look, parts))
             content = max(content, b"\n".join(parts), key=len)
             if ids <= {result.custom_id for result in _read(lane.interface, parts)}:
                 break
-        if not content and (gone or look.answered):
+        if not content and look.answered:
             self._miss(lane, batch, "A batch has ended, and the provider does not give its results.")
         return content
 
-    async def _load(self, lane: _Lane, look: Look, parts: list[bytes]) -> bool:
-        """Load the results into ``parts``; return False if the provider does not have them all."""
+    async def _load(self, lane: _Lane, look: Look, parts: list[bytes]) -> None:
         parts.clear()
         try:
             async for part in lane.interface.fetch(lane.client, look):
@@ -465,8 +464,6 @@ class Batches:
         except ModelError as error:
             if find_status(error) not in (404, 410):
                 raise
-            return False
-        return True
 
     def _take_results(self, lane: _Lane, batch: Batch, results: Sequence[Result]) -> None:
         known, counts = self._ledger.list_ids(batch.number), Counter(result.custom_id for result in results)
