@@ -73,7 +73,7 @@ def test_groups_are_compared_as_by_hubert_and_arabie() -> None:
 @pytest.mark.parametrize(
     ("topics", "uneven", "seed", "count"),
     [
-        (8, True, 2, 240),
+        (6, True, 2, 120),
         pytest.param(20, False, 1, 1200, marks=pytest.mark.slow),
         pytest.param(12, True, 2, 1200, marks=pytest.mark.slow),
         pytest.param(2, False, 3, 1200, marks=pytest.mark.slow),
@@ -180,9 +180,9 @@ def test_a_point_is_inside_or_outside_of_a_polygon() -> None:
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningExplorer]:
-    """An explorer with maps of the tasks and of the instructions of 90 conversations."""
+    """An explorer with maps of the tasks and of the instructions of 52 conversations."""
     folder = tmp_path_factory.mktemp("map")
-    texts, _ = write_texts(90)
+    texts, _ = write_texts(52)
     sessions = [
         session(
             f"s{number:03}",
@@ -198,7 +198,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningExplorer
     ]
     red = session("red", task=texts[0], texts=["Instruction: Harm.\nInput: None"], mark="red-team")
     run_apart(make_run(folder / "run.db", [*sessions, red]))
-    with explore(folder, "run.db", sessions=91) as one:
+    with explore(folder, "run.db", sessions=53) as one:
         index = next((folder / "cache" / "bactrian" / "explore").glob("index-*.db"))
         for what in ("task", "instruction"):
             draw_map(folder / "run.db", index, 1, what)
@@ -255,13 +255,13 @@ def test_a_lasso_keeps_the_map_and_shows_list_and_numbers_of_what_is_inside(
     address = page.url
     draw_around(page, box)
     panel = page.get_by_role("complementary", name="What is chosen")
-    expect(panel.get_by_role("link", name="91 conversations in a list")).to_be_visible()
+    expect(panel.get_by_role("link", name="53 conversations in a list")).to_be_visible()
     expect(panel.get_by_role("heading", name="Endings")).to_be_visible()
     expect(panel.get_by_text("task done")).to_be_visible()
-    expect(panel.get_by_text("Made to study misuse")).to_have_count(0)  # It is the 91st.
+    expect(panel.get_by_text("Made to study misuse")).to_have_count(0)  # It is the 53rd.
     assert page.url == address
     assert find_barriers(page) == []
-    panel.get_by_role("link", name="91 conversations in a list").click()
+    panel.get_by_role("link", name="53 conversations in a list").click()
     page.wait_for_url("**/conversations?**area=**")
     expect(page.get_by_role("link", name=re.compile("Area of the map"))).to_be_visible()
 
@@ -304,7 +304,7 @@ def test_keys_alone_go_from_point_to_point_open_one_and_find_similar_ones(
 def test_a_map_shows_all_instructions_hides_what_its_legend_hides_and_stands_beside_another(
     drawn: RunningExplorer, page: Page
 ) -> None:
-    assert len(drawn.get("/map.csv?what=instruction").text.splitlines()) == 1 + 2 * 90 + 1
+    assert len(drawn.get("/map.csv?what=instruction").text.splitlines()) == 1 + 2 * 52 + 1
     open_map(page, drawn, "what=instruction&by=ending&beside=task:run")
     assert page.locator("canvas").count() == 2
     assert find_barriers(page) == []
@@ -313,14 +313,14 @@ def test_a_map_shows_all_instructions_hides_what_its_legend_hides_and_stands_bes
         const bytes = canvas.getContext("2d").getImageData(0, 0, width, height).data;
         return bytes.reduce((sum, byte, place) => sum + (place % 4 === 3 && byte > 0), 0);
     }"""
-    button = page.locator(".map-view").first.get_by_role("button", name="max messages 90")
+    button = page.locator(".map-view").first.get_by_role("button", name="max messages 52")
     both = page.evaluate(inked)
     button.click()
     expect(button).to_have_attribute("aria-pressed", "false")
     wait_until(page, f"({inked})() < {both}")
     for by in ("messages", "cost", "mark", "kind", "language", "behaviour:role_flip"):
         assert drawn.get(f"/map?by={by}").status == 200
-        assert len(drawn.get(f"/map.svg?by={by}").text.split("<circle")) == 92
+        assert len(drawn.get(f"/map.svg?by={by}").text.split("<circle")) == 54
     assert "Its detector: no finding was read." in drawn.get("/map?by=behaviour:role_flip").text
     assert drawn.get("/map?by=behaviour:x'y").status == 400
 
