@@ -66,8 +66,9 @@ async def test_a_value_of_another_type_is_told_by_page_and_command(
         pages = await fetch([tmp_path / "run.db"], *paths)
     for path, page in zip(paths, pages, strict=False):
         assert page.status != 500, path
-        assert b"\x1b" not in page.body
-        assert b"<script>document" not in page.body
+        if not path.endswith(".zip"):  # no browser shows it, and any byte can be in what is compressed
+            assert b"\x1b" not in page.body
+            assert b"<script>document" not in page.body
     for words in (
         ["show", "run.db", "one"],
         ["status", "run.db"],
