@@ -167,7 +167,7 @@ def test_a_link_to_a_message_behind_the_first_hundred_leads_there(
     page.emulate_media(reduced_motion="no-preference")
     page.evaluate("document.querySelector('#turn-199').scrollIntoView()")  # At once, however far it is.
     assert page.locator("#turn-199").evaluate("one => one.getBoundingClientRect().top < innerHeight")
-    assert "placeholder { color" in explored.get("/static/style.css").text
+    assert "placeholder {\ncolor" in explored.get("/static/style.css").text
 
 
 def test_the_findings_go_on_in_the_next_part(explored: RunningExplorer, page: Page) -> None:
