@@ -203,6 +203,7 @@ class BatchServer:
                 return web.json_response({"id": name, "purpose": "batch"})
             case "GET", ["v1", "files", name, "content"]:
                 if self.no_errors and name.startswith("err-"):
+                    self.batches[name.removeprefix("err-")].fetched = True  # as far as it can be
                     return web.json_response({"error": {"message": "deleted"}}, status=self.no_errors)
                 return web.Response(body=self._take_file(name))
             case "POST", ["v1", "batches"]:
