@@ -76,7 +76,7 @@ def test_a_recipe_of_a_persons_own_has_no_settings() -> None:
 )
 def test_the_verdict_on_three_runs_names_those_that_differ(sure: tuple[str, ...], told: str) -> None:
     names = ("one", "two", "three")
-    reports = [{"run": name, COOPERATION: {"rate": 0.1}} for name in names]
+    reports = [{"run": name, "behaviours": {}, COOPERATION: {"rate": 0.1}} for name in names]
     changes = [
         {"paired": None, COOPERATION: {"low": 0.1 if name in sure else -0.1, "high": 0.3}}
         for name in names[1:]
