@@ -128,6 +128,19 @@ def write_about_rate(per_second: float, what: str) -> str:
     return f"about {number:,} {what}{'' if number == 1 else 's'} a {name}"
 
 
+_ROUGH = 0.1  # share of a run before which nobody has seen how long its conversations are
+
+
+def write_time_left(seconds: float, done: float) -> str:
+    """Return an estimate of the time left: about how long, or while too small a share is ``done``, a range.
+
+    The range held the truth in nine of ten simulated runs or more (``docs/statistics.md``).
+    """
+    if done >= _ROUGH:
+        return f"about {write_about_duration(seconds)} left"
+    return f"{write_about_duration(seconds / 2)} to {write_about_duration(2 * seconds)} left"
+
+
 def write_about_duration(seconds: float) -> str:
     """Return an estimated duration, no more exact than it is."""
     if seconds < 10:

@@ -79,6 +79,12 @@ def test_the_display_fits_its_terminal_and_breaks_no_fact(width: int) -> None:
         assert fact in text
 
 
+def test_the_time_left_is_a_range_while_nobody_has_seen_how_long_conversations_are() -> None:
+    assert "about 7 min 10 s left" in "\n".join(draw(snapshot(share_done=0.1), 120))
+    early = "\n".join(draw(snapshot(share_done=0.05), 120))
+    assert "3 min 40 s to 14 min left" in early
+
+
 def test_a_price_that_is_not_known_is_no_zero() -> None:
     text = "\n".join(draw(snapshot(usd=None, run_usd=None, unpriced=("openai:any",), max_usd=None), 80))
     assert "unknown (no price of openai:any)" in text

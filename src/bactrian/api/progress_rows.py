@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bactrian.amounts import list_tokens, write_about_duration, write_cost, write_dollars, write_duration
+from bactrian.amounts import (
+    list_tokens,
+    write_about_duration,
+    write_cost,
+    write_dollars,
+    write_duration,
+    write_time_left,
+)
 from bactrian.records.text import to_line, write_count
 from bactrian.runs.progress import ProgressSnapshot
 
@@ -64,7 +71,7 @@ def write_line(now: ProgressSnapshot) -> str:
 def _list_times(now: ProgressSnapshot) -> Iterator[str]:
     yield f"{write_duration(now.seconds)} so far"
     if now.seconds_left is not None and now.done < now.total:
-        yield f"about {write_about_duration(now.seconds_left)} left"
+        yield write_time_left(now.seconds_left, now.share_done)
     if not now.done and now.seconds_to_first is not None:
         yield f"first conversation in about {write_about_duration(now.seconds_to_first)}"
     elif not now.calls and now.slow_start:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bactrian.amounts import (
-    write_about_duration,
     write_about_rate,
     write_cost,
     write_dollars,
     write_ends,
     write_percent,
+    write_time_left,
     write_tokens,
 )
 from bactrian.analyze.estimates import write_proportion
@@ -380,7 +380,8 @@ class RunStatus:
             is_steady = seconds and self.left > 2 * self.open
             rate = write_about_rate(self.left / seconds, "conversation") if is_steady else ""
             guess = "" if self.forecast and self.forecast.measured else "; a guess, as too little is measured"
-            lines.append(("time", f"about {write_about_duration(seconds)} left{rate and f', {rate}'}{guess}"))
+            left = write_time_left(seconds, 1 - self.left / max(1, self.jobs or 0))
+            lines.append(("time", f"{left}{rate and f', {rate}'}{guess}"))
         if (judged := self.facts.judged).usage.total:
             cost, tokens = write_dollars(judged.usd), write_tokens(judged.usage)
             lines.append(("judge", f"{cost} beside the cost above; tokens: {tokens}"))
