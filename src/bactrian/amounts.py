@@ -134,7 +134,7 @@ _ROUGH = 0.1  # share of a run before which nobody has seen how long its convers
 def write_time_left(seconds: float, done: float) -> str:
     """Return an estimate of the time left: about how long, or while too small a share is ``done``, a range.
 
-    The range held the truth in nine of ten simulated runs or more (``docs/statistics.md``).
+    From 3 % of the time on, the range held the truth in nine of ten simulated runs or more (``docs/statistics.md``).
     """
     if done >= _ROUGH:
         return f"about {write_about_duration(seconds)} left"

@@ -23,6 +23,7 @@ from bactrian.detect.detector import (
     DetectorModel,
     Head,
     Surroundings,
+    follow_protocol,
     load_context,
     load_model,
     read_model,
@@ -153,8 +154,6 @@ _SERVES = re.compile(
 # Marks of a discussion of equals: offices of one company (ChatDev), and the token that ends such a discussion.
 _PEERS = re.compile(r"\bchief \w+ officer\b|\bcode reviewer\b", re.IGNORECASE)
 _AGREED = "<INFO>"
-_OPENING_TURNS = 4  # in which a protocol shows
-_MARKED = 0.2  # share of the turns with a marker, from which they follow a protocol
 
 
 def has_instructor(session: Session) -> bool:
@@ -178,8 +177,7 @@ def has_instructor(session: Session) -> bool:
 
 def has_markers(session: Session) -> bool:
     """Return True if the turns of a conversation have the markers of the protocol."""
-    marked = [isinstance(turn.said, Instruction | Solution) for turn in session.turns]
-    return any(marked[:_OPENING_TURNS]) or sum(marked) > _MARKED * len(marked)
+    return follow_protocol([isinstance(turn.said, Instruction | Solution) for turn in session.turns])
 
 
 def read_session(session: Session) -> SessionReading:
@@ -322,10 +320,9 @@ def _is_doubtful_flip(reading: SessionReading, position: int, *, agree: bool) ->
 
     Very small models leave the markers out, and much of what they write is neither instruction nor answer.
     """
-    if reading.is_marked or reading.session.provenance.is_imported:
-        return False
-    turn = reading.detected.turns[position]
-    return not (agree and any("serve" in sentence.acts for sentence in turn.sentences))
+    sentences = reading.detected.turns[position].sentences
+    serves = agree and any("serve" in sentence.acts for sentence in sentences)
+    return not (reading.is_marked or reading.session.provenance.is_imported or serves)
 
 
 def _promises_only(detected: DetectedConversation, position: int) -> bool:
@@ -378,10 +375,6 @@ def _is_soft(sentence: Sentence) -> bool:
     )
 
 
-def _is_long(detected: DetectedConversation, position: int) -> bool:
-    return len(detected.turns[position].stems) > _SHORT
-
-
 def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confidence: float) -> float:
     """Return the confidence as real text allows it: of what does not count, less than one half.
 
@@ -390,6 +383,7 @@ def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confide
     """
     detected = reading.detected
     turn, features = detected.turns[position], detected.describe(position)
+    is_long = len(turn.stems) > _SHORT
     if behaviour == FLIP:
         # Without markers, a customer's manners look like a flip.
         counts = confidence >= (LIKELY if reading.is_marked else _FLIP_WITHOUT_MARKERS)
@@ -397,13 +391,13 @@ def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confide
         if _goes_round(detected, position):
             return confidence if confidence >= _SURE_ROUND else min(confidence, _UNSURE)
         # A real model begins with the instruction, and then solves it.
-        if features["new_numbers"] or features["new_words"] > _MORE_NEW or _is_long(detected, position):
+        if features["new_numbers"] or features["new_words"] > _MORE_NEW or is_long:
             return 0.0
         few_new = 0 if reading.session.provenance.is_imported else _FEW_NEW
         counts = confidence >= _SURE_REPETITION and features["new_words"] <= few_new
     elif behaviour == FLAKE:
         # After the done token, courtesy is all that is left to say.
-        may_be = not (_is_long(detected, position) or (position and detected.turns[position - 1].is_done))
+        may_be = not (is_long or (position and detected.turns[position - 1].is_done))
         counts = may_be and confidence >= _SURE_FLAKE and not _ASKS_MATERIAL.search(turn.prose)
     else:
         return confidence

@@ -432,6 +432,11 @@ class ContextHead:
         return round(1 / (1 + exp(-(slope * score + intercept))), 2)
 
 
+def follow_protocol(marked: Sequence[bool]) -> bool:
+    """Return True if turns of which some are ``marked`` follow the protocol."""
+    return any(marked[:_OPENING]) or sum(marked) > _MARKED * len(marked)
+
+
 @dataclass(frozen=True, slots=True)
 class ContextModel:
     """Heads by the names of those whose rows they see."""
@@ -526,17 +531,12 @@ class Surroundings:
 
     @cached_property
     def _said_by_assistant(self) -> set[tuple[str, ...]]:
-        return {
-            tuple(sentence.stems)
-            for turn in self.detected.turns
-            if not turn.by_user
-            for sentence in turn.sentences
-        }
+        others = compress(self.detected.turns, map(not_, self._by_user))
+        return {tuple(sentence.stems) for turn in others for sentence in turn.sentences}
 
     @cached_property
     def _marked(self) -> bool:
-        marked = [turn.instructs or turn.solves for turn in self.detected.turns]
-        return any(marked[:_OPENING]) or sum(marked) > _MARKED * len(marked)
+        return follow_protocol([turn.instructs or turn.solves for turn in self.detected.turns])
 
     @cached_property
     def _places(self) -> list[int]:
