@@ -359,31 +359,19 @@ def _hash(finding: Finding) -> bytes:
 # Findings that a person is asked about.
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A finding to ask about, and its session."""
-
-    session: Session
-    finding: Finding
-
-    @property
-    def doubt(self) -> float:
-        """From 0, sure, to 0.5: the detector could as well toss a coin."""
-        return 0.5 - abs(self.finding.confidence - LIKELY)
-
-
-async def list_candidates(
+async def list_doubtful(
     store: RunStore, behaviour: Behaviour, custom: Sequence[OwnBehaviour], most: int
-) -> list[Candidate]:
+) -> list[tuple[Session, Finding]]:
     """Return the findings of a run, candidates too, that no person has read; those in most doubt come first."""
     known = {answer.key for answer in await store.confirmations(HUMAN)}
-    chosen: list[Candidate] = []
+    chosen: list[tuple[Session, Finding]] = []
     codes = () if any(added.code == behaviour for added in custom) else (behaviour,)
     async for session in store.sessions():
         chosen += [
-            Candidate(session, finding)
+            (session, finding)
             for finding in find_behaviours(session, codes, custom=custom)
             if finding.behaviour == behaviour and finding.key not in known
         ]
-        chosen = sorted(chosen, key=lambda of: (-of.doubt, of.session.id, of.finding.turn))[:most]
+        chosen.sort(key=lambda pair: (abs(pair[1].confidence - LIKELY), pair[0].id, pair[1].turn))
+        del chosen[most:]
     return chosen

@@ -21,7 +21,7 @@ from bactrian.analyze.behaviours import (
     read_behaviours,
 )
 from bactrian.analyze.code_runs import CODE_FAILS
-from bactrian.analyze.judge import Candidate, list_candidates
+from bactrian.analyze.judge import list_doubtful
 from bactrian.analyze.learned import LearnedBehaviour, check_unregistered, register_learned
 from bactrian.analyze.report_tables import write_labels
 from bactrian.api.selection import explain_nothing, iterate_selected, read_selection
@@ -162,28 +162,28 @@ def label(
         )
     installed = () if behaviour in DETECTORS else read_behaviours([behaviour])
 
-    async def find() -> list[Candidate]:
+    async def find() -> list[tuple[Session, Finding]]:
         async with open_store(run_file, read_only=True) as store:
-            return await list_candidates(store, behaviour, installed, limit)
+            return await list_doubtful(store, behaviour, installed, limit)
 
     async def keep(finding: Finding, answer: str) -> None:
         async with open_store(run_file) as store:
             said = Confirmation(*finding.key, HUMAN, _ANSWERS[answer], answer, Usage(), 0.0, HUMAN)
             await store.add_confirmation(said)
 
-    candidates, right, read = asyncio.run(find()), 0, 0
+    doubtful, right, read = asyncio.run(find()), 0, 0
     definition = installed[0].description if installed else load_definitions()[behaviour]
     print("\n".join(_wrap(" ".join(part.split())) for part in to_printable(definition.strip()).split("\n\n")))
-    for number, candidate in enumerate(candidates, 1):
-        print(f"\n── {number} of {len(candidates)} · session {to_line(candidate.session.id)} ──")
-        _show_turns(candidate)
-        answer = _ask(f"Does turn {candidate.finding.turn} show {behaviour}? [y/n/Enter/q] ")
+    for number, (session, finding) in enumerate(doubtful, 1):
+        print(f"\n── {number} of {len(doubtful)} · session {to_line(session.id)} ──")
+        _show_turns(session, finding.turn)
+        answer = _ask(f"Does turn {finding.turn} show {behaviour}? [y/n/Enter/q] ")
         if answer == "q":
             break
         if answer in _ANSWERS:
-            asyncio.run(keep(candidate.finding, answer))
+            asyncio.run(keep(finding, answer))
             right, read = right + _ANSWERS[answer], read + 1
-    if not candidates:
+    if not doubtful:
         print(f"No finding of {behaviour} in this run is unread.")
     elif read:
         run = shlex.quote(str(run_file))
@@ -192,9 +192,8 @@ def label(
         )
 
 
-def _show_turns(candidate: Candidate) -> None:
-    last = candidate.finding.turn
-    for turn in candidate.session.turns[max(0, last - 2) : last]:
+def _show_turns(session: Session, last: int) -> None:
+    for turn in session.turns[max(0, last - 2) : last]:
         print(f"[{turn.number}] {to_line(turn.role)} (AI {to_line(turn.speaker)}):")
         lines = to_printable(turn.text.strip()).split("\n")
         print("\n".join(map(_wrap, lines)) or "(nothing)")
