@@ -233,10 +233,11 @@ class GroupCommit(ABC):
 
     async def close(self) -> None:
         """Write what is waiting, end the thread and close the connection."""
-        if self._thread is not None:
+        if self._thread is None:
+            self.finish()
+        else:  # The thread closes the connection, although this call may be cancelled.
             self._waiting.put(None)
             await asyncio.to_thread(self._thread.join)
-        self.finish()
 
     def _work(self) -> None:
         """Commit group after group until the end of the queue. Runs in the thread."""
@@ -255,7 +256,9 @@ class GroupCommit(ABC):
                 outcome = self.commit(ordered)
             except Exception as fault:  # noqa: BLE001  the waiting callers receive it
                 outcome = fault
-            self._loop.call_soon_threadsafe(_tell, group, outcome)
+            with suppress(RuntimeError):  # The event loop has ended, and nobody waits.
+                self._loop.call_soon_threadsafe(_tell, group, outcome)
+        self.finish()
 
 
 class Writer(GroupCommit):
