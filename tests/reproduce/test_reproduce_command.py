@@ -364,6 +364,7 @@ async def test_the_list_names_each_item_with_its_needs_and_says_what_is_made(tmp
         before = await run(tmp_path, "reproduce", "--run", ".", "--json")
         assert (await run(tmp_path, *order_table(endpoint)))[0] == 0
         after = await run(tmp_path, "reproduce", "--run", "paper")
+        assert "That model is an example: without --model, the built-in one makes an item." in after[1]
         # Table 9 shares a run with table 1, and lacks the other one.
         assert (
             await run(

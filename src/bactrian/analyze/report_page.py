@@ -177,7 +177,8 @@ def _write_cost(used: Json) -> str:
 
 
 def _write_tokens(used: Json) -> str:
-    return write_tokens(Usage(*(used[name] or 0 for name in ("prompt", "completion", "cached", "estimated"))))
+    prompt, completion, cached = (used[name] or 0 for name in ("prompt", "completion", "cached"))
+    return write_tokens(Usage(prompt, completion, cached, used["estimated"]))
 
 
 def _write_short(value: float | None) -> str:

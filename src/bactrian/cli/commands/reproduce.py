@@ -118,7 +118,7 @@ def reproduce(
     as_json = flags.get("as_json", False)
     if item is None or flags.get("forecast"):
         evaluation.end(
-            _list(items, order, flags, named=model is not None or item is not None, as_json=as_json),
+            _list(items, order, flags, example=model is None and item is None, as_json=as_json),
             "Nothing was spent.",
         )
     evaluation.end(_make(items, order, evaluation, yes=yes, as_json=as_json))
@@ -138,7 +138,12 @@ async def _forecast(
 
 
 async def _list(
-    items: Sequence[PaperItem], order: ReproductionOrder, flags: ReproduceFlags, *, named: bool, as_json: bool
+    items: Sequence[PaperItem],
+    order: ReproductionOrder,
+    flags: ReproduceFlags,
+    *,
+    example: bool,
+    as_json: bool,
 ) -> int:
     """Show what items need, and whether they are made."""
     out, together = open_output(), Needs()
@@ -166,7 +171,7 @@ async def _list(
         show({**row, "item": "all", "title": "Each run made once"}, together.add_up())
     if not as_json:
         out.say(f"What is left at scale {order.scale:g}, by {', '.join(order.models)}.")
-        if not named:
+        if example:
             out.say("That model is an example: without --model, the built-in one makes an item.")
         for basis in dict.fromkeys(
             of.basis for of in together.runs.values() if of.calls.value and len(items) == 1
