@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from random import Random
@@ -69,6 +70,9 @@ def main() -> None:
     made = sessions(int(sys.argv[1]) if len(sys.argv) > 1 else 250)
     messages = sum(len(session.turns) for session in made)
     length = sum(len(turn.text) for session in made for turn in session.turns) / messages
+    # As in the processes of an analysis, which hold no sessions but the one that they read.
+    gc.freeze()
+    gc.set_threshold(50_000)
     begun = time.process_time()
     for session in made:
         find_behaviours(session, custom=())

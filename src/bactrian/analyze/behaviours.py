@@ -94,7 +94,7 @@ def find_refusal(_reading: SessionReading, view: TurnView) -> Evidence | None:
     if isinstance(view.turn.said, Instruction):
         return None
     opening = view.body[:_OPENING].lower()
-    if not any(hint in opening for hint in _load_words()["refusal_hints"]):
+    if not any(map(opening.__contains__, _load_words()["refusal_hints"])):
         return None
     prose = strip_quotations(opening)
     match = _load_pattern("refusal").search(prose)
