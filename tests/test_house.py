@@ -100,7 +100,7 @@ AT_MOST = {
     "files that share their name": 0,
     "modules of a few lines with one importer": 1,  # roleplay/loop.py: short, and the heart of the program
     "loops over `one`": 0,
-    "lines of the path of a session and a run": 8_000,
+    "lines of the path of a session and a run": 7_988,
     "functions that an idea passes from the door to the first step": 19,
 }
 """What may only become less. Lower a number with what you save; raise one only with the reason in the commit."""
