@@ -96,9 +96,9 @@ async def test_what_a_worker_holds_that_is_stopped_within_a_transaction_is_let_g
             first.kill()
             done = await finish(work(folder, endpoint, address))
             stopped.execute("SELECT 1").fetchall()
-        assert first.wait() == -signal.SIGKILL
+        killed, _ = await finish(first)
     codes, said = done
-    assert codes == [0], said
+    assert (killed, codes) == ([-signal.SIGKILL], [0]), said
     await check_whole(folder, address, replies)
 
 
