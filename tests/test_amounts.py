@@ -60,4 +60,4 @@ def test_shares_differences_and_tokens_have_one_form() -> None:
         write_tokens(Usage(1000, 200, 500, estimated=True))
         == "about 1,000 prompt (50 % cached) and 200 completion"
     )
-    assert write_tokens(Usage()) == "none known"
+    assert write_tokens(Usage()) == "unknown"

@@ -55,7 +55,7 @@ def write_tokens(usage: Usage) -> str:
 def list_tokens(usage: Usage) -> tuple[str, ...]:
     """Return the parts of :func:`write_tokens`."""
     if not usage.total:
-        return ("none known",)
+        return ("unknown",)
     about = "about " if usage.estimated else ""
     cached = f" ({write_percent(usage.cached_share, 0)} cached)" if usage.cached else ""
     return f"{about}{usage.prompt:,} prompt{cached}", f"{usage.completion:,} completion"

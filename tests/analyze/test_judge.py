@@ -195,13 +195,32 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_once_more_and_then_on_
         assert "must be Yes or No" in correction["content"]
         judged = json.loads(done.stdout)["judged"]
         assert judged["tokens"] == 24 * 909
+    usage = {"usage": {"prompt_tokens": 700, "completion_tokens": 7}}
     answers = iter(["Yes.", "Well.", "No."] * 20)
-    async with Endpoint([lambda _: next(answers)]) as endpoint:
+    async with Endpoint([lambda _: completion(next(answers)) | usage]) as endpoint:
         words = (*words[:5], endpoint.url, "--json", "--retry-failed")
         done = await asyncio.to_thread(bactrian, *words, "--concurrency", "1", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        flakes = json.loads(done.stdout)["judged"]["behaviours"]["flake_reply"]
+        judged = json.loads(done.stdout)["judged"]
+        flakes = judged["behaviours"]["flake_reply"]
         assert (flakes["asked"], flakes["unreadable"], flakes["confirmed"]["count"]) == (12, 0, 6)
+        assert judged["tokens"] == 24 * 909 + 18 * 707
+
+
+async def test_a_second_question_that_fails_keeps_the_tokens_of_the_first(tmp_path: Path) -> None:
+    await make_run(tmp_path / "tea.db", [flaky(str(number)) for number in range(3)])
+    usage = {"usage": {"prompt_tokens": 900, "completion_tokens": 9}}
+    policy = {"error": {"message": "policy"}}
+    refuse: list[Reply] = [completion("Well.") | usage, Answer(status=400, body=policy)]
+    stop: list[Reply] = [completion("Well.") | usage, Answer(status=401, body=policy)]
+    async with Endpoint([*refuse, *stop]) as endpoint:
+        words = ("analyze", "tea.db", "--judge", "openai:judge", "--base-url", endpoint.url)
+        done = await asyncio.to_thread(bactrian, *words, "--concurrency", "1", cwd=tmp_path)
+        assert done.returncode == 1, done.stderr
+        assert len(endpoint.requests) == 4
+    async with open_store(tmp_path / "tea.db", read_only=True) as store:
+        answers = await store.confirmations("openai:judge")
+    assert [(answer.holds, answer.usage.total) for answer in answers] == [(None, 909)] * 2
 
 
 async def test_a_comparison_says_which_run_was_read(tmp_path: Path) -> None:

@@ -59,13 +59,22 @@ _FORM = ResponseFormat(
 
 
 async def judge(
-    model: Model, name: str, session: Session, finding: Finding, sampling: Sampling = SAMPLING
+    model: Model, name: str, session: Session, finding: Finding, sampling: Sampling, unread: str | None = None
 ) -> Confirmation:
-    """Ask ``model`` about ``finding``, once more if its answer cannot be read. Raises the model's errors."""
+    """Ask ``model`` about ``finding``, again after an ``unread`` answer. Raises the model's errors."""
+    correction: tuple[Message, ...] = ()
+    if unread is not None:
+        sampling = derive_sampling(sampling, JUDGE, finding.turn, 1)
+        if unread.strip():
+            correction = (
+                Message("assistant", Text(unread)),
+                Message("user", Text(render_prompt("judge_again"))),
+            )
     request = Request(
         messages=(
             Message("system", Text(render_prompt("judge_system", definition=_definition(finding)))),
             Message("user", Text(_question(session.turns, finding))),
+            *correction,
         ),
         sampling=sampling,
         response_format=_FORM if get_traits(model).constrained_by == "grammar" else None,
@@ -75,21 +84,12 @@ async def judge(
     )
     begun = perf_counter()
     reply = await model.reply(request)
-    usage, holds = reply.usage, read_answer(reply.text)
-    if holds is None:
-        correction = Message("assistant", reply.text), Message("user", Text(render_prompt("judge_again")))
-        messages = (*request.messages, *(correction if reply.text.strip() else ()))
-        again = derive_sampling(sampling, JUDGE, finding.turn, 1)
-        reply = await model.reply(replace(request, messages=messages, sampling=again))
-        usage, holds = usage + reply.usage, read_answer(reply.text)
     return Confirmation(
-        session=session.id,
-        turn=finding.turn,
-        behaviour=finding.behaviour,
+        *finding.key,
         judge=name,
-        holds=holds,
+        holds=read_answer(reply.text),
         text=str(reply.text),
-        usage=usage,
+        usage=reply.usage,
         seconds=perf_counter() - begun,
         model=reply.model,
     )
@@ -170,18 +170,30 @@ async def confirm_findings(
             if session is None:
                 continue
             for finding in some:
-                try:
-                    answer = await judge(model, name, session, finding, sampling)
-                except ModelError as error:
-                    if error.endpoint_wide:
-                        raise
-                    # A refusal is stored as an answer, so that it is not requested again.
-                    where = (session_id, finding.turn, finding.behaviour)
-                    answer = Confirmation(*where, name, None, str(error), Usage(), 0.0, name)
-                await store.add_confirmation(answer)
-                answers[answer.key] = answer
+                await ask(session, finding)
                 if on_answer is not None:
-                    on_answer(answer)
+                    on_answer(answers[finding.key])
+
+    async def ask(session: Session, finding: Finding) -> None:
+        # An answer that replaces another one has the tokens of both, so that nothing paid for leaves the sums.
+        paid = answers[finding.key].usage if finding.key in answers else Usage()
+        unread: str | None = None
+        refused = False
+        for _ in range(2):
+            try:
+                answer = await judge(model, name, session, finding, sampling, unread)
+            except ModelError as error:
+                if error.endpoint_wide:
+                    raise
+                # A refusal is stored as an answer, so that it is not requested again.
+                refused, used = True, Usage(*error.spent)
+                answer = Confirmation(*finding.key, name, None, str(error), used, 0.0, name)
+            paid += answer.usage
+            answers[finding.key] = answer = replace(answer, usage=paid)
+            await store.add_confirmation(answer)
+            if refused or answer.holds is not None:
+                return
+            unread = answer.text
 
     try:
         async with asyncio.TaskGroup() as group:

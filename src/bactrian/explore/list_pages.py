@@ -249,7 +249,7 @@ async def _describe_set(data_set: DataSet) -> dict[str, Any]:
     return {
         **state,
         "tokens": told.get("total_tokens"),
-        "tokens_text": facts.get("tokens", "none known"),
+        "tokens_text": facts.get("tokens", "unknown"),
         "cost": told.get("usd"),
         "cost_text": facts.get("cost", "unknown"),
         "models": told.get("models", []),

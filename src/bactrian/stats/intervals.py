@@ -213,9 +213,7 @@ class Prevalence:
 
     rate: IntervalEstimate  # share of all items that show it
     precision: IntervalEstimate  # share of the found items that show it; None where nothing was found
-    recall: (
-        IntervalEstimate  # share of the items that show it which were found; None if no checked item shows it
-    )
+    recall: IntervalEstimate  # share found of the items that show it; None if no checked item shows it
 
 
 def estimate_prevalence(hits: Stratum, *others: Stratum, draws: int = _DRAWS) -> Prevalence:

@@ -97,9 +97,8 @@ def _write_row(run: RunSummary, cost: str) -> tuple[str, ...]:
     if status is None:
         return name, "", "", "unreadable", run.problem, "", age
     total = status.sessions if status.jobs is None else status.jobs
-    left = (
-        status.open if status.jobs is None else status.left
-    )  # A play that failed or was stopped has ended, too.
+    # A play that failed or was stopped has ended, too.
+    left = status.open if status.jobs is None else status.left
     ended = f"{total - left:,}/{total:,}" if total else ""
     endings = ", ".join(f"{code} {share.count:,}" for code, share in list(status.endings.items())[:_ENDINGS])
     if (more := len(status.endings) - _ENDINGS) > 0:
