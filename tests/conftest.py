@@ -75,9 +75,13 @@ def pytest_make_collect_report(
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by their files, because all workers have to give the same order."""
+    """Sort the tests by their files, because all workers have to give the same order. A soak is slow, too."""
     items.sort(key=lambda item: item.path)
+    for item in items:
+        if item.get_closest_marker("soak"):
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

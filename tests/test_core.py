@@ -58,7 +58,7 @@ def find_tests_of_core() -> Sequence[str]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("verbs", [*((verb,) for verb in VERBS), VERBS], ids=" ".join)
 def test_the_tests_of_the_core_pass_without(verbs: Collection[str], tmp_path: Path) -> None:
     copy = copy_without(verbs, tmp_path / "copy")

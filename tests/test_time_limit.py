@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 SETTINGS = f"[pytest]\npythonpath = {Path(__file__).parents[1]}\n"
 CONFTEST = """
 from tests.helpers.time_limit import TimeLimit

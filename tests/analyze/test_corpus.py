@@ -60,7 +60,7 @@ def test_each_behaviour_is_shown_by_every_author(corpus: Sequence[Conversation])
         assert len(authors) == len({conversation.author for conversation in corpus})
 
 
-@pytest.mark.slow  # It changes with the data only.
+@pytest.mark.soak  # It changes with the data only.
 def test_no_author_language_or_idea_is_trained_on_and_measured(corpus: Sequence[Conversation]) -> None:
     conversations = list_training()
     for parts, key in (

@@ -27,7 +27,7 @@ async def make_two(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.soak), 2])
 async def test_every_chart_is_a_picture_a_page_for_print_and_a_table_of_its_numbers(
     tmp_path: Path, count: int
 ) -> None:
@@ -57,7 +57,7 @@ async def test_every_chart_is_a_picture_a_page_for_print_and_a_table_of_its_numb
     assert "95 % intervals" in captions
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_the_same_numbers_give_the_same_files_and_other_files_are_never_replaced(
     tmp_path: Path,
 ) -> None:

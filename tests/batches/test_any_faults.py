@@ -85,7 +85,7 @@ def check(script: dict[str, Any], dialect: str, live: Texts, *, killed: bool) ->
         asyncio.run(run(Path(folder)))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @settings(QUIETLY, max_examples=int(os.environ.get("EXAMPLES", "10")))
 @given(script=ANY_SCRIPT, dialect=st.sampled_from(list(MODELS)))
 def test_any_script_of_faults_gives_the_data_of_a_live_run(
@@ -94,7 +94,7 @@ def test_any_script_of_faults_gives_the_data_of_a_live_run(
     check(script, dialect, live[dialect], killed=False)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @settings(QUIETLY, max_examples=int(os.environ.get("EXAMPLES", "25")))
 @given(script=ANY_KILLS, dialect=st.sampled_from(list(MODELS)))
 def test_so_does_any_script_that_kills_the_command(

@@ -28,7 +28,7 @@ from tests.helpers.batched import KEYS, MODELS, make_order, play, play_killed, r
 DIALECTS = list(MODELS)
 # What all have in common is tested in two of them, one with files and one without, and in all by the slow tests.
 TWO_DIALECTS = [
-    pytest.param(name, marks=() if name in ("openai", "anthropic") else pytest.mark.slow) for name in DIALECTS
+    pytest.param(name, marks=() if name in ("openai", "anthropic") else pytest.mark.soak) for name in DIALECTS
 ]
 
 
@@ -110,7 +110,7 @@ async def test_a_batch_answers_no_request_of_another_one(tmp_path: Path) -> None
     ledger.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_run_that_does_not_wait_goes_on_with_the_same_command(tmp_path: Path, dialect: str) -> None:
     async with BatchServer(looks=1) as server:
@@ -261,7 +261,7 @@ async def test_the_last_conversation_of_many_goes_on_live(tmp_path: Path) -> Non
     assert server.paid_twice == 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_the_last_conversations_do_not_go_live_past_the_budget(tmp_path: Path) -> None:
     options: dict[str, Any] = {"tasks": 30, "size": 100, "pace": 0.1, "price": "1/1/1"}
     async with BatchServer(lines={30: "500"}) as server:
@@ -291,7 +291,7 @@ async def test_a_batch_costs_half_and_one_budget_holds_for_all(tmp_path: Path) -
     assert await read_texts(tmp_path / "other") == await read_texts(tmp_path)
 
 
-@pytest.mark.parametrize("room", [1.4, pytest.param(0.8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("room", [1.4, pytest.param(0.8, marks=pytest.mark.soak)])
 async def test_a_small_budget_is_spent_in_few_large_batches(tmp_path: Path, room: float) -> None:
     options: dict[str, Any] = {"size": 100, "pace": 0.1}
     async with BatchServer() as server:
@@ -398,7 +398,7 @@ async def test_a_provider_that_refuses_every_batch_fails_no_session(tmp_path: Pa
     assert await read_texts(tmp_path) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("fault", ["kill", "kill-after"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_after_a_kill_at_any_request_nothing_is_lost_and_nothing_is_paid_twice(

@@ -107,7 +107,7 @@ async def test_an_actor_of_ray_that_is_killed_takes_its_process_along(tmp_path: 
         assert len(endpoint.requests) == 3 + 12 * 4
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_process_of_an_actor_that_is_killed_alone_is_started_again(tmp_path: Path) -> None:
     async with Endpoint([answer_slowly]) as endpoint:
         actor = start_actor(tmp_path, endpoint.url)

@@ -131,7 +131,7 @@ def test_a_library_that_llama_cpp_needs_and_the_system_lacks_is_named(
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory")
 @pytest.mark.parametrize(
-    "command", [PLAY, pytest.param(GENERATE, marks=pytest.mark.slow)], ids=["play", "generate"]
+    "command", [PLAY, pytest.param(GENERATE, marks=pytest.mark.soak)], ids=["play", "generate"]
 )
 def test_too_little_memory_is_told_before_any_conversation_starts(
     folder: Path, command: tuple[str, ...]
@@ -166,7 +166,7 @@ async def count_turns(run: Path) -> int:
         return sum([len(session.turns) async for session in store.sessions()])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_model_that_is_killed_in_mid_run_costs_no_conversation(folder: Path) -> None:
     child = Command((*GENERATE, "local"), folder, clean_environment())
     killed: set[int] = set()

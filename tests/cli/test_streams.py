@@ -148,8 +148,8 @@ def test_an_output_that_cannot_be_written_is_told_in_two_lines(
 @pytest.mark.parametrize(
     "closed",
     [
-        pytest.param(">&-", marks=pytest.mark.slow),
-        pytest.param(">&- 2>&-", marks=pytest.mark.slow),
+        pytest.param(">&-", marks=pytest.mark.soak),
+        pytest.param(">&- 2>&-", marks=pytest.mark.soak),
         ALL_CLOSED,
     ],
 )

@@ -22,7 +22,7 @@ from benchmarks.labelled import conversation, read_cases
 HOW = "run: python -m benchmarks.behaviours --write"
 
 
-@pytest.mark.slow  # It changes with the data only.
+@pytest.mark.soak  # It changes with the data only.
 def test_the_model_was_trained_on_the_data_as_it_is() -> None:
     assert load_model().about["data"] == hash_conversations(list_training()), HOW
 

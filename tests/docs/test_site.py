@@ -14,7 +14,7 @@ from tests.helpers.browser import needs_chromium
 from tests.helpers.pages import ROOT
 
 # `.ci/run` builds the site, too; what these add is needed before a release.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def test_planted_shares_are_recovered_with_intervals_around_them() -> None:
     assert report["draws"] == {"good": 60, "middling": 0, "bad": 0}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_intervals_cover_the_truth_in_95_of_100_studies() -> None:
     draw, studies, covered, seats = Random(11), 200, 0, 0
     for _ in range(studies):

@@ -42,7 +42,7 @@ def write(path: Path, *rows: object) -> Path:
 
 @needs_sandbox
 @pytest.mark.parametrize(
-    "step", [pytest.param(12, marks=pytest.mark.system), pytest.param(1, marks=pytest.mark.slow)]
+    "step", [pytest.param(12, marks=pytest.mark.system), pytest.param(1, marks=pytest.mark.soak)]
 )
 def test_canonical_solutions_of_human_eval_pass(tmp_path: Path, step: int) -> None:
     problems = read_human_eval()

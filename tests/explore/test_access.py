@@ -127,7 +127,7 @@ def test_a_crowd_of_half_requests_does_not_shut_the_owner_out(guarded: RunningEx
     assert "Traceback" not in guarded.command.peek()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_request_that_never_ends_is_ended(guarded: RunningExplorer) -> None:
     (connection,) = begin_requests(guarded, 1, b"GET / HTTP/1.1\r\n")
     begun = time.monotonic()

@@ -74,9 +74,9 @@ def test_groups_are_compared_as_by_hubert_and_arabie() -> None:
     ("topics", "uneven", "seed", "count"),
     [
         (6, True, 2, 120),
-        pytest.param(20, False, 1, 1200, marks=pytest.mark.slow),
-        pytest.param(12, True, 2, 1200, marks=pytest.mark.slow),
-        pytest.param(2, False, 3, 1200, marks=pytest.mark.slow),
+        pytest.param(20, False, 1, 1200, marks=pytest.mark.soak),
+        pytest.param(12, True, 2, 1200, marks=pytest.mark.soak),
+        pytest.param(2, False, 3, 1200, marks=pytest.mark.soak),
     ],
 )
 def test_topics_without_a_common_word_are_found_whatever_their_number(
@@ -100,7 +100,7 @@ def test_topics_without_a_common_word_are_found_whatever_their_number(
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("count", "size"), [pytest.param(150, 40, marks=pytest.mark.slow), (100, 30)])
+@pytest.mark.parametrize(("count", "size"), [pytest.param(150, 40, marks=pytest.mark.soak), (100, 30)])
 def test_topics_of_few_short_texts_are_told_from_chance(count: int, size: int) -> None:
     """Two texts of a topic hardly share one of its words, and every text shares common ones with most others."""
     draw = Random(1)
@@ -234,7 +234,7 @@ def draw_around(page: Page, box: dict[str, float]) -> None:
 
 
 @needs_chromium
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_button_draws_a_map_while_the_page_says_how_far_it_is(tmp_path: Path, page: Page) -> None:
     run_apart(make_run(tmp_path / "run.db", [session("s")]))
     with explore(tmp_path, "run.db", sessions=1) as one:

@@ -58,7 +58,7 @@ def read(target: Path) -> list[str]:
     return [*texts, json.loads(manifest.read_text())["text"]] if manifest.exists() else texts
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["file", "folder", "folder beside"])
 def test_a_replacement_killed_at_any_step_is_finished_or_undone_by_the_next_start(
     tmp_path: Path, kind: str

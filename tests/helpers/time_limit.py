@@ -14,8 +14,8 @@ import pytest
 
 LIMIT = 240
 """Seconds of waiting and working together for a test with its fixtures: five times what any took on a busy computer."""
-SLOW_LIMIT = 1_200
-"""The same for a test that is marked as ``slow``."""
+SOAK_LIMIT = 1_200
+"""The same for a test that is marked as ``soak``."""
 _SECONDS = "TEST_SECONDS"
 """The environment variable that has the limit of the test that runs."""
 
@@ -54,6 +54,6 @@ class TimeLimit:
             faulthandler.cancel_dump_traceback_later()
 
     def _begin(self, item: pytest.Item | None = None) -> None:
-        limit = SLOW_LIMIT if item and item.get_closest_marker("slow") else self.limit
+        limit = SOAK_LIMIT if item and item.get_closest_marker("soak") else self.limit
         os.environ[_SECONDS] = str(limit)
         faulthandler.dump_traceback_later(limit, file=self._errors, exit=True)

@@ -54,8 +54,8 @@ async def model() -> AsyncGenerator[LocalModel]:
     ("function", "seed", "stop"),
     [
         (draw, 11, ("\n",)),
-        pytest.param(now, 1, (), marks=pytest.mark.slow),
-        pytest.param(ping, 1, (), marks=pytest.mark.slow),
+        pytest.param(now, 1, (), marks=pytest.mark.soak),
+        pytest.param(ping, 1, (), marks=pytest.mark.soak),
     ],
 )
 async def test_what_the_grammar_allows_is_read_and_fits_the_function(

@@ -150,7 +150,7 @@ async def test_a_folder_that_was_moved_goes_on_where_it_was(tmp_path: Path) -> N
     assert read_report(tmp_path / "elsewhere")["parts"] == before
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "item",
     ["table3", "table8", "table9", "figure1", "figure7", "figure9", "figure12", "figure16", "figure19"],
@@ -185,7 +185,7 @@ async def test_an_item_killed_half_way_goes_on_in_the_folder_it_was_moved_to(
     assert [part["title"] for part in made] == [part["title"] for part in whole]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_kill_at_any_step_loses_no_reply_and_the_same_command_goes_on(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         command = order_table(endpoint, "--concurrency", "2")
@@ -240,7 +240,7 @@ async def test_a_judge_that_cannot_be_asked_is_refused_before_conversations_are_
 
 
 @pytest.mark.parametrize(
-    "limit", [("--budget", "0.001"), pytest.param(("--max-tokens", "10"), marks=pytest.mark.slow)]
+    "limit", [("--budget", "0.001"), pytest.param(("--max-tokens", "10"), marks=pytest.mark.soak)]
 )
 async def test_a_limit_below_what_was_spent_stops_only_what_would_ask_a_model(
     tmp_path: Path, limit: tuple[str, str]
@@ -298,7 +298,7 @@ def test_a_training_has_room_for_the_prompt_of_a_conversation_of_any_model_and_f
 
 
 @pytest.mark.parametrize(
-    "items", [("table8",), pytest.param(("figure7", "figure12", "table8"), marks=pytest.mark.slow)]
+    "items", [("table8",), pytest.param(("figure7", "figure12", "table8"), marks=pytest.mark.soak)]
 )
 async def test_a_small_item_after_a_large_one_has_the_conversations_that_it_has_in_a_new_folder(
     tmp_path: Path, items: tuple[str, ...]
@@ -512,7 +512,7 @@ async def test_the_endings_of_figure_8_are_those_of_the_exported_conversations(t
     assert "task done" in (tmp_path / "paper/figure8/figure8.csv").read_text("utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_v2_and_the_planner_have_the_tasks_of_v1(tmp_path: Path) -> None:
     async with Endpoint([answer_anyone]) as endpoint:
         code, _, err = await run(tmp_path, *order_item(endpoint, "figure9"))
@@ -535,7 +535,7 @@ async def test_v2_and_the_planner_have_the_tasks_of_v1(tmp_path: Path) -> None:
     assert titles == ["Prompt V1", "Prompt V2", "Prompt V1 and planner"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_prompts_are_compared_on_their_common_tasks_and_a_map_says_what_it_does(tmp_path: Path) -> None:
     async with Endpoint([answer_anyone]) as endpoint:
         code, _, err = await run(tmp_path, *order_item(endpoint, "figure11"))
@@ -582,7 +582,7 @@ async def test_the_report_of_an_agent_that_draws_has_its_pictures(tmp_path: Path
     assert '    "llama": ' in html.unescape(page)  # its code keeps its indentation
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_all_items_are_made_by_one_command_and_a_second_one_asks_nothing(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         command = order_item(endpoint, "all", "--run-code", "--budget", "5")

@@ -76,8 +76,8 @@ async def test_replies_that_cost_and_carry_nothing_count_over_a_resume_too(folde
     "script",
     [
         Script(),
-        pytest.param(Script(30, 0.4, 120, 600), marks=pytest.mark.slow),
-        pytest.param(Script(8, 0.5, 30, 80), marks=pytest.mark.slow),
+        pytest.param(Script(30, 0.4, 120, 600), marks=pytest.mark.soak),
+        pytest.param(Script(8, 0.5, 30, 80), marks=pytest.mark.soak),
     ],
     ids=["usual", "large", "small"],
 )

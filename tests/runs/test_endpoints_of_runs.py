@@ -107,7 +107,7 @@ COMMANDS = {
     "settings",
     [
         ((), ("OPENAI_BASE_URL", "BACTRIAN_BASE_URL")),
-        pytest.param((("OPENAI_BASE_URL",), ("BACTRIAN_BASE_URL",)), marks=pytest.mark.slow),
+        pytest.param((("OPENAI_BASE_URL",), ("BACTRIAN_BASE_URL",)), marks=pytest.mark.soak),
     ],
     ids=["none and both", "each alone"],
 )

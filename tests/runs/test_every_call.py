@@ -96,7 +96,7 @@ def begin(folder: Path, call: int) -> Path:
     return place
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "fault",
     [
@@ -119,7 +119,7 @@ async def test_whichever_call_fails_once_the_run_is_whole(tmp_path: Path, fault:
         await check_whole(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "fault",
     [

@@ -106,7 +106,7 @@ async def test_a_single_item_is_not_divided_at_its_commas() -> None:
     assert found[-1].items == ("Visit Rome, Paris, and London",)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_the_built_in_model_fills_a_list_without_repeating_itself() -> None:
     local = LocalModel(window=1024)
     try:

@@ -40,7 +40,7 @@ FAULTS: tuple[Plan, ...] = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_every_conversation_is_whole_none_is_there_twice_and_little_is_paid_twice(
     tmp_path: Path,
 ) -> None:

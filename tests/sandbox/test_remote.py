@@ -283,7 +283,7 @@ time.sleep(60)
 
 
 @needs_podman
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_real_container_ends_with_its_asker_even_if_the_program_stops_its_supervisor() -> None:
     tier = ContainerTier(f"podman-bare:{os.environ['BACTRIAN_TEST_IMAGE']}")
     program = (

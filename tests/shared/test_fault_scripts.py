@@ -19,7 +19,7 @@ from tests.helpers.shared_runs import CALLS, NumberedReplies, check_whole, finis
 LEASE, AT_ONCE, FAULTS = 4, 2, 6
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_run_is_whole_after_any_script_of_faults(
     server: PostgresServer, database: str, folder: Path, seed: int

@@ -20,7 +20,7 @@ async def say(request: Received) -> Plan:
     return said(request)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(("end", "lost"), [(signal.SIGKILL, 3), (signal.SIGTERM, 0)])
 async def test_another_worker_plays_what_a_lost_one_left_and_no_turn_is_missing(
     server: PostgresServer, database: str, folder: Path, end: signal.Signals, lost: int

@@ -43,7 +43,7 @@ def keep_secret(where: str, server: PostgresServer, folder: Path) -> dict[str, s
 
 @pytest.mark.parametrize(
     "where",
-    [*(pytest.param(name, marks=pytest.mark.slow) for name in ("PGPASSFILE", "service")), "PGPASSWORD"],
+    [*(pytest.param(name, marks=pytest.mark.soak) for name in ("PGPASSFILE", "service")), "PGPASSWORD"],
 )
 async def test_a_password_is_taken_from_its_place_and_shown_and_stored_nowhere(
     server: PostgresServer, database: str, folder: Path, user: str, where: str

@@ -100,8 +100,8 @@ async def test_what_a_killed_process_played_goes_on_in_another_one(folder: Path)
     await expect_run_of_one(folder)
 
 
-@pytest.mark.slow
-@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.soak
 async def test_a_process_that_is_stopped_is_continued(folder: Path) -> None:
     async with Endpoint([say]) as endpoint:
         command = start(folder, endpoint, *TWO)
@@ -156,7 +156,7 @@ async def test_the_processes_of_a_killed_command_end_and_resume_goes_on(folder: 
 
 
 @pytest.mark.parametrize(
-    ("which", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+    ("which", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
 )
 async def test_a_signal_to_all_processes_finishes_what_is_in_flight(
     folder: Path, which: signal.Signals, code: int

@@ -36,7 +36,7 @@ def find_actors(database: str) -> set[int]:
     return actors
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install ray")
 async def test_three_actors_of_ray_of_which_one_is_killed_make_the_run_that_one_process_makes(
     folder: Path, server: PostgresServer, database: str

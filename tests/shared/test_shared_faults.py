@@ -33,7 +33,7 @@ from tests.helpers.shared_runs import (
     wait_for_calls,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 LEASE = 6
 AT_ONCE = 3
 """Conversations of each worker, and so the most that is paid for twice when it is lost."""

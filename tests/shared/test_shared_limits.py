@@ -84,7 +84,7 @@ async def test_a_worker_that_lost_its_lease_on_a_bad_line_is_not_told_of_another
         assert proxy.cuts_left == 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_workers_share_the_rate_limit_and_one_that_leaves_gives_its_part_back(
     server: PostgresServer, database: str, folder: Path
 ) -> None:

@@ -76,7 +76,7 @@ def test_answers_that_cannot_be_read_widen_an_interval_to_the_worst_case() -> No
     assert some.recall.high == best.recall.high
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(("recall", "false"), [(0.9, 0.01), (0.3, 0.05), (0.0, 0.1)])
 def test_the_interval_holds_the_truth_nineteen_times_in_twenty(recall: float, false: float) -> None:
     """A detector of known errors on runs of 3,000 turns, one in ten of which shows the behaviour."""

@@ -176,7 +176,7 @@ async def test_what_is_whole_is_saved_and_what_lacks_turns_is_open_again(
     assert found.turns < 640
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_whichever_page_is_lost_the_others_are_saved(tmp_path: Path) -> None:
     run = await make_long_run(tmp_path / "run.db", 20)
     before = await read(run)

@@ -51,7 +51,7 @@ async def read(run: Path) -> dict[str, list[str]]:
         return {session.id: tell(session) async for session in store.sessions()}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("kinds", "error", "forever", "step"),
     [
@@ -108,7 +108,7 @@ async def test_a_run_goes_on_after_any_call_to_the_disk_failed(
         assert again <= len(failed) * (IN_FLIGHT + 1), "only what was in flight is paid twice"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("kinds", ["s", "r", "w"])
 @pytest.mark.parametrize("form", ["messages", "camel-chat"])
 async def test_an_export_is_there_whole_or_not_at_all_after_any_call_failed(

@@ -200,7 +200,7 @@ for storm in range(5):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_writers_that_begin_and_are_killed_at_any_moment_are_never_two_and_leave_the_run_writable(
     tmp_path: Path,
 ) -> None:

@@ -26,7 +26,7 @@ from tests.helpers.tiny_models import make_t5
 for name in EXTRA:
     pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
 # The libraries warn about their own future.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.soak, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from tests.helpers.trainings import list_workers, order_training
 for name in EXTRA:
     pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 
 async def ask(trained: TrainedModels, number: int, question: str) -> str:

@@ -30,7 +30,7 @@ from tests.helpers.trainings import list_workers, order_training
 for name in EXTRA:
     pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
 # The libraries warn about their own future.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.soak, pytest.mark.filterwarnings("ignore")]
 STEPS = 8
 
 

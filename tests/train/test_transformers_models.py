@@ -20,7 +20,7 @@ from tests.helpers.tiny_models import make_t5
 
 for name in EXTRA:
     pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.soak, pytest.mark.filterwarnings("ignore")]
 
 
 def make_llama(folder: Path) -> Path:
