@@ -84,9 +84,8 @@ class Task:
 
 SYSTEM = "system"  # Key of the system prompts in `extra`.
 SOURCE = "source"  # Key of the data set in `extra`: its name, revision and licence.
-DUPLICATE = (
-    "duplicate_of"  # In `values`: the number of the earlier item that an item asked for on its own repeats.
-)
+# In `values`: the number of the earlier item that an item asked for on its own repeats.
+DUPLICATE = "duplicate_of"
 IMPORTED = "imported from "  # Prefix of the prompt pack's name in sessions imported from another program.
 
 

@@ -12,9 +12,8 @@ from bactrian.stats.intervals import FEW, Interval, find_freedom, find_t_quantil
 
 _STEP = log(1.02)  # width of a bin in the logarithm: values that differ by less than 2 % may share one
 _Z = 1.959964
-_LARGE = (
-    30.0  # a standard deviation from which the normal curve gives the ranks of a quantile to one in thirty
-)
+# From this standard deviation on, the normal curve gives the ranks of a quantile to one in thirty.
+_LARGE = 30.0
 
 
 @dataclass(slots=True)
