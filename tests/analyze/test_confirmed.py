@@ -61,7 +61,9 @@ async def test_rejected_findings_do_not_count_and_confirmed_candidates_do(tmp_pa
     assert (repeats["sessions"], repeats["read"]["found"]) == (1, 2)
     assert repeats["read"]["precision"]["rate"] == 0.5
     assert (missing["sessions"], missing["read"]["confirmed_possible"]) == (1, 1)
-    assert "1 of 2" in bactrian("analyze", "dial.db", cwd=tmp_path).stdout
+    shown = bactrian("analyze", "dial.db", cwd=tmp_path).stdout
+    assert "1 of 2" in shown
+    assert "1 of 1 possible" in shown
     for code, left in (("repeats_instruction", {"1", "3"}), ("missing_marker", {"1", "2"})):
         words = ("--format", "messages", "--out", f"{code}.jsonl", "--drop", f"finding={code}")
         assert bactrian("export", "dial.db", *words, cwd=tmp_path).returncode == 0

@@ -71,10 +71,11 @@ async def test_each_finding_is_put_to_the_judge_once_with_the_turns_and_the_defi
         assert "Flake reply" in system
         assert re.search(r"Does turn \d, by the AI \w+ \(\w+\), show the fault", question)
         assert re.search(r"asked \d questions \(about [\d,]+ tokens, \$0\.\d{4}\); 0 answers", first.stderr)
-        again = await asyncio.to_thread(bactrian, *words, cwd=tmp_path)
+        again = await asyncio.to_thread(bactrian, *words, "--report", "page.html", cwd=tmp_path)
         assert again.returncode == 0, again.stderr
         assert len(endpoint.requests) == asked
         assert "confirmed" in again.stdout
+        assert "What the judge confirms" in (tmp_path / "page.html").read_text("utf-8")
         assert "66.7 % (–)" in again.stdout
 
 
@@ -105,7 +106,7 @@ async def test_a_sample_of_found_and_other_turns_corrects_the_rate(tmp_path: Pat
         done = await asyncio.to_thread(bactrian, *words, "--sample", "50", "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         flakes = json.loads(done.stdout)["judged"]["corrected"]["flake_reply"]
-        assert flakes["found"] == {"turns": 2, "asked": 2, "confirmed": 0}
+        assert flakes["found"] == {"turns": 2, "asked": 2, "unreadable": 0, "confirmed": 0}
         assert flakes["other"]["asked"] == flakes["other"]["turns"] == 9
         assert flakes["other"]["confirmed"] == 3
         assert (

@@ -100,6 +100,7 @@ def test_the_differences_of_two_runs_are_shown(tmp_path: Path, run: Path) -> Non
     asyncio.run(make_run(tmp_path / "good.db", [session(str(n), rounds=3) for n in range(5)]))
     shown = bactrian("analyze", "tea.db", "good.db", cwd=tmp_path)
     assert "tea and good: 3 and 5 sessions. Differences are good minus tea." in shown.stdout
+    assert "No intervals (95 %): only 5 conversations, and an interval needs 10." in shown.stdout
     assert "+50.0" in shown.stdout
     assert "cost of a finished conversation" in shown.stdout
     roles = [session(str(n), user=f"Cook {n}") for n in range(7)]

@@ -12,11 +12,13 @@ import tarfile
 import threading
 import tracemalloc
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bactrian.analyze.behaviours import find_behaviours
 from bactrian.errors import InputError
 from bactrian.ingest.importer import Form, ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import LONGEST, Origin
@@ -444,6 +446,23 @@ async def test_others_chats_need_no_names_and_repeat_speakers_leave_gaps(tmp_pat
         "Hi",
     )
     assert found[0].provenance.models == {"assistant": "gpt-x", "user": "gpt-x"}
+
+
+async def test_detectors_read_a_chat_with_gaps_as_one_without(tmp_path: Path) -> None:
+    texts = ("I begin.", "<CAMEL_TASK_DONE>", "Here is the whole plan: 3 beds, 2 trees.", "Thanks!")
+    roles = ("assistant", "user")
+    rows = [{"messages": [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]}]
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps(rows[0]))
+    (gaps,), _ = await taken(path, tmp_path / "run.db", model="gpt-x")
+    assert [turn.number for turn in gaps.turns] == [2, 3, 4, 5]
+    plain = replace(gaps, turns=tuple(replace(turn, number=turn.number - 1) for turn in gaps.turns))
+    found, expected = (
+        [(finding.turn - shift, finding.behaviour) for finding in find_behaviours(of)]
+        for of, shift in ((gaps, 1), (plain, 0))
+    )
+    assert found == expected
+    assert found
 
 
 async def test_a_file_that_breaks_off_gives_what_it_holds(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def find_early_done(reading: SessionReading, view: TurnView) -> Evidence | None:
     """Find that a turn has the done token before anything was solved, or goes on after it."""
     if not view.by_user or DONE not in view.turn.text:
         return None
-    answers = (earlier for earlier in reading.views[: view.turn.number - 1] if not earlier.by_user)
+    answers = (earlier for earlier in reading.views[: view.position] if not earlier.by_user)
     if view.is_done and not any(_is_work(reading, answer) for answer in answers):
         return 0.9, view.turn.text
     return (0.7, view.turn.text) if _goes_on(view) else None
@@ -245,7 +245,7 @@ def _is_work(reading: SessionReading, view: TurnView) -> bool:
         or find_instruction(view.turn.text)
         or (refusal is not None and refusal[0] >= LIKELY)
         or is_failure(reading, view)
-        or not reading.detected.describe(view.turn.number - 1)["work_sentences"]
+        or not reading.detected.describe(view.position)["work_sentences"]
     )
 
 

@@ -349,7 +349,12 @@ def correct_rates(sample: Samples, answers: Mapping[FindingKey, Confirmation]) -
             continue
         corrected[behaviour] = {
             **{
-                name: {"turns": part.items, "asked": part.checked, "confirmed": part.held}
+                name: {
+                    "turns": part.items,
+                    "asked": part.checked + part.unread,
+                    "unreadable": part.unread,
+                    "confirmed": part.held,
+                }
                 for name, part in strata.items()
             },
             "detected_rate": found.items / max(1, found.items + possible.items + other.items),

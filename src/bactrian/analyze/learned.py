@@ -50,6 +50,7 @@ class TurnView:
 
     turn: Turn
     before: TurnView | None  # the turn before it; None for the first
+    position: int = 0  # among the session's turns; the number of an imported turn may be larger
 
     @property
     def by_user(self) -> bool:
@@ -184,7 +185,7 @@ def read_session(session: Session) -> SessionReading:
     """Prepare ``session`` for the detectors."""
     views: list[TurnView] = []
     for turn in session.turns:
-        views.append(TurnView(turn, views[-1] if views else None))
+        views.append(TurnView(turn, views[-1] if views else None, len(views)))
     return SessionReading(session, tuple(views))
 
 
@@ -272,7 +273,7 @@ def detect_turns(
             if not head.applies_to(detected.turns[position]):
                 continue
             rule = _find_marker(reading, view) if behaviour == FLIP else None
-            if behaviour == REPETITION and is_echo(detected, position + 1):
+            if behaviour == REPETITION and is_echo(detected, position):
                 rule = view.body, "it is the instruction"
             if rule is not None:
                 yield reading.make_finding(view, behaviour, 1.0, *rule)
@@ -409,6 +410,8 @@ def _goes_round(detected: DetectedConversation, position: int) -> bool:
 
     So do very small models; their numbers are those of a list.
     """
+    if not position:
+        return False
     turn, before = detected.turns[position], detected.turns[position - 1]
     # Of scripts without spaces, a stem is a pair of characters.
     words = [stem for stem in turn.stems if len(stem) > 2 and not stem.isdigit()]
@@ -418,11 +421,11 @@ def _goes_round(detected: DetectedConversation, position: int) -> bool:
     return len(said) <= _FEW_SHARE * len(words) and len(said.difference(before.stems)) <= _FEW_OTHERS
 
 
-def is_echo(detected: DetectedConversation, number: int) -> bool:
+def is_echo(detected: DetectedConversation, position: int) -> bool:
     """Return True if a turn says the instruction before it word for word, and nothing else but an announcement."""
-    if number < 2:
+    if not position:
         return False
-    turn, before = detected.turns[number - 1], detected.turns[number - 2]
+    turn, before = detected.turns[position], detected.turns[position - 1]
     if turn.by_user or turn.has_code > before.has_code:
         return False
     # Of other programs' users nobody knows where they instruct: a question is a request in any case.
@@ -447,8 +450,8 @@ def _announces(sentence: Sentence) -> bool:
 
 def is_failure(reading: SessionReading, view: TurnView) -> bool:
     """Return True if a turn shows one of the four."""
-    detected, position = reading.detected, view.turn.number - 1
-    return is_echo(detected, view.turn.number) or any(
+    detected, position = reading.detected, view.position
+    return is_echo(detected, position) or any(
         detected.is_shown(head, position)
         for head in detected.model.heads
         if head.applies_to(detected.turns[position])
@@ -484,7 +487,7 @@ def _find_marker(reading: SessionReading, view: TurnView) -> tuple[str, str] | N
     What a user gives as its input is not a flip.
     """
     if view.by_user:
-        turn = reading.detected.turns[view.turn.number - 1]
+        turn = reading.detected.turns[view.position]
         if turn.gives_input:
             return None
         if turn.solves:

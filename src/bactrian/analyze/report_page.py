@@ -194,7 +194,10 @@ def _spell(code: str) -> str:
 
 def write_number_ends(of: Mapping[str, Any], form: str) -> str:
     """Return the interval of a number, or a dash if it is missing."""
-    return f"({NOTHING})" if of["low"] is None else f"({of['low']:{form}}–{of['high']:{form}})"
+    if of["low"] is None:
+        return f"({NOTHING})"
+    low, high = (write_minus(format(of[end], form)) for end in ("low", "high"))
+    return f"({low}–{high})"
 
 
 def write_reading(of: Mapping[str, Any]) -> str:

@@ -110,9 +110,11 @@ def write_differences(console: Console, reports: Sequence[Json], changes: Json) 
     paired = changes["paired"]
     if paired is None or not all(paired["pairs"] == report["sessions"] for report in reports):
         _write_changes(console, changes, heads)
+        _write_withheld(console, changes)
     if paired is not None:
         write_sentence(console, f"\n{write_pairs(paired)} Pair by pair:")
         _write_changes(console, paired, heads)
+        _write_withheld(console, paired)
     rows = ((name, *amounts, *differences) for name, amounts, differences in list_costs(reports))
     write_table(console, ("money", *heads[:-2]), rows)
     write_sentence(console, f"\n{write_verdict(reports, [changes])}")
@@ -126,7 +128,15 @@ def write_comparison(console: Console, reports: Sequence[Json], changes: Sequenc
     rows = [row for row in list_comparison(reports, changes) if any(cell not in ("", "–") for cell in row[2])]
     for kind in dict.fromkeys(kind for kind, _, _ in rows):
         write_table(console, (kind, *names), ((name, *cells) for of, name, cells in rows if of == kind))
+    _write_withheld(console, *changes)
     write_table(console, ("money", *names), ((name, *amounts) for name, amounts, _ in list_costs(reports)))
+
+
+def _write_withheld(console: Console, *changes: Json) -> None:
+    """Write why differences have no interval, if they have none."""
+    for reason in dict.fromkeys(of[COOPERATION].get("withheld") for of in changes):
+        if reason:
+            write_sentence(console, f"No intervals (95 %): {reason}.")
 
 
 def _write_changes(console: Console, changes: Json, heads: Sequence[str]) -> None:
@@ -168,7 +178,10 @@ def _write_behaviours(console: Console, report: Json) -> None:
         yield f"{of['possible']:,}" if of["possible"] else "–"
         read, right = of["read"], of["read"]["precision"]
         ends = "" if right["low"] is None else f" ({write_ends(right['low'], right['high'])} %)"
-        yield f"{right['confirmed']:,} of {read['found']:,}{ends}" if read["found"] else "not read"
+        parts = [f"{right['confirmed']:,} of {read['found']:,}{ends}"] if read["found"] else []
+        if read["possible"]:
+            parts.append(f"{read['confirmed_possible']:,} of {read['possible']:,} possible")
+        yield "; ".join(parts) or "not read"
 
     heads = ("behaviour", "sessions", "share (95 %)")
     more = (

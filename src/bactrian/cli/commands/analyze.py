@@ -304,7 +304,7 @@ async def _judge(
         console = open_progress()
         console.say(
             f"{flags.judge} is asked {write_count(left, 'question')} (about {expected.total:,} tokens{cost});"
-            f" {len(before):,} answers are stored already."
+            f" {len({finding.key for finding in questions}) - left:,} answers are stored already."
         )
         with Status("Asking", console=console) as shown:
             done = 0
