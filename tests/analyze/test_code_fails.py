@@ -44,6 +44,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow
 def test_a_solution_runs_or_fails_or_needs_more_than_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bactrian.analyze.code_runs.LIMITS", replace(LIMITS, wall=2))
     runs = run_solutions(solve(*map(fence, ENDINGS)))
@@ -93,6 +94,7 @@ async def test_code_is_run_only_where_it_is_asked_for(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in finding["reason"]
 
 
+@pytest.mark.slow
 async def test_an_export_keeps_only_sessions_whose_code_runs(tmp_path: Path) -> None:
     good, bad = solve(fence("x = 1"), name="good"), solve(fence("1 / 0"), name="bad")
     await make_run(tmp_path / "code.db", [good, bad, solve("in words", name="words")])

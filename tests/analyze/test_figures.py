@@ -26,7 +26,7 @@ async def make_two(folder: Path) -> tuple[Path, Path]:
     return one, await make_run(folder / "two.db", done)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.soak), 2])
 async def test_every_chart_is_a_picture_a_page_for_print_and_a_table_of_its_numbers(
     tmp_path: Path, count: int

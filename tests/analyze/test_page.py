@@ -181,7 +181,7 @@ def test_a_histogram_counts_every_value_once() -> None:
     assert all(bar.y + bar.height == pytest.approx(220) for bar in bars)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @needs_chromium
 @pytest.mark.parametrize(
     ("theme", "width", "rules"),

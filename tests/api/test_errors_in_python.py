@@ -83,7 +83,7 @@ bt.play("Tea", model=mine, specify=False)
 """
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_failing_model_of_the_user_shows_the_frames_of_the_user_only(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN_MODEL)
     words = [sys.executable, "own.py"]

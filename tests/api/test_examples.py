@@ -27,7 +27,7 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.system if name == "Report" else ())  # it draws charts
+        pytest.param(name, marks=pytest.mark.slow if name in ("Report", "Run") else ())
         for name in bt.__all__
         if name != "__version__"
     ],
@@ -63,7 +63,7 @@ def test_an_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.strip()
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

@@ -323,7 +323,7 @@ def read_cells(page: str, row: str) -> list[str]:
     return re.findall(r"<td[^>]*>(.*?)</td>", rest.partition("</tr>")[0], re.DOTALL)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_all_surfaces_tell_the_same_of_every_kind_of_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,7 +365,7 @@ def test_all_surfaces_tell_the_same_of_every_kind_of_run(
     assert statuses["mixed"]["usd"] == pytest.approx(5 * COST + 5 * (7 + 4 + 7) / 1e6)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_run_that_a_process_writes_is_so_everywhere(folder: Path) -> None:
     with open_all(folder) as explorer:
         async with open_store(folder / "live.db"):
@@ -404,7 +404,7 @@ async def test_a_run_of_an_object_from_python_names_no_command_that_would_fail(
     assert ((await read_status(Path("played.db"))).command is not None) == resumable
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_every_surface_tells_which_turns_a_person_wrote(tmp_path: Path) -> None:
     made = session("mixed", rounds=1, code="max_messages")
     first, *others = made.turns

@@ -36,7 +36,7 @@ run = bt.generate(small, run="run.db", model=slow, concurrency=1)
 """
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_notebook_shows_the_progress_in_one_place_while_the_cell_runs(tmp_path: Path) -> None:
     import nbclient
     import nbformat
@@ -58,7 +58,7 @@ def test_a_notebook_shows_the_progress_in_one_place_while_the_cell_runs(tmp_path
     assert any(f"{done} of 3" in update for update in updates for done in range(3))
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_an_explorer_in_a_frame_ends_with_its_kernel_however_that_ends(tmp_path: Path) -> None:
     await make_run(tmp_path / "run.db", [session("first")])
     code = (
@@ -97,7 +97,7 @@ def test_an_explorer_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 @needs_chromium
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_a_page_of_this_computer_shows_the_explorer_in_its_frame(
     tmp_path: Path, chromium: Browser, host: str

@@ -324,7 +324,7 @@ def test_the_command_merges_and_says_what_is_missing(folder: Path) -> None:
     assert bactrian(*late, cwd=folder).stderr == "", "nothing is left to make"
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_commands_read_several_parts_as_one_run(folder: Path) -> None:
     make_parts()
     make("whole.db")

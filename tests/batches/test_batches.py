@@ -275,6 +275,7 @@ async def test_the_last_conversations_do_not_go_live_past_the_budget(tmp_path: P
     assert 0.9 * budget < server.bill(1, 1, 1) <= budget
 
 
+@pytest.mark.slow
 async def test_a_batch_costs_half_and_one_budget_holds_for_all(tmp_path: Path) -> None:
     async with BatchServer() as server:
         cost = await play(tmp_path, server.url, "openai", price="1/1/1")
@@ -291,6 +292,7 @@ async def test_a_batch_costs_half_and_one_budget_holds_for_all(tmp_path: Path) -
     assert await read_texts(tmp_path / "other") == await read_texts(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [1.4, pytest.param(0.8, marks=pytest.mark.soak)])
 async def test_a_small_budget_is_spent_in_few_large_batches(tmp_path: Path, room: float) -> None:
     options: dict[str, Any] = {"size": 100, "pace": 0.1}
@@ -337,6 +339,7 @@ async def test_a_command_that_does_not_wait_ends_where_each_connection_is_closed
     assert server.paid_twice == 0
 
 
+@pytest.mark.slow
 async def test_a_batch_that_is_unknown_under_another_key_is_not_asked_and_paid_again(tmp_path: Path) -> None:
     async with BatchServer(looks=9) as server:
         assert await play_killed(tmp_path, server, "openai", batch_wait=0.0) == 3

@@ -51,7 +51,7 @@ def test_all_behaviours_are_listed_and_defined(tmp_path: Path) -> None:
     assert "flake_reply" in unknown.stderr
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_behaviour_is_learned_from_examples_and_found_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

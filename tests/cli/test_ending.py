@@ -29,7 +29,7 @@ except SystemExit as ending:
 """
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_command_whose_work_is_done_ends_although_it_left_a_thread() -> None:
     command = start_python(LEAVES_A_THREAD)
     out, _ = command.finish()
@@ -67,7 +67,7 @@ except SystemExit as ending:
 """
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_command_whose_end_is_interrupted_writes_what_waits_for_the_disk(tmp_path: Path) -> None:
     command = start_python(CLOSES_IN_VAIN, cwd=tmp_path)
     assert command.wait() == 0

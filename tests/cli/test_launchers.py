@@ -89,7 +89,7 @@ def start_actor(folder: Path, url: str) -> Command:
     return start_python(program, *run, cwd=folder)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_an_actor_of_ray_that_is_killed_takes_its_process_along(tmp_path: Path) -> None:
     """Otherwise it would go on beside the one that Ray starts in its place. Here, it would hold the lock of the run."""
     async with Endpoint([answer_slowly]) as endpoint:

@@ -128,7 +128,7 @@ def test_a_library_that_llama_cpp_needs_and_the_system_lacks_is_named(
     assert says in second
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory")
 @pytest.mark.parametrize(
     "command", [PLAY, pytest.param(GENERATE, marks=pytest.mark.soak)], ids=["play", "generate"]

@@ -64,6 +64,7 @@ def test_no_keep_keeps_nothing(tmp_path: Path, data: dict[str, Any]) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 async def test_a_failure_with_no_keep_does_not_say_that_data_is_stored(
     tmp_path: Path, data: dict[str, Any]
 ) -> None:
@@ -88,7 +89,7 @@ async def test_a_failure_with_no_keep_does_not_say_that_data_is_stored(
     assert "saved" not in done.stderr
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_two_plays_at_once_keep_both_sessions(tmp_path: Path, data: dict[str, Any]) -> None:
     arguments = (*play(tmp_path), "--no-specify")
     write_script(tmp_path, delay=0.3)

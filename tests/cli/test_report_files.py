@@ -38,7 +38,7 @@ def test_a_pdf_without_a_browser_is_refused_with_what_to_write(
     assert not (tmp_path / "tea.pdf").exists()
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
 def test_a_pdf_is_a_pdf_with_the_text_of_the_page(tmp_path: Path) -> None:
     asyncio.run(make_run(tmp_path / "tea.db", [session()]))
@@ -49,7 +49,7 @@ def test_a_pdf_is_a_pdf_with_the_text_of_the_page(tmp_path: Path) -> None:
     assert content.count(b"/Type /Page\n") >= 1 and len(content) > 20_000
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
 def test_the_browser_that_prints_a_pdf_tells_nobody(tmp_path: Path) -> None:
     asyncio.run(make_run(tmp_path / "tea.db", [session()]))

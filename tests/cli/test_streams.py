@@ -66,6 +66,7 @@ async def stored(path: Path) -> list[int]:
         return [len(session.turns) async for session in store.sessions()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["play", "generate"])
 async def test_a_reader_that_leaves_ends_the_command_quietly_and_it_can_be_taken_up(
     tmp_path: Path, forked: str, verb: str

@@ -81,6 +81,7 @@ def test_a_tool_writes_no_line_of_the_data_and_moves_no_file(folder: Path, name:
     assert not Path("/a.json").exists()
 
 
+@pytest.mark.slow
 def test_a_command_that_is_refused_runs_no_tool(folder: Path) -> None:
     marker = "from pathlib import Path\nPath('ran').touch()\n"
     (folder / "calc.py").write_text(TOOLS)

@@ -44,7 +44,7 @@ def run_there(folder: Path, *command: Path | str) -> None:
     assert sorted(path.name for path in folder.glob("*.ran")) == []
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_the_processes_of_an_analysis_import_nothing_from_there(
     trapped: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -56,6 +56,6 @@ def test_the_processes_of_an_analysis_import_nothing_from_there(
     run_there(trapped, sys.executable, script)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_the_process_of_the_built_in_model_imports_nothing_from_there(trapped: Path) -> None:
     run_there(trapped, COMMAND, "play", "Choose a tea", "--max-messages", "1", "--no-specify")

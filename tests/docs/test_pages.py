@@ -27,6 +27,19 @@ GIVEN = {
 """Files that a page takes as given: made elsewhere, or the reader's own."""
 SANDBOXED = ("docs/embodied.md", "docs/evaluate.md", "docs/python.md", "docs/sandbox.md")
 """Pages that run programs of models."""
+LONG = (
+    *(
+        f"docs/{name}.md"
+        for name in ("analyze", "endings", "evaluate", "export", "gallery", "paper", "python")
+    ),
+    *("docs/recipes.md", "docs/societies.md", "docs/tutorial.md", "README.md"),
+    *(
+        f"docs/howto/{name}.md"
+        for name in ("camel-archive", "compare-models", "find-and-finish", "providers")
+    ),
+    "docs/howto/notebooks.md",
+)
+"""Pages with so many commands that they take over half a second."""
 INSTALL = re.compile(r"^pip install \S+(?: && |$)", re.MULTILINE)
 
 
@@ -36,7 +49,15 @@ def list_blocks(page: Path) -> list[Block]:
     return [block for block in read_blocks(page) if block.language in languages and block.reason is None]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if list_blocks(page)], ids=name_page)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if name_page(page) in LONG else ())
+        for page in PAGES
+        if list_blocks(page)
+    ],
+    ids=name_page,
+)
 def test_every_block_of_a_page_runs(
     page: Path, reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

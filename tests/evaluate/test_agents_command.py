@@ -196,7 +196,7 @@ async def test_a_judge_without_a_verdict_or_with_nothing_but_ties_gives_no_resul
     assert told in " ".join(out.split())
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_kill_loses_no_answer_and_asks_none_twice(folder: Path) -> None:
     async with Endpoint([serve(judge_by_length)]) as endpoint:
         command = build_command(endpoint, "--concurrency", "2", "--json")
@@ -216,7 +216,7 @@ async def test_a_kill_loses_no_answer_and_asks_none_twice(folder: Path) -> None:
     assert compared["counts"]["win"] == TASKS
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_judge_that_hangs_ends_the_command_and_its_run_goes_on_later(folder: Path) -> None:
     async with Endpoint([serve(lambda *_: Raw(ending="hang"))]) as endpoint:
         code, out, err = await run(folder, *build_command(endpoint, "--timeout", "0.5", tasks=2))

@@ -47,7 +47,7 @@ async def measure(
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_the_matrix_shows_what_each_stage_knows_and_asks_nothing_twice(tmp_path: Path) -> None:
     async with Endpoint([answer]) as endpoint:
         code, out, errors = await measure(endpoint, tmp_path, "--json")

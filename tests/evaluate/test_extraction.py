@@ -34,7 +34,7 @@ REPLIES = {
 
 
 @needs_sandbox
-@pytest.mark.system
+@pytest.mark.slow
 def test_the_code_of_a_reply_is_found() -> None:
     whole = "def total(numbers):\n    return sum(numbers)\n"
     with Judge() as judge:

@@ -39,6 +39,7 @@ def write_solutions(folder: Path, *rows: dict[str, str]) -> None:
     (folder / "solutions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+@pytest.mark.slow
 def test_solutions_of_a_file_are_scored(folder: Path) -> None:
     write_solutions(
         folder,
@@ -92,6 +93,7 @@ def test_bad_input_is_refused(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_model_is_asked_and_its_samples_are_judged_and_kept(folder: Path) -> None:
     script = folder / "script.json"
     replies = ["```python\ndef double(n):\n    return 2 * n\n```"]
@@ -143,6 +145,7 @@ def is_alive(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_of_judging_loses_no_verdict_and_leaves_no_process(folder: Path) -> None:
     slow = "import time\ndef double(n):\n    time.sleep(0.2)\n    return 2 * n  # {}\n"
     rows = [{"task_id": "own/1", "solution": slow.format(number)} for number in range(12)]
@@ -176,6 +179,7 @@ def test_a_kill_in_the_middle_of_judging_loses_no_verdict_and_leaves_no_process(
     assert sorted(int(json.loads(line)["id"]) for line in after) == list(range(1, len(rows) + 1))
 
 
+@pytest.mark.slow
 def test_a_part_of_the_problems_is_scored_only_where_the_table_says_so(folder: Path) -> None:
     write_solutions(folder, {"task_id": "own/1", "completion": "    return n + n\n"})
     known = [json.loads(line) for line in (folder / "problems.jsonl").read_text().splitlines()]

@@ -50,6 +50,7 @@ def judge_all(path: Path, problem: Problem, codes: Mapping[str, str]) -> dict[st
     return {name: verdict.kind for name, verdict in zip(codes, verdicts, strict=True)}
 
 
+@pytest.mark.slow
 def test_no_cheat_passes_and_the_judge_is_none_the_worse_for_it(tmp_path: Path) -> None:
     assert len(CHEATS) >= 36
     codes: dict[str, str] = {}
@@ -79,6 +80,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.slow
 def test_each_failure_has_its_kind(tmp_path: Path) -> None:
     codes = {code: code for code in FAILURES}
     assert judge_all(tmp_path / "verdicts.jsonl", make_problem("assert f(0) == 1"), codes) == FAILURES
@@ -106,6 +108,7 @@ def test_a_check_that_dies_is_at_fault_and_the_judge_goes_on(judge: Judge) -> No
     assert judge.judge(PROBLEM, HONEST).passed
 
 
+@pytest.mark.slow
 def test_a_check_that_hangs_is_at_fault_and_the_judge_goes_on() -> None:
     with Judge(Limits(cpu=1, wall=2), patience=0) as judge:
         hanging = make_problem("f(0)\nimport time\ntime.sleep(600)")
@@ -140,6 +143,7 @@ def test_helpers_of_the_checks_are_not_taken_from_the_solution(judge: Judge) -> 
     assert judge.judge(problem, "def f(x): return 0\ndef double(n): return 4").kind == "wrong"
 
 
+@pytest.mark.slow
 def test_a_solution_that_waits_is_stopped() -> None:
     with Judge(Limits(wall=2)) as judge:
         verdict = judge.judge(PROBLEM, "import time\ndef add_even(n): time.sleep(3600)")

@@ -74,7 +74,7 @@ def spoil(code: str) -> list[str]:
 
 
 @needs_sandbox
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_file_in_the_format_of_evalplus_is_read_and_judged(tmp_path: Path) -> None:
     rows = write_plus(tmp_path / "HumanEvalPlus.jsonl")
     problems = read_problems(tmp_path / "HumanEvalPlus.jsonl")

@@ -40,6 +40,7 @@ def write(path: Path, *rows: object) -> Path:
     return path
 
 
+@pytest.mark.slow
 @needs_sandbox
 @pytest.mark.parametrize(
     "step", [pytest.param(12, marks=pytest.mark.system), pytest.param(1, marks=pytest.mark.soak)]
@@ -80,7 +81,7 @@ def test_mbpp_problems_are_read(tmp_path: Path) -> None:
 
 
 @needs_sandbox
-@pytest.mark.system
+@pytest.mark.slow
 def test_own_problems_are_judged_whatever_their_prompt_looks_like(tmp_path: Path) -> None:
     prompts = {
         "no docstring": "def half(x):\n",

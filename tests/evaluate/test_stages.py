@@ -46,7 +46,7 @@ async def run(folder: Path, *command: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_stages_stand_beside_the_papers_rows_after_a_kill_and_nothing_is_asked_twice(
     tmp_path: Path,
 ) -> None:
@@ -102,7 +102,7 @@ def judge_all_alike(request: Received) -> Plan:
     return json.dumps({"assistant_1": 5, "assistant_2": 5, "reason": "Alike."}) if judged else "I know it."
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_weights_that_were_moved_are_the_same_stage_and_others_are_another(tmp_path: Path) -> None:
     weights = tmp_path / "here/model.gguf"
     weights.parent.mkdir()

@@ -52,6 +52,7 @@ def test_every_page_needs_the_token_that_is_shown(guarded: RunningExplorer) -> N
     assert guarded.get(f"/?token={guarded.token}").status == 303
 
 
+@pytest.mark.slow
 def test_a_browser_enters_by_links_of_other_sites_and_stays_in_two_explorers(
     guarded: RunningExplorer, chromium: Browser, tmp_path: Path
 ) -> None:

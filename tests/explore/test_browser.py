@@ -32,6 +32,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.slow
 def test_no_page_has_a_barrier_that_axe_finds(explored: RunningExplorer, chromium: Browser) -> None:
     barriers: list[str] = []
     context = chromium.new_context()
@@ -103,6 +104,7 @@ def test_the_keys_are_shown_and_can_be_switched_off(explored: RunningExplorer, p
     assert page.evaluate("document.activeElement.id") != "find"
 
 
+@pytest.mark.slow
 def test_a_filter_is_a_link_that_the_back_button_leaves(explored: RunningExplorer, page: Page) -> None:
     page.goto(explored.link("/conversations"))
     page.get_by_role("link", name="repeat loop").click()
@@ -156,6 +158,7 @@ def test_many_messages_come_in_windows(explored: RunningExplorer, page: Page) ->
     expect(page.locator("#turn-101")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_link_to_a_message_behind_the_first_hundred_leads_there(
     explored: RunningExplorer, page: Page
 ) -> None:

@@ -16,7 +16,7 @@ from tests.helpers.explorer import explore
 from tests.helpers.runs import make_run, session
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_copy_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "run.db", [session("s1"), session("s2", assistant="Poet")])
     target = tmp_path / "copy"
@@ -42,7 +42,7 @@ async def test_a_copy_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_copy_is_made_while_another_explorer_has_the_run_open(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "run.db", [session("s1")])
     with explore(tmp_path, "run.db", sessions=1):
@@ -74,6 +74,7 @@ def test_a_link_of_a_message_leads_to_no_file(link: str) -> None:
     assert (page, found) == ("<a>it</a>", [])
 
 
+@pytest.mark.slow
 async def test_a_drawn_map_is_copied_as_a_picture_of_the_chosen_conversations(tmp_path: Path) -> None:
     cooks = [
         session(f"c{number}", assistant="Cook", task=f"Bake bread number {number}") for number in range(20)

@@ -54,6 +54,7 @@ def page(chromium: Browser) -> Generator[Page]:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_the_copy_is_searched_and_read_from_a_disk(copy: Path, page: Page) -> None:
     page.goto((copy / "index.html").as_uri())
     expect(page.get_by_role("heading", level=1)).to_have_text("67 conversations")

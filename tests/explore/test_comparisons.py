@@ -30,7 +30,7 @@ def test_words_that_are_new_or_gone_are_marked_and_the_spaces_stay() -> None:
 
 
 @needs_chromium
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_comparison_of_three_runs_says_pair_by_pair_what_the_report_says(
     tmp_path: Path, page: Page
 ) -> None:
@@ -80,7 +80,7 @@ def test_a_comparison_of_three_runs_says_pair_by_pair_what_the_report_says(
 
 
 @needs_chromium
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_behaviour_that_a_run_cannot_show_does_not_apply(tmp_path: Path, page: Page) -> None:
     for name, needs_code in (("plain", False), ("code", True)):
         origin = replace(ORIGIN, needs_code=needs_code)

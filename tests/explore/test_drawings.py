@@ -109,7 +109,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -> G
         yield one
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_group_chat_shows_who_hears_whom_without_a_barrier(
     told: RunningExplorer, chromium: Browser
 ) -> None:

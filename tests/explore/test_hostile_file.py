@@ -87,7 +87,7 @@ async def test_a_value_of_another_type_is_told_by_page_and_command(
     assert f"of table {table} was changed" in done.stdout
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_run_that_cannot_be_read_says_so_and_the_others_are_searched(tmp_path: Path) -> None:
     run_apart(make_run(tmp_path / "good.db", [session(f"s{number}") for number in range(5)]))
     run_apart(make_run(tmp_path / "strange.db", [session("one")], recipe="of-another-program"))
@@ -108,7 +108,7 @@ def test_a_run_that_cannot_be_read_says_so_and_the_others_are_searched(tmp_path:
         assert "Traceback" not in explorer.command.peek()
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_markup_in_every_column_stays_text_in_a_browser(chromium: Browser, tmp_path: Path) -> None:
     run = tmp_path / "run.db"
     run_apart(make_run(run, [session("one"), session("two")]))

@@ -87,6 +87,7 @@ async def test_a_new_index_has_the_marks_as_soon_as_it_has_the_sessions(tmp_path
             assert builder.index.execute("SELECT mark, note FROM marks").fetchall() == [("good", "a note")]
 
 
+@pytest.mark.slow
 async def test_whatever_is_written_to_the_run_appears_and_can_be_searched(tmp_path: Path) -> None:
     await make_run(tmp_path / "run.db", [session("first")])
     later = session("later", texts=["Instruction: Say zebra.\nInput: None", "Solution: Zebra and okapi."])
@@ -112,6 +113,7 @@ async def test_whatever_is_written_to_the_run_appears_and_can_be_searched(tmp_pa
             await asyncio.to_thread(explorer.wait, lambda state, number=number: state["seen"] == number)
 
 
+@pytest.mark.slow
 async def test_an_index_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     sessions = [session(f"s{number:04}", rounds=8) for number in range(200)]
     await make_run(tmp_path / "run.db", sessions)
@@ -126,6 +128,7 @@ async def test_an_index_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> 
         assert json.loads(explorer.get("/conversations.json?q=dial").text)["count"] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 async def test_a_run_that_is_being_written_is_small_though_its_log_is_long(tmp_path: Path) -> None:
     talk = session("talk", rounds=25)
@@ -138,6 +141,7 @@ async def test_a_run_that_is_being_written_is_small_though_its_log_is_long(tmp_p
             assert list_index_processes(explorer.command.pid) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 async def test_a_small_run_is_indexed_by_the_explorer_itself_until_it_is_large(tmp_path: Path) -> None:
     await make_run(tmp_path / "run.db", [session("first")])
@@ -155,6 +159,7 @@ async def test_a_small_run_is_indexed_by_the_explorer_itself_until_it_is_large(t
         await asyncio.to_thread(explorer.wait, lambda state: state["seen"] == 4)
 
 
+@pytest.mark.slow
 async def test_a_run_is_not_changed_and_one_that_replaces_it_has_a_new_index(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "run.db", [session("old")])
     before = run.read_bytes()
@@ -168,6 +173,7 @@ async def test_a_run_is_not_changed_and_one_that_replaces_it_has_a_new_index(tmp
         explorer.wait(lambda state: state["seen"] == 1 and found(explorer, "") == ["new"])
 
 
+@pytest.mark.slow
 async def test_an_archive_of_camel_is_read_and_left_as_it_is(tmp_path: Path) -> None:
     from tests.helpers.exports import exported
 
@@ -315,6 +321,7 @@ async def test_texts_are_read_again_when_most_of_the_index_is_of_forgotten_runs(
     assert list_pages({kept: "kept"}, ListFilter(q="dial")) == [("kept", "kept")]
 
 
+@pytest.mark.slow
 async def test_a_second_explorer_goes_on_with_the_index_when_the_first_ends(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "run.db", [session("first")])
     index = prepare_index()

@@ -93,6 +93,7 @@ def open_link(chromium: Browser, explorer: RunningExplorer, token: str) -> Page:
     return page
 
 
+@pytest.mark.slow
 def test_two_people_label_twenty_conversations_at_once_with_three_keys_each(
     labelling: RunningExplorer, folder: Path, chromium: Browser
 ) -> None:
@@ -141,6 +142,7 @@ def test_two_people_label_twenty_conversations_at_once_with_three_keys_each(
     assert "What people say: sorry" in (folder / "run.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_what_people_labelled_trains_a_behaviour(
     labelling: RunningExplorer, folder: Path, tmp_path: Path
 ) -> None:
@@ -177,6 +179,7 @@ def test_exactly_one_label_fits_where_the_queue_says_so(labelling: RunningExplor
     assert "all labels together" in labelling.get("/labels").text
 
 
+@pytest.mark.slow
 def test_labels_that_are_behaviours_tell_precision_and_recall_of_their_detectors(
     labelling: RunningExplorer, tmp_path: Path
 ) -> None:
@@ -275,6 +278,7 @@ def test_a_wrong_link_lets_nobody_in_and_a_new_one_replaces_the_old(
     assert get(labelling, old).status == 401
 
 
+@pytest.mark.slow
 def test_the_pages_of_labels_have_no_barrier(
     labelling: RunningExplorer, folder: Path, chromium: Browser
 ) -> None:

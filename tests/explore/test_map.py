@@ -69,7 +69,7 @@ def test_groups_are_compared_as_by_hubert_and_arabie() -> None:
     assert compare_groups([0, 0, 1, 1], [0, 1, 0, 1]) == pytest.approx(-0.5)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topics", "uneven", "seed", "count"),
     [
@@ -99,7 +99,7 @@ def test_topics_without_a_common_word_are_found_whatever_their_number(
     check_labels(made)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "size"), [pytest.param(150, 40, marks=pytest.mark.soak), (100, 30)])
 def test_topics_of_few_short_texts_are_told_from_chance(count: int, size: int) -> None:
     """Two texts of a topic hardly share one of its words, and every text shares common ones with most others."""
@@ -156,7 +156,7 @@ print(used)
 """
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_map_takes_one_thread_where_no_core_is_free(tmp_path: Path) -> None:
     out, err = start_python(ON_A_BUSY_COMPUTER, cwd=tmp_path).finish()
     assert out.decode() == "{1}\n", err.decode()
@@ -246,7 +246,7 @@ def test_a_button_draws_a_map_while_the_page_says_how_far_it_is(tmp_path: Path, 
 
 
 @needs_chromium
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_lasso_keeps_the_map_and_shows_list_and_numbers_of_what_is_inside(
     drawn: RunningExplorer, page: Page
 ) -> None:
@@ -267,7 +267,7 @@ def test_a_lasso_keeps_the_map_and_shows_list_and_numbers_of_what_is_inside(
 
 
 @needs_chromium
-@pytest.mark.system
+@pytest.mark.slow
 def test_keys_alone_go_from_point_to_point_open_one_and_find_similar_ones(
     drawn: RunningExplorer, page: Page
 ) -> None:
@@ -300,7 +300,7 @@ def test_keys_alone_go_from_point_to_point_open_one_and_find_similar_ones(
 
 
 @needs_chromium
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_map_shows_all_instructions_hides_what_its_legend_hides_and_stands_beside_another(
     drawn: RunningExplorer, page: Page
 ) -> None:
@@ -342,7 +342,7 @@ def test_a_finger_scrolls_over_a_map_and_the_wheel_too(drawn: RunningExplorer, p
 
 
 @needs_chromium
-@pytest.mark.system
+@pytest.mark.slow
 def test_on_a_phone_what_is_opened_comes_into_sight_and_an_enlarged_map_follows_the_finger(
     drawn: RunningExplorer, chromium: Browser
 ) -> None:
@@ -383,7 +383,7 @@ def test_a_map_hides_the_texts_that_were_made_to_study_misuse(drawn: RunningExpl
 
 
 @needs_chromium
-@pytest.mark.system
+@pytest.mark.slow
 def test_one_command_writes_the_map_of_runs_as_a_picture_or_as_a_page_that_works_alone(
     tmp_path: Path, page: Page
 ) -> None:

@@ -131,6 +131,7 @@ def roles(page: Page) -> Locator:
     return page.get_by_role("form", name="Two roles")
 
 
+@pytest.mark.slow
 def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     (explorer.folder / "script.json").write_text(json.dumps(WATCHED))
@@ -159,6 +160,7 @@ def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[Run
     assert (len(played.turns), played.task.specified) == (9, "Build a small tea timer.")
 
 
+@pytest.mark.slow
 def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     page.goto(explorer.link("/play"))
@@ -176,6 +178,7 @@ def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, P
     assert said[3].model != "human"
 
 
+@pytest.mark.slow
 def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     page.goto(explorer.link("/play"))
@@ -197,6 +200,7 @@ def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page]) -> None:
     expect(page.get_by_text("because cups come first")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_critic_edits_a_proposal_writes_a_message_and_asks_for_better_ones(
     stage: tuple[RunningExplorer, Page],
 ) -> None:
@@ -244,6 +248,7 @@ def test_a_critic_edits_a_proposal_writes_a_message_and_asks_for_better_ones(
     ]
 
 
+@pytest.mark.slow
 def test_a_critic_is_asked_where_all_proposals_are_equal_too(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     script = {**CHOICES, "user": ["Instruction: Name a tea.\nInput: None", "<CAMEL_TASK_DONE>"]}
@@ -263,6 +268,7 @@ def test_a_critic_is_asked_where_all_proposals_are_equal_too(stage: tuple[Runnin
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
 
 
+@pytest.mark.slow
 def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     (explorer.folder / "script.json").write_text(json.dumps(WATCHED))
@@ -290,6 +296,7 @@ def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[Ru
     assert len(read_played(explorer.folder).turns) == 9
 
 
+@pytest.mark.slow
 def test_after_a_failed_model_the_page_says_why_and_goes_on(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     script = explorer.folder / "script.json"
@@ -315,6 +322,7 @@ def test_a_model_that_was_not_named_does_not_play(stage: tuple[RunningExplorer, 
     assert "was not named" in answer.text
 
 
+@pytest.mark.slow
 def test_what_another_process_writes_appears_and_survives_a_broken_connection(
     stage: tuple[RunningExplorer, Page],
 ) -> None:
@@ -352,6 +360,7 @@ def test_what_another_process_writes_appears_and_survives_a_broken_connection(
     expect(page.locator("article.turn")).to_have_count(len(later.turns))
 
 
+@pytest.mark.slow
 def test_begin_never_goes_on_with_an_older_conversation(stage: tuple[RunningExplorer, Page]) -> None:
     explorer, page = stage
     addresses: list[str] = []
@@ -364,6 +373,7 @@ def test_begin_never_goes_on_with_an_older_conversation(stage: tuple[RunningExpl
     assert len(set(addresses)) == 2
 
 
+@pytest.mark.slow
 def test_a_person_speaks_once_where_a_critic_chooses_for_the_models(
     stage: tuple[RunningExplorer, Page],
 ) -> None:
@@ -386,6 +396,7 @@ def test_a_person_speaks_once_where_a_critic_chooses_for_the_models(
     expect(page.locator("#turn-1")).to_contain_text("Name a strong tea.")
 
 
+@pytest.mark.slow
 def test_a_person_is_the_critic_of_a_society_and_one_of_its_agents(
     stage: tuple[RunningExplorer, Page],
 ) -> None:
@@ -419,6 +430,7 @@ def test_a_person_is_the_critic_of_a_society_and_one_of_its_agents(
     expect(page.locator("#turn-2")).to_contain_text("Sencha, in a blue cup.")
 
 
+@pytest.mark.slow
 def test_a_society_of_instant_replies_leads_to_its_last_conversation(
     stage: tuple[RunningExplorer, Page],
 ) -> None:

@@ -57,7 +57,7 @@ def test_a_very_long_conversation_has_ticks_for_several_messages() -> None:
     assert len(rail.ticks) <= MOST_TICKS
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (360, 740)])
 def test_the_first_message_and_all_ticks_are_on_the_first_screen(
     explored: RunningExplorer, page: Page, width: int, height: int
@@ -80,7 +80,7 @@ def test_the_first_message_and_all_ticks_are_on_the_first_screen(
     expect(page.locator("#rail a").first).not_to_have_attribute("aria-current", "true")
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_tick_leads_to_its_message_also_where_it_is_not_loaded(
     explored: RunningExplorer, page: Page
 ) -> None:
@@ -91,7 +91,7 @@ def test_a_tick_leads_to_its_message_also_where_it_is_not_loaded(
     assert "q=dial" in page.url
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_the_rail_is_one_stop_of_the_tab_key_and_arrows_go_along_it(
     explored: RunningExplorer, page: Page
 ) -> None:
@@ -106,7 +106,7 @@ def test_the_rail_is_one_stop_of_the_tab_key_and_arrows_go_along_it(
     expect(page.locator("#turn-250")).to_be_in_viewport()
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_reader_lands_on_what_the_list_was_filtered_by_and_goes_on_from_there(
     explored: RunningExplorer, page: Page
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_reader_lands_on_what_the_list_was_filtered_by_and_goes_on_from_there(
     expect(page.locator("[data-finding]:focus")).to_contain_text("infinite loop")
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_reader_without_scripts_lands_there_too(explored: RunningExplorer, chromium: Browser) -> None:
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -147,7 +147,7 @@ def test_what_is_known_of_a_conversation_is_one_press_away(explored: RunningExpl
     expect(page.get_by_role("link", name="read the inception prompts")).to_be_visible()
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_long_conversation_has_no_barrier_either(explored: RunningExplorer, chromium: Browser) -> None:
     context = chromium.new_context()
     add_axe(context)
@@ -163,7 +163,7 @@ def test_a_long_conversation_has_no_barrier_either(explored: RunningExplorer, ch
     assert barriers == []
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_first_visit_stays_small(explored: RunningExplorer, page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

@@ -70,6 +70,7 @@ def count(explorer: RunningExplorer, behaviour: str) -> int:
     return json.loads(explorer.get(f"/conversations.json?behaviour={behaviour}").text)["count"]
 
 
+@pytest.mark.slow
 def test_a_rejected_finding_does_not_count_and_a_confirmed_candidate_does(
     reviewed: RunningExplorer, folder: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_what_is_no_answer_to_a_finding_is_refused(reviewed: RunningExplorer, an
     assert "no such finding" in refused.text
 
 
+@pytest.mark.slow
 def test_answers_of_a_judge_stand_beside_the_finding_and_a_person_is_believed_more(
     tmp_path: Path,
 ) -> None:
@@ -139,6 +141,7 @@ def test_without_the_flag_nothing_is_asked_and_nothing_stored(explored: RunningE
     assert refused.status == 403
 
 
+@pytest.mark.slow
 def test_findings_are_answered_with_the_keyboard_only(
     reviewed: RunningExplorer, folder: Path, page: Page
 ) -> None:

@@ -278,6 +278,7 @@ def test_the_packets_of_a_page_do_not_wait_for_each_other() -> None:
                 assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
 
 
+@pytest.mark.slow
 async def test_without_a_run_the_runs_used_lately_are_opened(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     run = await make_run(tmp_path / "elsewhere" / "tea.db", [session()])

@@ -94,6 +94,7 @@ def test_only_a_page_of_this_server_becomes_a_file(explored: RunningExplorer, ad
     assert explored.get(f"/page.html?of={quote(address, safe='')}").status == 400
 
 
+@pytest.mark.slow
 def test_a_view_is_saved_found_in_the_library_and_removed(
     explored: RunningExplorer, chromium: Browser
 ) -> None:

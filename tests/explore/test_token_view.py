@@ -59,7 +59,7 @@ def test_pairs_are_merged_by_rank_and_no_byte_is_lost() -> None:
         assert b"".join(split_tokens(text, vocabulary)).decode() == text
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_the_tokens_are_those_of_the_built_in_model() -> None:
     vocabulary = load_vocabulary()
     assert vocabulary is not None
@@ -87,7 +87,7 @@ def test_only_what_the_built_in_model_wrote_is_shown_as_tokens() -> None:
     assert not can_show_tokens([turn(1, "x")])
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_reader_switches_to_the_tokens_and_back(tmp_path: Path, page: Page) -> None:
     talk = session("talk", texts=["Instruction: Name a tea.\nInput: None", "Solution: Sencha, 80 °C."])
     own = replace(

@@ -114,7 +114,7 @@ async def test_a_training_that_has_not_begun_or_is_damaged_says_so(tmp_path: Pat
     assert (drawn.status, b"There is no run to draw" in drawn.body) == (400, True)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_the_page_of_a_training_has_no_barrier(tmp_path: Path, chromium: Browser) -> None:
     write_training(tmp_path / "tuned", ("first", 10, 10), ("second", 3, 9))
     barriers: list[str] = []

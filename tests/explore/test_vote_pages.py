@@ -20,6 +20,7 @@ def open_link(chromium: Browser, voting: RunningExplorer, token: str) -> Page:
     return page
 
 
+@pytest.mark.slow
 def test_a_person_votes_with_the_keyboard_only_and_is_thanked(
     voting: RunningExplorer, chromium: Browser
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_person_votes_with_the_keyboard_only_and_is_thanked(
     page.context.close()
 
 
+@pytest.mark.slow
 def test_the_pages_of_votes_have_no_barrier_and_show_both_sides(
     voting: RunningExplorer, chromium: Browser
 ) -> None:
@@ -78,6 +80,7 @@ def test_the_pages_of_votes_have_no_barrier_and_show_both_sides(
     context.close()
 
 
+@pytest.mark.slow
 def test_two_browsers_of_two_voters_vote_at_once(voting: RunningExplorer, chromium: Browser) -> None:
     tokens = invite_voters(voting.folder / "run.agents", ["heron", "tern"])
     pages = [open_link(chromium, voting, token) for token in tokens.values()]
@@ -94,6 +97,7 @@ def test_two_browsers_of_two_voters_vote_at_once(voting: RunningExplorer, chromi
         page.context.close()
 
 
+@pytest.mark.slow
 def test_the_owner_votes_without_a_link_and_sees_what_all_votes_say(
     voting: RunningExplorer, chromium: Browser
 ) -> None:

@@ -112,7 +112,7 @@ def test_a_form_that_no_page_made_stores_nothing(
     assert read_stored(voting.folder) == []
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_run_that_another_process_writes_keeps_the_comment_on_the_page(voting: RunningExplorer) -> None:
     (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
     shown = get(voting, token).text
@@ -127,7 +127,7 @@ def test_a_run_that_another_process_writes_keeps_the_comment_on_the_page(voting:
     assert send(voting, token, answer.text).status == 303
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_more_votes_than_a_person_can_give_are_not_counted(voting: RunningExplorer) -> None:
     (token,) = invite_voters(voting.folder / "run.agents", ["tern"]).values()
     shown = get(voting, token).text

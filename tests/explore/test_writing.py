@@ -72,6 +72,7 @@ def watch(folder: Path) -> None:
         assert ">playing</a>" in live
 
 
+@pytest.mark.slow
 async def test_a_conversation_that_another_process_leaves_no_longer_plays(tmp_path: Path) -> None:
     await make_run(tmp_path / "run.db", [replace(session("left"), ending=None)])
 
@@ -89,6 +90,7 @@ async def test_a_conversation_that_another_process_leaves_no_longer_plays(tmp_pa
     await watching
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_what_a_page_follows_without_a_traceback(tmp_path: Path) -> None:
     asyncio.run(make_run(tmp_path / "run.db", [replace(session("open"), ending=None)]))
     with explore(tmp_path, "run.db", sessions=1) as explorer, ThreadPoolExecutor(1) as thread:
@@ -102,6 +104,7 @@ def test_ctrl_c_ends_what_a_page_follows_without_a_traceback(tmp_path: Path) -> 
         )
 
 
+@pytest.mark.slow
 async def test_pages_tell_of_several_runs_what_status_tells(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(RECIPE)
     goes_on = asyncio.Event()

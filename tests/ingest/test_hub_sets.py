@@ -82,7 +82,7 @@ async def run_command(folder: Path, hub: DataSets, *command: str, **more: str) -
     return process.wait(), out.decode(), err.decode()
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_set_is_imported_by_revision_with_its_licence_after_a_download_that_broke_off(
     tmp_path: Path, hub: DataSets
 ) -> None:

@@ -618,7 +618,7 @@ def test_an_archive_from_a_pipe_is_refused_before_it_is_read(tmp_path: Path) -> 
         find_chats(pipe, "camel-chat", Origin())
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_full_folder_for_temporary_files_is_named_and_the_same_command_goes_on(tmp_path: Path) -> None:
     rows = [
         {**INSTRUCTION, "id": f"001_001_{number:03}", "output": f"{number} " * 350_000}

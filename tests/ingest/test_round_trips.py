@@ -373,6 +373,7 @@ async def test_unknown_keys_are_redacted_like_everything_else(tmp_path: Path) ->
     assert json.loads(content)["contact"] == {"mail": ["<EMAIL>"]}
 
 
+@pytest.mark.slow
 async def test_a_large_array_is_read_one_row_at_a_time(tmp_path: Path) -> None:
     rows = 1500
     path = tmp_path / "instructions.json"

@@ -142,6 +142,7 @@ class Down(Endpoint):
         return await super().reply(request)
 
 
+@pytest.mark.slow
 async def test_an_endpoint_that_answers_nothing_is_tried_by_one_request_after_a_pause() -> None:
     endpoint = Down(room=1000)
     throttle = ConcurrencyLimit(endpoint, 64)

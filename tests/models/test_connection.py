@@ -67,6 +67,7 @@ def always(answer: bytes) -> Serve:
     return serve
 
 
+@pytest.mark.slow
 async def test_every_call_gets_its_own_answer_while_connections_change_hands() -> None:
     opened = 0
 

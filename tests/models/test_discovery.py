@@ -71,6 +71,7 @@ async def test_addresses_of_other_computers_are_not_asked(config: Path) -> None:
     assert [server for server in await find_servers() if server.provider == "ollama"] == []
 
 
+@pytest.mark.slow
 async def test_play_and_the_doctor_name_the_server_and_json_stays_silent(
     config: Path, tmp_path: Path
 ) -> None:

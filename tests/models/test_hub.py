@@ -311,7 +311,7 @@ async def test_the_hub_s_key_goes_nowhere_else(tmp_path: Path, monkeypatch: pyte
     assert hub.keys == set()
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_an_interrupt_ends_a_download_that_makes_no_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,7 +345,7 @@ async def test_a_download_that_nobody_waits_for_ends_at_its_next_progress() -> N
     await asyncio.wait_for(ended.wait(), 10)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_weights_of_the_hub_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = await asyncio.to_thread(fetch_weights, BUILT_IN, find_cache_folder())
     monkeypatch.setenv("BACTRIAN_CACHE", str(tmp_path))

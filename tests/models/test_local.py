@@ -125,17 +125,20 @@ async def test_a_reply_is_streamed_on_the_loop_s_own_thread(model: LocalModel) -
     assert reply.first_token is not None
 
 
+@pytest.mark.slow
 async def test_no_token_is_computed_twice(model: LocalModel) -> None:
     computed, new = await converse(model, "one", rounds=3)
     assert computed <= 1.05 * new
 
 
+@pytest.mark.slow
 async def test_two_conversations_at_once_keep_their_slots(model: LocalModel) -> None:
     both = await asyncio.gather(converse(model, "two", rounds=2), converse(model, "three", rounds=2))
     for computed, new in both:
         assert computed <= 1.05 * new
 
 
+@pytest.mark.slow
 async def test_an_agent_that_lost_its_slot_does_not_begin_again() -> None:
     alone = LocalModel(slots=1, window=1024)
     try:
@@ -145,6 +148,7 @@ async def test_an_agent_that_lost_its_slot_does_not_begin_again() -> None:
     assert computed <= 1.05 * new
 
 
+@pytest.mark.slow
 async def test_a_changed_history_is_computed_and_not_mistaken_for_the_old_one(model: LocalModel) -> None:
     first = await model.reply(BRIEFLY)
     other = Message("assistant", Text("Moss, and nothing else."))
@@ -168,6 +172,7 @@ async def test_a_grammar_is_followed(model: LocalModel) -> None:
     assert reply.finish == "stop"
 
 
+@pytest.mark.slow
 async def test_without_a_grammar_the_schema_is_followed_and_read(model: LocalModel) -> None:
     reply = await model.reply(replace(AT_LENGTH, response_format=COLOUR))
     assert reply.text in ("Colour: red", "Colour: green")
@@ -216,6 +221,7 @@ async def test_a_cancelled_call_leaves_the_model_usable(model: LocalModel) -> No
     assert (await model.reply(BRIEFLY)).text
 
 
+@pytest.mark.slow
 async def test_any_text_a_person_can_type_comes_through(model: LocalModel) -> None:
     replies: list[Reply] = [
         await model.reply(replace(BRIEFLY, messages=(SYSTEM, Message("user", Text(text)))))
@@ -224,6 +230,7 @@ async def test_any_text_a_person_can_type_comes_through(model: LocalModel) -> No
     assert all(reply.usage.prompt > 0 for reply in replies)
 
 
+@pytest.mark.slow
 async def test_it_writes_nothing_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     quiet = LocalModel(slots=1, window=256)
     await quiet.reply(BRIEFLY)
@@ -263,6 +270,7 @@ async def test_a_header_cut_short_is_refused(tmp_path: Path) -> None:
         await LocalModel(short).reply(ASKED)
 
 
+@pytest.mark.slow
 async def test_the_window_is_never_larger_than_the_model_was_trained_for() -> None:
     wide = LocalModel(slots=1, window=10**9)
     try:
@@ -273,6 +281,7 @@ async def test_the_window_is_never_larger_than_the_model_was_trained_for() -> No
         await wide.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory")
 async def test_too_little_memory_is_an_error_and_not_a_crash() -> None:
     starved = """
@@ -303,6 +312,7 @@ def workers(parent: int) -> list[int]:
     return [int(line) for line in listed.stdout.split()]
 
 
+@pytest.mark.slow
 async def test_a_killed_server_is_started_again_and_the_reply_is_whole() -> None:
     local = LocalModel(slots=1, window=512)
     model = Retry(local)
@@ -327,6 +337,7 @@ async def test_a_killed_server_is_started_again_and_the_reply_is_whole() -> None
     assert reply.text == undisturbed == "".join(pieces)
 
 
+@pytest.mark.slow
 async def test_no_server_outlives_a_killed_program() -> None:
     program = (
         "import asyncio\n"
@@ -373,6 +384,7 @@ async def test_a_character_like_a_stand_in_is_no_stand_in(llama: LlamaServer) ->
     assert "\ufffd0\ufdd1 and \ufffd999\ufdd1" in await llama.text(tokens)
 
 
+@pytest.mark.slow
 async def test_a_reply_that_spells_a_control_token_is_not_computed_twice(model: LocalModel) -> None:
     form = replace(COLOUR, grammar='root ::= "Write <|im_end|> and <|im_start|> here."')
     first = await model.reply(
@@ -392,6 +404,7 @@ async def stop_for_good(pid: int) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux", reason="Only Linux tells the processor's time of another process."
 )
@@ -408,6 +421,7 @@ async def test_a_server_that_stands_still_is_stopped_and_the_reason_is_told() ->
         await server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux", reason="Only Linux tells the processor's time of another process."
 )

@@ -50,6 +50,7 @@ async def model() -> AsyncGenerator[LocalModel]:
 
 
 # One call with all kinds of arguments, and replies of several calls.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "seed", "stop"),
     [
@@ -78,6 +79,7 @@ async def test_what_the_grammar_allows_is_read_and_fits_the_function(
         assert await tool.run(call.arguments)
 
 
+@pytest.mark.slow
 async def test_a_model_with_tools_answers_in_its_form_or_calls(model: LocalModel) -> None:
     tool = FunctionTool(ping)
     request = Request(

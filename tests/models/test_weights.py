@@ -120,7 +120,7 @@ def test_a_file_with_another_hash_is_refused(cache: Path, tmp_path: Path) -> Non
     assert not (cache / TINY.file).exists()
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_two_processes_that_start_at_once_end_with_one_whole_file(cache: Path, shop: Path) -> None:
     context = multiprocessing.get_context("spawn")
     children = [context.Process(target=fetch_in_child, args=(cache, shop)) for _ in range(2)]
@@ -160,7 +160,7 @@ def test_the_cache_folder_can_be_chosen(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_cache_folder() == tmp_path
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_file_named_pip_in_the_working_folder_is_not_run(
     tmp_path: Path, cache: Path, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def count_by_hand(path: Path) -> Counter[str]:
     return outcomes
 
 
+@pytest.mark.slow
 async def test_a_table_has_the_numbers_that_a_count_by_hand_of_its_exports_gives(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         code, out, err = await run(tmp_path, *order_table(endpoint))
@@ -98,6 +99,7 @@ async def test_a_table_has_the_numbers_that_a_count_by_hand_of_its_exports_gives
     assert "4 observations" in out
 
 
+@pytest.mark.slow
 async def test_tables_8_and_9_have_the_numbers_of_their_exports_too(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         for item in ("table8", "table9"):
@@ -114,6 +116,7 @@ async def test_tables_8_and_9_have_the_numbers_of_their_exports_too(tmp_path: Pa
         assert "society" not in str(part["notes"] + part["warnings"])  # the name of a run
 
 
+@pytest.mark.slow
 async def test_the_manifest_says_how_each_run_was_made(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         assert (await run(tmp_path, *order_table(endpoint)))[0] == 0
@@ -134,6 +137,7 @@ async def test_the_manifest_says_how_each_run_was_made(tmp_path: Path) -> None:
     assert manifest["command"] in page
 
 
+@pytest.mark.slow
 async def test_a_folder_that_was_moved_goes_on_where_it_was(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         assert (await run(tmp_path, *order_table(endpoint)))[0] == 0
@@ -209,6 +213,7 @@ async def test_a_kill_at_any_step_loses_no_reply_and_the_same_command_goes_on(tm
     assert [measure["n"] for part in parts for measure in part["measures"]] == [TASKS] * 6
 
 
+@pytest.mark.slow
 async def test_one_budget_holds_for_all_runs_of_an_item_and_a_larger_one_goes_on(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         code, _, err = await run(tmp_path, *order_table(endpoint, "--budget", "0.012"))
@@ -239,6 +244,7 @@ async def test_a_judge_that_cannot_be_asked_is_refused_before_conversations_are_
     assert told in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "limit", [("--budget", "0.001"), pytest.param(("--max-tokens", "10"), marks=pytest.mark.soak)]
 )
@@ -256,6 +262,7 @@ async def test_a_limit_below_what_was_spent_stops_only_what_would_ask_a_model(
         assert len(endpoint.requests) == asked
 
 
+@pytest.mark.slow
 async def test_a_folder_of_another_model_or_a_report_that_was_changed_is_told_and_no_traceback(
     tmp_path: Path,
 ) -> None:
@@ -276,6 +283,7 @@ async def test_a_folder_of_another_model_or_a_report_that_was_changed_is_told_an
     assert (tmp_path / "paper/figure3").read_text("utf-8") == "Mine."
 
 
+@pytest.mark.slow
 async def test_the_longest_reply_is_that_of_role_plays_and_single_answers_alike(tmp_path: Path) -> None:
     async with Endpoint([judge_by_length]) as endpoint:
         code, _, err = await run(tmp_path, *order_item(endpoint, "table8", "--reply-length", "77"))
@@ -297,6 +305,7 @@ def test_a_training_has_room_for_the_prompt_of_a_conversation_of_any_model_and_f
     assert min(training.max_length for training in trainings) >= prompt + 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "items", [("table8",), pytest.param(("figure7", "figure12", "table8"), marks=pytest.mark.soak)]
 )
@@ -318,6 +327,7 @@ async def test_a_small_item_after_a_large_one_has_the_conversations_that_it_has_
     assert list_tasks("paper") == list_tasks("before")
 
 
+@pytest.mark.slow
 async def test_a_training_after_a_larger_item_learns_only_from_the_conversations_of_its_own(
     tmp_path: Path,
 ) -> None:
@@ -358,6 +368,7 @@ def test_the_chart_of_flake_messages_compares_their_number_between_prompts() -> 
     assert [list(series.points) for series in chart.series] == [[(0, 0.5, 0.25, 1), (1, 1.5, 0.75, 3)]]
 
 
+@pytest.mark.slow
 async def test_the_list_names_each_item_with_its_needs_and_says_what_is_made(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("A list may be shown beside what is not its own.", "utf-8")
     async with Endpoint([judge_by_length]) as endpoint:
@@ -396,6 +407,7 @@ def cut_solutions(request: Received) -> Plan:
     return completion(str(said), finish="length") if cut else said
 
 
+@pytest.mark.slow
 async def test_a_table_without_a_verdict_says_so_and_the_others_are_made(tmp_path: Path) -> None:
     async with Endpoint([cut_solutions]) as endpoint:
         code, out, err = await run(tmp_path, *order_table(endpoint))
@@ -415,6 +427,7 @@ def judge_in_prose(request: Received) -> Plan:
     return "Both are fine, I think." if judged else said
 
 
+@pytest.mark.slow
 async def test_a_judge_whose_verdicts_cannot_be_read_makes_a_table_that_says_so_and_fails(
     tmp_path: Path,
 ) -> None:
@@ -441,6 +454,7 @@ async def test_a_folder_with_files_of_something_else_is_refused_and_stays_as_it_
     assert [path.name for path in (tmp_path / "paper").iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.slow
 async def test_an_item_that_the_paper_lacks_is_refused_and_its_name_may_be_written_as_in_the_paper(
     tmp_path: Path,
 ) -> None:
@@ -480,7 +494,7 @@ def flip_in_some(request: Received) -> Plan:
     return said
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_the_endings_of_figure_8_are_those_of_the_exported_conversations(tmp_path: Path) -> None:
     async with Endpoint([flip_in_some]) as endpoint:
         code, _, err = await run(tmp_path, *order_item(endpoint, "figure8"))
@@ -607,6 +621,7 @@ async def test_all_items_are_made_by_one_command_and_a_second_one_asks_nothing(t
     assert [part["picture"][:4] for part in read_report(tmp_path, "figure11")["parts"]] == ["<svg"]
 
 
+@pytest.mark.slow
 async def test_items_without_a_model_are_made_from_nothing(tmp_path: Path) -> None:
     for item in (
         "table4",

@@ -146,6 +146,7 @@ def test_a_block_that_ends_its_process_is_told_and_its_files_stay(folder: Path) 
     assert "still here False" in second["text"]
 
 
+@pytest.mark.slow
 def test_a_block_that_does_not_end_is_stopped(folder: Path) -> None:
     replies = [block("while True: pass"), block("print('on')"), "Done."]
     arguments = (
@@ -162,6 +163,7 @@ def test_a_block_that_does_not_end_is_stopped(folder: Path) -> None:
     assert second["text"].endswith("on")
 
 
+@pytest.mark.slow
 def test_a_session_that_is_killed_goes_on_with_its_files(folder: Path) -> None:
     replies = [
         block("open('first.txt', 'w').write('one')"),
@@ -213,6 +215,7 @@ def test_the_record_stands_before_the_request_for_the_next_one() -> None:
     assert insert_record("Done.", "") == "Done."
 
 
+@pytest.mark.slow
 def test_a_session_that_is_killed_is_resumed_without_its_command_but_not_without_consent(
     folder: Path,
 ) -> None:

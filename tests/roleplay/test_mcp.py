@@ -27,7 +27,7 @@ from tests.roleplay.test_tools import ANSWER, ASK, PACK
 SERVER = f"{sys.executable} {Path(__file__).parents[1] / 'helpers/mcp_server.py'}"
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_server_says_which_tools_it_has_and_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     async with open_server(SERVER) as tools:
@@ -65,7 +65,7 @@ async def said(*lines: str) -> tuple[Sequence[ToolResult], str]:
     return sorted(results, key=lambda result: (result.round, result.place)), last.ending.code
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_an_agent_calls_them_in_its_turn_and_the_session_goes_on_when_the_server_has_ended() -> None:
     results, code = await said(
         'Call: price {"item": "tea"}\nCall: price {"item": "milk"}\nCall: broken {}\nCall: price {}',
@@ -106,13 +106,17 @@ HOSTILE = Path(__file__).parents[1] / "helpers" / "hostile_mcp_server.py"
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    "way", ["endless list", "same cursor", "huge schema", "deep schema", "no tools", "silent"]
+    "way",
+    [
+        *("endless list", "same cursor", "huge schema", "no tools", "silent"),
+        pytest.param("deep schema", marks=pytest.mark.slow),
+    ],
 )
 async def test_a_server_whose_list_of_tools_is_none_is_refused(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "bactrian.roleplay.tool_sources._CONNECT", {"silent": 0.5, "deep schema": 1.5}.get(way, 5.0)
+        "bactrian.roleplay.tool_sources._CONNECT", {"silent": 0.3, "deep schema": 1.5}.get(way, 5.0)
     )
     async with asyncio.timeout(20):
         with pytest.raises(InputError, match="cannot be used"):
@@ -131,7 +135,7 @@ async def test_a_server_whose_list_of_tools_is_none_is_refused(
         "changes its list",
         "no JSON",
         "dies",
-        "never answers",
+        pytest.param("never answers", marks=pytest.mark.slow),
         "long answer",
         "wrong ids",
     ],

@@ -212,6 +212,7 @@ async def test_a_line_without_room_is_not_continued_and_the_others_are() -> None
     assert (events[-1].ending.code, spoken(events)) == ("token_limit", "a")
 
 
+@pytest.mark.slow
 async def test_a_search_that_stopped_anywhere_goes_on_and_pays_for_nothing_again(tmp_path: Path) -> None:
     def critic(request: Request) -> str:
         return best(3, 1) if (request.replay_index or 0) % 2 == 0 else best(5)

@@ -65,7 +65,7 @@ def test_the_example_and_larger_models_keep_their_prompts_and_the_specifier() ->
     assert (pack.name, larger.specify) == ("ai-society", True)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_the_command_says_which_roles_it_chose(tmp_path: Path) -> None:
     words = ("--max-messages", "1", "--set", "parameters.max_tokens=1", "--no-keep", "--json")
     done = bactrian("play", IDEA, *words, cwd=tmp_path)

@@ -162,6 +162,7 @@ async def test_after_feedback_the_agent_writes_again_and_calls_nothing_again() -
     assert "Say the sum." in again.messages[-1].text
 
 
+@pytest.mark.slow
 async def test_a_resumed_session_pays_for_nothing_again_and_runs_no_tool_again(tmp_path: Path) -> None:
     whole = await events(stage(Scripted(LINES), Shop()))
     # In between, the second tool of a reply has run, and its result is not stored: it runs again.

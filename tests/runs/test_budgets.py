@@ -53,7 +53,7 @@ async def test_a_budget_without_a_price_is_refused_before_anything_is_made(folde
     assert not (folder / "run.db").exists()
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_replies_that_cost_and_carry_nothing_count_over_a_resume_too(folder: Path) -> None:
     usage = {"prompt_tokens": 200, "completion_tokens": 100}
 
@@ -71,7 +71,7 @@ async def test_replies_that_cost_and_carry_nothing_count_over_a_resume_too(folde
     assert paid * 300 <= 6000
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [
@@ -142,6 +142,7 @@ async def test_a_larger_budget_ends_what_the_first_left_open_before_it_begins_mo
     assert (lines[-1]["done"], others) == (1, [])
 
 
+@pytest.mark.slow
 async def test_calls_cost_what_they_did_when_they_were_made(folder: Path) -> None:
     breaks = False
 

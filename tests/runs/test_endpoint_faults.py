@@ -99,7 +99,7 @@ async def test_a_resumed_run_whose_key_has_lost_its_rights_stops(folder: Path) -
         assert len(endpoint.requests) == 2
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_too_many_requests_are_waited_out(folder: Path) -> None:
     seen: Counter[bytes] = Counter()
 
@@ -154,7 +154,7 @@ async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_it
         assert (code, lines[-1]["done"]) == (0, 12)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_an_endpoint_that_always_fails_is_told_with_its_address_its_answer_and_what_to_do(
     folder: Path,
 ) -> None:
@@ -171,7 +171,7 @@ async def test_an_endpoint_that_always_fails_is_told_with_its_address_its_answer
         assert failed.ending.evidence.startswith(f"{endpoint.url}: The endpoint's reply contains no choices.")
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) -> None:
     seen: Counter[bytes] = Counter()
 
@@ -211,7 +211,7 @@ async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) 
     assert 0 < last["seconds"] < 60
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_an_endpoint_that_goes_down_is_shown_and_waited_for(folder: Path) -> None:
     refused = 0
 
@@ -262,7 +262,7 @@ async def test_what_no_session_can_get_past_stops_the_run_at_its_first_requests(
         assert [session.ending for session in await stored(folder)] == []
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_two_model_names_on_one_endpoint_share_its_rate_and_its_concurrency(folder: Path) -> None:
     at: list[float] = []
     at_once = most = 0
@@ -293,7 +293,7 @@ async def test_two_model_names_on_one_endpoint_share_its_rate_and_its_concurrenc
     assert (at[-1] - at[0]) >= (len(at) - 1) * 60 / 1200 * 0.95
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_what_arrived_while_the_process_was_stopped_is_not_paid_again(folder: Path) -> None:
     async def slow(request: Received) -> Plan:
         await asyncio.sleep(0.25)
@@ -311,7 +311,7 @@ async def test_what_arrived_while_the_process_was_stopped_is_not_paid_again(fold
     assert len(endpoint.requests) == 12 * 4 + 3
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_conversation_that_waits_long_makes_room_for_another_but_for_no_request_more(
     folder: Path,
 ) -> None:

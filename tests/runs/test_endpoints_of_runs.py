@@ -102,7 +102,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -140,7 +140,7 @@ async def find_session(folder: Path) -> str:
         return await anext(session.id async for session in store.sessions())
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_another_host_is_asked_only_by_its_address_and_a_person_is_told(places: Places) -> None:
     home, official = places.home.url, places.official.url
     at_home, at_official = (("--base-url", url, "--model", "openai:m") for url in (home, official))
@@ -203,7 +203,7 @@ async def test_a_run_of_another_person_gets_no_key_and_nothing_leaves_this_compu
     assert (code, asked > 0, "until now they stayed on this computer" in said) == (0, True, True), said
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_the_explorer_plays_with_the_model_of_its_run_where_the_run_asked_it(places: Places) -> None:
     assert (await places.run(*MAKE, "--model", "openai:m", "--base-url", places.home.url))[0] == 0
     asked = len(places.home.requests)

@@ -12,7 +12,7 @@ from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.generation import asks, generate, said, stored
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_request(folder: Path) -> None:
     broken = True
 

@@ -161,7 +161,7 @@ async def test_a_pilot_is_kept_and_its_range_is_an_interval(folder: Path) -> Non
     assert refused == 2 and "--forecast" in errors
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_forecast_counts_failed_jobs_that_are_tried_again(folder: Path) -> None:
     def reply(request: Received) -> Plan:
         return Answer(status=200, body=b"{}") if asks(request) == "user" else said(request)

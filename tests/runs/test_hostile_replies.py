@@ -107,7 +107,7 @@ async def test_a_wait_that_is_no_time_is_ignored(folder: Path, after: str) -> No
     assert code == 0, err
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_an_endpoint_that_goes_away_for_good_is_waited_for_three_times_the_longest_wait(
     folder: Path,
 ) -> None:

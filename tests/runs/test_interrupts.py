@@ -16,7 +16,7 @@ from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
 from tests.helpers.generation import asks, generate, said, start, stored
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(folder: Path) -> None:
     async def slow(request: Received) -> Plan:
         await asyncio.sleep(0.2)
@@ -58,7 +58,7 @@ async def test_a_second_interrupt_stops_at_once_and_nothing_stored_is_lost(folde
         assert sum(len(session.turns) for session in await stored(folder)) >= 5
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_polite_end_finishes_what_is_in_flight_and_the_run_goes_on(
     folder: Path, which: signal.Signals
@@ -106,7 +106,7 @@ async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) 
         assert "To resume: " in err.decode()
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_signals_that_were_ignored_from_the_start_stay_ignored(folder: Path) -> None:
     async def slow(request: Received) -> Plan:
         await asyncio.sleep(0.05)
@@ -145,7 +145,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """Takes the standard input as the controlling terminal of a new session, and becomes the given command."""
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_terminal_that_is_closed_loses_nothing(folder: Path) -> None:
     async def slow(request: Received) -> Plan:
         await asyncio.sleep(0.2)

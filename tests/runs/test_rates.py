@@ -14,7 +14,7 @@ from tests.helpers.generation import generate, said
 _PER_MINUTE = 2400
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cut",
     [

@@ -35,7 +35,7 @@ async def test_a_key_that_a_server_sends_back_is_stored_and_shown_nowhere(
             "--model",
             "openai:any",
             "--set",
-            "endpoint.max_wait=1",
+            "endpoint.max_wait=0.1",
         )
         done = await asyncio.to_thread(
             lambda: bactrian(*(*words, "--base-url", endpoint.url, "--json"), cwd=folder, OPENAI_API_KEY=KEY)

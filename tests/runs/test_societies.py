@@ -80,7 +80,7 @@ async def generate(folder: Path, endpoint: Endpoint, *more: str) -> tuple[int, s
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("more", [(), pytest.param(("--processes", "2"), marks=pytest.mark.system)])
+@pytest.mark.parametrize("more", [(), pytest.param(("--processes", "2"), marks=pytest.mark.slow)])
 async def test_each_job_plays_all_stages_and_hands_its_output_on(folder: Path, more: tuple[str, ...]) -> None:
     async with Endpoint([said]) as endpoint:
         code, out, err = await generate(folder, endpoint, *more)

@@ -443,7 +443,11 @@ class Away(SpanExporter):
 @pytest.mark.parametrize(
     ("export", "notice"),
     [
-        ("time.sleep(60)", "OpenTelemetry: the last metrics and spans were not taken within 5 seconds."),
+        pytest.param(
+            "time.sleep(60)",
+            "OpenTelemetry: the last metrics and spans were not taken within 5 seconds.",
+            marks=pytest.mark.slow,
+        ),
         ("raise OSError", "The conversations go on; later faults are not shown."),
     ],
     ids=["silent", "failing"],
@@ -468,7 +472,7 @@ async def test_a_collector_that_is_away_loses_no_turn_and_is_reported_once(
     assert [len(session.turns) for session in await stored(tmp_path)] == [3]
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_what_an_interrupted_run_did_is_sent_before_it_ends(folder: Path) -> None:
     async def slow(request: Received) -> Plan:
         await asyncio.sleep(0.1)

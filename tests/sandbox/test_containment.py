@@ -12,6 +12,8 @@ from bactrian.sandbox.tiers import Tier, Unsafe
 pytestmark = pytest.mark.system
 
 PROBES = load_probes()
+LONG = ("sleep", "exit-trap", "deep-recursion")
+"""Programs that are ended only by their time."""
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +22,11 @@ def bait() -> Iterator[Bait]:
         yield bait
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
+@pytest.mark.parametrize(
+    "probe",
+    [pytest.param(probe, marks=pytest.mark.slow if probe.name in LONG else ()) for probe in PROBES],
+    ids=lambda probe: probe.name,
+)
 def test_a_hostile_program_is_held(probe: Probe, tier: Tier, bait: Bait) -> None:
     result = run_probe(probe, tier, bait)
     assert result.held != (tier.name in probe.beyond), result.how

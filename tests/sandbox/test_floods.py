@@ -47,7 +47,7 @@ FLOODS = {
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_ends_its_session_and_takes_little_memory(name: str, tier: Tier) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with SandboxSession(Limits(cpu=0.5, wall=1), {"large": lambda: "x" * 100_000}, tier=tier) as session:
+    with SandboxSession(Limits(cpu=0.2, wall=0.3), {"large": lambda: "x" * 100_000}, tier=tier) as session:
         outcome = session.run(CHANNEL + FLOODS[name])
         assert outcome.ending != "ok" or outcome.unsupported
         assert session.ended or outcome.unsupported
@@ -70,7 +70,9 @@ def test_keys_that_were_made_to_collide_are_refused() -> None:
     "forged",
     [
         f"""b'{{"done": true, "value": ["s",' + {COLLIDING} + b']}}'""",
-        """b'{"done": true, "value": ["l"' + b',1' * 3_000_000 + b']}'""",
+        pytest.param(
+            """b'{"done": true, "value": ["l"' + b',1' * 3_000_000 + b']}'""", marks=pytest.mark.slow
+        ),
         """b'{"done": true, "value": NaN}'""",
         """b'{"done": true, "value": ["b", "%"]}'""",
         """b'{"done": false, "error": "' + b'x' * 3_000_000 + b'"}'""",

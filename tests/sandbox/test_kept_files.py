@@ -63,7 +63,7 @@ def test_links_are_not_followed_and_files_replaced_only_on_request(overwrite: bo
     assert not list(folder.glob(".*"))
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_out_keeps_what_a_program_writes_and_nothing_is_run_if_it_cannot(tmp_path: Path) -> None:
     program = (
         "import os\nos.mkdir('d')\nopen('d/a.txt', 'w').write('1')\nopen(b'\\xff', 'w')\n"

@@ -86,6 +86,7 @@ def test_a_container_without_landlock_is_used_only_if_its_name_says_so(
     assert (outcome.stdout, outcome.tier) == ("tea\n", "docker-bare:tea/python:3 (unsafe)")
 
 
+@pytest.mark.slow
 def test_a_program_behind_a_command_ends_as_it_does_here() -> None:
     outcome = run(
         "import sys\nprint('tea')\nprint(open('in.txt').read(), file=sys.stderr)\n"
@@ -106,15 +107,15 @@ def test_a_program_behind_a_command_ends_as_it_does_here() -> None:
 @pytest.mark.parametrize(
     ("code", "ending"),
     [
-        ("while True: pass", "time"),
-        ("import time\ntime.sleep(60)", "time"),
+        pytest.param("while True: pass", "time", marks=pytest.mark.slow),
+        pytest.param("import time\ntime.sleep(60)", "time", marks=pytest.mark.slow),
         ("x = 'x' * (1 << 30)", "memory"),
         ("while True: print('tea' * 1000)", "output"),
         ("import os\nos.kill(os.getpid(), 9)", "killed"),
     ],
 )
 def test_limits_hold_behind_a_command(code: str, ending: str) -> None:
-    limits = Limits(cpu=0.4, wall=2, memory=256 * MIB, output=100_000)
+    limits = Limits(cpu=0.4, wall=1, memory=256 * MIB, output=100_000)
     outcome = run(code, limits=limits, tier=FAR)
     assert outcome.ending == ending
     assert len(outcome.stdout) <= 100_000
@@ -142,6 +143,7 @@ def test_a_container_is_given_nothing_but_its_limits(docker: ContainerTier) -> N
     assert refused.ending == "refused"
 
 
+@pytest.mark.slow
 def test_solutions_are_judged_in_containers(docker: ContainerTier) -> None:
     problem = read_human_eval()[0]
     with Judge(tier=docker) as judge:
@@ -149,6 +151,7 @@ def test_solutions_are_judged_in_containers(docker: ContainerTier) -> None:
         assert judge.judge(problem, problem.prompt + "    return 1").kind == "wrong"
 
 
+@pytest.mark.slow
 def test_a_solution_that_ends_its_sandbox_is_judged_and_does_not_stop_the_judging_of_others(
     docker: ContainerTier,
 ) -> None:
@@ -201,6 +204,7 @@ def test_a_far_side_that_dies_in_a_block_ends_the_session() -> None:
             session.run("import time\ntime.sleep(9)")
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind_a_command_when_its_asker_is_killed(tmp_path: Path) -> None:
     program = tmp_path / "ask.py"
     program.write_text(

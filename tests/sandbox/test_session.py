@@ -57,7 +57,7 @@ def test_a_block_that_uses_its_time_is_interrupted_and_the_session_goes_on(tier:
 def test_a_block_that_resists_ends_the_session(tier: Tier) -> None:
     with SandboxSession(SMALL, tier=tier) as session:
         resists = "import signal\nsignal.signal(signal.SIGPROF, signal.SIG_IGN)\nwhile True: pass"
-        assert session.run(resists, cpu=0.2, wall=0.6).ending == "time"
+        assert session.run(resists, cpu=0.1, wall=0.3).ending == "time"
         assert session.ended
         with pytest.raises(SandboxError, match="has ended"):
             session.run("1")

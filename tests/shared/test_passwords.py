@@ -41,6 +41,7 @@ def keep_secret(where: str, server: PostgresServer, folder: Path) -> dict[str, s
     return {"PGPASSWORD": SECRET}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where",
     [*(pytest.param(name, marks=pytest.mark.soak) for name in ("PGPASSFILE", "service")), "PGPASSWORD"],

@@ -70,6 +70,7 @@ async def until_asked(endpoint: Endpoint, number: int, command: Command) -> None
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_two_processes_make_the_run_of_one(folder: Path) -> None:
     async with Endpoint([say]) as endpoint:
         code, lines, err = await generate(folder, endpoint, *TWO)
@@ -86,6 +87,7 @@ async def test_two_processes_make_the_run_of_one(folder: Path) -> None:
     await expect_run_of_one(folder)
 
 
+@pytest.mark.slow
 async def test_what_a_killed_process_played_goes_on_in_another_one(folder: Path) -> None:
     async with Endpoint([say]) as endpoint:
         command = start(folder, endpoint, *TWO)
@@ -101,7 +103,6 @@ async def test_what_a_killed_process_played_goes_on_in_another_one(folder: Path)
 
 
 @pytest.mark.soak
-@pytest.mark.soak
 async def test_a_process_that_is_stopped_is_continued(folder: Path) -> None:
     async with Endpoint([say]) as endpoint:
         command = start(folder, endpoint, *TWO)
@@ -114,6 +115,7 @@ async def test_a_process_that_is_stopped_is_continued(folder: Path) -> None:
     await expect_run_of_one(folder)
 
 
+@pytest.mark.slow
 async def test_processes_that_are_killed_again_and_again_leave_the_run_whole(folder: Path) -> None:
     async def answer(request: Received) -> Plan:
         await asyncio.sleep(0.2)
@@ -133,6 +135,7 @@ async def test_processes_that_are_killed_again_and_again_leave_the_run_whole(fol
     await expect_run_of_one(folder)
 
 
+@pytest.mark.slow
 async def test_the_processes_of_a_killed_command_end_and_resume_goes_on(folder: Path) -> None:
     async with Endpoint([say]) as endpoint:
         command = start(folder, endpoint, *TWO)
@@ -155,6 +158,7 @@ async def test_the_processes_of_a_killed_command_end_and_resume_goes_on(folder: 
     await expect_run_of_one(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
 )
@@ -183,6 +187,7 @@ def count(request: Received) -> Plan:
     return {**completion(text), "usage": {"prompt_tokens": prompt, "completion_tokens": len(text) // 4 + 1}}
 
 
+@pytest.mark.slow
 async def test_one_budget_holds_for_all_processes(folder: Path) -> None:
     async with Endpoint([count]) as endpoint:
         limits = ("--price", "1000/1000", "--set", "task.max_tokens=1000", *TWO)
@@ -196,6 +201,7 @@ async def test_one_budget_holds_for_all_processes(folder: Path) -> None:
         assert len(endpoint.requests) == 12 * 4 + 3
 
 
+@pytest.mark.slow
 async def test_a_budget_is_not_passed_where_no_process_knows_how_long_replies_are(folder: Path) -> None:
     def reply(request: Received) -> Plan:
         text = said(request)
@@ -214,6 +220,7 @@ async def test_a_budget_is_not_passed_where_no_process_knows_how_long_replies_ar
         assert len(endpoint.requests) == 12 * 4
 
 
+@pytest.mark.slow
 async def test_one_limit_of_requests_holds_for_all_processes(folder: Path) -> None:
     async with Endpoint([said]) as endpoint:
         options = ("--requests-per-minute", "600", "--limit", "4", *TWO)
@@ -238,6 +245,7 @@ def choose(request: Received) -> Plan:
     return completion(*[text, text.replace("Part", "Chapter").replace("Do", "Finish")][: body.get("n", 1)])
 
 
+@pytest.mark.slow
 async def test_critics_choose_as_in_one_process(folder: Path) -> None:
     (folder / "small.toml").write_text(RECIPE + CRITIC)
     async with Endpoint([choose]) as endpoint:
@@ -255,6 +263,7 @@ python = "shop.py"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crashes", [False, True])
 async def test_the_tools_of_a_recipe_run_in_each_process(folder: Path, crashes: bool) -> None:
     end = "os.kill(os.getpid(), 9)" if crashes else "pass"
@@ -281,6 +290,7 @@ async def test_the_tools_of_a_recipe_run_in_each_process(folder: Path, crashes: 
     assert len({result.text for result in results if result is not None}) == 2
 
 
+@pytest.mark.slow
 @needs_sandbox
 def test_embodied_agents_run_their_code_in_each_process(tmp_path: Path) -> None:
     (tmp_path / "shopping.toml").write_text(

@@ -25,6 +25,7 @@ from tests.helpers.shared_runs import CALLS, SESSIONS, NumberedReplies, ask, fin
 pytestmark = pytest.mark.system
 
 
+@pytest.mark.slow
 async def test_the_facts_on_the_server_are_those_of_a_copy(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
@@ -53,6 +54,7 @@ def test_what_a_hand_has_written_of_a_worker_is_not_added_up(usd: float, endings
         add_up([(0, 0, 0, 0, usd, 0, endings)])
 
 
+@pytest.mark.slow
 async def test_a_run_whose_tables_a_hand_has_changed_is_refused_in_a_line(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
@@ -78,6 +80,7 @@ async def test_a_run_whose_tables_a_hand_has_changed_is_refused_in_a_line(
             assert (code in (1, 2), words in told, "Traceback" in told) == (True, True, False), told
 
 
+@pytest.mark.slow
 async def test_status_lists_the_workers_and_copies_nothing(
     server: PostgresServer, database: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +115,7 @@ async def test_status_lists_the_workers_and_copies_nothing(
     assert after["messages"] == 48
 
 
+@pytest.mark.slow
 async def test_a_shared_run_is_resumed_and_read_by_its_address(
     server: PostgresServer, database: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +140,7 @@ async def test_a_shared_run_is_resumed_and_read_by_its_address(
     assert (one.returncode, "Instruction" in one.stdout) == (0, True), one.stderr
 
 
+@pytest.mark.slow
 async def test_a_shared_run_is_named_forecast_and_forked_by_its_address_and_never_written_as_its_copy(
     server: PostgresServer, database: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +178,7 @@ async def test_a_shared_run_is_named_forecast_and_forked_by_its_address_and_neve
     assert shown.returncode == 0, shown.stderr
 
 
+@pytest.mark.slow
 async def test_commands_that_read_a_shared_run_at_the_same_time_wait_for_its_copy(
     server: PostgresServer, database: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +195,7 @@ async def test_commands_that_read_a_shared_run_at_the_same_time_wait_for_its_cop
     assert (shown.returncode, len(shown.stdout.splitlines())) == (0, 2), shown.stderr
 
 
+@pytest.mark.slow
 async def test_the_end_of_a_block_of_jobs_and_how_they_ended_are_known_at_the_same_moment(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
@@ -211,6 +218,7 @@ async def test_the_end_of_a_block_of_jobs_and_how_they_ended_are_known_at_the_sa
     assert all(whole for _, _, whole in seen), seen
 
 
+@pytest.mark.slow
 async def test_the_explorer_shows_what_workers_make_meanwhile(
     server: PostgresServer, database: str, folder: Path
 ) -> None:

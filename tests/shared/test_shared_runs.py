@@ -58,6 +58,7 @@ async def test_two_workers_make_a_run_that_pulled_equals_the_run_of_one_process(
     assert await read(folder, "pulled.db") == await read(folder)
 
 
+@pytest.mark.slow
 async def test_a_run_of_one_process_is_pushed_and_continued_by_others(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
@@ -78,6 +79,7 @@ async def test_a_run_of_one_process_is_pushed_and_continued_by_others(
     assert await read(folder, "pulled.db") == await read(folder)
 
 
+@pytest.mark.slow
 async def test_a_file_that_was_continued_by_itself_is_not_mixed_with_the_run_and_stays_as_it_is(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
@@ -105,6 +107,7 @@ async def test_a_damaged_run_is_not_pushed(server: PostgresServer, database: str
     assert ask(address, "SELECT FROM pg_tables WHERE schemaname = 'bactrian'") == []
 
 
+@pytest.mark.slow
 async def test_a_user_without_rights_is_told_which_ones_are_needed(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
@@ -130,6 +133,7 @@ async def test_a_user_without_rights_is_told_which_ones_are_needed(
         assert "permission denied for table workers" in err.decode()
 
 
+@pytest.mark.slow
 async def test_a_database_that_is_read_only_is_read_and_not_waited_for(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
@@ -144,6 +148,7 @@ async def test_a_database_that_is_read_only_is_read_and_not_waited_for(
         await asyncio.to_thread(push, folder / "run.db", server.address(database, run="second"))
 
 
+@pytest.mark.slow
 async def test_a_million_jobs_have_no_row_each(server: PostgresServer, database: str, folder: Path) -> None:
     many = [f"{name} {number}" for name in ("Chef", "Pilot") for number in range(500)]
     given = f"count = 1000\ngiven = {json.dumps(many)}"
@@ -187,6 +192,7 @@ async def test_two_workers_have_one_budget(server: PostgresServer, database: str
     assert await read(folder, "pulled.db") == await read(folder)
 
 
+@pytest.mark.slow
 async def test_a_worker_that_waits_for_the_jobs_of_another_one_holds_nothing_of_the_budget(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
@@ -214,6 +220,7 @@ async def test_a_worker_that_waits_for_the_jobs_of_another_one_holds_nothing_of_
     assert codes == [0, 0], told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [5500, 8000])
 async def test_jobs_whose_list_a_limit_refused_are_left_to_the_next_command(
     server: PostgresServer, database: str, folder: Path, limit: int
@@ -227,7 +234,7 @@ async def test_jobs_whose_list_a_limit_refused_are_left_to_the_next_command(
     assert pull_run(read_address(address), folder / "pulled.db") == 12
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_worker_claims_no_more_than_it_can_play_while_its_lists_are_made(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
