@@ -36,7 +36,7 @@ def run_python(copy: Path, *arguments: str | Path, cwd: Path) -> subprocess.Comp
     )
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_without_any_verb_the_core_is_imported_and_plays_a_session_and_a_run(tmp_path: Path) -> None:
     copy = copy_without(VERBS, tmp_path / "copy")
     done = run_python(copy, "-m", "tests.helpers.core_alone", tmp_path, cwd=tmp_path)

@@ -26,7 +26,7 @@ def test_waiting():
 """
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_a_test_over_the_limit_fails_unless_it_is_marked_or_waits(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

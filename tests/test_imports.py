@@ -28,6 +28,7 @@ atexit.register(lambda: print("heavy:", [name for name in {HEAVY!r} if name in s
     assert "heavy: []" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_play_imports_nothing_of_data_sets_sandboxes_downloads_and_stores() -> None:
     """They took a third of the time of a short one."""
     check = "import bactrian.cli.commands.play, sys; print(*sys.modules)"
@@ -37,6 +38,7 @@ def test_a_play_imports_nothing_of_data_sets_sandboxes_downloads_and_stores() ->
     assert {name for name in done.stdout.split() if name.startswith((*folders, *others))} == set()
 
 
+@pytest.mark.slow
 def test_the_first_page_of_the_explorer_waits_for_no_detector_model_or_forecast() -> None:
     """They took half of the time."""
     check = "import bactrian.cli.commands.explore, bactrian.explore.server, bactrian.explore.list_pages, sys"

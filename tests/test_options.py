@@ -52,14 +52,14 @@ def run_copy(copy: Path, *words: str, **variables: str) -> str:
     return done.stdout
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_the_help_of_each_command_with_sampling_shows_it(copy: Path) -> None:
     shown = {"play": "parameters.presence_penalty", "roles": "--presence-penalty"}
     for command, name in shown.items():
         assert name in run_copy(copy, command, "--help")
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_an_endpoint_receives_it_from_a_flag_a_variable_and_a_stored_command(copy: Path) -> None:
     flag = ("--set", "parameters.assistant.presence_penalty=0.5")
     variables = {"BACTRIAN_ASSISTANT_PRESENCE_PENALTY": "0.5"}
@@ -106,7 +106,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_python_recipes_and_the_reference_have_it(copy: Path) -> None:
     root = str(Path(__file__).parents[1])
     environment = clean_environment(PYTHONPATH=f"{copy}:{root}")

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_the_python_example_runs_on_the_built_in_model(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

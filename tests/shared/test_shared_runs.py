@@ -38,6 +38,7 @@ async def read(folder: Path, name: str = "run.db") -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 async def test_two_workers_make_a_run_that_pulled_equals_the_run_of_one_process(
     server: PostgresServer, database: str, folder: Path
 ) -> None:
@@ -170,6 +171,7 @@ async def test_a_million_jobs_have_no_row_each(server: PostgresServer, database:
     assert (claims, jobs) == (1, 64)
 
 
+@pytest.mark.slow
 async def test_two_workers_have_one_budget(server: PostgresServer, database: str, folder: Path) -> None:
     address, limit = server.address(database), 9_000
     async with Endpoint([say]) as endpoint:

@@ -71,7 +71,7 @@ async def test_a_run_on_a_read_only_disk_is_read(tmp_path: Path) -> None:
             read_everything(tmp_path)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["with", "without"])
 async def test_what_a_killed_writer_left_in_the_log_is_read_on_a_read_only_disk(
     tmp_path: Path, shared: str

@@ -199,7 +199,7 @@ async def test_a_folder_of_something_else_is_refused_and_left_as_it_was(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_cores_that_other_programs_keep_busy_are_not_counted_as_free() -> None:
     if not Path("/proc/stat").exists():
         pytest.skip("this system does not say how busy its cores are")
