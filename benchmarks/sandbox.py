@@ -21,9 +21,8 @@ from rich.table import Table
 
 from bactrian.evaluate.code_judge import VerdictFile, judge_solutions
 from bactrian.evaluate.problems import CodeSample, read_human_eval
-from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import SandboxSession
-from bactrian.sandbox.tiers import TIERS, Tier
+from bactrian.sandbox.tiers import TIERS, Limits, Tier
 
 BLOCKS = 500
 WORKERS = 2

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.store import open_store
-from bactrian.train.training_process import EXTRA
+from bactrian.train.training import EXTRA
 from tests.helpers.command import LINES, Command, bactrian, clean_environment, events
 from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 

@@ -9,7 +9,7 @@ import pytest
 
 from bactrian.evaluate.code_judge import Judge, VerdictFile, judge_solutions
 from bactrian.evaluate.problems import CodeSample, Problem
-from bactrian.sandbox.outcome import MIB, Limits
+from bactrian.sandbox.tiers import MIB, Limits
 from tests.evaluate.cheats import CHEATS, HONEST
 from tests.helpers.sandbox import needs_sandbox
 

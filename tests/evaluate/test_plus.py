@@ -13,7 +13,7 @@ import pytest
 
 from bactrian.evaluate.code_judge import Judge
 from bactrian.evaluate.problems import Problem, find_plus_file, read_human_eval, read_problems
-from bactrian.sandbox.outcome import Limits
+from bactrian.sandbox.tiers import Limits
 from tests.helpers.sandbox import needs_sandbox
 
 COUNT = 12

@@ -10,7 +10,7 @@ import pytest
 from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.code_judge import Judge, Verdict, VerdictFile, judge_solutions
 from bactrian.evaluate.problems import CodeSample, read_human_eval, read_problems
-from bactrian.sandbox.outcome import Limits
+from bactrian.sandbox.tiers import Limits
 from tests.helpers.sandbox import needs_sandbox
 
 MBPP = {

@@ -12,8 +12,7 @@ from bactrian.explore.bundle import FetchedPage, fetch_page
 from bactrian.explore.library import open_library
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
-from bactrian.train.curves import draw_plots, read_stages
-from bactrian.train.training_folder import list_stage_folders, log_event, write_json
+from bactrian.train.training_folder import draw_plots, list_stage_folders, log_event, read_stages, write_json
 from tests.helpers.browser import APPEARANCES, IS_TOO_WIDE, add_axe, find_barriers
 from tests.helpers.explorer import explore
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.ingest.chats import MESSAGES, read_row
-from bactrian.ingest.parsed import Origin
+from bactrian.ingest.chats import MESSAGES, Origin, read_row
 from bactrian.models.scripted import Scripted
 from bactrian.protocol.markers import DONE
 from bactrian.records.session import Session

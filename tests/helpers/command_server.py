@@ -38,7 +38,7 @@ import bactrian
 from bactrian.analyze.behaviours import find_behaviours
 from bactrian.models.providers import load_providers
 from bactrian.protocol.pack import list_packs, load_engine_prompts, load_pack
-from bactrian.recipes.job_specs import find_recipe_model
+from bactrian.recipes.schema import find_recipe_model
 from tests.helpers.command_process import hand_on, is_last, run_commands
 from tests.helpers.runs import session
 

@@ -20,8 +20,8 @@ import pytest
 
 from bactrian.analyze.behaviours import find_behaviours
 from bactrian.errors import InputError
+from bactrian.ingest.chats import LONGEST, Origin
 from bactrian.ingest.importer import Form, ImportReport, find_chats, import_chats
-from bactrian.ingest.parsed import LONGEST, Origin
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
 from bactrian.store import open_store

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from bactrian.ingest.chats import Origin
 from bactrian.ingest.importer import FORMS, Form, ImportReport, find_chats, import_chats
-from bactrian.ingest.parsed import Origin
 from bactrian.records.session import Session, find_kind
 from bactrian.records.turn import Instruction
 from bactrian.store import open_store

@@ -13,8 +13,8 @@ from bactrian.errors import InputError
 from bactrian.export.formats import find_format
 from bactrian.files.plugins import load_plugin
 from bactrian.models.open import ModelOptions, open_model
-from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import load_recipe
+from bactrian.recipes.schema import RolePlay
 from bactrian.roleplay.chosen_endings import read_endings
 from tests.helpers.command import clean_environment
 from tests.helpers.packages import install

@@ -18,13 +18,15 @@ from aiohttp import web
 
 from bactrian.errors import InputError, ModelError, Refused
 from bactrian.models.credentials import DOTENV
-from bactrian.models.local.hub import HubWeights, fetch_from_hub, read_hub_name
 from bactrian.models.local.weights import (
     BUILT_IN,
+    HubWeights,
     Progress,
+    fetch_from_hub,
     fetch_in_thread,
     fetch_weights,
     find_cache_folder,
+    read_hub_name,
 )
 from bactrian.models.model import Request
 from bactrian.models.open import ModelOptions, find_traits, open_model

@@ -17,12 +17,12 @@ import pytest
 import pytest_asyncio
 
 from bactrian.errors import BadReply, ContextFull, InputError, ModelError, TryAgain
+from bactrian.models.faults import Retry
 from bactrian.models.local.llama_server import LlamaServer, read_processor_seconds, start_server
 from bactrian.models.local.local_model import LocalModel
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from bactrian.models.model import Reply, Request, ResponseFormat
 from bactrian.models.open import ModelOptions, open_model
-from bactrian.models.retry import Retry
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Sampling
 

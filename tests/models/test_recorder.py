@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bactrian.errors import BadReply
+from bactrian.models.faults import Recorder, Retry, RetryPolicy
 from bactrian.models.model import Request
 from bactrian.models.openai import OpenAIModel
-from bactrian.models.retry import Recorder, Retry, RetryPolicy
 from bactrian.records.run import Call
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Usage

@@ -16,9 +16,9 @@ from bactrian.errors import (
     RefusedOutright,
     TryAgain,
 )
+from bactrian.models.faults import Retry, RetryPolicy
 from bactrian.models.model import Model, Reply, ReplyChoice, Request
 from bactrian.models.openai import OpenAIModel
-from bactrian.models.retry import Retry, RetryPolicy
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Usage
 from tests.helpers.endpoint import Answer, Endpoint, Raw

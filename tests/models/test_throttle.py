@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bactrian.errors import TryAgain
+from bactrian.models.faults import Retry, RetryPolicy
 from bactrian.models.limits import ConcurrencyLimit
 from bactrian.models.model import Reply, ReplyChoice, Request
-from bactrian.models.retry import Retry, RetryPolicy
 from bactrian.records.text import Text
 from bactrian.records.turn import Usage
 from tests.helpers.virtual_time import run_virtually

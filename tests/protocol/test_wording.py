@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bactrian.analyze.judge import judge
-from bactrian.export.dialogue import SystemPrompts
+from bactrian.export.format import SystemPrompts
 from bactrian.models.model import Model, Reply, ReplyChoice, Request, ResponseFormat, Traits
 from bactrian.models.scripted import Scripted
 from bactrian.models.text_tools import add_tools_as_text

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import list_recipes, load_recipe
+from bactrian.recipes.schema import RolePlay
 from bactrian.recipes.society_file import list_societies, load_society
 
 _SECOND_PERSON = re.compile(r"\b(?:you|your|yours|yourself|I|me|my|mine|we|us|our)\b", re.IGNORECASE)

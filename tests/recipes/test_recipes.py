@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.recipes.job_specs import RolePlay, Translate, find_recipe_model
 from bactrian.recipes.load import find_differences, list_recipes, load_recipe, read_recipe_content
+from bactrian.recipes.schema import RolePlay, Translate, find_recipe_model
 
 SIZES = {
     "ai-society": 25_000,

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from bactrian.recipes.job_specs import RolePlay, find_recipe_model
 from bactrian.recipes.load import list_recipes, load_recipe
-from bactrian.recipes.schema import Axis, CriticSpec, Recipe, RolePlayTools
+from bactrian.recipes.schema import Axis, CriticSpec, Recipe, RolePlay, RolePlayTools, find_recipe_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text("utf-8")
 

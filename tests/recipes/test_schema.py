@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from bactrian.recipes.job_specs import find_recipe_model
 from bactrian.recipes.load import list_recipes, load_recipe
+from bactrian.recipes.schema import find_recipe_model
 
 PUBLISHED = json.loads((Path(__file__).parents[2] / "docs" / "recipe.schema.json").read_text("utf-8"))
 MODEL = find_recipe_model()

@@ -10,9 +10,9 @@ import pytest
 
 from bactrian.errors import InputError, RecipeError
 from bactrian.protocol.markers import DONE
-from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.parameters import SETS, THRESHOLDS, parse_endings
+from bactrian.recipes.schema import RolePlay
 from bactrian.roleplay.chosen_endings import read_endings
 from tests.helpers.scenes import ANSWER, ASK, played, rounds, scene, script, setup
 

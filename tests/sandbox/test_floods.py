@@ -10,9 +10,8 @@ import pytest
 from bactrian.evaluate.code_judge import Judge
 from bactrian.evaluate.problems import Problem
 from bactrian.sandbox.inside.values import Unsupported, decode_value
-from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import SandboxSession
-from bactrian.sandbox.tiers import Tier
+from bactrian.sandbox.tiers import Limits, Tier
 
 pytestmark = pytest.mark.system
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.sandbox.outcome import MIB, Limits
 from bactrian.sandbox.programs import run
-from bactrian.sandbox.tiers import Tier, Unsafe
+from bactrian.sandbox.tiers import MIB, Limits, Tier, Unsafe
 from tests.helpers.command import start_python
 
 pytestmark = pytest.mark.system

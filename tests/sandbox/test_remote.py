@@ -16,9 +16,8 @@ import pytest
 from bactrian.errors import InputError, SandboxError
 from bactrian.evaluate.code_judge import Judge
 from bactrian.evaluate.problems import read_human_eval
-from bactrian.sandbox.outcome import MIB, Limits
 from bactrian.sandbox.programs import SandboxSession, find_tier, run
-from bactrian.sandbox.tiers import CommandTier, ContainerTier, read_tier
+from bactrian.sandbox.tiers import MIB, CommandTier, ContainerTier, Limits, read_tier
 from tests.helpers.command import bactrian
 
 pytestmark = pytest.mark.system
@@ -208,7 +207,7 @@ def test_a_far_side_that_dies_in_a_block_ends_the_session() -> None:
 def test_nothing_is_left_behind_a_command_when_its_asker_is_killed(tmp_path: Path) -> None:
     program = tmp_path / "ask.py"
     program.write_text(
-        "from bactrian.sandbox.outcome import Limits\nfrom bactrian.sandbox.programs import SandboxSession\n"
+        "from bactrian.sandbox.tiers import Limits\nfrom bactrian.sandbox.programs import SandboxSession\n"
         "from bactrian.sandbox.tiers import CommandTier\n"
         f"with SandboxSession(Limits(wall=60), tier=CommandTier({FAR.name!r})) as session:\n"
         "    session.run('x = 1')\n"

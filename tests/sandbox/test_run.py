@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError, SandboxError
-from bactrian.sandbox.outcome import MIB, Limits
 from bactrian.sandbox.programs import run
-from bactrian.sandbox.tiers import LandlockOnly, Tier
+from bactrian.sandbox.tiers import MIB, LandlockOnly, Limits, Tier
 from tests.helpers.command import bactrian, start_python
 
 pytestmark = pytest.mark.system

@@ -6,9 +6,8 @@ import pytest
 
 from bactrian.errors import SandboxError
 from bactrian.sandbox.inside.values import Unsupported
-from bactrian.sandbox.outcome import MIB, Limits
 from bactrian.sandbox.programs import SandboxSession
-from bactrian.sandbox.tiers import Tier
+from bactrian.sandbox.tiers import MIB, Limits, Tier
 
 pytestmark = pytest.mark.system
 

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.train.curves import draw_losses
 from bactrian.train.training import (
     EXPECTED,
+    EXTRA,
     TrainOrder,
     check_same,
     check_stage_gguf,
     compare_rankings,
+    count_free_cores,
     find_measured_step,
     forecast_stages,
     forecast_training,
@@ -27,6 +28,7 @@ from bactrian.train.training import (
 )
 from bactrian.train.training_folder import (
     StageFolder,
+    draw_losses,
     find_play_option,
     log_event,
     measure_usage,
@@ -34,7 +36,6 @@ from bactrian.train.training_folder import (
     read_training,
     write_json,
 )
-from bactrian.train.training_process import EXTRA, count_free_cores
 from bactrian.train.training_recipe import load_train_recipe, parse_train_recipe
 
 RECIPE = """

@@ -17,9 +17,8 @@ from bactrian.models.model import Request
 from bactrian.models.open import ModelOptions, open_model
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Sampling
-from bactrian.train.training import TrainOrder, train_recipe
+from bactrian.train.training import EXTRA, TrainOrder, find_launcher, train_recipe
 from bactrian.train.training_folder import list_stage_folders
-from bactrian.train.training_process import EXTRA, find_launcher
 from bactrian.train.training_recipe import list_templates, load_train_recipe, read_template
 from tests.helpers.tiny_models import make_t5
 

@@ -20,9 +20,8 @@ from bactrian.models.local.local_model import LocalModel
 from bactrian.models.model import Request
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Sampling
-from bactrian.train.training import TrainOrder, forecast_training, train_recipe
+from bactrian.train.training import EXTRA, TrainOrder, forecast_training, train_recipe
 from bactrian.train.training_folder import COMPLETE, TrainedModels
-from bactrian.train.training_process import EXTRA
 from bactrian.train.training_recipe import parse_train_recipe
 from tests.helpers.trainings import list_workers, order_training
 

@@ -20,9 +20,16 @@ import pytest
 
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.models.local.local_model import hash_weights
-from bactrian.train.training import TrainOrder, forecast_stages, forecast_training, train_recipe
+from bactrian.train.training import (
+    EXTRA,
+    TrainOrder,
+    WorkerStopped,
+    forecast_stages,
+    forecast_training,
+    run_worker,
+    train_recipe,
+)
 from bactrian.train.training_folder import read_json, read_plan, write_json
-from bactrian.train.training_process import EXTRA, WorkerStopped, run_worker
 from bactrian.train.training_recipe import TrainRecipe
 from tests.helpers.disks import mounted, resize
 from tests.helpers.trainings import list_workers, order_training

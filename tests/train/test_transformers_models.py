@@ -15,7 +15,7 @@ from bactrian.models.model import Request
 from bactrian.models.open import ModelOptions, open_model
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Sampling
-from bactrian.train.training_process import EXTRA
+from bactrian.train.training import EXTRA
 from tests.helpers.tiny_models import make_t5
 
 for name in EXTRA:

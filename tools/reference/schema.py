@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from bactrian.recipes.job_specs import find_recipe_model
+from bactrian.recipes.schema import find_recipe_model
 
 _HEAD = """# Recipe schema
 

@@ -13,9 +13,8 @@ from bactrian.protocol.fences import PYTHON, find_blocks
 from bactrian.records.run import LONGEST_QUOTE, Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Turn
-from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import BlockOutcome, SandboxSession
-from bactrian.sandbox.tiers import Tier
+from bactrian.sandbox.tiers import Limits, Tier
 
 # ``unknown``: it needs what a sandbox does not have, or it did not end in time.
 RunEnding = Literal["runs", "fails", "unknown"]

@@ -33,8 +33,8 @@ from bactrian.evaluate.problems import (
     read_solutions,
 )
 from bactrian.options import ScoreOptions, check_options, fill_defaults
-from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import choose_tier
+from bactrian.sandbox.tiers import Limits
 from bactrian.store import locate_file
 from bactrian.store.locations import name_verdicts
 

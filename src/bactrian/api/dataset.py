@@ -37,9 +37,8 @@ from bactrian.models.open import check_tier, find_traits
 from bactrian.models.pricing import choose_prices
 from bactrian.models.telemetry import TelemetryTerms
 from bactrian.options import GenerateArguments, GenerateOptions, check_options, fill_defaults
-from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import apply_job_table, build_job_table, load_recipe, read_job_table
-from bactrian.recipes.schema import Recipe
+from bactrian.recipes.schema import Recipe, RolePlay
 from bactrian.records.text import write_count
 from bactrian.roleplay.chosen_endings import EndingLike, find_code, read_endings
 from bactrian.runs.jobs import ModelChoice

@@ -30,9 +30,9 @@ from bactrian.api.shared_run import find_copy
 from bactrian.api.status import RunStatus, build_forecast_order, count_endings, read_price, read_status
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.export.format import Format
+from bactrian.ingest.chats import Found, Origin
 from bactrian.ingest.importer import ImportReport, find_chats, find_form
 from bactrian.ingest.importer import import_chats as store_chats
-from bactrian.ingest.parsed import Found, Origin
 from bactrian.models.open import ModelOptions
 from bactrian.options import ExportChoices, ResumeOptions, SelectOptions, check_options
 from bactrian.records.run import Failure, Mark

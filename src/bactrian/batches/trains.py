@@ -44,14 +44,13 @@ from bactrian.errors import (
     Refused,
     TryAgain,
 )
-from bactrian.models.faults import explain_transport
+from bactrian.models.faults import PATIENCE, explain_transport
 from bactrian.models.http import NoConnection, Timeouts
 from bactrian.models.http_response import Response, TransportFault
 from bactrian.models.model import Model, Request, StopSignal
 from bactrian.models.open import ModelOptions
 from bactrian.models.openai import OpenAIModel
 from bactrian.models.providers import BATCH, load_providers, split_name
-from bactrian.models.retry import PATIENCE
 from bactrian.records.text import write_count
 
 # Seconds without another request after which a wave is complete, although a conversation is at work

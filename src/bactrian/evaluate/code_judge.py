@@ -22,10 +22,9 @@ from bactrian.errors import BactrianError, InputError, SandboxError, explain_os_
 from bactrian.evaluate.problems import CodeSample, Problem
 from bactrian.files.json_text import parse_json
 from bactrian.sandbox.inside.values import Unsupported
-from bactrian.sandbox.outcome import Limits
 from bactrian.sandbox.programs import BlockOutcome, Encoded, SandboxSession, choose_tier
 from bactrian.sandbox.sandbox_process import SandboxLost
-from bactrian.sandbox.tiers import Tier
+from bactrian.sandbox.tiers import Limits, Tier
 
 # What the judge says of a solution.
 

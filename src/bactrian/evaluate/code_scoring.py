@@ -14,11 +14,10 @@ from bactrian.evaluate.code_judge import KINDS, Verdict
 from bactrian.evaluate.problems import Problem, SolutionSet
 from bactrian.models.open import find_traits
 from bactrian.protocol.pack import render_prompt
-from bactrian.recipes.job_specs import Answer, build_recipe
-from bactrian.recipes.schema import Recipe
+from bactrian.recipes.schema import Answer, Recipe, build_recipe
 from bactrian.records.session import Session
 from bactrian.runs.jobs import JobContext, JobCost
-from bactrian.runs.questions import AnswerJobs, AnswerPlayer
+from bactrian.runs.kinds import AnswerJobs, AnswerPlayer
 from bactrian.runs.scheduler import Job
 from bactrian.stats.clusters import estimate_ratio
 

@@ -33,9 +33,8 @@ from bactrian.models.model import Model, Request, ResponseFormat, derive_samplin
 from bactrian.models.open import find_traits
 from bactrian.protocol.fences import read_body
 from bactrian.protocol.pack import load_engine_prompts, render_prompt
-from bactrian.recipes.job_specs import build_recipe
 from bactrian.recipes.parameters import apply_parameters
-from bactrian.recipes.schema import Filled, JobSpec, Recipe
+from bactrian.recipes.schema import Filled, JobSpec, Recipe, build_recipe
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text, clean_text, to_line, write_count
 from bactrian.records.turn import Message, Sampling, Turn, Usage
@@ -49,8 +48,8 @@ from bactrian.runs.jobs import (
     count_prompt,
     guess_role_plays,
 )
+from bactrian.runs.kinds import QuestionPlayer
 from bactrian.runs.plan import Plan
-from bactrian.runs.questions import QuestionPlayer
 from bactrian.runs.scheduler import Job
 from bactrian.store import RunStore, open_store
 

@@ -21,8 +21,7 @@ from bactrian.files.atomic import write_atomically
 from bactrian.models.local.local_model import identify_weights
 from bactrian.models.model import derive_seed
 from bactrian.protocol.thoughts import split_thought
-from bactrian.recipes.job_specs import Answer, build_recipe
-from bactrian.recipes.schema import Recipe
+from bactrian.recipes.schema import Answer, Recipe, build_recipe
 from bactrian.records.session import Session
 from bactrian.roleplay.agent import EMPTY_TWICE
 from bactrian.store import open_store

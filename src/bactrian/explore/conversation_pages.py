@@ -44,7 +44,7 @@ from bactrian.explore.rendering import (
 from bactrian.explore.search_words import find_hits, read_search
 from bactrian.explore.session_findings import is_counted
 from bactrian.explore.session_lists import ListFilter, read_count
-from bactrian.export.dialogue import SystemPrompts
+from bactrian.export.format import SystemPrompts
 from bactrian.files.atomic import is_same_file
 from bactrian.recipes.society_file import Society
 from bactrian.records.events import Ended, Spoke, Started, write_event
@@ -52,7 +52,7 @@ from bactrian.records.run import Confirmation, Finding, FindingKey, Mark
 from bactrian.records.session import HUMAN, Session, find_kind, name_agents, name_part
 from bactrian.records.text import clean_text, keep_line_breaks, to_markdown
 from bactrian.records.turn import NOTHING_KNOWN, Turn, Usage
-from bactrian.runs.questions import name_translation
+from bactrian.runs.kinds import name_translation
 from bactrian.store import RunStore
 
 if TYPE_CHECKING:

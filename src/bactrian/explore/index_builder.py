@@ -46,8 +46,8 @@ from bactrian.explore.session_findings import (
     search_sessions,
     unpack_evidence,
 )
+from bactrian.ingest.chats import Origin
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
-from bactrian.ingest.parsed import Origin
 from bactrian.models.budget import Price
 from bactrian.records.run import Outline, Spent, SpokenText
 from bactrian.records.session import DUPLICATE, UNFINISHED

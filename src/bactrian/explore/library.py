@@ -197,8 +197,8 @@ async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> D
     run = path if is_database else _find_cache(library.index.parent, path)
     if not is_database:
         # Imported here: few need it. It raises InputError if there is no conversation.
+        from bactrian.ingest.chats import Origin
         from bactrian.ingest.importer import find_chats
-        from bactrian.ingest.parsed import Origin
 
         next(find_chats(path, None, Origin()))
         async with open_store(run):

@@ -21,7 +21,7 @@ from bactrian.explore.facets import FacetIndex
 from bactrian.explore.rendering import get_explorer, read_facets, read_listing, render_page, send_csv
 from bactrian.explore.session_lists import REPEATED, ListFilter, Listing, make_share
 from bactrian.stats.intervals import Proportion, find_wilson_interval
-from bactrian.train.curves import MEASURES, draw_plots, read_stages
+from bactrian.train.training_folder import MEASURES, draw_plots, read_stages
 
 # Most roles on an axis of the heat map, as many as the paper has; those with the most conversations are shown.
 LARGEST_MAP = 50

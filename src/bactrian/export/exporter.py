@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bactrian.errors import InputError
-from bactrian.export.dialogue import SystemPrompts
-from bactrian.export.format import Add, ExportContext, Format, Sample
+from bactrian.export.format import Add, ExportContext, Format, Sample, SystemPrompts
 from bactrian.export.formats import FORMATS, LISTS
 from bactrian.export.manifest import (
     DATASET_INFO,

@@ -18,27 +18,25 @@ from types import MappingProxyType
 from typing import Any, get_args
 
 from bactrian.errors import InputError
-from bactrian.export.dialogue import (
-    THOUGHT,
-    add_message_extra,
-    add_thoughts,
-    build_dialogue,
-    list_rounds,
-    make_alternating,
-    to_plain_text,
-    view_from_side,
-)
 from bactrian.export.format import (
+    THOUGHT,
     Add,
     ExportContext,
     Format,
     ParquetWriter,
     Put,
     Sample,
+    add_message_extra,
+    add_thoughts,
+    build_dialogue,
     is_archive,
+    list_rounds,
+    make_alternating,
     open_archive,
     open_rows,
     require_polars,
+    to_plain_text,
+    view_from_side,
 )
 from bactrian.export.manifest import Tool, write_card
 from bactrian.files.plugins import list_plugins, load_plugin

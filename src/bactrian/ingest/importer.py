@@ -21,6 +21,11 @@ from bactrian.ingest.chats import (
     LICENSE,
     MESSAGES,
     SHAREGPT,
+    Found,
+    NotAChat,
+    Origin,
+    Row,
+    SkippedItem,
     find_conversation,
     find_language,
     find_license,
@@ -31,7 +36,6 @@ from bactrian.ingest.chats import (
     read_row,
     read_translation,
 )
-from bactrian.ingest.parsed import Found, NotAChat, Origin, Row, SkippedItem
 from bactrian.ingest.rows import RowGroups, read_rows
 from bactrian.models.hub_access import explain_hub_errors, get_endpoint, get_token, import_hub, make_hub_bar
 from bactrian.records.session import Session

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self, cast
 
 from bactrian.errors import InputError, StoreError
-from bactrian.ingest.parsed import LONGEST, Row, SkippedItem
+from bactrian.ingest.chats import LONGEST, Row, SkippedItem
 
 # Reads the files of a folder or an archive in sequence, without unpacking to disk.
 #

@@ -24,8 +24,8 @@ from bactrian.errors import (
     Unreachable,
 )
 from bactrian.models.budget import TokenEstimator, estimate_request
+from bactrian.models.faults import MAX_WAIT, PATIENCE
 from bactrian.models.model import Model, Reply, Request, StopSignal, Wrapper
-from bactrian.models.retry import MAX_WAIT, PATIENCE
 from bactrian.records.turn import Usage
 
 _SMOOTHING = 0.05

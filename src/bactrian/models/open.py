@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from bactrian.errors import BactrianError, InputError, ModelError
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.models.budget import UsageMeter
+from bactrian.models.faults import MAX_WAIT
 from bactrian.models.model import (
     BUILT_IN_MODEL,
     LOCAL_WEIGHTS,
@@ -26,7 +27,6 @@ from bactrian.models.model import (
     get_traits,
 )
 from bactrian.models.replicas import Replicas
-from bactrian.models.retry import MAX_WAIT
 
 if TYPE_CHECKING:
     from bactrian.models.openai import OpenAIModel
@@ -249,9 +249,8 @@ async def load_local(model: Model) -> None:
 
 def _open_local(rest: str, access: ModelOptions) -> Model:
     from bactrian.models.local.gguf import check_gguf
-    from bactrian.models.local.hub import fetch_from_hub, read_hub_name
     from bactrian.models.local.local_model import LocalModel
-    from bactrian.models.local.weights import find_cache_folder
+    from bactrian.models.local.weights import fetch_from_hub, find_cache_folder, read_hub_name
 
     if (weights := read_hub_name(rest)) is not None:
         fetch = partial(fetch_from_hub, weights, find_cache_folder(), report=access.report)

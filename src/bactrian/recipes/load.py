@@ -20,9 +20,8 @@ from bactrian.files.template import TemplateFault, check_template
 from bactrian.files.toml import FileKind, KeyPath, TomlSource, check_table, resolve_beside, suggest_name
 from bactrian.options import SamplingSpec
 from bactrian.protocol.markers import strip_count
-from bactrian.recipes.job_specs import find_recipe_model
 from bactrian.recipes.parameters import AGENT_NAMES, RecipeModels
-from bactrian.recipes.schema import LIST_FILE, Axis, CriticSpec, Recipe, RolePlayTools
+from bactrian.recipes.schema import LIST_FILE, Axis, CriticSpec, Recipe, RolePlayTools, find_recipe_model
 from bactrian.records.text import clean_text
 
 # Jobs from a table, one a row, instead of all combinations of a recipe's axes.

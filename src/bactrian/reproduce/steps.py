@@ -40,8 +40,7 @@ from bactrian.reproduce.reproduction import (
 )
 from bactrian.store import open_store
 from bactrian.store.locations import name_files_folder
-from bactrian.train.training import TrainOrder, train_recipe
-from bactrian.train.training_process import check_libraries
+from bactrian.train.training import TrainOrder, check_libraries, train_recipe
 from bactrian.train.training_recipe import load_train_recipe
 
 Json = dict[str, Any]

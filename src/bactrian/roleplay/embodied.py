@@ -31,8 +31,8 @@ from bactrian.records.turn import Invocation, Message, Tool, Toolkit, Use, group
 from bactrian.roleplay.picture_tool import FileTool
 from bactrian.roleplay.tool_sources import Threads
 from bactrian.roleplay.tools import BadArguments, Runnable, Toolbox, ToolFailed
-from bactrian.sandbox.outcome import Artefact, Limits
 from bactrian.sandbox.programs import Action, BlockOutcome, SandboxSession, choose_tier
+from bactrian.sandbox.tiers import Artefact, Limits
 from bactrian.store.locations import MOST_FILES, name_files_folder
 
 # The sandboxed Python process in which an embodied agent acts, as a tool.

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from bactrian.errors import EmptyReply, ModelError
 from bactrian.models.budget import Budget
+from bactrian.models.faults import Recorder, RefusalCheck, Retry, RetryPolicy
 from bactrian.models.model import Model, Observer
 from bactrian.models.open import ModelOptions, load_local, open_model
-from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.run import Call, Command
 from bactrian.records.session import HUMAN, Ending, Session

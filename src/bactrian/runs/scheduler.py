@@ -16,8 +16,7 @@ from itertools import chain, islice, product
 from math import prod
 from typing import Any
 
-from bactrian.recipes.job_specs import RolePlay
-from bactrian.recipes.schema import LIST_FILE, Axis, Recipe
+from bactrian.recipes.schema import LIST_FILE, Axis, Recipe, RolePlay
 from bactrian.records.session import DUPLICATE
 
 _CHUNK = 4096

@@ -19,13 +19,13 @@ from bactrian.batches.trains import Batches, BatchTerms
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.files.atomic import check_replaceable, raise_file_limit
 from bactrian.models.budget import Budget, UsageMeter
+from bactrian.models.faults import Recorder, RefusalCheck, Retry, RetryPolicy
 from bactrian.models.limits import ConcurrencyLimit, RateLimit
 from bactrian.models.model import Model, Observer, RemoteModel, RunSeeds, StopSignal, get_traits
 from bactrian.models.open import ModelOptions, find_traits, load_local, open_model
 from bactrian.models.pricing import FREE
 from bactrian.models.providers import BATCH
 from bactrian.models.replicas import Replicas
-from bactrian.models.retry import Recorder, RefusalCheck, Retry, RetryPolicy
 from bactrian.recipes.load import read_recipe_content
 from bactrian.recipes.schema import LIST_FILE, Axis
 from bactrian.records.run import Call, Command

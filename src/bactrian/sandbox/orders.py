@@ -25,11 +25,10 @@ from typing import Any, cast
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.sandbox.inside.values import Unsupported, pack_bytes, unpack_bytes, unpack_frame
-from bactrian.sandbox.outcome import Artefact, ExitReport, Limits
 from bactrian.sandbox.payload import build_command, load_calls, load_worker
 from bactrian.sandbox.scratch import remove_folder
 from bactrian.sandbox.supervisor import read_frame, refuse_start, run_sandbox
-from bactrian.sandbox.tiers import Tier, find_view
+from bactrian.sandbox.tiers import Artefact, ExitReport, Limits, Tier, find_view
 
 _PREFIX = "bactrian-sandbox-"
 _END = 10  # seconds for the end of a sandbox whose asker is gone

@@ -16,9 +16,8 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bactrian.errors import SandboxError
-from bactrian.sandbox.outcome import MIB, Limits, Outcome
 from bactrian.sandbox.programs import run
-from bactrian.sandbox.tiers import Tier
+from bactrian.sandbox.tiers import MIB, Limits, Outcome, Tier
 
 # Small limits, so that programs that reach them do so soon.
 LIMITS = Limits(cpu=2, wall=6, memory=256 * MIB, disk=16 * MIB, disk_files=1000, output=64 << 10)

@@ -14,9 +14,8 @@ from typing import Literal, Self
 from bactrian.errors import BactrianError, InputError, SandboxError
 from bactrian.sandbox.inside.values import Unsupported, decode_value, encode_value
 from bactrian.sandbox.orders import ProcessOrder
-from bactrian.sandbox.outcome import Artefact, ExitReport, Limits, Outcome
 from bactrian.sandbox.sandbox_process import SandboxProcess
-from bactrian.sandbox.tiers import TIERS, Tier, read_tier
+from bactrian.sandbox.tiers import TIERS, Artefact, ExitReport, Limits, Outcome, Tier, read_tier
 
 
 @functools.cache

@@ -30,9 +30,8 @@ from bactrian.sandbox.orders import (
     resolve_order,
     write_order,
 )
-from bactrian.sandbox.outcome import Artefact, ExitReport
 from bactrian.sandbox.payload import build_command, load_supervisor, load_worker
-from bactrian.sandbox.tiers import CommandTier, ContainerTier, RemoteStart, find_view
+from bactrian.sandbox.tiers import Artefact, CommandTier, ContainerTier, ExitReport, RemoteStart, find_view
 
 _START = 60.0  # longest wait for a sandbox to start, in seconds
 _END = 20.0  # longest wait for a report after the time that a program has, in seconds

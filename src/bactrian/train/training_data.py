@@ -17,8 +17,7 @@ from typing import Any, cast
 
 from bactrian.analyze.behaviours import find_behaviours
 from bactrian.errors import InputError, explain_os_errors
-from bactrian.export.dialogue import SystemPrompts
-from bactrian.export.format import ExportContext
+from bactrian.export.format import ExportContext, SystemPrompts
 from bactrian.export.formats import CHAT_MESSAGES, build_row
 from bactrian.export.session_filters import GRAM, Filters, SessionFilter, list_grams, locate_group, name_group
 from bactrian.files.atomic import is_sqlite_file

@@ -46,10 +46,10 @@ from bactrian.files.atomic import is_same_file, write_atomically
 from bactrian.files.report_file import check_report, write_report_file
 from bactrian.models.budget import Budget as BudgetedModel
 from bactrian.models.budget import Price, UsageMeter
+from bactrian.models.faults import RefusalCheck, Retry
 from bactrian.models.limits import ConcurrencyLimit
 from bactrian.models.open import ModelOptions
 from bactrian.models.pricing import make_pricing
-from bactrian.models.retry import RefusalCheck, Retry
 from bactrian.models.telemetry import open_observed
 from bactrian.options import (
     JSON,

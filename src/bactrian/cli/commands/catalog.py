@@ -20,8 +20,8 @@ from bactrian.models.open import MODEL_NAMES, PLUGINS
 from bactrian.models.providers import FILE, Provider, find_config_folder, load_providers
 from bactrian.options import JSON, Option
 from bactrian.protocol.pack import list_packs, load_pack
-from bactrian.recipes.job_specs import find_recipe_model
 from bactrian.recipes.load import list_recipes, load_recipe, read_recipe_text
+from bactrian.recipes.schema import find_recipe_model
 from bactrian.recipes.society_file import list_societies, load_society, read_society_text
 from bactrian.records.text import to_json, to_line, to_printable
 

@@ -23,7 +23,7 @@ from bactrian.records.turn import Message, Sampling
 from bactrian.sandbox.probes import Bait, Probe, ProbeResult, load_probes, provide_bait, run_probe
 from bactrian.sandbox.programs import find_tier, try_tier
 from bactrian.sandbox.tiers import TIERS, Tier
-from bactrian.train.training_process import inspect_machine
+from bactrian.train.training import inspect_machine
 
 # Optional parts: the package to look for, and what the part provides. Only `train` is told apart, below.
 EXTRAS = {

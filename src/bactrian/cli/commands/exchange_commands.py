@@ -15,8 +15,8 @@ from bactrian.cli.terminal.console import PrintableConsole, open_output, open_pr
 from bactrian.export.formats import list_formats
 from bactrian.export.manifest import format_manifest
 from bactrian.files.atomic import check_replaceable
+from bactrian.ingest.chats import Found, Origin
 from bactrian.ingest.importer import Form, ImportReport, find_chats, import_chats
-from bactrian.ingest.parsed import Found, Origin
 from bactrian.options import (
     FORMAT,
     JSON,

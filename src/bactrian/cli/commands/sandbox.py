@@ -16,10 +16,9 @@ from bactrian.options import CPU, JSON, OUT, OVERWRITE, PROCESSES, TIER, Option
 from bactrian.records.text import to_line, to_printable, write_count
 from bactrian.sandbox.kept_files import check_folder, keep_files
 from bactrian.sandbox.orders import provide_sandbox
-from bactrian.sandbox.outcome import MIB, Limits, Outcome
 from bactrian.sandbox.programs import find_tier
 from bactrian.sandbox.programs import run as run_program
-from bactrian.sandbox.tiers import TIERS, Unsafe
+from bactrian.sandbox.tiers import MIB, TIERS, Limits, Outcome, Unsafe
 
 _LARGEST = 16 * MIB
 _SHOWN = 10  # most files that are named

@@ -1,4 +1,4 @@
 """The processes that train: the only code that needs PyTorch.
 
-Nothing else imports it; see ``train/training_process.py``.
+Nothing else imports it; see ``train/training.py``.
 """
