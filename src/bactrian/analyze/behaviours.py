@@ -17,18 +17,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, cast
 
+from bactrian.analyze import learned
 from bactrian.analyze.code_runs import CODE_FAILS, DEFINITION, CodeRunner
-from bactrian.analyze.learned import (
-    CALL,
-    PAPER,
-    SessionReading,
-    TurnView,
-    detect_failure,
-    is_failure,
-    list_learned,
-    load_learned,
-    read_session,
-)
 from bactrian.detect.detector import LIKELY, POSSIBLE
 from bactrian.errors import InputError, explain_own_errors
 from bactrian.files.plugins import list_plugins, load_plugin
@@ -58,19 +48,19 @@ def _load_pattern(name: str) -> re.Pattern[str]:
 Evidence = tuple[float, str]  # the confidence that a turn shows a behaviour, and the words that show it
 
 
-def find_emptiness(_reading: SessionReading, view: TurnView) -> Evidence | None:
+def find_emptiness(_reading: learned.SessionReading, view: learned.TurnView) -> Evidence | None:
     """Find that a turn says nothing."""
     return (1.0, view.turn.text) if _is_empty(view) else None
 
 
-def _is_empty(view: TurnView) -> bool:
+def _is_empty(view: learned.TurnView) -> bool:
     return not view.is_done and is_blank(view.body, by_user=view.by_user)
 
 
 # Missing marker.
 
 
-def find_missing_marker(reading: SessionReading, view: TurnView) -> Evidence | None:
+def find_missing_marker(reading: learned.SessionReading, view: learned.TurnView) -> Evidence | None:
     """Find that the protocol cannot read a turn of a role-play."""
     if not reading.role_play or view.turn.said is not None or view.is_done or _is_empty(view):
         return None
@@ -87,7 +77,7 @@ _LONGEST_REST = 500  # characters after which the rest is taken for work
 _PRAISES = re.compile(r"\b(?:enough|stress|overstate|ignore|forget|help (?:but|\w+ing))\b")
 
 
-def find_refusal(_reading: SessionReading, view: TurnView) -> Evidence | None:
+def find_refusal(_reading: learned.SessionReading, view: learned.TurnView) -> Evidence | None:
     """Find that a turn declines."""
     if view.turn.finish == "content_filter":
         return 1.0, view.turn.text
@@ -120,13 +110,13 @@ _LIST_ITEM = re.compile(r"\s*(?:[-*•#>|]|\d+[.)])")
 _FEWEST_WORDS = 4
 
 
-def find_truncation(_reading: SessionReading, view: TurnView) -> Evidence | None:
+def find_truncation(_reading: learned.SessionReading, view: learned.TurnView) -> Evidence | None:
     """Find that a turn is cut off."""
     confidence = _measure_truncation(view)
     return (confidence, view.turn.text.rstrip()[-60:]) if confidence else None
 
 
-def _measure_truncation(view: TurnView) -> float:
+def _measure_truncation(view: learned.TurnView) -> float:
     """Return the confidence that a turn is cut off."""
     if view.turn.finish == "length":
         return 1.0
@@ -189,7 +179,7 @@ class _TurnWords(NamedTuple):
     different: set[str]
 
 
-def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
+def detect_near_duplicates(reading: learned.SessionReading) -> Iterator[Finding]:
     """Yield turns that their speaker has almost said before."""
     # Most turns have new words, so comparing with the words of all earlier turns is usually enough.
     earlier: defaultdict[tuple[bool, frozenset[str]], tuple[list[_TurnWords], set[str]]]
@@ -228,7 +218,7 @@ def _measure_likeness(turn: _TurnWords, other: _TurnWords) -> float:
 # Done too early.
 
 
-def find_early_done(reading: SessionReading, view: TurnView) -> Evidence | None:
+def find_early_done(reading: learned.SessionReading, view: learned.TurnView) -> Evidence | None:
     """Find that a turn has the done token before anything was solved, or goes on after it."""
     if not view.by_user or DONE not in view.turn.text:
         return None
@@ -238,18 +228,18 @@ def find_early_done(reading: SessionReading, view: TurnView) -> Evidence | None:
     return (0.7, view.turn.text) if _goes_on(view) else None
 
 
-def _is_work(reading: SessionReading, view: TurnView) -> bool:
+def _is_work(reading: learned.SessionReading, view: learned.TurnView) -> bool:
     refusal = find_refusal(reading, view)
     return not (
         _is_empty(view)
         or find_instruction(view.turn.text)
         or (refusal is not None and refusal[0] >= LIKELY)
-        or is_failure(reading, view)
+        or learned.is_failure(reading, view)
         or not reading.detected.describe(view.position)["work_sentences"]
     )
 
 
-def _goes_on(view: TurnView) -> bool:
+def _goes_on(view: learned.TurnView) -> bool:
     """Return True if the token ends a turn that instructs, not merely quoted in the middle of a sentence or in code."""
     if not isinstance(view.turn.said, Instruction):
         return False
@@ -269,7 +259,7 @@ _ASKS_FOR_CODE = re.compile(
 )
 
 
-def find_missing_code(reading: SessionReading, view: TurnView) -> Evidence | None:
+def find_missing_code(reading: learned.SessionReading, view: learned.TurnView) -> Evidence | None:
     """Find that a solution contains no code, where code is needed."""
     if not reading.session.provenance.needs_code or view.by_user or _is_empty(view):
         return None
@@ -291,7 +281,7 @@ _INPUT = re.compile(r"^[ \t>#*_]*input[*_]*:[*_ \t]*(\S+)?", re.IGNORECASE | re.
 _ANSWER_HINTS = ("solution", "answer", "response", "next request", "assistant")
 
 
-def find_self_answer(reading: SessionReading, view: TurnView) -> Evidence | None:
+def find_self_answer(reading: learned.SessionReading, view: learned.TurnView) -> Evidence | None:
     """Find that the AI user answers itself."""
     if not view.by_user:
         return None
@@ -333,12 +323,12 @@ _ASKS_FOR_CALLS = re.compile(
 )
 
 
-def find_control_text(_reading: SessionReading, view: TurnView) -> Evidence | None:
+def find_control_text(_reading: learned.SessionReading, view: learned.TurnView) -> Evidence | None:
     """Find words for a program in what is said: a tool call, a token of a chat template, the other's done token."""
     text = view.turn.text
     if not any(sign in text for sign in ("<", '"', "[", _DONE_WORD)):
         return None
-    match = CALL.search(text) or _TEMPLATE.search(view.plain)
+    match = learned.CALL.search(text) or _TEMPLATE.search(view.plain)
     if match is not None:
         return 0.4 if _ASKS_FOR_CALLS.search(view.asked) else 0.9, text[match.start() :]
     says_done = not view.by_user and any(
@@ -350,7 +340,7 @@ def find_control_text(_reading: SessionReading, view: TurnView) -> Evidence | No
 # Wrong language.
 
 
-def find_wrong_language(reading: SessionReading, view: TurnView) -> Evidence | None:
+def find_wrong_language(reading: learned.SessionReading, view: learned.TurnView) -> Evidence | None:
     """Find that a turn is in another language."""
     language = identify_language(reading.session.provenance.language)
     # The words of the body are known; where they are the language's, no other test is needed.
@@ -461,9 +451,9 @@ def strip_quotations(text: str) -> str:
 
 
 def _detect_turns(
-    behaviour: Behaviour, find: Callable[[SessionReading, TurnView], Evidence | None]
-) -> Callable[[SessionReading], Iterator[Finding]]:
-    def detect(reading: SessionReading) -> Iterator[Finding]:
+    behaviour: Behaviour, find: Callable[[learned.SessionReading, learned.TurnView], Evidence | None]
+) -> Callable[[learned.SessionReading], Iterator[Finding]]:
+    def detect(reading: learned.SessionReading) -> Iterator[Finding]:
         for view in reading.views:
             if evidence := find(reading, view):
                 yield reading.make_finding(view, behaviour, *evidence)
@@ -471,7 +461,7 @@ def _detect_turns(
     return detect
 
 
-RULES: Mapping[Behaviour, Callable[[SessionReading], Iterator[Finding]]] = {
+RULES: Mapping[Behaviour, Callable[[learned.SessionReading], Iterator[Finding]]] = {
     "missing_marker": _detect_turns("missing_marker", find_missing_marker),
     "empty_turn": _detect_turns("empty_turn", find_emptiness),
     "truncated_turn": _detect_turns("truncated_turn", find_truncation),
@@ -489,8 +479,8 @@ RULES: Mapping[Behaviour, Callable[[SessionReading], Iterator[Finding]]] = {
 
 
 # The detector of each behaviour, which yields its findings in a session.
-DETECTORS: Mapping[Behaviour, Callable[[SessionReading], Iterator[Finding]]] = MappingProxyType(
-    {**{behaviour: detect_failure(behaviour) for behaviour in PAPER}, **RULES}
+DETECTORS: Mapping[Behaviour, Callable[[learned.SessionReading], Iterator[Finding]]] = MappingProxyType(
+    {**{behaviour: learned.detect_failure(behaviour) for behaviour in learned.PAPER}, **RULES}
 )
 
 # Behaviours that do not depend on the inception protocol: the only ones detected in group chats.
@@ -541,7 +531,7 @@ class OwnBehaviour:
         """Return the result of the test of ``turn``; None if the behaviour is detected in whole sessions."""
         return None if self.test is None else self.test(turn)
 
-    def detect(self, reading: SessionReading) -> Iterator[Finding]:
+    def detect(self, reading: learned.SessionReading) -> Iterator[Finding]:
         """Yield the findings in a session.
 
         Raises:
@@ -598,22 +588,22 @@ def _list_registered() -> tuple[str, ...]:
 
 def find_installed() -> tuple[OwnBehaviour, ...]:
     """Return the behaviours of other packages, and learned ones. Raises InputError if one cannot be loaded."""
-    return tuple(_find(code) for code in (*_list_registered(), *list_learned()))
+    return tuple(_find(code) for code in (*_list_registered(), *learned.list_learned()))
 
 
 def _find(code: str) -> OwnBehaviour:
     """Return the behaviour with this code that is not built in, or that a file describes."""
     if code == CODE_FAILS:
         return OwnBehaviour(code, DEFINITION, detector=CodeRunner())
-    if code in list_learned() or code.endswith(".json"):
-        learned = load_learned(code)
-        return OwnBehaviour(learned.code, learned.description, detector=learned)
+    if code in learned.list_learned() or code.endswith(".json"):
+        behaviour = learned.load_learned(code)
+        return OwnBehaviour(behaviour.code, behaviour.description, detector=behaviour)
     if code in _list_registered():
         loaded = load_plugin(GROUP, code)
         return replace(
             _read(cast("BehaviourLike", loaded() if isinstance(loaded, type) else loaded)), code=code
         )
-    known = [*BEHAVIOURS, CODE_FAILS, *_list_registered(), *list_learned()]
+    known = [*BEHAVIOURS, CODE_FAILS, *_list_registered(), *learned.list_learned()]
     raise InputError(
         f"There is no behaviour {code!r}.{suggest_name(code, known)}",
         where="behaviours",
@@ -683,7 +673,7 @@ def find_behaviours(
     """
     answers = answers or {}
     detected = min(least, POSSIBLE) if answers else least
-    reading = replace(read_session(session), least=detected, explains=explain)
+    reading = replace(learned.read_session(session), least=detected, explains=explain)
     if find_kind(session) == "talk":
         behaviours = [name for name in _OF_ANYONE if behaviours is None or name in behaviours]
     custom = find_installed() if custom is None else custom

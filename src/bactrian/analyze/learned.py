@@ -14,21 +14,7 @@ from functools import cached_property
 from math import inf
 from pathlib import Path
 
-from bactrian.detect.detector import (
-    LIKELY,
-    POSSIBLE,
-    ContextHead,
-    ContextModel,
-    DetectedConversation,
-    DetectorModel,
-    Head,
-    Surroundings,
-    follow_protocol,
-    load_context,
-    load_model,
-    read_model,
-    write_model,
-)
+from bactrian.detect import detector
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, count_repeats, count_void_turns, is_sure
 from bactrian.detect.turn_text import ReadTurn, Sentence, read_turn, read_turns
 from bactrian.errors import InputError, explain_os_errors
@@ -94,8 +80,10 @@ class SessionReading:
 
     session: Session
     views: tuple[TurnView, ...]
-    model: DetectorModel | None = None  # the learned detector; the built-in one if None
-    context: ContextModel | None = None  # the one that sees whole conversations; the built-in one if None
+    model: detector.DetectorModel | None = None  # the learned detector; the built-in one if None
+    context: detector.ContextModel | None = (
+        None  # the one that sees whole conversations; the built-in one if None
+    )
     # Confidence below which a finding is not used: learned detectors need not explain it.
     least: float = 0.0
     # False if findings are only counted: then learned detectors give neither words nor reasons.
@@ -118,23 +106,25 @@ class SessionReading:
         return has_markers(self.session)
 
     @cached_property
-    def detected(self) -> DetectedConversation:
+    def detected(self) -> detector.DetectedConversation:
         """The turns with the scores of the learned detector."""
-        return DetectedConversation(self.model or load_model(), read_turns(self.session.turns))
+        return detector.DetectedConversation(
+            self.model or detector.load_model(), read_turns(self.session.turns)
+        )
 
     @cached_property
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> detector.Surroundings:
         """The conversation as the model of whole conversations sees it."""
-        return Surroundings(self.detected)
+        return detector.Surroundings(self.detected)
 
-    def find_context(self, head: Head) -> ContextHead | None:
+    def find_context(self, head: detector.Head) -> detector.ContextHead | None:
         """Return the head of the model of whole conversations that goes with ``head``; None if it has none.
 
         It knows the built-in detector only, and has nothing to say of a question and its answer.
         """
         if self.model is not None or len(self.views) <= _ANSWERED:
             return None
-        return (self.context or load_context()).heads.get(head.name)
+        return (self.context or detector.load_context()).heads.get(head.name)
 
     def make_finding(
         self, view: TurnView, behaviour: Behaviour, confidence: float, quote: str, reason: str = ""
@@ -178,7 +168,7 @@ def has_instructor(session: Session) -> bool:
 
 def has_markers(session: Session) -> bool:
     """Return True if the turns of a conversation have the markers of the protocol."""
-    return follow_protocol([isinstance(turn.said, Instruction | Solution) for turn in session.turns])
+    return detector.follow_protocol([isinstance(turn.said, Instruction | Solution) for turn in session.turns])
 
 
 def read_session(session: Session) -> SessionReading:
@@ -265,7 +255,7 @@ def detect_failure(behaviour: Behaviour) -> Callable[[SessionReading], Iterator[
 
 
 def detect_turns(
-    reading: SessionReading, detected: DetectedConversation, behaviour: Behaviour
+    reading: SessionReading, detected: detector.DetectedConversation, behaviour: Behaviour
 ) -> Iterator[Finding]:
     """Yield the turns that show ``behaviour`` by the heads of a model."""
     for head in filter(lambda head: head.behaviour == behaviour, detected.model.heads):
@@ -283,7 +273,7 @@ def detect_turns(
             context = reading.find_context(head)
             score = -inf if context is None else context.score(reading.surroundings.make_row(position, head))
             sure = context is not None and score >= context.sure
-            if not (shown or promises or sure) and reading.least >= LIKELY:
+            if not (shown or promises or sure) and reading.least >= detector.LIKELY:
                 continue
             # An agent that asks for what is missing does not put the work off.
             if behaviour == FLAKE and _ASKS_MATERIAL.search(detected.turns[position].prose):
@@ -304,15 +294,15 @@ def detect_turns(
                 yield reading.make_finding(view, behaviour, confidence, _find_quote(view, quote), reason)
 
 
-def _join_opinions(confidence: float, context: ContextHead, score: float) -> float:
+def _join_opinions(confidence: float, context: detector.ContextHead, score: float) -> float:
     """Return the confidence of both: what either is sure of counts; what the second doubts is no candidate."""
     second = context.calibrate(score)
     if score >= context.sure:
-        return max(confidence, second, LIKELY)
-    if confidence >= LIKELY:
+        return max(confidence, second, detector.LIKELY)
+    if confidence >= detector.LIKELY:
         return confidence
     if score >= context.possible:
-        return min(max(confidence, second, POSSIBLE), _UNSURE)
+        return min(max(confidence, second, detector.POSSIBLE), _UNSURE)
     return min(confidence, _UNLIKELY)
 
 
@@ -326,7 +316,7 @@ def _is_doubtful_flip(reading: SessionReading, position: int, *, agree: bool) ->
     return not (reading.is_marked or reading.session.provenance.is_imported or serves)
 
 
-def _promises_only(detected: DetectedConversation, position: int) -> bool:
+def _promises_only(detected: detector.DetectedConversation, position: int) -> bool:
     """Return True if each sentence of a turn promises, and mostly in the words of the instruction.
 
     So does a turn that only announces what its speaker will do, and asks to wait or writes a tool call.
@@ -350,7 +340,7 @@ def _separate_call(turn: ReadTurn) -> tuple[ReadTurn, bool]:
     return read_turn(_TAG.sub(" ", text[: call.start()] + text[text.rfind("}") + 1 :]), by_user=False), True
 
 
-def _asks_to_wait(detected: DetectedConversation, position: int) -> bool:
+def _asks_to_wait(detected: detector.DetectedConversation, position: int) -> bool:
     turn, calls = _separate_call(detected.turns[position])
     known = detected.turns[position - 1].numbers if position else frozenset[str]()
     return (
@@ -387,7 +377,7 @@ def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confide
     is_long = len(turn.stems) > _SHORT
     if behaviour == FLIP:
         # Without markers, a customer's manners look like a flip.
-        counts = confidence >= (LIKELY if reading.is_marked else _FLIP_WITHOUT_MARKERS)
+        counts = confidence >= (detector.LIKELY if reading.is_marked else _FLIP_WITHOUT_MARKERS)
     elif behaviour == REPETITION:
         if _goes_round(detected, position):
             return confidence if confidence >= _SURE_ROUND else min(confidence, _UNSURE)
@@ -405,7 +395,7 @@ def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confide
     return confidence if counts else min(confidence, _UNSURE)
 
 
-def _goes_round(detected: DetectedConversation, position: int) -> bool:
+def _goes_round(detected: detector.DetectedConversation, position: int) -> bool:
     """Return True if a long turn says few words over and over, and hardly one that the instruction does not have.
 
     So do very small models; their numbers are those of a list.
@@ -421,7 +411,7 @@ def _goes_round(detected: DetectedConversation, position: int) -> bool:
     return len(said) <= _FEW_SHARE * len(words) and len(said.difference(before.stems)) <= _FEW_OTHERS
 
 
-def is_echo(detected: DetectedConversation, position: int) -> bool:
+def is_echo(detected: detector.DetectedConversation, position: int) -> bool:
     """Return True if a turn says the instruction before it word for word, and nothing else but an announcement."""
     if not position:
         return False
@@ -472,7 +462,9 @@ def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
         scores = [detected.score(head, turn) for turn in range(begin, end)]
         sure = is_sure(detected, range(begin, end)) or max(repeats[begin:end]) >= SHORTEST_LOOP
         confidence = round(sum(map(head.calibrate, scores)) / len(scores), 2)
-        confidence = max(confidence, LIKELY) if sure else min(max(confidence, POSSIBLE), _UNSURE)
+        confidence = (
+            max(confidence, detector.LIKELY) if sure else min(max(confidence, detector.POSSIBLE), _UNSURE)
+        )
         if confidence < reading.least:
             continue
         reason, quote = detected.explain(head, position) if reading.explains else ("", "")
@@ -524,7 +516,7 @@ class LearnedBehaviour:
 
     code: Behaviour
     description: str
-    model: DetectorModel
+    model: detector.DetectorModel
 
     def detect(self, session: Session) -> Iterator[Finding]:
         """Yield the findings in a session, the doubtful ones with a confidence below 0.5."""
@@ -548,7 +540,7 @@ def load_learned(name: str) -> LearnedBehaviour:
     what = f"The learned behaviour {name!r} cannot be read"
     try:
         with explain_os_errors(what, path, "Train it with: bactrian behaviours train DATA.jsonl"):
-            model = read_model(path.read_text("utf-8"))
+            model = detector.read_model(path.read_text("utf-8"))
         return LearnedBehaviour(str(model.about["code"]), str(model.about["description"]), model)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(
@@ -578,7 +570,7 @@ def register_learned(learned: LearnedBehaviour, *, overwrite: bool = False) -> P
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {**learned.model.about, "code": learned.code, "description": learned.description}
     with write_atomically(path, overwrite=overwrite) as stage:
-        (stage / path.name).write_text(write_model(replace(learned.model, about=about)), "utf-8")
+        (stage / path.name).write_text(detector.write_model(replace(learned.model, about=about)), "utf-8")
     return path
 
 

@@ -12,18 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from bactrian.amounts import (
-    NOTHING,
-    write_cost,
-    write_dollar_change,
-    write_dollars,
-    write_minus,
-    write_percent,
-    write_percents,
-    write_points,
-    write_seconds,
-    write_tokens,
-)
+from bactrian import amounts
 from bactrian.analyze.estimates import COOPERATION, describe_reading, write_proportion
 from bactrian.analyze.excerpts import (
     ALL_CONVERSATIONS,
@@ -34,16 +23,7 @@ from bactrian.analyze.excerpts import (
 )
 from bactrian.analyze.learned import PAPER
 from bactrian.analyze.report import Json, is_sure
-from bactrian.figures.chart import (
-    Chart,
-    HistogramBar,
-    Plot,
-    Point,
-    Series,
-    build_histogram,
-    draw_plot,
-    read_look,
-)
+from bactrian.figures import chart
 from bactrian.records.text import to_line, to_printable, write_count
 from bactrian.records.turn import Usage
 from bactrian.stats.intervals import Proportion
@@ -55,47 +35,47 @@ from bactrian.stats.intervals import Proportion
 _MOST_CATEGORIES = 40
 
 
-def list_report_charts(reports: Sequence[Json]) -> list[Chart]:
+def list_report_charts(reports: Sequence[Json]) -> list[chart.Chart]:
     """Return the charts of reports: endings, behaviours, failures by round, growth of the prompt, and lengths."""
     sizes = ", ".join(f"{report['run']}: {report['sessions']:,}" for report in reports)
     sample = f"Conversations: {sizes}. Lines and bands are 95 % intervals."
 
     return [
         *_list_rates(reports, sample),
-        Chart(
+        chart.Chart(
             "failures-by-round",
             "Failures by round",
             "round (an instruction and its answer)",
             "share of conversations",
-            [Series(report["run"], list_rounds(report)) for report in reports],
+            [chart.Series(report["run"], list_rounds(report)) for report in reports],
             f"One of the paper's four failures in this round, of the conversations that reached it. {sample}",
             shares=True,
         ),
-        Chart(
+        chart.Chart(
             "prompt-growth",
             "Growth of the prompt",
             "turn",
             "tokens of the prompt",
             [
-                Series(agent if len(reports) == 1 else f"{report['run']}: {agent}", points)
+                chart.Series(agent if len(reports) == 1 else f"{report['run']}: {agent}", points)
                 for report in reports
                 for agent, points in list_growth(report).items()
             ],
             f"Mean over conversations, for each agent. {sample}",
         ),
-        Chart(
+        chart.Chart(
             "lengths",
             "Length",
             "messages",
             "conversations",
-            [Series(report["run"], _list_lengths(report)) for report in reports],
+            [chart.Series(report["run"], _list_lengths(report)) for report in reports],
             f"Conversations by their number of messages. Conversations: {sizes}.",
             "bars" if len(reports) == 1 else "line",
         ),
     ]
 
 
-def _list_rates(reports: Sequence[Json], sample: str) -> Iterator[Chart]:
+def _list_rates(reports: Sequence[Json], sample: str) -> Iterator[chart.Chart]:
     ended = ", ".join(f"{report['run']}: {report['sessions'] - report['open']:,}" for report in reports)
     for kind, title, of in (
         ("endings", "Endings", f"Conversations that have ended: {ended}. Lines are 95 % intervals."),
@@ -111,7 +91,7 @@ def _list_rates(reports: Sequence[Json], sample: str) -> Iterator[Chart]:
         codes = sorted((code for code in highest if highest[code]), key=lambda code: (-highest[code], code))
         codes = codes[:_MOST_CATEGORIES]
         series = [
-            Series(
+            chart.Series(
                 report["run"],
                 [
                     (position, run[code]["rate"], run[code]["low"], run[code]["high"])
@@ -122,24 +102,24 @@ def _list_rates(reports: Sequence[Json], sample: str) -> Iterator[Chart]:
             for report, run in zip(reports, rates, strict=True)
         ]
         names = [code.replace("_", " ") for code in codes]
-        yield Chart(kind, title, "share of conversations", "", series, of, "rates", names, shares=True)
+        yield chart.Chart(kind, title, "share of conversations", "", series, of, "rates", names, shares=True)
 
 
-def list_growth(report: Json) -> dict[str, list[Point]]:
+def list_growth(report: Json) -> dict[str, list[chart.Point]]:
     """Return the mean tokens of the prompt by agent and turn."""
-    points: defaultdict[str, list[Point]] = defaultdict(list)
+    points: defaultdict[str, list[chart.Point]] = defaultdict(list)
     for turn in report["growth"]:
         points[turn["agent"]].append((turn["turn"], turn["prompt_tokens"], turn["low"], turn["high"]))
     return points
 
 
-def list_rounds(report: Json) -> list[Point]:
+def list_rounds(report: Json) -> list[chart.Point]:
     """Return the share of conversations whose cooperation fails in a round, by round."""
     shares = [(each["round"], each["behaviours"][COOPERATION]) for each in report["rounds"]]
     return [(number, of["rate"], of["low"], of["high"]) for number, of in shares]
 
 
-def _list_lengths(report: Json) -> list[Point]:
+def _list_lengths(report: Json) -> list[chart.Point]:
     counts: Json = report["length"]["sessions_by_messages"]
     return sorted((float(messages), float(count), None, None) for messages, count in counts.items())
 
@@ -173,19 +153,19 @@ def find_change(change: Json, code: str) -> Json:
 
 
 def _write_cost(used: Json) -> str:
-    return write_cost(used["usd"], used["unpriced"], prepared=used["prepared"]["usd"])
+    return amounts.write_cost(used["usd"], used["unpriced"], prepared=used["prepared"]["usd"])
 
 
 def _write_tokens(used: Json) -> str:
     prompt, completion, cached = (used[name] or 0 for name in ("prompt", "completion", "cached"))
-    return write_tokens(Usage(prompt, completion, cached, used["estimated"]))
+    return amounts.write_tokens(Usage(prompt, completion, cached, used["estimated"]))
 
 
 def _write_short(value: float | None) -> str:
     """Return a number with three significant digits."""
     if value is None:
-        return NOTHING
-    return write_minus(f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}")
+        return amounts.NOTHING
+    return amounts.write_minus(f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}")
 
 
 def _spell(code: str) -> str:
@@ -195,8 +175,8 @@ def _spell(code: str) -> str:
 def write_number_ends(of: Mapping[str, Any], form: str) -> str:
     """Return the interval of a number, or a dash if it is missing."""
     if of["low"] is None:
-        return f"({NOTHING})"
-    low, high = (write_minus(format(of[end], form)) for end in ("low", "high"))
+        return f"({amounts.NOTHING})"
+    low, high = (amounts.write_minus(format(of[end], form)) for end in ("low", "high"))
     return f"({low}–{high})"
 
 
@@ -281,7 +261,7 @@ def render_template(name: str, package: str = "analyze", **context: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= _FILTERS
-    return environment.get_template(name).render(look=Markup(read_look()), **context)  # noqa: S704
+    return environment.get_template(name).render(look=Markup(chart.read_look()), **context)  # noqa: S704
 
 
 def _finalize(value: object) -> object:
@@ -306,14 +286,14 @@ def _shorten(name: str) -> str:
 
 # Of all templates.
 _FILTERS: dict[str, Callable[..., object]] = {
-    "percent": write_percent,
-    "percents": write_percents,
+    "percent": amounts.write_percent,
+    "percents": amounts.write_percents,
     "short": _write_short,
     "count": write_count,
-    "dollars": write_dollars,
+    "dollars": amounts.write_dollars,
     "cost": _write_cost,
     "tokens": _write_tokens,
-    "points": write_points,
+    "points": amounts.write_points,
     "spell": _spell,
     "brief": _shorten,
     "text": _keep_lines,
@@ -322,7 +302,7 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "reading": write_reading,
     "code": _write_code,
     "pairs": write_pairs,
-    "seconds": write_seconds,
+    "seconds": amounts.write_seconds,
 }
 
 
@@ -331,14 +311,14 @@ def _split_definition(text: str) -> tuple[str, ...]:
     return tuple(" ".join(part.split()) for part in text.strip().split("\n\n"))
 
 
-def _draw_lengths(report: Json) -> tuple[HistogramBar, ...]:
+def _draw_lengths(report: Json) -> tuple[chart.HistogramBar, ...]:
     counts: Json = report["length"]["sessions_by_messages"]
-    return build_histogram({int(messages): count for messages, count in counts.items()})
+    return chart.build_histogram({int(messages): count for messages, count in counts.items()})
 
 
-def _draw_plots(reports: Sequence[Json]) -> dict[str, Plot | None]:
+def _draw_plots(reports: Sequence[Json]) -> dict[str, chart.Plot | None]:
     """Return failures by round and growth of the prompt: a style for each run; the intervals of one run alone."""
-    plots: dict[str, Plot | None] = {}
+    plots: dict[str, chart.Plot | None] = {}
     for name in ("rounds", "growth"):
         parts = [
             (report["run"], {"": list_rounds(report)} if name == "rounds" else list_growth(report))
@@ -351,7 +331,7 @@ def _draw_plots(reports: Sequence[Json]) -> dict[str, Plot | None]:
             for number, (title, of) in enumerate(parts)
         }
         bands = [some for _, of in parts for some in of.values()] if len(reports) == 1 else ()
-        plots[name] = draw_plot(name, lines, bands=bands)
+        plots[name] = chart.draw_plot(name, lines, bands=bands)
     return plots
 
 
@@ -438,13 +418,15 @@ def list_costs(reports: Sequence[Json]) -> list[tuple[str, list[str], list[str]]
     """Return the rows of what runs cost: a name, the amounts, and the differences of all others from the first."""
     rows: list[tuple[str, list[str], list[str]]] = []
     for name, key in (("cost", "usd"), ("cost of a finished conversation", "usd_per_finished")):
-        first, *rest = amounts = [report["usage"][key] for report in reports]
+        first, *rest = usages = [report["usage"][key] for report in reports]
         changes = [None if None in (first, other) else other - first for other in rest]
         shown = [
-            NOTHING if amount is None and report["usage"]["usd"] is not None else write_dollars(amount)
-            for amount, report in zip(amounts, reports, strict=True)
+            amounts.NOTHING
+            if amount is None and report["usage"]["usd"] is not None
+            else amounts.write_dollars(amount)
+            for amount, report in zip(usages, reports, strict=True)
         ]
-        rows.append((name, shown, [write_dollar_change(change) for change in changes]))
+        rows.append((name, shown, [amounts.write_dollar_change(change) for change in changes]))
     return rows
 
 

@@ -10,15 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
+from bactrian.api import solution_comparison
 from bactrian.api.arguments import ModelLike
 from bactrian.api.bridge import run_sync, shorten_errors
-from bactrian.api.solution_comparison import (
-    ForecastFunction,
-    RunFunction,
-    find_reply_length,
-    order_questions,
-    run_quietly,
-)
 from bactrian.errors import InputError
 from bactrian.evaluate.code_judge import Verdict, VerdictFile, check_verdicts, judge_solutions
 from bactrian.evaluate.code_scoring import Completion, Score, build_sample_recipe, compute_score
@@ -162,8 +156,8 @@ class SampleOrder:
     run: Path  # Keeps the samples
     samples: int
     temperatures: Sequence[float]
-    run_jobs: RunFunction = run_quietly
-    forecast: ForecastFunction | None = None  # Shows the cost instead
+    run_jobs: solution_comparison.RunFunction = solution_comparison.run_quietly
+    forecast: solution_comparison.ForecastFunction | None = None  # Shows the cost instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +201,10 @@ async def _ask_samples(
     """Ask for the samples that are missing, and return all, with the exit code of the run; None for a forecast."""
     path, forecast = order.run, order.forecast
     problems = choose_problems(options)
-    longest = options.get("reply_length") or find_reply_length(path, Completion.key)
+    longest = options.get("reply_length") or solution_comparison.find_reply_length(path, Completion.key)
     recipe = build_sample_recipe("humaneval", problems, order.temperatures, order.samples, longest)
     limits: ScoreOptions = options if forecast is None else {**options, "budget": None}
-    asked = order_questions(recipe, path, {"": order.model}, limits)
+    asked = solution_comparison.order_questions(recipe, path, {"": order.model}, limits)
     if forecast is not None:
         await forecast(asked, "")
         return None, 0

@@ -11,20 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from bactrian.api.arguments import (
-    LOCAL,
-    OWN,
-    ChosenModels,
-    ModelLike,
-    ToolsLike,
-    build_model_options,
-    check_base_url,
-    choose_models,
-    describe_options,
-    is_object,
-    limit_time,
-    read_tools,
-)
+from bactrian.api import arguments
 from bactrian.api.bridge import run_sync, shorten_errors, shorten_traceback
 from bactrian.api.endpoints import RunTerms, find_addresses, read_play_terms, read_terms, use_run_terms
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
@@ -202,10 +189,10 @@ def play(
     *,
     assistant: str | Role | None = None,
     user: str | Role | None = None,
-    model: ModelLike | None = None,
-    models: Mapping[str, ModelLike] | None = None,
+    model: arguments.ModelLike | None = None,
+    models: Mapping[str, arguments.ModelLike] | None = None,
     critic: Critic | str | None = None,
-    tools: ToolsLike | None = None,
+    tools: arguments.ToolsLike | None = None,
     endings: EndingLike | Iterable[EndingLike] = (),
     run: str | Path | None = None,
     **options: Unpack[PlayOptions],
@@ -241,8 +228,8 @@ def play(
         Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and has the turns so far.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
-    arguments = {"idea": idea, "assistant": assistant, "user": user, "run": run}
-    check_options(play, {**arguments, **options}, PlayArguments)
+    named = {"idea": idea, "assistant": assistant, "user": user, "run": run}
+    check_options(play, {**named, **options}, PlayArguments)
     order = order_session(idea, assistant, user, model, models, critic, tools, endings, run, options=options)
     collected = SessionCollector()
     try:
@@ -264,10 +251,10 @@ async def stream(
     *,
     assistant: str | Role | None = None,
     user: str | Role | None = None,
-    model: ModelLike | None = None,
-    models: Mapping[str, ModelLike] | None = None,
+    model: arguments.ModelLike | None = None,
+    models: Mapping[str, arguments.ModelLike] | None = None,
     critic: Critic | str | None = None,
-    tools: ToolsLike | None = None,
+    tools: arguments.ToolsLike | None = None,
     endings: EndingLike | Iterable[EndingLike] = (),
     run: str | Path | None = None,
     **options: Unpack[PlayOptions],
@@ -291,8 +278,8 @@ async def stream(
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
     with shorten_traceback():
-        arguments = {"idea": idea, "assistant": assistant, "user": user, "run": run}
-        check_options(stream, {**arguments, **options}, PlayArguments)
+        named = {"idea": idea, "assistant": assistant, "user": user, "run": run}
+        check_options(stream, {**named, **options}, PlayArguments)
         order = order_session(
             idea, assistant, user, model, models, critic, tools, endings, run, options=options
         )
@@ -319,10 +306,10 @@ def order_session(
     idea: str | None,
     assistant: str | Role | None = None,
     user: str | Role | None = None,
-    model: ModelLike | None = None,
-    models: Mapping[str, ModelLike] | None = None,
+    model: arguments.ModelLike | None = None,
+    models: Mapping[str, arguments.ModelLike] | None = None,
     critic: Critic | str | None = None,
-    tools: ToolsLike | None = None,
+    tools: arguments.ToolsLike | None = None,
     endings: EndingLike | Iterable[EndingLike] = (),
     run: str | Path | None = None,
     *,
@@ -350,17 +337,17 @@ def order_session(
         )
     ]
     agents = ("user", "assistant") if alone else (*AGENTS, CRITIC) if critic else AGENTS
-    chosen = choose_models(agents, model, models)
-    check_base_url(options.get("base_url"), chosen.names.values())
+    chosen = arguments.choose_models(agents, model, models)
+    arguments.check_base_url(options.get("base_url"), chosen.names.values())
     where = locate_file(run) if run is not None else None
     terms = where and read_play_terms(where, idea, chosen.names, asking.name)
     access, command = _open_access(options, chosen, where, terms, asking)
-    specs, functions, stored_tools = read_tools(tools or (), options)
+    specs, functions, stored_tools = arguments.read_tools(tools or (), options)
     filled = fill_defaults(options, PlayOptions)
     limits = Toolkit((), filled["tool_rounds"], filled["tool_timeout"])
     parameters = read_parameters(options.get("parameters", {})).by_agent()
-    if any(map(is_object, chosen.names.values())):
-        stored_tools[OWN] = True
+    if any(map(arguments.is_object, chosen.names.values())):
+        stored_tools[arguments.OWN] = True
     command |= {"idea": idea, "assistant": asdict(roles[0]), **stored_tools}
     if embodied is not None:
         command["embodied"] = roles[0].name
@@ -414,7 +401,7 @@ def order_session(
         "user": asdict(roles[1]),
         "critic": critic and asdict(critic),
         "endings": text or "default",
-        OWN: command[OWN] or (text is None and bool(rules)),
+        arguments.OWN: command[arguments.OWN] or (text is None and bool(rules)),
     }
     return SessionOrder(
         setup=setup,
@@ -432,7 +419,7 @@ def order_session(
 
 def _open_access(
     options: Mapping[str, Any],
-    models: ChosenModels,
+    models: arguments.ChosenModels,
     run: Path | None,
     terms: RunTerms | None,
     asking: AskingTerms,
@@ -450,17 +437,17 @@ def _open_access(
         each for path in asking.beside if (each := read_terms(path)) and not each.models.isdisjoint(names)
     ]
     options = use_run_terms(options, names, terms, others, asking.confirmed)
-    access, budget = build_model_options(options), options.get("budget")
+    access, budget = arguments.build_model_options(options), options.get("budget")
     prices = choose_prices(names, options.get("price"), access.base_url, models.objects, budget=budget)
     access = replace(
         access,
         meter=UsageMeter(None, budget, prices),
-        objects=limit_time(models.objects, access.timeout),
+        objects=arguments.limit_time(models.objects, access.timeout),
         distrusted=asking.distrusted,
         run="" if run is None else str(run.absolute()),
     )
     return access, {
-        **describe_options({**options, "base_url": access.base_url}),
+        **arguments.describe_options({**options, "base_url": access.base_url}),
         "addresses": find_addresses(names, access.base_url),
         "models": dict(models.names),
     }
@@ -478,12 +465,12 @@ def _check_embodied(
     Raises:
         InputError: such an argument was given.
     """
-    arguments = {
+    refused = {
         "assistant": assistant is not None,
         "critic": critic is not None,
         "protocol": options.get("protocol") == "enforced",
     }
-    if wrong := [name for name, value in arguments.items() if value]:
+    if wrong := [name for name, value in refused.items() if value]:
         raise InputError(
             "This cannot be combined with an embodied role.",
             option=wrong[0],
@@ -542,14 +529,14 @@ def order_society(
                 option="critic",
                 next="Give a stage a [stages.critic] in a file of your own: `bactrian help societies.md`.",
             )
-        usual = model or LOCAL
+        usual = model or arguments.LOCAL
         names = name_models(content, usual, task_model=models.get("task"), critic_model=models.get("critic"))
-        check_base_url(options.get("base_url"), names.values())
+        arguments.check_base_url(options.get("base_url"), names.values())
         # A society's file may come from another person: the addresses in it get no key.
         asking = replace(asking, distrusted=frozenset(names.values()) - {usual, *models.values()})
     task = idea or content.task
     terms = run and read_play_terms(run, task, names, None)
-    access, command = _open_access(options, ChosenModels(names), run, terms, asking)
+    access, command = _open_access(options, arguments.ChosenModels(names), run, terms, asking)
     rules, paper = read_endings(endings)
     command |= {
         "endings": endings,

@@ -15,15 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from bactrian.api.arguments import (
-    ModelLike,
-    build_model_options,
-    check_base_url,
-    check_unattended,
-    choose_models,
-    describe_run,
-    limit_time,
-)
+from bactrian.api import arguments
 from bactrian.api.bridge import run_sync, shorten_traceback
 from bactrian.api.endpoints import find_addresses, read_terms, use_run_terms
 from bactrian.api.shared_run import find_copy
@@ -177,8 +169,8 @@ def generate(
     recipe: str | Path | Recipe,
     *,
     run: str | Path,
-    model: ModelLike | None = None,
-    models: Mapping[str, ModelLike] | None = None,
+    model: arguments.ModelLike | None = None,
+    models: Mapping[str, arguments.ModelLike] | None = None,
     limit: int | None = None,
     budget: float | None = None,
     endings: EndingLike | Iterable[EndingLike] = (),
@@ -220,9 +212,9 @@ def generate(
     from bactrian.api.stored_run import Run  # which resumes and forecasts with the orders of this module
 
     with shorten_traceback():
-        arguments = {"run": run, "limit": limit, "budget": budget, "on_progress": on_progress}
+        named = {"run": run, "limit": limit, "budget": budget, "on_progress": on_progress}
         hints = dict.fromkeys(_OF_RECIPE, _IN_RECIPE)
-        check_options(generate, {**arguments, **options}, GenerateArguments, **hints)
+        check_options(generate, {**named, **options}, GenerateArguments, **hints)
         order = build_run_order(
             recipe,
             run,
@@ -320,8 +312,8 @@ def watch_progress(
 def build_run_order(
     recipe: str | Path | Recipe,
     run: str | Path,
-    model: ModelLike | None,
-    models: Mapping[str, ModelLike] | None,
+    model: arguments.ModelLike | None,
+    models: Mapping[str, arguments.ModelLike] | None,
     *,
     limit: int | None,
     budget: float | None,
@@ -354,13 +346,13 @@ def build_run_order(
     axes = [axis.name for axis in loaded.axes if axis.name in (sources or {}) and axis.source is None]
     loaded = loaded.with_list_sources(dict(zip(axes, axes, strict=True)))
     agents = find_job_kind(loaded).name_models(loaded, ModelChoice(""))
-    chosen = choose_models((_DEFAULT, "lister", *agents), "" if model is None else model, models)
+    chosen = arguments.choose_models((_DEFAULT, "lister", *agents), "" if model is None else model, models)
     by_agent = {agent: name for agent, name in chosen.names.items() if agent in chosen.named}
     choice = choose_run_models(loaded, chosen.names[_DEFAULT] or None, by_agent)
     plan = make_plan(loaded, choice, filled["seed"])
     plan = replace(plan, endings=rules, shard=read_shard(filled["shard"]))
-    check_base_url(filled["base_url"], plan.models.values())
-    check_unattended(loaded.critic and loaded.critic.role, plan.models)
+    arguments.check_base_url(filled["base_url"], plan.models.values())
+    arguments.check_unattended(loaded.critic and loaded.critic.role, plan.models)
     if loaded.red_team and not filled["acknowledge_misuse"]:
         raise InputError(
             "This recipe is for red-team research only.",
@@ -421,7 +413,7 @@ def build_order(
         InputError: a price is not known, and there is a budget.
     """
     filled = fill_defaults(options, GenerateArguments)
-    access = build_model_options(options)
+    access = arguments.build_model_options(options)
     for name in {*plan.models.values()}:
         check_tier(name, access.tier)
     addresses = find_addresses(plan.models.values(), access.base_url)
@@ -434,7 +426,7 @@ def build_order(
         run,
         replace(
             access,
-            objects=limit_time(objects, access.timeout),
+            objects=arguments.limit_time(objects, access.timeout),
             run=str(find_address(run) or run.absolute()),
             telemetry=TelemetryTerms(filled["telemetry"], filled["trace_share"], plan.recipe.name),
         ),
@@ -444,7 +436,7 @@ def build_order(
         filled["retry_failed"],
         None if origin is None else Path(origin),
         sources,
-        describe_run(
+        arguments.describe_run(
             {**options, "sources": list(sources), "base_url": access.base_url, "addresses": addresses}
         ),
         spread=read_spread(options, plan.seed),

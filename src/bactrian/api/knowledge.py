@@ -19,19 +19,9 @@ from bactrian.api.solution_comparison import (
     run_quietly,
 )
 from bactrian.errors import InputError, explain_os_errors
+from bactrian.evaluate import known_answers
 from bactrian.evaluate.comparison import ComparedRuns
 from bactrian.evaluate.comparison_jobs import Solutions
-from bactrian.evaluate.known_answers import (
-    NOTHING,
-    RECIPE,
-    FactSize,
-    KnownAnswers,
-    build_answer_recipe,
-    draw_facts,
-    load_domains,
-    read_answers,
-    write_study,
-)
 from bactrian.evaluate.question_sets import draw_tasks, load_questions
 from bactrian.evaluate.stages import (
     StageAnswers,
@@ -54,8 +44,8 @@ class KnownAnswerOrder:
 
     out: Path  # Folder of the experiment; it contains a folder for each seed
     seeds: tuple[int, ...]
-    size: FactSize = field(default_factory=FactSize)
-    base: str = NOTHING  # What is trained
+    size: known_answers.FactSize = field(default_factory=known_answers.FactSize)
+    base: str = known_answers.NOTHING  # What is trained
     steps: int | None = None  # Steps of each stage of a training; None for the usual length
     # Existing models to ask instead of training new ones, the base first.
     stages: tuple[StageModel, ...] = ()
@@ -68,12 +58,12 @@ class KnownAnswerResult:
     """The matrix, with what is missing from it."""
 
     matrix: dict[str, Any]  # As `compute_matrix` returns it
-    size: FactSize
+    size: known_answers.FactSize
     unanswered: int  # Questions that a stage gave no answer to, because the model failed
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON content."""
-        domains = load_domains().domains
+        domains = known_answers.load_domains().domains
         warnings = [
             f"{self.unanswered} questions have no answer; the same command or call with retry_failed asks them again."
         ]
@@ -86,19 +76,19 @@ class KnownAnswerResult:
         }
 
 
-def prepare_studies(order: KnownAnswerOrder) -> list[KnownAnswers]:
+def prepare_studies(order: KnownAnswerOrder) -> list[known_answers.KnownAnswers]:
     """Write the facts, the conversations and the recipe of each seed, and return the facts.
 
     Raises:
         InputError: the folder contains another experiment, or cannot be written.
     """
-    studies: list[KnownAnswers] = []
+    studies: list[known_answers.KnownAnswers] = []
     for seed in order.seeds:
-        known = draw_facts(seed, order.size)
+        known = known_answers.draw_facts(seed, order.size)
         folder = name_study(order.out, seed)
         with explain_os_errors("The folder cannot be made", folder, "Name another out=FOLDER."):
             folder.mkdir(parents=True, exist_ok=True)
-        write_study(folder, known, order.base, order.steps)
+        known_answers.write_study(folder, known, order.base, order.steps)
         studies.append(known)
     return studies
 
@@ -130,16 +120,18 @@ async def measure_known_answers(order: KnownAnswerOrder, run: RunFunction = run_
             folder = name_study(order.out, known.seed) / "answers"
             folder.mkdir(exist_ok=True)
             path = folder / f"{number:02}-{stage.name}.db"
-            recipe = build_answer_recipe(questions, stage.model)
+            recipe = known_answers.build_answer_recipe(questions, stage.model)
             await run(order_questions(recipe, path, {"assistant": stage.model}, order.options))
-            graded = await read_answers(path, questions)
+            graded = await known_answers.read_answers(path, questions)
             missing += len(questions) - len(graded)
             answers.append(StageAnswers(known.seed, number, graded))
     return KnownAnswerResult(compute_matrix(names, answers), order.size, missing)
 
 
 async def _train(folder: Path, on_event: OnEvent | None) -> tuple[StageModel, ...]:
-    trained = await train_recipe(TrainOrder(str(folder / RECIPE), out=folder / "training"), on_event)
+    trained = await train_recipe(
+        TrainOrder(str(folder / known_answers.RECIPE), out=folder / "training"), on_event
+    )
     return _list_models(trained)
 
 

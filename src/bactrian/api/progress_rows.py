@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bactrian.amounts import (
-    list_tokens,
-    write_about_duration,
-    write_cost,
-    write_dollars,
-    write_duration,
-    write_time_left,
-)
+from bactrian import amounts
 from bactrian.records.text import to_line, write_count
 from bactrian.runs.progress import ProgressSnapshot
 
@@ -29,10 +22,12 @@ class ProgressRow:
 def list_rows(now: ProgressSnapshot, *, ended: bool = False) -> Iterator[ProgressRow]:
     """Yield the rows; ``ended`` if the command has ended, so that nothing is expected of it."""
     here = " by this command" if ended and now.run_usage.total > now.usage.total else ""
-    yield ProgressRow("time", (f"{write_duration(now.seconds)}{here}",) if ended else tuple(_list_times(now)))
+    yield ProgressRow(
+        "time", (f"{amounts.write_duration(now.seconds)}{here}",) if ended else tuple(_list_times(now))
+    )
     if costs := tuple(_list_costs(now, ended=ended)):
         yield ProgressRow("cost", tuple(fact.removeprefix("cost ") for fact in costs))
-    tokens = list_tokens(now.run_usage) if now.run_usage.total else ()
+    tokens = amounts.list_tokens(now.run_usage) if now.run_usage.total else ()
     if here:
         tokens += (f"{now.usage.total:,}{here}",)
     if tokens := (*tokens, *_list_limit(now, ended=ended)):
@@ -69,11 +64,11 @@ def write_line(now: ProgressSnapshot) -> str:
 
 
 def _list_times(now: ProgressSnapshot) -> Iterator[str]:
-    yield f"{write_duration(now.seconds)} so far"
+    yield f"{amounts.write_duration(now.seconds)} so far"
     if now.seconds_left is not None and now.done < now.total:
-        yield write_time_left(now.seconds_left, now.share_done)
+        yield amounts.write_time_left(now.seconds_left, now.share_done)
     if not now.done and now.seconds_to_first is not None:
-        yield f"first conversation in about {write_about_duration(now.seconds_to_first)}"
+        yield f"first conversation in about {amounts.write_about_duration(now.seconds_to_first)}"
     elif not now.calls and now.slow_start:
         yield now.slow_start
 
@@ -89,16 +84,16 @@ def _list_limit(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
 def _list_costs(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
     usd = now.run_usd
     if usd is None:
-        yield f"cost {write_cost(None, now.unpriced)}"
+        yield f"cost {amounts.write_cost(None, now.unpriced)}"
         return
     if now.free and not usd:
         return
-    yield write_cost(usd, budget=now.max_usd)
+    yield amounts.write_cost(usd, budget=now.max_usd)
     if ended and now.usd is not None and usd > now.usd:
-        yield f"{write_dollars(now.usd)} by this command"
+        yield f"{amounts.write_dollars(now.usd)} by this command"
     if ended or now.usd_expected is None or now.done >= now.total:
         return
-    value, low, high = map(write_dollars, now.usd_expected)
+    value, low, high = map(amounts.write_dollars, now.usd_expected)
     yield _compare(now.usd_expected.value, now.max_usd, now, f"{value} in the end ({low} to {high})")
 
 

@@ -23,19 +23,7 @@ from bactrian.files.atomic import is_same_file, raise_file_limit
 from bactrian.files.recent_runs import add_recent_run
 from bactrian.recipes.load import find_differences
 from bactrian.runs.plan import SHARD
-from bactrian.store import explain_values, find_run, locate_file, read_making, read_recipe
-from bactrian.store.database import (
-    SCHEMA,
-    begin_transaction,
-    check_file,
-    connect,
-    count_rows,
-    explain_errors,
-    find_readable,
-    mark_closed,
-    open_for_reading,
-    read_schema,
-)
+from bactrian.store import database, explain_values, find_run, locate_file, read_making, read_recipe
 from bactrian.store.lock import RunLock, follow_link, lock_run
 from bactrian.store.record_tables import SEALED, compute_seal, quote_names, write_json
 
@@ -102,7 +90,7 @@ class _OpenPart(NamedTuple):
 
     def read(self, table: str, rest: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a table."""
-        with explain_errors(self.path):
+        with database.explain_errors(self.path):
             rows = self.connection.execute(f"{_SELECT[table]} {rest}", values).fetchall()
         if any(compute_seal(row[:-1]) != row[-1] for row in rows):
             raise StoreError(
@@ -115,7 +103,7 @@ class _OpenPart(NamedTuple):
 
     def iterate(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query, a few at a time in memory."""
-        with explain_errors(self.path):
+        with database.explain_errors(self.path):
             for row in self.connection.execute(sql):  # noqa: UP028  which would close the cursor after its connection
                 yield row
 
@@ -157,7 +145,7 @@ def merge_runs(parts: Sequence[Path], whole: Path, on_progress: OnProgress | Non
             _check_session(session, [*([present] if present else []), *found])
         if present:
             present.connection.close()
-        with explain_errors(whole), _open_whole(whole, lock) as connection:
+        with database.explain_errors(whole), _open_whole(whole, lock) as connection:
             added = _Merger(connection, lock, opened, on_progress, total).merge()
             counts = "SELECT count(*), (SELECT count(*) FROM turns), sum(ending IS NULL) FROM sessions"
             sessions, turns, unfinished = connection.execute(counts).fetchone()
@@ -245,13 +233,17 @@ def _check_paths(parts: Sequence[Path], whole: Path) -> None:
 def _open_part(path: Path) -> Generator[_OpenPart]:
     """Open a run as it is now, whatever is written meanwhile."""
     path = follow_link(path)
-    check_file(path, create=False)
-    with find_readable(path) as source, explain_errors(path), closing(open_for_reading(source)) as connection:
+    database.check_file(path, create=False)
+    with (
+        database.find_readable(path) as source,
+        database.explain_errors(path),
+        closing(database.open_for_reading(source)) as connection,
+    ):
         connection.execute("PRAGMA cache_size = -512")  # there may be a thousand parts
         connection.execute("BEGIN")
-        if (schema := read_schema(connection)) != SCHEMA:
+        if (schema := database.read_schema(connection)) != database.SCHEMA:
             raise StoreError(
-                f"The part has schema {schema}, and is to have schema {SCHEMA}.",
+                f"The part has schema {schema}, and is to have schema {database.SCHEMA}.",
                 where=str(path),
                 next="Resume it with this version, which brings it to that schema.",
             )
@@ -370,13 +362,13 @@ def _refuse(what: str, one: _OpenPart, other: _OpenPart) -> None:
 
 @contextmanager
 def _open_whole(path: Path, lock: RunLock) -> Generator[sqlite3.Connection]:
-    with closing(connect(path)) as connection:
+    with closing(database.connect(path)) as connection:
         lock.guard_run()
         add_recent_run(path.absolute())
         try:
             yield connection
         finally:
-            mark_closed(connection)  # also where a part is damaged: what was committed is whole
+            database.mark_closed(connection)  # also where a part is damaged: what was committed is whole
 
 
 class _Merger:
@@ -429,9 +421,9 @@ class _Merger:
     @contextmanager
     def _transaction(self) -> Generator[None]:
         self._lock.check()
-        with begin_transaction(self._connection):
+        with database.begin_transaction(self._connection):
             yield
-            count_rows(self._connection)
+            database.count_rows(self._connection)
 
     def _copy_run(self) -> None:
         content = self._parts[0].content

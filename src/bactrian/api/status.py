@@ -11,25 +11,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bactrian.amounts import (
-    write_about_rate,
-    write_cost,
-    write_dollars,
-    write_ends,
-    write_percent,
-    write_time_left,
-    write_tokens,
-)
+from bactrian import amounts
 from bactrian.analyze.estimates import write_proportion
+from bactrian.api import resumption
 from bactrian.api.dataset import build_order, share_limit
-from bactrian.api.resumption import (
-    StoredRun,
-    find_command,
-    is_generated,
-    is_resumable,
-    read_stored_run,
-    write_resume_command,
-)
 from bactrian.api.shared_run import open_anywhere
 from bactrian.batches.ledger import count_out
 from bactrian.errors import BactrianError, InputError
@@ -359,8 +344,8 @@ class RunStatus:
         lines.append(("sessions", self._count_sessions()))
         width = max(map(len, self.endings), default=0)
         for number, (code, share) in enumerate(self.endings.items()):
-            ends = "" if share.interval is None else f" ({write_ends(*share.interval)})"
-            line = f"{code:<{width}} {share.count:>5,} {write_percent(share.rate):>7}{ends}"
+            ends = "" if share.interval is None else f" ({amounts.write_ends(*share.interval)})"
+            line = f"{code:<{width}} {share.count:>5,} {amounts.write_percent(share.rate):>7}{ends}"
             lines.append(("" if number else "endings", line))
         if self.failed or self.unanswered:
             name = "PART" if self.parts else shlex.quote(name_run(self.run))
@@ -369,7 +354,7 @@ class RunStatus:
             lines.append(("failures", f"{told}; reasons: bactrian failures {name}"))
         lines.append(("cost", self._write_cost()))
         most = "" if self.max_tokens is None else f"; {self.usage.total:,} of {self.max_tokens:,}"
-        lines.append(("tokens", write_tokens(self.usage) + most))
+        lines.append(("tokens", amounts.write_tokens(self.usage) + most))
         if self.facts.cache_warning:
             lines.append(("cache", self.facts.cache_warning))
         if self.requests_out:
@@ -378,12 +363,12 @@ class RunStatus:
         if (seconds := self._find_seconds_left()) is not None:
             # Where nearly all that is left is being played, how soon that ends is no rate.
             is_steady = seconds and self.left > 2 * self.open
-            rate = write_about_rate(self.left / seconds, "conversation") if is_steady else ""
+            rate = amounts.write_about_rate(self.left / seconds, "conversation") if is_steady else ""
             guess = "" if self.forecast and self.forecast.measured else "; a guess, as too little is measured"
-            left = write_time_left(seconds, 1 - self.left / max(1, self.jobs or 0))
+            left = amounts.write_time_left(seconds, 1 - self.left / max(1, self.jobs or 0))
             lines.append(("time", f"{left}{rate and f', {rate}'}{guess}"))
         if (judged := self.facts.judged).usage.total:
-            cost, tokens = write_dollars(judged.usd), write_tokens(judged.usage)
+            cost, tokens = amounts.write_dollars(judged.usd), amounts.write_tokens(judged.usage)
             lines.append(("judge", f"{cost} beside the cost above; tokens: {tokens}"))
         lines += self._list_workers()
         if self.command is not None:
@@ -397,7 +382,8 @@ class RunStatus:
         at_work = [worker for worker in self.workers if worker.state in ("working", "silent")]
         for number, each in enumerate(at_work):
             text = f"{each.name}: {write_count(each.claimed, 'job')} claimed, {each.in_flight:,} in flight,"
-            text += f" {write_count(each.calls, 'call')}, {write_dollars(each.usd)}; heard of {each.silent:.0f} s ago"
+            text += f" {write_count(each.calls, 'call')}, {amounts.write_dollars(each.usd)};"
+            text += f" heard of {each.silent:.0f} s ago"
             lost = "" if each.state == "working" else f", longer than its lease of {each.lease:.0f} s"
             yield "" if number else "workers", text + lost
         ended = Counter(worker.state for worker in self.workers)
@@ -425,14 +411,14 @@ class RunStatus:
 
     def _write_cost(self) -> str:
         spent = self.facts.spending
-        text = write_cost(self.usd, spent.unpriced, self.budget, spent.prepared_usd)
+        text = amounts.write_cost(self.usd, spent.unpriced, self.budget, spent.prepared_usd)
         coming = self.forecast
         if coming is None:
             return text
         if coming.usd is None:
             return f"{text} so far; to come: unknown"
-        ends = coming.write_ends(coming.usd, write_dollars)
-        return f"{text} so far; to come: {write_dollars(coming.usd.value)} ({ends})"
+        ends = coming.write_ends(coming.usd, amounts.write_dollars)
+        return f"{text} so far; to come: {amounts.write_dollars(coming.usd.value)} ({ends})"
 
 
 async def read_status(run: Path) -> RunStatus:
@@ -445,7 +431,7 @@ async def read_status(run: Path) -> RunStatus:
     async with open_anywhere(run) as (store, workers):
         facts = await read_facts(store)
         commands = await store.commands()
-        stored = await read_stored_run(store) if await is_generated(store) else None
+        stored = await resumption.read_stored_run(store) if await resumption.is_generated(store) else None
         imported = await store.list_imported()
         unanswered = len([failure async for failure in store.failures() if failure.open])
         begun = [session.id async for session in store.progress() if session.goes_on]
@@ -454,7 +440,9 @@ async def read_status(run: Path) -> RunStatus:
     budget, tokens = terms.get("budget"), terms.get("max_tokens")
     if stored is None or coming is None:
         left = [name for name in begun if name not in imported]
-        going = next((name for name in left if is_resumable(find_command(commands, name))), None)
+        going = next(
+            (name for name in left if resumption.is_resumable(resumption.find_command(commands, name))), None
+        )
         resume = None if going is None else shlex.join(["bactrian", "resume", name_run(run), going])
         state = "imported" if facts.sessions and facts.imported == facts.sessions else name_state(len(left))
         return _settle(
@@ -486,7 +474,7 @@ async def read_status(run: Path) -> RunStatus:
             requests_out=await asyncio.to_thread(count_out, run),
             forecast=coming if coming.sessions else None,
             workers=tuple(workers),
-            command=write_resume_command(run, stored) if coming.sessions else None,
+            command=resumption.write_resume_command(run, stored) if coming.sessions else None,
         )
     )
 
@@ -500,7 +488,7 @@ def _settle(status: RunStatus) -> RunStatus:
 
 
 def build_forecast_order(
-    stored: StoredRun,
+    stored: resumption.StoredRun,
     run: Path,
     *,
     limit: int | None = None,
@@ -519,9 +507,9 @@ def build_forecast_order(
 
 async def list_asked_sessions(store: RunStore, run: Path) -> frozenset[str] | None:
     """Return the sessions of the jobs that the last command asked for; None if they are all, or if nobody knows."""
-    if not await is_generated(store):
+    if not await resumption.is_generated(store):
         return None
-    stored = await read_stored_run(store)
+    stored = await resumption.read_stored_run(store)
     if stored.options.get("limit") is None:
         return None
     return await list_asked(build_forecast_order(stored, run))

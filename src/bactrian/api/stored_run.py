@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from bactrian.analyze.behaviours import BehaviourLike, find_behaviours
 from bactrian.analyze.report import check_installed
+from bactrian.api import resumption
 from bactrian.api.bridge import run_sync, shorten_errors, shorten_traceback
 from bactrian.api.conversation import raise_failure
 from bactrian.api.dataset import complete_run
 from bactrian.api.exchange import export_session_data
 from bactrian.api.known_runs import check_exists
 from bactrian.api.notebook import ShownExplorer, open_explorer, read_frame
-from bactrian.api.resumption import (
-    StoredRun,
-    build_resume_order,
-    build_resume_session,
-    read_resumable,
-    read_stored_run,
-)
 from bactrian.api.run_report import Report, report_runs
 from bactrian.api.selection import find_session, iterate_selected, merge_installed, read_selection
 from bactrian.api.shared_run import find_copy
@@ -390,7 +384,7 @@ class Run:
         Raises:
             InputError: the run was not made from a recipe.
         """
-        stored = self._read(read_stored_run)
+        stored = self._read(resumption.read_stored_run)
         order = build_forecast_order(
             stored, self.path, limit=limit, sample=sample, price=price, base_url=base_url
         )
@@ -423,11 +417,11 @@ class Run:
         with shorten_traceback():
             check_options(self.resume, options, ResumeOptions)
             longer = options.get("max_messages") is not None
-            stored = run_sync(read_resumable(self.path, session, longer=longer))
-            if isinstance(stored, StoredRun):
-                complete_run(build_resume_order(stored, self.path, options))
+            stored = run_sync(resumption.read_resumable(self.path, session, longer=longer))
+            if isinstance(stored, resumption.StoredRun):
+                complete_run(resumption.build_resume_order(stored, self.path, options))
                 return
-            order = build_resume_session(stored, self.path, options)
+            order = resumption.build_resume_session(stored, self.path, options)
             if not isinstance(order, tuple) and order.embodied and not options.get("run_code"):
                 raise InputError(
                     "The session runs Python that a model writes, in the sandbox.",

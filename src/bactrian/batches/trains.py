@@ -21,29 +21,9 @@ from typing import TypeVar
 
 from pydantic_core import to_json
 
-from bactrian.batches.interfaces import (
-    INTERFACES,
-    Client,
-    Look,
-    OpenAIBatches,
-    Order,
-    Rejected,
-    find_status,
-    read_id,
-    split_lines,
-)
+from bactrian import errors
+from bactrian.batches import interfaces
 from bactrian.batches.ledger import Batch, Ledger, Place, Result, Stored
-from bactrian.errors import (
-    BactrianError,
-    BadReply,
-    BatchesOut,
-    Denied,
-    GaveUp,
-    InputError,
-    ModelError,
-    Refused,
-    TryAgain,
-)
 from bactrian.models.faults import PATIENCE, explain_transport
 from bactrian.models.http import NoConnection, Timeouts
 from bactrian.models.http_response import Response, TransportFault
@@ -105,9 +85,9 @@ class _Lane:
     """The batches of one model."""
 
     model: str
-    interface: OpenAIBatches
-    client: Client
-    explain: Callable[[TransportFault], ModelError]
+    interface: interfaces.OpenAIBatches
+    client: interfaces.Client
+    explain: Callable[[TransportFault], errors.ModelError]
     parked: list[_Parked] = field(default_factory=list[_Parked])
     out: dict[int, int] = field(default_factory=dict[int, int])
     """Numbers of requests by the number of their batch."""
@@ -153,7 +133,7 @@ class Batches:
         self._tasks: set[asyncio.Task[None]] = set()
         self._seen: set[int] = set()  # Batches that were running when they were looked at last
         self._live = asyncio.Semaphore(_LIVE_AT_ONCE)
-        self._error: BactrianError | None = None
+        self._error: errors.BactrianError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._touched = 0.0
 
@@ -166,7 +146,7 @@ class Batches:
         parts = split_name(model.name)
         row = load_providers().get(parts.provider) if parts else None
         if parts is None or row is None or row.batches is None or not isinstance(model, OpenAIModel):
-            raise InputError(
+            raise errors.InputError(
                 f"{model.name} cannot be asked in batches.",
                 option="batch",
                 next="Providers with batches: "
@@ -175,8 +155,8 @@ class Batches:
             )
         model.check_key()
         address, key = model.endpoint
-        interface = INTERFACES[row.batches](address, parts.model)
-        client = Client(interface.address, interface.write_header(key), self._limits)
+        interface = interfaces.INTERFACES[row.batches](address, parts.model)
+        client = interfaces.Client(interface.address, interface.write_header(key), self._limits)
         explain = partial(explain_transport, host=interface.address.origin, limits=self._limits)
         self._lanes[model.name] = _Lane(model.name, interface, client, explain)
         model.transport = partial(self._ask, self._lanes[model.name])
@@ -268,7 +248,7 @@ class Batches:
                 self._send_wave(lane)
         except OSError as error:
             self._fail(
-                InputError(
+                errors.InputError(
                     f"A batch cannot be written: {error.strerror}.",
                     where=str(self._ledger.folder),
                     next="Free some space or check the folder, then run the same command.",
@@ -321,13 +301,15 @@ class Batches:
                     if await self._follow(lane, batch):
                         break
                     batch = self._ledger.get(batch.number)
-                except Rejected as refusal:
-                    self._divide(lane, batch, Look("", "refused", message=str(refusal)), refusal.status)
+                except interfaces.Rejected as refusal:
+                    self._divide(
+                        lane, batch, interfaces.Look("", "refused", message=str(refusal)), refusal.status
+                    )
                     break
-        except BactrianError as error:
+        except errors.BactrianError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001  whatever it is, no conversation waits for ever
-            self._fail(GaveUp(f"The batches failed: {type(error).__name__}: {error}"))
+            self._fail(errors.GaveUp(f"The batches failed: {type(error).__name__}: {error}"))
         finally:
             self._drop(lane, batch.number)
 
@@ -351,7 +333,9 @@ class Batches:
         """Create the batch at the provider; first look for it where its creation is ``in_doubt``."""
         # Where the requests are in a file already, they are not read into memory again.
         content = b"" if lane.interface.purpose_of_file else self._ledger.find_file(batch.number).read_bytes()
-        order = Order(self._ledger.name(batch.number), content, batch.file, batch.requests, batch.created)
+        order = interfaces.Order(
+            self._ledger.name(batch.number), content, batch.file, batch.requests, batch.created
+        )
 
         async def create() -> str:
             nonlocal in_doubt
@@ -360,8 +344,8 @@ class Batches:
             in_doubt = False
             try:
                 return await lane.interface.create(lane.client, order)
-            except (TransportFault, ModelError) as fault:
-                status = find_status(fault) if isinstance(fault, ModelError) else None
+            except (TransportFault, errors.ModelError) as fault:
+                status = interfaces.find_status(fault) if isinstance(fault, errors.ModelError) else None
                 in_doubt = not isinstance(fault, NoConnection) and status != 429
                 raise
 
@@ -369,7 +353,7 @@ class Batches:
             remote = await self._insist(lane, create)
             return self._ledger.note(batch.number, state="sent", remote=remote, sent=time.time())
 
-    async def _search(self, lane: _Lane, order: Order) -> str | None:
+    async def _search(self, lane: _Lane, order: interfaces.Order) -> str | None:
         for look in range(_LOOKS):
             if look:
                 await self._sleep(look * _APART)
@@ -392,7 +376,7 @@ class Batches:
                 content = await self._fetch(lane, batch, look, ids)
                 found = {result.custom_id for result in _read(lane.interface, [content])}
                 if look.inline and not found:
-                    raise Denied(
+                    raise errors.Denied(
                         "The results of a batch do not say to which requests they belong.",
                         where=lane.model,
                         next=f"To ask again without batch=True, and pay again, delete {self._ledger.folder}.",
@@ -411,19 +395,23 @@ class Batches:
         kept.unlink(missing_ok=True)
         return True
 
-    async def _look(self, lane: _Lane, batch: Batch, remote: str) -> Look | None:
+    async def _look(self, lane: _Lane, batch: Batch, remote: str) -> interfaces.Look | None:
         """Return the state of a batch; None if the provider has deleted it."""
         try:
             return await lane.interface.look(lane.client, remote)
-        except ModelError as error:
+        except errors.ModelError as error:
             age = time.time() - (batch.sent or batch.created)
-            if find_status(error) not in (404, 410):
+            if interfaces.find_status(error) not in (404, 410):
                 raise
             unknown = "The provider does not know a batch that it took: use its key and its address."
-            self._miss(lane, batch, unknown, TryAgain if age < _NEW * self._terms.pace else Denied)
+            self._miss(
+                lane, batch, unknown, errors.TryAgain if age < _NEW * self._terms.pace else errors.Denied
+            )
             return None
 
-    def _miss(self, lane: _Lane, batch: Batch, words: str, kind: type[ModelError] = Denied) -> None:
+    def _miss(
+        self, lane: _Lane, batch: Batch, words: str, kind: type[errors.ModelError] = errors.Denied
+    ) -> None:
         """Tell that a batch or its results are gone, and raise ``kind`` if the provider should still keep them."""
         if time.time() - (batch.sent or batch.created) < _KEPT:
             action = f"To give up what is out, and ask and pay again, delete {self._ledger.folder}."
@@ -436,11 +424,11 @@ class Batches:
         if not late or batch.cancelled is not None or batch.remote is None:
             return batch
         # If it has ended just now, the next look will tell.
-        with suppress(Rejected, ModelError, TransportFault):
+        with suppress(interfaces.Rejected, errors.ModelError, TransportFault):
             await lane.interface.cancel(lane.client, batch.remote)
         return self._ledger.note(batch.number, cancelled=time.time())
 
-    async def _fetch(self, lane: _Lane, batch: Batch, look: Look, ids: set[str]) -> bytes:
+    async def _fetch(self, lane: _Lane, batch: Batch, look: interfaces.Look, ids: set[str]) -> bytes:
         """Return the results of a batch that has ended; loaded again if lines are missing or cut off."""
         content = b""
         for fetch in range(_FETCHES):
@@ -455,13 +443,13 @@ class Batches:
             self._miss(lane, batch, "A batch has ended, and the provider does not give its results.")
         return content
 
-    async def _load(self, lane: _Lane, look: Look, parts: list[bytes]) -> None:
+    async def _load(self, lane: _Lane, look: interfaces.Look, parts: list[bytes]) -> None:
         parts.clear()
         try:
             async for part in lane.interface.fetch(lane.client, look):
                 parts.append(part)  # noqa: PERF401  what came before a fault is kept
-        except ModelError as error:
-            if find_status(error) not in (404, 410):
+        except errors.ModelError as error:
+            if interfaces.find_status(error) not in (404, 410):
                 raise
 
     def _take_results(self, lane: _Lane, batch: Batch, results: Sequence[Result]) -> None:
@@ -487,7 +475,7 @@ class Batches:
                 parked.answer.set_result(None)
             elif stored.tries + 1 >= _MOST_TRIES:
                 words = (stored.reply or b"").decode(errors="replace")[:200]
-                gave_up = GaveUp(
+                gave_up = errors.GaveUp(
                     f"{_MOST_TRIES} batches ended without a reply to a request. {words}",
                     next="Run the same command again, later or without batch=True.",
                 )
@@ -498,7 +486,7 @@ class Batches:
 
     # Batches that are refused.
 
-    async def _take_refusal(self, lane: _Lane, batch: Batch, look: Look) -> bool:
+    async def _take_refusal(self, lane: _Lane, batch: Batch, look: interfaces.Look) -> bool:
         """Divide a batch that was refused, or return False to send it again when there is less out."""
         if look.crowded and lane.out.keys() - lane.held - {batch.number}:
             lane.held.add(batch.number)
@@ -510,18 +498,18 @@ class Batches:
         self._divide(lane, batch, look, 400)
         return True
 
-    def _divide(self, lane: _Lane, batch: Batch, look: Look, status: int) -> None:
+    def _divide(self, lane: _Lane, batch: Batch, look: interfaces.Look, status: int) -> None:
         """Send the lines of a batch that was refused in smaller ones; a single line is what cannot be answered."""
         lines = self._ledger.find_file(batch.number).read_bytes().splitlines(keepends=True)
         if len(lines) == 1:
             error = to_json({"error": {"message": look.message}})
-            lane.suspects.append((batch.number, Result(read_id(lines[0]), status, error)))
+            lane.suspects.append((batch.number, Result(interfaces.read_id(lines[0]), status, error)))
             return
         named = {line for line in look.lines if 0 <= line < len(lines)}
         if not named or len(named) == len(lines):
             named = set(range(len(lines) // 2))
         parts = (
-            [(read_id(line), line) for at, line in enumerate(lines) if (at in named) is inside]
+            [(interfaces.read_id(line), line) for at, line in enumerate(lines) if (at in named) is inside]
             for inside in (True, False)
         )
         for part in self._ledger.divide(batch.number, parts):
@@ -539,7 +527,9 @@ class Batches:
                 "Correct what it names; parameters.NAME=none leaves a parameter out. Without batch=True, each request"
                 " is sent by itself."
             )
-            self._fail(Denied(f"The provider refuses every batch: {words}", where=lane.model, next=action))
+            self._fail(
+                errors.Denied(f"The provider refuses every batch: {words}", where=lane.model, next=action)
+            )
 
     # Waits, faults.
 
@@ -552,16 +542,16 @@ class Batches:
         requests = write_count(sum(out.values()), "request")
         batches = "1 batch is" if len(out) == 1 else f"{len(out):,} batches are"
         self._fail(
-            BatchesOut(
+            errors.BatchesOut(
                 f"{batches} out, with {requests}.",
                 next="Run the same command again later: it collects the replies and goes on.",
             )
         )
 
-    def _fail(self, error: BactrianError) -> None:
+    def _fail(self, error: errors.BactrianError) -> None:
         """Give all conversations ``error``, which must not end them."""
-        if isinstance(error, ModelError) and not error.endpoint_wide:
-            error = Denied(error.what, where=error.where, next=error.next, sample=error.sample)
+        if isinstance(error, errors.ModelError) and not error.endpoint_wide:
+            error = errors.Denied(error.what, where=error.where, next=error.next, sample=error.sample)
         self._error = self._error or error
         for parked in self._waiting.values():
             if not parked.answer.done():
@@ -581,19 +571,19 @@ class Batches:
                 lane.answered = True
                 return result
             except (AttributeError, KeyError, TypeError, ValueError) as strange:
-                raise GaveUp(
+                raise errors.GaveUp(
                     f"The batch interface answers in another form: {type(strange).__name__}: {strange}.",
                     where=lane.model,
                     next="Run the same command again later, or without batch=True.",
                 ) from strange
-            except (TransportFault, TryAgain, BadReply) as fault:
+            except (TransportFault, errors.TryAgain, errors.BadReply) as fault:
                 error = lane.explain(fault) if isinstance(fault, TransportFault) else fault
                 wrong_address = isinstance(fault, NoConnection) and not lane.answered
                 if wrong_address or time.monotonic() - began > self._patience * self._terms.pace:
-                    raise GaveUp(error.what, where=lane.model, next=error.next) from fault
-                after = error.after if isinstance(error, TryAgain) else None
-            except Refused as error:
-                if not lane.answered and find_status(error) in (404, 405):
+                    raise errors.GaveUp(error.what, where=lane.model, next=error.next) from fault
+                after = error.after if isinstance(error, errors.TryAgain) else None
+            except errors.Refused as error:
+                if not lane.answered and interfaces.find_status(error) in (404, 405):
                     error.next = "The address may have no batch interface: leave batch=True out."
                 raise
             await self._sleep(wait * (0.5 + random.random() / 2) if after is None else after)  # noqa: S311
@@ -607,8 +597,8 @@ class Batches:
             self._report(text)
 
 
-def _read(interface: OpenAIBatches, contents: Iterable[bytes]) -> list[Result]:
-    results = (interface.read_line(line) for content in contents for line in split_lines(content))
+def _read(interface: interfaces.OpenAIBatches, contents: Iterable[bytes]) -> list[Result]:
+    results = (interface.read_line(line) for content in contents for line in interfaces.split_lines(content))
     return [result for result in results if result is not None]
 
 

@@ -16,19 +16,7 @@ from typing import Annotated, Any, ClassVar, cast
 from pydantic import Field
 
 from bactrian.errors import BadReply, EmptyReply, Filtered, InputError
-from bactrian.evaluate.verdicts import (
-    SMALL_LONGEST,
-    UNREAD,
-    ScoreRequest,
-    Style,
-    find_unread,
-    is_cut,
-    is_unread,
-    join_pair,
-    read_scores,
-    read_solutions,
-    split_pair,
-)
+from bactrian.evaluate import verdicts
 from bactrian.models.model import Model, Request, ResponseFormat, derive_sampling, get_traits
 from bactrian.models.open import find_traits
 from bactrian.protocol.fences import read_body
@@ -38,16 +26,7 @@ from bactrian.recipes.schema import Filled, JobSpec, Recipe, build_recipe
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text, clean_text, to_line, write_count
 from bactrian.records.turn import Message, Sampling, Turn, Usage
-from bactrian.runs.jobs import (
-    JobContext,
-    JobCost,
-    JobKind,
-    ModelChoice,
-    SessionCost,
-    choose_counted,
-    count_prompt,
-    guess_role_plays,
-)
+from bactrian.runs import jobs
 from bactrian.runs.kinds import QuestionPlayer
 from bactrian.runs.plan import Plan
 from bactrian.runs.scheduler import Job
@@ -216,13 +195,13 @@ class Solutions(JobSpec):
         return (self.titles or TITLES).get(way, way)
 
 
-class SolutionJobs(JobKind[Solutions]):
+class SolutionJobs(jobs.JobKind[Solutions]):
     """Runs jobs that write solutions."""
 
     spec = Solutions
 
     @classmethod
-    def name_models(cls, recipe: Recipe, choice: ModelChoice) -> dict[str, str]:
+    def name_models(cls, recipe: Recipe, choice: jobs.ModelChoice) -> dict[str, str]:
         """Return the model of each way."""
         return {way: choice.find(way) for way in cast("Solutions", recipe.job).ways}
 
@@ -238,9 +217,9 @@ class SolutionJobs(JobKind[Solutions]):
         models = {agent: hashes.get(str(name), str(name)) for agent, name in content["models"].items()}
         return {**_find_inputs(self.plan.recipe, content, Solutions.key), "models": models}
 
-    async def estimate(self) -> JobCost:
+    async def estimate(self) -> jobs.JobCost:
         """Count the prompts, which are on disk; replies are assumed, and at most three times as long."""
-        ways, tasks = self.job.ways, choose_counted(self.plan.recipe.axes[0].items or ())
+        ways, tasks = self.job.ways, jobs.choose_counted(self.plan.recipe.axes[0].items or ())
         prompt = completion = 0
         async with AsyncExitStack() as stack:
             runs = await open_conversations(self.plan.recipe, stack)
@@ -250,24 +229,24 @@ class SolutionJobs(JobKind[Solutions]):
                 for way in ways:
                     conversation, small = conversations.get(way), find_traits(self.plan.models[way]).small
                     if way in EXTRACTED and conversation is None:  # not played yet
-                        prompt += round(guess_role_plays(None, small=small).completion.value)
+                        prompt += round(jobs.guess_role_plays(None, small=small).completion.value)
                         completion += min(_SOLUTION_TOKENS, self._find_longest(way))
                         continue
-                    prompt += count_prompt(*write_question(way, text, conversation, small=small))
+                    prompt += jobs.count_prompt(*write_question(way, text, conversation, small=small))
                     replies = () if conversation is None else conversation.turns
                     said = sum(len(turn.text) for turn in replies if turn.speaker == "assistant") // 4
                     written = min(_SOLUTION_TOKENS, said) if replies else _ANSWERED_TOKENS
                     completion += min(written, self._find_longest(way))
         calls, count = len(ways), max(1, len(tasks))
         of = f"a {self.job.task_label} with {write_count(calls, 'solution')}"
-        return JobCost(SessionCost.count(calls, prompt / count, completion / count, of), ways)
+        return jobs.JobCost(jobs.SessionCost.count(calls, prompt / count, completion / count, of), ways)
 
     def _find_longest(self, way: Way) -> int:
         """Return the most tokens of a solution, as far as one is set."""
         longest = (self.job.lengths or {}).get(way) or self.job.max_tokens or _SOLUTION_TOKENS
         return min(longest, _SMALL_LONGEST) if find_traits(self.plan.models[way]).small else longest
 
-    async def open(self, context: JobContext) -> SolutionPlayer:
+    async def open(self, context: jobs.JobContext) -> SolutionPlayer:
         """Return the player of the tasks."""
         runs = await open_conversations(self.plan.recipe, context.stack)
         return SolutionPlayer(self.plan, self.job, context, runs)
@@ -308,7 +287,7 @@ class SolutionPlayer(QuestionPlayer):
     """Writes the solutions of a task one after another."""
 
     def __init__(
-        self, plan: Plan, spec: Solutions, context: JobContext, runs: Mapping[str, RunStore]
+        self, plan: Plan, spec: Solutions, context: jobs.JobContext, runs: Mapping[str, RunStore]
     ) -> None:
         self._plan = plan
         self._spec = spec
@@ -424,7 +403,7 @@ class Verdicts(JobSpec):
 
     source: Filled
     """Run of the solutions, from the run's folder."""
-    style: Style = "general"
+    style: verdicts.Style = "general"
     """How the judge is asked."""
     repeats: Annotated[int, Field(gt=0, strict=True)] = 1
     """Judgements in each order."""
@@ -436,7 +415,7 @@ class Verdicts(JobSpec):
     """Characters of a solution that are shown."""
 
 
-class VerdictJobs(JobKind[Verdicts]):
+class VerdictJobs(jobs.JobKind[Verdicts]):
     """Runs jobs of a judge. The axes are the pair of solutions and the task."""
 
     spec = Verdicts
@@ -450,17 +429,17 @@ class VerdictJobs(JobKind[Verdicts]):
         """Return the content with the whole path of the solutions."""
         return _find_inputs(self.plan.recipe, content, Verdicts.key)
 
-    async def estimate(self) -> JobCost:
+    async def estimate(self) -> jobs.JobCost:
         """Estimate two calls for each repetition: their prompts are counted when the solutions are on disk."""
         calls = 2 * self.job.repeats
         of = f"{calls} judgements of a pair"
         prompt = await self._count_prompts()
         assumed, answer = _SMALL_JUDGEMENT if find_traits(self.plan.models[JUDGE]).small else _JUDGEMENT
         if prompt is not None:
-            return JobCost(SessionCost.count(calls, calls * prompt, calls * answer, of), (JUDGE,))
+            return jobs.JobCost(jobs.SessionCost.count(calls, calls * prompt, calls * answer, of), (JUDGE,))
         each = f"{assumed:,} prompt tokens and {answer} of answer"
-        usual = SessionCost.guess(calls, calls * assumed, calls * answer, f"{of}, each with {each}")
-        return JobCost(usual, (JUDGE,))
+        usual = jobs.SessionCost.guess(calls, calls * assumed, calls * answer, f"{of}, each with {each}")
+        return jobs.JobCost(usual, (JUDGE,))
 
     async def _count_prompts(self) -> float | None:
         """Return the mean tokens of a prompt; None without a solved task."""
@@ -468,21 +447,21 @@ class VerdictJobs(JobKind[Verdicts]):
         if not await asyncio.to_thread(source.exists):
             return None
         model = self.plan.models[JUDGE]
-        longest = self.job.longest or (SMALL_LONGEST if find_traits(model).small else None)
-        request = ScoreRequest.of_traits(self.job.style, find_traits(model))
+        longest = self.job.longest or (verdicts.SMALL_LONGEST if find_traits(model).small else None)
+        request = verdicts.ScoreRequest.of_traits(self.job.style, find_traits(model))
         system, counts = render_prompt("compare_system"), list[int]()
         async with open_store(source, read_only=True) as store:
-            tasks = choose_counted([solved.id async for solved in store.progress()])
+            tasks = jobs.choose_counted([solved.id async for solved in store.progress()])
             for task in tasks:
                 solved = await _find_session(store, task)
-                texts = read_solutions(solved)
-                for pair in map(split_pair, self.plan.recipe.axes[0].items or ()):
+                texts = verdicts.read_solutions(solved)
+                for pair in map(verdicts.split_pair, self.plan.recipe.axes[0].items or ()):
                     if texts.keys() >= set(pair):
                         shown = [shorten_solution(texts[way], longest) for way in pair]
-                        counts.append(count_prompt(system, request.write(solved.task.text, *shown)))
+                        counts.append(jobs.count_prompt(system, request.write(solved.task.text, *shown)))
         return fmean(counts) if counts else None
 
-    async def open(self, context: JobContext) -> VerdictPlayer:
+    async def open(self, context: jobs.JobContext) -> VerdictPlayer:
         """Return the player of the comparisons."""
         (path,) = self.list_inputs()
         source = await context.stack.enter_async_context(open_store(path, read_only=True))
@@ -495,21 +474,21 @@ class VerdictPlayer(QuestionPlayer):
     A reply that cannot be read twice is kept. A pair of the other kind, whole or cut, ends without a judgement.
     """
 
-    def __init__(self, plan: Plan, spec: Verdicts, context: JobContext, source: RunStore) -> None:
+    def __init__(self, plan: Plan, spec: Verdicts, context: jobs.JobContext, source: RunStore) -> None:
         self._spec = spec
         self._context = context
         self._source = source
         model = context.models[JUDGE]
-        self._request = ScoreRequest.of_traits(spec.style, get_traits(model))
+        self._request = verdicts.ScoreRequest.of_traits(spec.style, get_traits(model))
         self._parameters = plan.parameters.get(JUDGE, ())
-        self._longest = spec.longest or (SMALL_LONGEST if get_traits(model).small else None)
+        self._longest = spec.longest or (verdicts.SMALL_LONGEST if get_traits(model).small else None)
         self._max_tokens = limit_reply(model, spec.max_tokens, _SMALL_VERDICT)
 
     async def begin(self, job: Job, store: RunStore) -> tuple[Session, AsyncGenerator[Turn], Ending]:
         """Return the session, the judgements that are missing, and the ending."""
         solved = await _find_session(self._source, job.values["task"])
-        pair = split_pair(job.values["pair"])
-        texts = read_solutions(solved)
+        pair = verdicts.split_pair(job.values["pair"])
+        texts = verdicts.read_solutions(solved)
         if not texts.keys() >= set(pair):
             raise InputError(
                 f"A solution of task {solved.id} is missing.",
@@ -533,10 +512,10 @@ class VerdictPlayer(QuestionPlayer):
         session = await store.begin(session)
         system = render_prompt("compare_system")
         steps: list[Step] = []
-        has_cut = any(is_cut(turn) for turn in solved.turns if turn.speaker in pair)
+        has_cut = any(verdicts.is_cut(turn) for turn in solved.turns if turn.speaker in pair)
         wanted = 2 * self._spec.repeats if has_cut == bool(self._spec.cut) else 0
         # What could not be read is asked again in both orders.
-        for number in range(max(wanted, len(session.turns) + 2 if is_unread(session) else wanted)):
+        for number in range(max(wanted, len(session.turns) + 2 if verdicts.is_unread(session) else wanted)):
             question = self._request.write(solved.task.text, *(shown if number % 2 == 0 else shown[::-1]))
             correction = self._request.write_again()
             steps.append(Step(JUDGE, models[JUDGE], system, question, form, number, _has_scores, correction))
@@ -551,12 +530,12 @@ async def _ask_judge(session: Session, steps: Sequence[Step]) -> AsyncGenerator[
         async for turn in following:
             turns.append(turn)
             yield turn
-    if unread := find_unread(turns):
-        raise BadReply(f"{UNREAD}: {to_line(unread.text)[:200]}")
+    if unread := verdicts.find_unread(turns):
+        raise BadReply(f"{verdicts.UNREAD}: {to_line(unread.text)[:200]}")
 
 
 def _has_scores(text: str) -> bool:
-    return read_scores(text) is not None
+    return verdicts.read_scores(text) is not None
 
 
 def shorten_solution(text: str, longest: int | None) -> str:
@@ -580,7 +559,7 @@ def build_verdict_recipe(
     solutions: Path,
     pairs: Sequence[tuple[Way, Way]],
     tasks: int,
-    style: Style,
+    style: verdicts.Style,
     repeats: int,
     *,
     max_tokens: int | None = None,
@@ -592,7 +571,7 @@ def build_verdict_recipe(
     """
     width = max(3, len(str(tasks)))  # as a run names its sessions
     axes = {
-        "pair": [join_pair(*pair) for pair in pairs],
+        "pair": [verdicts.join_pair(*pair) for pair in pairs],
         "task": [f"{number:0{width}}" for number in range(1, tasks + 1)],
     }
     spec = {"source": solutions.name, "style": style, "repeats": repeats, "max_tokens": max_tokens}

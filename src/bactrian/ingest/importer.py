@@ -17,25 +17,7 @@ from typing import Any, Literal
 from bactrian.errors import InputError
 from bactrian.files.atomic import MANIFEST, name_companion, read_manifest
 from bactrian.files.toml import suggest_name
-from bactrian.ingest.chats import (
-    LICENSE,
-    MESSAGES,
-    SHAREGPT,
-    Found,
-    NotAChat,
-    Origin,
-    Row,
-    SkippedItem,
-    find_conversation,
-    find_language,
-    find_license,
-    read_alpaca,
-    read_chat,
-    read_instructions,
-    read_problem,
-    read_row,
-    read_translation,
-)
+from bactrian.ingest import chats
 from bactrian.ingest.rows import RowGroups, read_rows
 from bactrian.models.hub_access import explain_hub_errors, get_endpoint, get_token, import_hub, make_hub_bar
 from bactrian.records.session import Session
@@ -71,8 +53,8 @@ def read_hub_address(path: Path) -> HubSet | None:
 
 
 def fetch_hub_set(
-    named: HubSet, origin: Origin, report: Callable[[str], None]
-) -> tuple[Sequence[Path], Origin]:
+    named: HubSet, origin: chats.Origin, report: Callable[[str], None]
+) -> tuple[Sequence[Path], chats.Origin]:
     """Download a data set to the hub's cache, unless it is there, and return its files with their origin.
 
     The client continues a download whose connection broke, and keeps files that are complete. ``report`` receives a
@@ -104,7 +86,7 @@ def fetch_hub_set(
     card: Any = info.card_data
     license_name = _write_license(card.get("license") if card else None)
     if named.repo.startswith(_CAMEL):
-        license_name = license_name or LICENSE
+        license_name = license_name or chats.LICENSE
     source = {"name": named.repo, "revision": str(info.sha)}
     source |= {"license": license_name} if license_name else {}
     return paths, replace(origin, source={**source, **origin.source})
@@ -128,9 +110,9 @@ def choose_files(named: HubSet, sizes: dict[str, int]) -> list[str]:
     matches = {name: match["stem"] for name in sizes if (match := _IMPORTED.fullmatch(name))}
     by_size = sorted(matches.items(), key=lambda item: -sizes[item[0]])  # the last one of a stem stays
     smallest = {stem: name for name, stem in by_size if not name.endswith("dataset_infos.json")}
-    chats = {stem: name for stem, name in smallest.items() if _CHAT.fullmatch(stem)}
-    chosen = chats or smallest
-    if not chosen or (len(chosen) > 1 and not chats):
+    of_camel = {stem: name for stem, name in smallest.items() if _CHAT.fullmatch(stem)}
+    chosen = of_camel or smallest
+    if not chosen or (len(chosen) > 1 and not of_camel):
         what = "several files to choose from" if chosen else "no file that can be imported"
         raise InputError(
             f"The data set has {what}.",
@@ -156,15 +138,15 @@ def _write_license(named: object) -> str:
 Form = Literal[
     "camel-chat", "camel-instructions", "camel-science", "camel-translated", "messages", "sharegpt", "alpaca"
 ]
-_READERS: Mapping[Form, Callable[[Sequence[Row], Origin], Session]] = MappingProxyType(
+_READERS: Mapping[Form, Callable[[Sequence[chats.Row], chats.Origin], Session]] = MappingProxyType(
     {
-        "camel-chat": lambda rows, origin: read_chat(rows[0], origin),
-        "camel-instructions": read_instructions,
-        "camel-science": lambda rows, origin: read_problem(rows[0], origin),
-        "camel-translated": lambda rows, origin: read_translation(rows[0], origin),
-        "messages": lambda rows, origin: read_row(rows[0].content, MESSAGES, origin),
-        "sharegpt": lambda rows, origin: read_row(rows[0].content, SHAREGPT, origin),
-        "alpaca": read_alpaca,
+        "camel-chat": lambda rows, origin: chats.read_chat(rows[0], origin),
+        "camel-instructions": chats.read_instructions,
+        "camel-science": lambda rows, origin: chats.read_problem(rows[0], origin),
+        "camel-translated": lambda rows, origin: chats.read_translation(rows[0], origin),
+        "messages": lambda rows, origin: chats.read_row(rows[0].content, chats.MESSAGES, origin),
+        "sharegpt": lambda rows, origin: chats.read_row(rows[0].content, chats.SHAREGPT, origin),
+        "alpaca": chats.read_alpaca,
     }
 )
 FORMS: tuple[Form, ...] = tuple(_READERS)
@@ -191,9 +173,9 @@ class ImportReport:
     licenses: list[str] = field(default_factory=list[str])
     broken: int = 0
     # The first hundred that were skipped.
-    named: list[SkippedItem] = field(default_factory=list[SkippedItem])
+    named: list[chats.SkippedItem] = field(default_factory=list[chats.SkippedItem])
 
-    def skip(self, item: SkippedItem) -> None:
+    def skip(self, item: chats.SkippedItem) -> None:
         """Count something that was skipped."""
         self.broken += 1
         if len(self.named) < _NAMED:
@@ -201,8 +183,8 @@ class ImportReport:
 
 
 def find_chats(
-    path: Path, form: Form | None, origin: Origin, report: Callable[[str], None] = lambda _: None
-) -> Iterator[Found]:
+    path: Path, form: Form | None, origin: chats.Origin, report: Callable[[str], None] = lambda _: None
+) -> Iterator[chats.Found]:
     """Yield the conversations in ``path``, and the items that are skipped.
 
     ``path`` may be a data set of the Hugging Face hub, ``hf://OWNER/NAME``, which is downloaded first; ``report``
@@ -224,13 +206,13 @@ def find_chats(
     if not origin.source and manifest and (license_name := manifest.get("license")):
         origin = replace(origin, source={"license": license_name})
     source = _read_all(read_rows(path, plain=form is not None and form not in _IN_ARCHIVES), form, origin)
-    before: list[Found] = []
+    before: list[chats.Found] = []
     for item in source:
         before.append(item)
         if isinstance(item, Session):
             return chain(before, source)
     first = before[0] if before else None
-    reason = f" {first.name}: {first.problem}." if isinstance(first, SkippedItem) else ""
+    reason = f" {first.name}: {first.problem}." if isinstance(first, chats.SkippedItem) else ""
     named = f" of the form {form}" if form else ""
     raise InputError(
         f"There is no conversation{named} in it.{reason}",
@@ -254,7 +236,7 @@ def find_form(name: str) -> Form:
     )
 
 
-def detect_form(row: Row) -> Form:
+def detect_form(row: chats.Row) -> Form:
     """Return the format of ``row``, by its keys; a chat of CAMEL's if they tell nothing."""
     keys = row.lower
     if "messages" in keys:
@@ -265,18 +247,20 @@ def detect_form(row: Row) -> Form:
         return "camel-instructions" if "role_1" in keys else "alpaca"
     if "role_2" not in keys and isinstance(keys.get("message_1"), str):
         return "camel-science"
-    return "camel-translated" if find_language(row) else "camel-chat"
+    return "camel-translated" if chats.find_language(row) else "camel-chat"
 
 
-def _read_all(rows: Iterable[Row | SkippedItem], form: Form | None, origin: Origin) -> Iterator[Found]:
+def _read_all(
+    rows: Iterable[chats.Row | chats.SkippedItem], form: Form | None, origin: chats.Origin
+) -> Iterator[chats.Found]:
     """Yield the conversation of each row, and at the end those that have several rows, wherever these are."""
     with closing(RowGroups(_MOST_ROWS)) as groups:
         for row in rows:
-            if isinstance(row, SkippedItem):
+            if isinstance(row, chats.SkippedItem):
                 yield row
                 continue
             row_form = form or detect_form(row)
-            common = find_conversation(row, row_form)
+            common = chats.find_conversation(row, row_form)
             if common is None:
                 yield _read([row], row_form, origin)
             else:
@@ -285,20 +269,24 @@ def _read_all(rows: Iterable[Row | SkippedItem], form: Form | None, origin: Orig
             yield _read(some, find_form(common[0]), origin)
 
 
-def _read(rows: Sequence[Row], form: Form, origin: Origin) -> Found:
+def _read(rows: Sequence[chats.Row], form: Form, origin: chats.Origin) -> chats.Found:
     row = rows[0]
-    if "license" not in origin.source and form.startswith("camel") and (license_name := find_license(row)):
+    if (
+        "license" not in origin.source
+        and form.startswith("camel")
+        and (license_name := chats.find_license(row))
+    ):
         origin = replace(origin, source={**origin.source, "license": license_name})
     try:
         return _READERS[form](rows, origin)
-    except NotAChat as reason:
-        return SkippedItem(row.name, str(reason))
+    except chats.NotAChat as reason:
+        return chats.SkippedItem(row.name, str(reason))
     except RecursionError:
-        return SkippedItem(row.name, "it is nested too deeply")
+        return chats.SkippedItem(row.name, "it is nested too deeply")
 
 
 async def import_chats(
-    store: RunStore, source: Iterable[Found], tell: Callable[[ImportReport], None] | None = None
+    store: RunStore, source: Iterable[chats.Found], tell: Callable[[ImportReport], None] | None = None
 ) -> ImportReport:
     """Store the conversations of ``source``. A repeated import stores nothing twice.
 
@@ -312,7 +300,7 @@ async def import_chats(
     while batch := await asyncio.to_thread(list, islice(rest, _BATCH)):
         sessions = [item for item in batch if isinstance(item, Session)]
         for item in batch:
-            if isinstance(item, SkippedItem):
+            if isinstance(item, chats.SkippedItem):
                 report.skip(item)
         report.licenses = sorted({*report.licenses, *(session.provenance.license for session in sessions)})
         await _store(store, sessions, report)

@@ -21,34 +21,9 @@ from typing import Any, TypeGuard
 
 from pydantic_core import from_json
 
-from bactrian.errors import (
-    BactrianError,
-    BadReply,
-    ContextFull,
-    Denied,
-    Filtered,
-    Forbidden,
-    GaveUp,
-    ModelError,
-    NotAnEndpoint,
-    Oversize,
-    Refused,
-    RefusedOutright,
-    RefusedPrompt,
-    TryAgain,
-    UnknownModel,
-    Unreachable,
-)
+from bactrian import errors
+from bactrian.models import http_response
 from bactrian.models.http import NoConnection, NoWayThroughProxy, ProxyRefused, Timeouts
-from bactrian.models.http_response import (
-    Compressed,
-    DeadlinePassed,
-    IdleTimeout,
-    NoAnswer,
-    NotHttp,
-    TooLarge,
-    TransportFault,
-)
 from bactrian.models.model import Model, Reply, Request, Wrapper
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.run import Call
@@ -159,7 +134,7 @@ def explain_status(
     after: float | None = None,
     *,
     key_variable: str = "OPENAI_API_KEY",
-) -> ModelError:
+) -> errors.ModelError:
     """Return the error for an answer with HTTP ``status``; ``after`` is its Retry-After in seconds."""
     code, message = complaint.code, complaint.message
     if status == 407:
@@ -174,23 +149,31 @@ def explain_status(
     unknown = status in (400, 404, 422) and _NO_SUCH_MODEL.search(words)
     elsewhere = status in (404, 405) and not named
     # The first that applies counts: what every request would meet stands before what may be about this prompt alone.
-    kinds: tuple[tuple[object, type[ModelError], str | None], ...] = (
-        (unpaid, Denied, "Add credit to the account, then run the same command."),
-        (status == 401, Denied, f"Check {key} and its rights."),
-        (status == 403, Forbidden, f"Check the rights of {key}; the endpoint may also block this content."),
-        (passing, TryAgain, None),
-        (filtered, Filtered, None),
-        (full, ContextFull, "Use a model with a larger window, or shorter replies."),
-        (unknown, UnknownModel, None),
-        (elsewhere, Refused, "Check the base URL; did you omit /v1?"),
-        (parameter, Refused, f"Change or leave out the parameter {parameter!r}."),
-        (named, Refused, "Correct the parameter, then run the same command."),
-        (True, RefusedPrompt, "Correct the reported problem; the endpoint may also refuse this prompt."),
+    kinds: tuple[tuple[object, type[errors.ModelError], str | None], ...] = (
+        (unpaid, errors.Denied, "Add credit to the account, then run the same command."),
+        (status == 401, errors.Denied, f"Check {key} and its rights."),
+        (
+            status == 403,
+            errors.Forbidden,
+            f"Check the rights of {key}; the endpoint may also block this content.",
+        ),
+        (passing, errors.TryAgain, None),
+        (filtered, errors.Filtered, None),
+        (full, errors.ContextFull, "Use a model with a larger window, or shorter replies."),
+        (unknown, errors.UnknownModel, None),
+        (elsewhere, errors.Refused, "Check the base URL; did you omit /v1?"),
+        (parameter, errors.Refused, f"Change or leave out the parameter {parameter!r}."),
+        (named, errors.Refused, "Correct the parameter, then run the same command."),
+        (
+            True,
+            errors.RefusedPrompt,
+            "Correct the reported problem; the endpoint may also refuse this prompt.",
+        ),
     )
     kind, action = next((kind, action) for applies, kind, action in kinds if applies)
     summary = f"The endpoint answered {status}: {message or 'without a message'}"
     error = kind(summary, next=action, sample=sample)
-    if isinstance(error, TryAgain):
+    if isinstance(error, errors.TryAgain):
         error.after = after
         error.status = status
         error.overload = status in (429, 498, 503, 529)  # 498: of Groq, where its flex tier has no room
@@ -222,16 +205,18 @@ def read_window(sample: bytes) -> tuple[int | None, int | None]:
     return window, prompt
 
 
-def _make_proxy_refusal(status: int, message: str) -> ModelError:
+def _make_proxy_refusal(status: int, message: str) -> errors.ModelError:
     summary = f"The proxy answered {status}: {message or 'without a message'}"
     if status == 407:
-        return Denied(summary, next="Put user name and password into HTTPS_PROXY, or the host into NO_PROXY.")
+        return errors.Denied(
+            summary, next="Put user name and password into HTTPS_PROXY, or the host into NO_PROXY."
+        )
     if status >= 500:
-        return TryAgain(summary, next="Check HTTPS_PROXY and HTTP_PROXY.")
-    return Refused(summary, next="Check HTTPS_PROXY and HTTP_PROXY, or put the host into NO_PROXY.")
+        return errors.TryAgain(summary, next="Check HTTPS_PROXY and HTTP_PROXY.")
+    return errors.Refused(summary, next="Check HTTPS_PROXY and HTTP_PROXY, or put the host into NO_PROXY.")
 
 
-def explain_body(value: dict[str, Any], raw: bytes) -> ModelError:
+def explain_body(value: dict[str, Any], raw: bytes) -> errors.ModelError:
     """Return the error for an error object with status 200.
 
     Routers put the upstream status into its code. Without one, it counts as a bad reply, unless its code or type blames
@@ -246,9 +231,9 @@ def explain_body(value: dict[str, Any], raw: bytes) -> ModelError:
         return explain_status(code, complaint, raw)
     if complaint.param or any(word in complaint.code for word in _BLAMES_REQUEST):
         return explain_status(400, complaint, raw)
-    kind = TryAgain if any(word in complaint.code for word in _TRANSIENT) else BadReply
+    kind = errors.TryAgain if any(word in complaint.code for word in _TRANSIENT) else errors.BadReply
     fault = kind(f"The endpoint sent an error instead of a reply: {complaint.message}", sample=raw)
-    if isinstance(fault, TryAgain):
+    if isinstance(fault, errors.TryAgain):
         fault.overload = any(word in complaint.code for word in _OVERLOAD)
     return fault
 
@@ -269,46 +254,46 @@ def read_retry_after(value: str | None, now: datetime | None = None) -> float | 
     return seconds if seconds > 0 and isfinite(seconds) else None
 
 
-def explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
+def explain_transport(fault: http_response.TransportFault, host: str, limits: Timeouts) -> errors.ModelError:
     """Return the error for a request without a complete answer."""
     error = _find_error(fault, host, limits)
-    if isinstance(error, TryAgain):
-        error.crowded = isinstance(fault, (NoConnection, NoAnswer))
+    if isinstance(error, errors.TryAgain):
+        error.crowded = isinstance(fault, (NoConnection, http_response.NoAnswer))
     return error
 
 
-def _find_error(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
+def _find_error(fault: http_response.TransportFault, host: str, limits: Timeouts) -> errors.ModelError:
     reason = _describe_cause(fault.__cause__)
     match fault, fault.__cause__:
         case NoConnection(), ssl.SSLCertVerificationError() as cause:
             what = f"The certificate of {host} cannot be trusted: {cause.verify_message or reason}"
             action = "Add the authority that signed it to the file in SSL_CERT_FILE. Verification is never turned off."
-            return Refused(what, next=action)
+            return errors.Refused(what, next=action)
         case NoConnection(), ssl.SSLError():
             action = "Check the base URL; does it need http:// instead of https://?"
-            return Refused(f"No TLS connection to {host}: {reason}", next=action)
+            return errors.Refused(f"No TLS connection to {host}: {reason}", next=action)
         case NoWayThroughProxy(), _:
             what = f"Cannot connect to the proxy for {host}: {reason}"
-            return TryAgain(what, next="Check HTTPS_PROXY and HTTP_PROXY.")
+            return errors.TryAgain(what, next="Check HTTPS_PROXY and HTTP_PROXY.")
         case NoConnection(), None:
-            return Unreachable(f"No connection to {host} within {limits.connect:g} s.")
+            return errors.Unreachable(f"No connection to {host} within {limits.connect:g} s.")
         case NoConnection(), _:
-            return Unreachable(f"Cannot connect to {host}: {reason}", next=_advise(host))
+            return errors.Unreachable(f"Cannot connect to {host}: {reason}", next=_advise(host))
         case ProxyRefused(), _:
             return _make_proxy_refusal(*fault.args)
-        case IdleTimeout(), _:
-            return TryAgain(f"{host} was silent for {limits.silence:g} s.")
-        case DeadlinePassed(), _:
-            return TryAgain(f"{host} did not finish its reply within {limits.total:g} s.")
-        case NotHttp(), _:
-            return BadReply(f"{host} does not answer in HTTP: {fault}")
-        case Compressed(), _:
-            return BadReply(f"{host} sent a compressed reply ({fault}), which was not requested.")
-        case TooLarge(args=(most, sample)), _:
+        case http_response.IdleTimeout(), _:
+            return errors.TryAgain(f"{host} was silent for {limits.silence:g} s.")
+        case http_response.DeadlinePassed(), _:
+            return errors.TryAgain(f"{host} did not finish its reply within {limits.total:g} s.")
+        case http_response.NotHttp(), _:
+            return errors.BadReply(f"{host} does not answer in HTTP: {fault}")
+        case http_response.Compressed(), _:
+            return errors.BadReply(f"{host} sent a compressed reply ({fault}), which was not requested.")
+        case http_response.TooLarge(args=(most, sample)), _:
             action = "The model does not stop; try another model or other sampling parameters."
-            return Oversize(f"The reply is larger than {most:,} bytes.", next=action, sample=sample)
+            return errors.Oversize(f"The reply is larger than {most:,} bytes.", next=action, sample=sample)
         case _:
-            return TryAgain(f"{host} dropped the connection: {reason}")
+            return errors.TryAgain(f"{host} dropped the connection: {reason}")
 
 
 def _describe_cause(cause: BaseException | None) -> str:
@@ -444,7 +429,7 @@ class Retry(Wrapper):
             request.on_restart()
         try:
             again = await self._ask(request)
-        except BactrianError:
+        except errors.BactrianError:
             return reply
         return replace(again, usage=reply.usage + again.usage)
 
@@ -457,12 +442,12 @@ class Retry(Wrapper):
                 reply = await self._model.reply(request)
                 self._has_answered = True
                 return reply
-            except (TryAgain, BadReply) as error:
-                if isinstance(error, (Unreachable, NotAnEndpoint)) and not self._has_answered:
+            except (errors.TryAgain, errors.BadReply) as error:
+                if isinstance(error, (errors.Unreachable, errors.NotAnEndpoint)) and not self._has_answered:
                     raise
                 asked += 1
-                after = error.after if isinstance(error, TryAgain) else None
-                bad += isinstance(error, BadReply)
+                after = error.after if isinstance(error, errors.TryAgain) else None
+                bad += isinstance(error, errors.BadReply)
                 attempts += after is None
                 too_long += (after or 0) > policy.max_wait
                 wait = self._wait(attempts, after)
@@ -474,10 +459,10 @@ class Retry(Wrapper):
                     self._notice(
                         f"{error.where or self.name}: {error.what.rstrip('.')}. Asking again in {wait:.1f} s."
                     )
-            except Refused as error:
-                if self._has_answered or isinstance(error, RefusedPrompt):
+            except errors.Refused as error:
+                if self._has_answered or isinstance(error, errors.RefusedPrompt):
                     raise
-                raise RefusedOutright(
+                raise errors.RefusedOutright(
                     error.what, where=error.where, next=error.next, sample=error.sample
                 ) from error
             if request.on_restart is not None:
@@ -493,12 +478,12 @@ class Retry(Wrapper):
         return self._chance() * min(doubled, policy.longest_wait, policy.max_wait)
 
 
-def _make_final_error(error: ModelError, asked: int, spent: float) -> ModelError:
+def _make_final_error(error: errors.ModelError, asked: int, spent: float) -> errors.ModelError:
     times = {1: "once", 2: "twice"}.get(asked, f"{asked} times")
     what = f"{error.what.rstrip('.')}. Asked {times} in {spent:.0f} s."
-    if isinstance(error, TryAgain) and error.after:
+    if isinstance(error, errors.TryAgain) and error.after:
         what += f" It asks to wait {error.after:.0f} s."
-    kind = GaveUp if isinstance(error, TryAgain) else BadReply
+    kind = errors.GaveUp if isinstance(error, errors.TryAgain) else errors.BadReply
     action = f"{error.next or 'Check the endpoint.'} {_RESUME}"
     return kind(what, where=error.where, next=action, sample=error.sample)
 
@@ -522,7 +507,7 @@ class RefusalCheck(Wrapper):
         self._has_answered = False
         self._answers_others = False
         self._refused = 0
-        self._denied: Denied | None = None
+        self._denied: errors.Denied | None = None
         self._checking = asyncio.Lock()
 
     def reply(self, request: Request) -> CoroutineType[Any, Any, Reply]:
@@ -542,14 +527,14 @@ class RefusalCheck(Wrapper):
             raise self._denied
         try:
             reply = await self._model.reply(request)
-        except RefusedPrompt as error:
+        except errors.RefusedPrompt as error:
             if not self._has_answered:
                 await self._check_others(request, error)
             raise
         self._has_answered = True
         return reply
 
-    async def _check_others(self, request: Request, error: RefusedPrompt) -> None:
+    async def _check_others(self, request: Request, error: errors.RefusedPrompt) -> None:
         async with self._checking:
             if self._denied is not None:
                 raise self._denied from error
@@ -560,14 +545,16 @@ class RefusalCheck(Wrapper):
                 return
             try:
                 await self._model.reply(_make_greeting(request))
-            except Refused as refused:
-                if isinstance(refused, RefusedPrompt):
+            except errors.Refused as refused:
+                if isinstance(refused, errors.RefusedPrompt):
                     self._deny(error, "Every request is refused, a simple greeting too.")
                 raise
             self._answers_others = True
 
-    def _deny(self, error: RefusedPrompt, why: str) -> None:
-        self._denied = Denied(f"{why} {error.what}", where=error.where, next=error.next, sample=error.sample)
+    def _deny(self, error: errors.RefusedPrompt, why: str) -> None:
+        self._denied = errors.Denied(
+            f"{why} {error.what}", where=error.where, next=error.next, sample=error.sample
+        )
         raise self._denied from error
 
 
@@ -608,7 +595,7 @@ class Recorder(Wrapper):
         position = (request.session, request.agent, request.call_index)
         try:
             reply = await self._model.reply(request)
-        except ModelError as error:
+        except errors.ModelError as error:
             seconds = self._clock() - started
             usage = Usage(*error.spent, estimated=True) if any(error.spent) else None
             text = clean_text(str(error))

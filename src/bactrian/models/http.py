@@ -27,16 +27,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from bactrian.errors import InputError
-from bactrian.models.http_response import (
-    DeadlinePassed,
-    Dropped,
-    IdleTimeout,
-    NoAnswer,
-    NotHttp,
-    Part,
-    Response,
-    TransportFault,
-)
+from bactrian.models import http_response
 
 # An HTTP/1.1 connection: sends requests, receives responses.
 #
@@ -57,7 +48,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, idle: Callable[[Connection], None], room: memoryview) -> None:
         self._room = room
         self._idle = idle
-        self._response: Response | None = None
+        self._response: http_response.Response | None = None
         self._taker: Generator[None, bytes, bool] | None = None
         self._tunnel = False
         self.transport: asyncio.Transport | None = None
@@ -77,13 +68,13 @@ class Connection(asyncio.BufferedProtocol):
         """True until the answer is complete."""
         return self._response is not None
 
-    def send(self, request: bytes, *, most: int, tunnel: bool = False) -> Response:
+    def send(self, request: bytes, *, most: int, tunnel: bool = False) -> http_response.Response:
         """Send ``request`` and return its response, which is still empty.
 
         ``most`` limits the bytes of the body. With ``tunnel``, a successful answer has no body.
         """
         assert self.transport is not None
-        response = self._response = Response(most, self.abort)
+        response = self._response = http_response.Response(most, self.abort)
         self._taker = response.take(tunnel=tunnel)
         self._tunnel = tunnel
         next(self._taker)
@@ -97,9 +88,9 @@ class Connection(asyncio.BufferedProtocol):
         self.begun += seconds
         self.last_received = self.last_received and self.last_received + seconds
 
-    def abort(self, fault: TransportFault | None = None) -> None:
+    def abort(self, fault: http_response.TransportFault | None = None) -> None:
         """Close the connection; a pending response fails with ``fault``."""
-        self._fail(fault or Dropped())
+        self._fail(fault or http_response.Dropped())
         if self.transport is not None:
             self.transport.abort()
 
@@ -107,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = None
         if exc is None and self._response is not None and self._response.to_the_end:
             self._take(b"")
-        fault = Dropped() if self.last_received else NoAnswer()
+        fault = http_response.Dropped() if self.last_received else http_response.NoAnswer()
         fault.__cause__ = exc
         self._fail(fault)
 
@@ -128,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         except StopIteration as end:
             self._response = self._taker = None
             self._end(keep=end.value)
-        except TransportFault as fault:
+        except http_response.TransportFault as fault:
             self.abort(fault)
         response.wake()
 
@@ -140,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self.transport is not None:
             self.transport.close()
 
-    def _fail(self, fault: TransportFault) -> None:
+    def _fail(self, fault: http_response.TransportFault) -> None:
         response = self._response
         self._response = self._taker = None
         if response is not None:
@@ -290,7 +281,7 @@ _LOST = 1.0  # Seconds by which a check is late from which the process counts as
 _SPARE = 60.0  # Seconds that an idle connection is kept: networks drop connections that are idle for minutes
 
 
-class NoConnection(TransportFault):
+class NoConnection(http_response.TransportFault):
     """The connection could not be established. The cause is ``__cause__``; None after a timeout."""
 
 
@@ -298,7 +289,7 @@ class NoWayThroughProxy(NoConnection):
     """The proxy could not be reached."""
 
 
-class ProxyRefused(TransportFault):
+class ProxyRefused(http_response.TransportFault):
     """The proxy refused; ``args`` contains the status and the reason of its answer."""
 
 
@@ -349,7 +340,7 @@ class Pool:
         stream: bool = False,
         content: bytes = b"application/json",
         header: bytes = b"",
-    ) -> Coroutine[None, None, Response]:
+    ) -> Coroutine[None, None, http_response.Response]:
         """Post ``content``, given as ``parts`` of ``length`` bytes in total, to ``path`` below the address.
 
         Returns when the answer is complete, or with ``stream`` when it begins. ``most`` limits its bytes. ``header`` is
@@ -362,7 +353,7 @@ class Pool:
         head = (f"POST {self._target}{path}".encode(), self._post_head, kind)
         return self._call((*head, *parts), most, "head" if stream else "whole")
 
-    async def get(self, path: str, *, most: int) -> Response:
+    async def get(self, path: str, *, most: int) -> http_response.Response:
         """Get ``path`` below the address. Raises the errors of :meth:`post`."""
         head = (f"GET {self._target}{path}".encode(), self._head, b"\r\n\r\n")
         return await self._call(head, most, "whole")
@@ -379,7 +370,9 @@ class Pool:
         self._idle.clear()
         await asyncio.sleep(0)  # The loop closes their sockets now.
 
-    async def _call(self, request: Sequence[bytes], most: int, until: Part) -> Response:
+    async def _call(
+        self, request: Sequence[bytes], most: int, until: http_response.Part
+    ) -> http_response.Response:
         while self._idle:
             connection = self._idle.pop()
             if not connection.usable:
@@ -387,7 +380,7 @@ class Pool:
             response = connection.send(b"".join(request), most=most)
             try:
                 await response.read_until(until)
-            except NoAnswer:
+            except http_response.NoAnswer:
                 await self.before_again()  # The server closed the idle connection at this moment.
                 break
             return response
@@ -401,7 +394,7 @@ class Pool:
             connection = await self._connect()
         if self._closed:
             connection.abort()
-            raise Dropped
+            raise http_response.Dropped
         self._all.add(connection)
         if self._watch is None:
             self._schedule_check()
@@ -439,7 +432,7 @@ class Pool:
         try:
             answer = connection.send(f"{head}\r\n".encode(), most=_PROXY_ANSWER, tunnel=True)
             await answer.read_until("whole")
-        except (Dropped, NotHttp) as error:
+        except (http_response.Dropped, http_response.NotHttp) as error:
             raise NoWayThroughProxy from error
         if answer.status >= 300:
             words = answer.head.partition(b"\r\n")[0].decode("latin-1").split(" ", 2)
@@ -469,9 +462,9 @@ class Pool:
                 if now - connection.last_received > _SPARE:
                     connection.abort()
             elif now - connection.begun > self._limits.total:
-                connection.abort(DeadlinePassed())
+                connection.abort(http_response.DeadlinePassed())
             elif now - (connection.last_received or connection.begun) > self._limits.silence:
-                connection.abort(IdleTimeout())
+                connection.abort(http_response.IdleTimeout())
         self._all = {connection for connection in self._all if connection.usable}
         self._idle[:] = [connection for connection in self._idle if connection.usable]
         if self._all:

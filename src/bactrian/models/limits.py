@@ -12,17 +12,7 @@ from math import ceil
 from types import CoroutineType
 from typing import Any
 
-from bactrian.errors import (
-    Denied,
-    Halted,
-    ModelError,
-    NotAnEndpoint,
-    Refused,
-    RefusedPrompt,
-    TryAgain,
-    UnknownModel,
-    Unreachable,
-)
+from bactrian import errors
 from bactrian.models.budget import TokenEstimator, estimate_request
 from bactrian.models.faults import MAX_WAIT, PATIENCE
 from bactrian.models.model import Model, Reply, Request, StopSignal, Wrapper
@@ -101,7 +91,7 @@ class ConcurrencyLimit(Wrapper):
         self._most = most
         self._proven = proven
         self._longest_wait = longest_wait
-        self._verdict: ModelError | None = None
+        self._verdict: errors.ModelError | None = None
         self._clock = clock
         self._limit = self._load = float(most)  # The load is lower during a trial
         self._in_flight = 0
@@ -159,8 +149,8 @@ class ConcurrencyLimit(Wrapper):
             asyncio.get_running_loop().call_later(_PROBE, self._trust)
         try:
             reply = await model.reply(request)
-        except ModelError as fault:
-            if isinstance(fault, TryAgain):
+        except errors.ModelError as fault:
+            if isinstance(fault, errors.TryAgain):
                 self._take_fault(fault, begun)
             self._spare_others(fault)
             raise
@@ -179,7 +169,7 @@ class ConcurrencyLimit(Wrapper):
         self._wake()
         try:
             await self._stop_signal.wait_for(turn)
-        except (asyncio.CancelledError, Halted):
+        except (asyncio.CancelledError, errors.Halted):
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._in_flight -= 1
                 self._wake()
@@ -215,24 +205,24 @@ class ConcurrencyLimit(Wrapper):
             return _SPACING
         return max(_SPACING, (_EARLY if self._load > 1 else 1.0) * self._latency.now / self._load)
 
-    def _spare_others(self, fault: ModelError) -> None:
+    def _spare_others(self, fault: errors.ModelError) -> None:
         """Fail all queued requests at once when the error is the same for every request."""
-        if isinstance(fault, (Denied, UnknownModel)) or (
-            isinstance(fault, (NotAnEndpoint, Unreachable)) and not self._proven
+        if isinstance(fault, (errors.Denied, errors.UnknownModel)) or (
+            isinstance(fault, (errors.NotAnEndpoint, errors.Unreachable)) and not self._proven
         ):
             self._verdict = fault
-        elif self._proven or isinstance(fault, RefusedPrompt) or not isinstance(fault, Refused):
+        elif self._proven or isinstance(fault, errors.RefusedPrompt) or not isinstance(fault, errors.Refused):
             return
         self._tell_all(fault)
 
-    def _tell_all(self, fault: ModelError) -> None:
+    def _tell_all(self, fault: errors.ModelError) -> None:
         """Give the waiting requests the outcome that they would have had."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_exception(fault)
 
-    def _take_fault(self, fault: TryAgain, begun: float) -> None:
+    def _take_fault(self, fault: errors.TryAgain, begun: float) -> None:
         if not self._faults:
             self._faults_since = begun
         self._faults += 1
@@ -445,7 +435,7 @@ class RateLimit(Wrapper):
             used = reply.usage.total
             self._estimator.learn(estimated, reply.usage)
             return reply
-        except ModelError as error:
+        except errors.ModelError as error:
             used = sum(error.spent)
             raise
         finally:

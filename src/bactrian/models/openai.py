@@ -23,40 +23,10 @@ from bactrian.errors import (
     TryAgain,
     UnknownModel,
 )
-from bactrian.models.faults import (
-    KeyMask,
-    decode_json,
-    explain_status,
-    explain_transport,
-    read_error_body,
-    read_retry_after,
-    read_window,
-)
+from bactrian.models import faults, replies, wire
 from bactrian.models.http import NoConnection, Pool, ProxyRefused, Timeouts, read_address
 from bactrian.models.http_response import Response, TooLarge, TransportFault
 from bactrian.models.model import LEAST_REPLY, Reply, Request, Traits, find_reply_length
-from bactrian.models.replies import (
-    UsageReader,
-    add_tier,
-    apply_response_format,
-    build_reply,
-    read_models,
-    read_picture,
-    read_reply,
-    read_stream,
-)
-from bactrian.models.wire import (
-    OTHER_WORD,
-    TIER_FIELD,
-    USUAL,
-    Dialect,
-    OptionEncoder,
-    ask_for_tier,
-    build_parameters,
-    build_request_parts,
-    has_grammar,
-    name_conversation,
-)
 from bactrian.records.text import to_line
 
 # Which parameter an endpoint refuses, from the words of its error.
@@ -90,7 +60,7 @@ def find_refused_parameter(fault: Refused, sent: Collection[str]) -> str | None:
 OFFICIAL_HOST = "api.openai.com"
 DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"
 # OpenAI's newer models refuse ``max_tokens``; other servers know only that parameter.
-OFFICIAL = Dialect(length="max_completion_tokens", key="OPENAI_API_KEY")
+OFFICIAL = wire.Dialect(length="max_completion_tokens", key="OPENAI_API_KEY")
 
 Transport = Callable[[Request, Sequence[bytes], Callable[[], Awaitable[Response]]], Awaitable[Response]]
 """Brings a request to the endpoint, with the parts of its body, and returns the response.
@@ -131,7 +101,7 @@ class OpenAIModel:
         base_url: str = DEFAULT_URL,
         key: str = "",
         limits: Timeouts | None = None,
-        dialect: Dialect | None = None,
+        dialect: wire.Dialect | None = None,
         needs_key: bool = False,
         name: str | None = None,
         run: str = "",
@@ -143,20 +113,20 @@ class OpenAIModel:
         self._run = run
         self._url = read_address(base_url)
         self._key = key.strip()
-        self._mask = KeyMask(self._key, self._url.credentials)
+        self._mask = faults.KeyMask(self._key, self._url.credentials)
         self._limits = limits or Timeouts()
         is_official = dialect is None and self._url.host == OFFICIAL_HOST
-        self._dialect = dialect or (OFFICIAL if is_official else USUAL)
+        self._dialect = dialect or (OFFICIAL if is_official else wire.USUAL)
         self._needs_key = needs_key or is_official
         self._report = report
         self._pool: Pool | None = None
         self.before_again: Callable[[], Awaitable[object]] | None = None
         self.transport: Transport | None = None  # Instead of one request after another
-        self._usage = UsageReader()
+        self._usage = replies.UsageReader()
         self._window = self._limits.window
         self._path = ""
         self._without: frozenset[str] = frozenset()  # Parameters that the endpoint refused by name
-        self._options = OptionEncoder()
+        self._options = wire.OptionEncoder()
         self.name = name or f"openai:{model}"
         self.traits = Traits(self._dialect.constrained_by, remote=True)
 
@@ -176,10 +146,10 @@ class OpenAIModel:
         form = request.response_format
         if form is not None and self._dialect.constrained_by == "none":
             request = replace(request, response_format=None)
-        stream = request.on_text is not None and (form is None or has_grammar(form, self._dialect))
+        stream = request.on_text is not None and (form is None or wire.has_grammar(form, self._dialect))
         most = request.sampling.max_tokens
         named = self._dialect.session_header or self._dialect.cache_key
-        name = name_conversation(self._run, request) if named else ""
+        name = wire.name_conversation(self._run, request) if named else ""
         try:
             while True:
                 adapted, parts, sent = self._encode(request, most, stream=stream, name=name)
@@ -187,9 +157,9 @@ class OpenAIModel:
                 try:
                     return await self._ask(adapted, parts, sent, stream=stream, name=name)
                 except (ContextFull, Refused, CutShort) as fault:
-                    if self._tier and isinstance(fault, Refused) and TIER_FIELD.encode() in fault.sample:
+                    if self._tier and isinstance(fault, Refused) and wire.TIER_FIELD.encode() in fault.sample:
                         raise self._refuse_tier(fault) from fault
-                    refusable = build_parameters(adapted.sampling, dialect, without)
+                    refusable = wire.build_parameters(adapted.sampling, dialect, without)
                     refusable = (*refusable, "stream_options", *filter(None, (dialect.cache_key,)))
                     most = self._choose_length(fault, request, adapted, sent, refusable)
                 if stream and request.on_restart is not None:
@@ -212,7 +182,7 @@ class OpenAIModel:
         options = self._options.encode(adapted, stream=stream, dialect=self._dialect, without=self._without)
         field = self._dialect.cache_key
         key = (field, name) if field and name and field not in self._without else None
-        parts, sent = build_request_parts(self._model, adapted, options=options, cache_key=key)
+        parts, sent = wire.build_request_parts(self._model, adapted, options=options, cache_key=key)
         if self._window is not None and most == request.sampling.max_tokens:
             prompt = round(sent / self._usage.bytes_per_token * _SLACK)
             fitting = find_reply_length(most or 0, prompt, self._window)
@@ -266,7 +236,7 @@ class OpenAIModel:
         pool = self._pool or self._open_pool()
         response: Response | None = None
         try:
-            body = ask_for_tier(parts, self._tier) if self._tier else parts
+            body = wire.ask_for_tier(parts, self._tier) if self._tier else parts
             size = sent + len(body[-1]) - len(parts[-1])
             post = partial(pool.post, self._path, body, size, most=most, stream=stream, header=header)
             response = await (post() if self.transport is None else self.transport(request, parts, post))
@@ -282,7 +252,7 @@ class OpenAIModel:
                 reply = self._read_whole(body, request, sent)
             if response.tier or self._dialect.tier_header:
                 header = self._dialect.tier_header
-                reply = add_tier(reply, response.tier or (header and response.header(header)))
+                reply = replies.add_tier(reply, response.tier or (header and response.header(header)))
         except (TransportFault, ModelError) as fault:
             if fault.spent == (0, 0) and _may_have_cost(fault, response):
                 source = fault if isinstance(fault, TransportFault) else response
@@ -296,7 +266,7 @@ class OpenAIModel:
 
     def _learn_window(self, fault: ContextFull, sent: int, most: int) -> int | None:
         """Return the next limit to try after ``most`` tokens did not fit; None if no shorter reply can fit."""
-        window, prompt = read_window(fault.sample)
+        window, prompt = faults.read_window(fault.sample)
         if window is not None and self._limits.window is None:
             self._window = window
         if prompt:
@@ -315,8 +285,8 @@ class OpenAIModel:
             return False
         if name in self._without:  # learnt from a request that was sent at the same time
             return True
-        if name == self._dialect.length and self._without.isdisjoint(OTHER_WORD):
-            self._dialect = self._dialect.model_copy(update={"length": OTHER_WORD[name]})
+        if name == self._dialect.length and self._without.isdisjoint(wire.OTHER_WORD):
+            self._dialect = self._dialect.model_copy(update={"length": wire.OTHER_WORD[name]})
             instead = f"{self._dialect.length} is sent instead"
         else:
             instead = "it is left out from now on"
@@ -338,7 +308,7 @@ class OpenAIModel:
                 body = json.dumps(asked).encode()
                 response = await pool.post("/images/generations", [body], len(body), most=_LARGEST_PICTURE)
                 if response.status < 300:
-                    return read_picture(response.take_body())
+                    return replies.read_picture(response.take_body())
                 fault = await self._make_fault(response)
                 refused = isinstance(fault, Refused) and find_refused_parameter(fault, ("response_format",))
                 if not refused or asked.pop("response_format", None) is None:
@@ -389,11 +359,11 @@ class OpenAIModel:
         return self._pool
 
     def _read_whole(self, body: bytes, request: Request, sent: int) -> Reply:
-        reply = read_reply(body, sent=sent, usage=self._usage)
+        reply = replies.read_reply(body, sent=sent, usage=self._usage)
         form = request.response_format
-        if form is not None and not has_grammar(form, self._dialect):
+        if form is not None and not wire.has_grammar(form, self._dialect):
             try:
-                choices = tuple(apply_response_format(choice, form) for choice in reply.choices)
+                choices = tuple(replies.apply_response_format(choice, form) for choice in reply.choices)
             except BadReply as fault:
                 fault.spent = reply.usage.prompt, reply.usage.completion
                 raise
@@ -404,10 +374,10 @@ class OpenAIModel:
 
     async def _read_streamed(self, response: Response, request: Request, sent: int, started: float) -> Reply:
         assert request.on_text is not None
-        gathered = await read_stream(response, request.on_text, request.on_restart)
+        gathered = await replies.read_stream(response, request.on_text, request.on_restart)
         raw = bytes(gathered.raw)
         if gathered.empty:
-            reply = read_reply(raw, sent=sent, usage=self._usage)
+            reply = replies.read_reply(raw, sent=sent, usage=self._usage)
             request.on_text(reply.text)
             return reply
         if not gathered.ended:
@@ -417,7 +387,9 @@ class OpenAIModel:
         ):  # The reply is complete; only the connection may be lost.
             async with asyncio.timeout(_LAST_BYTES):
                 await response.read_all()
-        reply = build_reply(gathered.value(), raw=raw, sent=sent, usage=self._usage, lossy=gathered.lossy)
+        reply = replies.build_reply(
+            gathered.value(), raw=raw, sent=sent, usage=self._usage, lossy=gathered.lossy
+        )
         return replace(reply, first_token=gathered.first_text and gathered.first_text - started)
 
     async def _suggest_names(self, fault: ModelError, pool: Pool) -> ModelError:
@@ -435,7 +407,7 @@ class OpenAIModel:
         response = await pool.get(self._dialect.write_path(None), most=_LARGEST_LIST)
         if response.status >= 300:
             raise await self._make_fault(response)
-        return read_models(await response.read_all())
+        return replies.read_models(await response.read_all())
 
     async def _make_fault(self, response: Response) -> ModelError:
         if response.status < 400:
@@ -446,18 +418,18 @@ class OpenAIModel:
             )
         sample = await response.read_all()
         try:
-            value, _ = decode_json(sample)
+            value, _ = faults.decode_json(sample)
         except ValueError:
             value = None
-        after, variable = read_retry_after(response.header("retry-after")), self._dialect.key_variable
-        complaint = read_error_body(value, sample)
-        return explain_status(response.status, complaint, sample, after, key_variable=variable)
+        after, variable = faults.read_retry_after(response.header("retry-after")), self._dialect.key_variable
+        complaint = faults.read_error_body(value, sample)
+        return faults.explain_status(response.status, complaint, sample, after, key_variable=variable)
 
     def _convert_fault(self, fault: TransportFault | ModelError) -> ModelError:
         """Convert a fault to an error of our own, with the endpoint's address and without the key."""
         error = fault
         if isinstance(error, TransportFault):
-            error = explain_transport(error, self._url.origin, self._limits)
+            error = faults.explain_transport(error, self._url.origin, self._limits)
         error.where = str(self._url)
         error.spent = fault.spent
         error.what = to_line(self._mask.hide(error.what))

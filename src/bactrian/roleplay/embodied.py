@@ -13,17 +13,7 @@ from typing import Any, TypeVar, cast
 
 from bactrian.errors import BactrianError, SandboxError, explain_os_errors
 from bactrian.models.model import Reply
-from bactrian.protocol.fences import (
-    PYTHON_SCHEMA,
-    PYTHON_TOOL,
-    RESULTS,
-    insert_record,
-    read_code,
-    split_blocks,
-    write_actions,
-    write_record,
-    write_results,
-)
+from bactrian.protocol import fences
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.session import Session
 from bactrian.records.text import Text, clean_text, shorten_line, to_file_name
@@ -56,7 +46,9 @@ class Workbench:
         self._blocks = 0
         self._acted: list[str] = []
         self.lost = False  # True if names of earlier blocks are gone, and the agent has not been told.
-        self.tool = Tool(PYTHON_TOOL, describe_actions([action.tool for action in actions]), PYTHON_SCHEMA)
+        self.tool = Tool(
+            fences.PYTHON_TOOL, describe_actions([action.tool for action in actions]), fences.PYTHON_SCHEMA
+        )
 
     async def run(self, arguments: str) -> str:
         """Run a block and return what came of it.
@@ -65,7 +57,7 @@ class Workbench:
             BadArguments: there is no code.
             ToolFailed: the block raised an exception or reached a limit. The message says so.
         """
-        code = read_code(arguments)
+        code = fences.read_code(arguments)
         if code is None:
             raise BadArguments("code: Input should be a string")
         async with self._lock:
@@ -226,18 +218,20 @@ class Body(Toolbox):
     def read_calls(self, reply: Reply) -> Reply:
         """Return ``reply`` with a call for each block of Python."""
         first, *others = reply.choices
-        explanation, blocks = split_blocks(first.text, _BLOCKS)
+        explanation, blocks = fences.split_blocks(first.text, _BLOCKS)
         if not blocks:
             return reply
-        calls = tuple(Invocation("", PYTHON_TOOL, json.dumps({"code": clean_text(code)})) for code in blocks)
+        calls = tuple(
+            Invocation("", fences.PYTHON_TOOL, json.dumps({"code": clean_text(code)})) for code in blocks
+        )
         return replace(reply, choices=(replace(first, text=Text(explanation), calls=calls), *others))
 
     def write_messages(self, uses: Sequence[Use], *, last: bool) -> list[Message]:
         """Return the replies of this turn and their results as plain messages."""
         messages: list[Message] = []
         for group in group_rounds(uses):
-            messages.append(Message("assistant", Text(write_actions(group))))
-            messages.append(Message("user", Text(f"{RESULTS}\n{write_results(group)}")))
+            messages.append(Message("assistant", Text(fences.write_actions(group))))
+            messages.append(Message("user", Text(f"{fences.RESULTS}\n{fences.write_results(group)}")))
         if last and messages:
             note = render_prompt("embodied_last")
             messages[-1] = Message("user", Text(f"{messages[-1].text}\n\n{note}"))
@@ -245,7 +239,7 @@ class Body(Toolbox):
 
     def finish_text(self, text: Text, uses: Sequence[Use]) -> Text:
         """Return the turn's text with the record of what was done."""
-        return insert_record(text, write_record(uses))
+        return fences.insert_record(text, fences.write_record(uses))
 
 
 @asynccontextmanager
@@ -262,7 +256,7 @@ async def open_body(tools: Toolbox | None, limits: Toolkit) -> AsyncGenerator[Bo
     bench = Workbench(list(tools.tools.values()) if tools else [], limits.seconds, files)
     kit = replace(limits, tools=(bench.tool,), seconds=limits.seconds * _BLOCKS + _START)
     try:
-        yield Body(kit, {PYTHON_TOOL: bench}, bench, files)
+        yield Body(kit, {fences.PYTHON_TOOL: bench}, bench, files)
     finally:
         bench.close()
 

@@ -17,14 +17,7 @@ from pydantic import BaseModel
 
 from bactrian.detect.loops import is_repetition
 from bactrian.models.model import ResponseFormat
-from bactrian.protocol.markers import (
-    DONE,
-    find_instruction,
-    read_instruction,
-    read_solution,
-    write_instruction,
-    write_solution,
-)
+from bactrian.protocol import markers
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.events import Spoke
 from bactrian.records.text import Text
@@ -120,22 +113,22 @@ def _read_grammar(name: str, *, small: bool, plain: bool = False) -> str:
 def _read_user(text: str) -> str:
     fields = _UserFields.model_validate_json(text)
     written = fields.instruction.strip()
-    if fields.done or written.startswith(DONE) or written.endswith(DONE):
-        return DONE
+    if fields.done or written.startswith(markers.DONE) or written.endswith(markers.DONE):
+        return markers.DONE
     # A model that knows the protocol writes its markers into the fields, too.
-    inside = read_instruction(written)
+    inside = markers.read_instruction(written)
     if inside is None or inside.preface:
         inside = Instruction(written)
     more = _AT_INPUT.sub("", fields.input.strip()) if fields.input else ""
-    return write_instruction(inside.instruction, inside.input if _NO_INPUT.fullmatch(more) else more)
+    return markers.write_instruction(inside.instruction, inside.input if _NO_INPUT.fullmatch(more) else more)
 
 
 def _read_assistant(text: str) -> str:
     written = _AssistantFields.model_validate_json(text).solution.strip()
-    inside = read_solution(written)
+    inside = markers.read_solution(written)
     if inside is not None and not inside.preface:
-        return write_solution(inside.solution)
-    return write_solution(_NEXT_REQUEST.sub("", written))
+        return markers.write_solution(inside.solution)
+    return markers.write_solution(_NEXT_REQUEST.sub("", written))
 
 
 # Turns of a model that repeats whatever it sees: the built-in one, on ideas other than the paper's example.
@@ -170,7 +163,7 @@ class Fresh:
             used += usage
             turn = make_turn(agent, state.number, reply, usage=used, seconds=perf_counter() - begun)
             # Useless is a repetition, and an assistant that gives instructions, which would end the session.
-            instructs = turn.speaker == "assistant" and find_instruction(turn.text)
+            instructs = turn.speaker == "assistant" and markers.find_instruction(turn.text)
             if not instructs and not is_repetition([*state.turns, turn]):
                 break
         assert turn is not None

@@ -24,6 +24,7 @@ from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.session import HUMAN, Ending, Provenance, Role, Session, Task, check_name, check_text
 from bactrian.records.text import Text
 from bactrian.records.turn import Sampling, Solution, Speaker, Turn
+from bactrian.roleplay import start
 from bactrian.roleplay.agent import Agent, Listener
 from bactrian.roleplay.chosen_endings import find_code
 from bactrian.roleplay.critic import CRITIC
@@ -31,15 +32,6 @@ from bactrian.roleplay.endings import EndpointRefused, MaxMessages, Rule, TaskDo
 from bactrian.roleplay.response_formats import make_object_schema
 from bactrian.roleplay.role_play import find_toolbox, run_role_play
 from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, check_tools, new_session
-from bactrian.roleplay.start import (
-    OpenSession,
-    begin_command,
-    has_stopped_at_limit,
-    open_models,
-    report_endings,
-    resume_shorter,
-    run_scene,
-)
 from bactrian.roleplay.tool_sources import DEFAULT_LIMITS, open_tools
 from bactrian.roleplay.tool_turns import WithTools
 from bactrian.roleplay.tools import Toolbox
@@ -397,10 +389,10 @@ async def play_society(
         session = session if store is None else await store.begin(session)
         session = await _continue_stopped(session, settings, stage, store)
         if setup is None or pack is None:
-            events = run_scene(build_group_chat(settings, stage, session, models, listener), store)
+            events = start.run_scene(build_group_chat(settings, stage, session, models, listener), store)
         else:
             by_side, tools = _choose_by_side(stage, models), _choose_tools(stage, settings.tools)
-            opened = OpenSession(session, by_side, tools, store, listener)
+            opened = start.OpenSession(session, by_side, tools, store, listener)
             events = await run_role_play(opened, pack, rules=setup.rules())
         async with aclosing(events):
             async for event in events:
@@ -440,7 +432,7 @@ async def play_one_society(
         store = await stack.enter_async_context(open_store(run)) if run else kept_in
         sink = store.add_call if store is not None else None
         options = replace(options, slots=max(options.slots, len(models)))
-        opened, telemetry = await stack.enter_async_context(open_models(models, options, sink=sink))
+        opened, telemetry = await stack.enter_async_context(start.open_models(models, options, sink=sink))
         _check_beginning(settings)
         tools = await stack.enter_async_context(open_tools(settings.society.tools))
         settings = replace(settings, tools=tools)
@@ -449,9 +441,9 @@ async def play_one_society(
                 settings = replace(settings, name=await _find_free_name(settings, store))
             name = settings.session_id(settings.society.stages[0])
             command = {**settings.command, "name": settings.name}
-            await store.add_command(begin_command(command, options, name))
+            await store.add_command(start.begin_command(command, options, name))
         events = play_society(settings, opened, store, listener)
-        async with aclosing(report_endings(events, telemetry) if telemetry else events) as events:
+        async with aclosing(start.report_endings(events, telemetry) if telemetry else events) as events:
             async for event in events:
                 yield event
 
@@ -461,13 +453,13 @@ async def _continue_stopped(
 ) -> Session:
     """Return a stage's session without its ending, if it stopped at a smaller limit and no later stage has begun."""
     limit = settings.chat.max_messages or stage.max_messages
-    if store is None or limit is None or not has_stopped_at_limit(session):
+    if store is None or limit is None or not start.has_stopped_at_limit(session):
         return session  # Without a wait, so that jobs begin in their order.
     stages = settings.society.stages
     later = stages[stages.index(stage) + 1 :]
     if later and await store.session(settings.session_id(later[0])) is not None:
         return session
-    return await resume_shorter(session, limit, store)
+    return await start.resume_shorter(session, limit, store)
 
 
 async def _find_free_name(settings: SocietyRun, store: RunStore) -> str | None:

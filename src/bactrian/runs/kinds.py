@@ -46,22 +46,7 @@ from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, new_session
 from bactrian.roleplay.start import OpenSession, end_as_failed, run_scene
 from bactrian.roleplay.tool_sources import DEFAULT_LIMITS
 from bactrian.roleplay.turns import Scene
-from bactrian.runs.jobs import (
-    AGENTS,
-    LOCAL,
-    Grid,
-    JobContext,
-    JobCost,
-    JobKind,
-    ListStyle,
-    ModelChoice,
-    SessionCost,
-    choose_counted,
-    compile_templates,
-    count_prompt,
-    guess_role_plays,
-    make_filler,
-)
+from bactrian.runs import jobs
 from bactrian.runs.plan import Plan, find_task
 from bactrian.runs.scheduler import Job
 from bactrian.store import RunStore, open_store
@@ -75,7 +60,7 @@ _SMALL_LONGEST = 600
 
 
 def make_provenance(
-    plan: Plan, context: JobContext, spec: Answer | Translate, agent: str, number: int, *prompts: str
+    plan: Plan, context: jobs.JobContext, spec: Answer | Translate, agent: str, number: int, *prompts: str
 ) -> Provenance:
     """Return the provenance of the session of job ``number``, all of whose answers ``agent`` gives."""
     model = context.models["assistant"]
@@ -96,19 +81,21 @@ _QUESTION_TOKENS = 180  # with the system prompt
 _ANSWER_TOKENS = 500
 
 
-class AnswerJobs(JobKind[Answer]):
+class AnswerJobs(jobs.JobKind[Answer]):
     """Runs jobs of one question and its answer."""
 
     spec = Answer
-    agents = AGENTS
+    agents = jobs.AGENTS
 
-    async def estimate(self) -> JobCost:
+    async def estimate(self) -> jobs.JobCost:
         """Estimate one call per session, with a range from a third of the assumed tokens to three times as many."""
         question, answer = _QUESTION_TOKENS, min(self.job.max_tokens or _ANSWER_TOKENS, _ANSWER_TOKENS)
         assumed = f"{question} tokens a question and {answer} an answer"
-        return JobCost(SessionCost.guess(1, question, answer, assumed), ("assistant",), free_turns=1)
+        return jobs.JobCost(
+            jobs.SessionCost.guess(1, question, answer, assumed), ("assistant",), free_turns=1
+        )
 
-    async def open(self, context: JobContext) -> AnswerPlayer:
+    async def open(self, context: jobs.JobContext) -> AnswerPlayer:
         """Return the player of the questions."""
         return AnswerPlayer(self.plan, self.job, context)
 
@@ -116,11 +103,11 @@ class AnswerJobs(JobKind[Answer]):
 class AnswerPlayer:
     """Asks a model one question. The question is the session's first turn, the answer its second."""
 
-    def __init__(self, plan: Plan, spec: Answer, context: JobContext) -> None:
+    def __init__(self, plan: Plan, spec: Answer, context: jobs.JobContext) -> None:
         self._plan = plan
         self._spec = spec
         self._context = context
-        self._fill = make_filler(plan)
+        self._fill = jobs.make_filler(plan)
 
     def _session(self, job: Job) -> Session:
         """Return the session of ``job``, whose task is the question."""
@@ -218,11 +205,11 @@ def find_source(spec: Translate) -> Path:
     return Path(spec.source).expanduser()
 
 
-class TranslateJobs(JobKind[Translate]):
+class TranslateJobs(jobs.JobKind[Translate]):
     """Runs jobs that translate one conversation into one language."""
 
     spec = Translate
-    agents = AGENTS
+    agents = jobs.AGENTS
 
     @classmethod
     def check(cls, recipe: Recipe) -> None:
@@ -233,7 +220,7 @@ class TranslateJobs(JobKind[Translate]):
         """Return the run to translate."""
         return (find_source(self.job),)
 
-    async def read_grid(self) -> Grid:
+    async def read_grid(self) -> jobs.Grid:
         """Return the grid of languages and sessions to translate."""
         sessions = tuple(session.id for session in await self._list_originals())
         if not sessions:
@@ -246,12 +233,14 @@ class TranslateJobs(JobKind[Translate]):
         pairs = ((language, session) for language in languages for session in sessions)
         numbers = {name_translation(*pair): number for number, pair in enumerate(pairs)}
         source = Axis.model_construct(name="source", count=len(sessions), given=sessions)
-        return Grid((*self.plan.recipe.axes, source), numbers.get)
+        return jobs.Grid((*self.plan.recipe.axes, source), numbers.get)
 
-    async def estimate(self) -> JobCost:
+    async def estimate(self) -> jobs.JobCost:
         """Count the pieces of the originals that are translated, each a call with the translator's prompt."""
-        originals = choose_counted(await self._list_originals())
-        system = make_filler(self.plan)("system", dict.fromkeys(("language", "language_name"), "language"))
+        originals = jobs.choose_counted(await self._list_originals())
+        system = jobs.make_filler(self.plan)(
+            "system", dict.fromkeys(("language", "language_name"), "language")
+        )
         calls = prompt = written = 0
         async with open_store(find_source(self.job), read_only=True) as store:
             for original in originals:
@@ -260,13 +249,13 @@ class TranslateJobs(JobKind[Translate]):
                     [piece for turn in session.turns for _, piece in list_pieces(turn)] if session else []
                 )
                 calls += len(pieces)
-                prompt += sum(count_prompt(system, piece) for piece in pieces)
+                prompt += sum(jobs.count_prompt(system, piece) for piece in pieces)
                 written += sum(len(piece.encode()) for piece in pieces) // 4
         calls, prompt, written = (total / len(originals) for total in (calls, prompt, written))
         of = f"{calls:.0f} pieces of a conversation"
-        return JobCost(SessionCost.count(calls, prompt, _TRANSLATED * written, of), ("assistant",))
+        return jobs.JobCost(jobs.SessionCost.count(calls, prompt, _TRANSLATED * written, of), ("assistant",))
 
-    async def open(self, context: JobContext) -> TranslatePlayer:
+    async def open(self, context: jobs.JobContext) -> TranslatePlayer:
         """Open the run to translate, and return the player that translates it."""
         source = await context.stack.enter_async_context(open_store(find_source(self.job), read_only=True))
         return TranslatePlayer(self.plan, self.job, context, source)
@@ -286,12 +275,12 @@ def name_translation(language: str, session: str) -> str:
 class TranslatePlayer(QuestionPlayer):
     """Translates sessions turn by turn. Markers, code and the done token stay unchanged."""
 
-    def __init__(self, plan: Plan, spec: Translate, context: JobContext, source: RunStore) -> None:
+    def __init__(self, plan: Plan, spec: Translate, context: jobs.JobContext, source: RunStore) -> None:
         self._plan = plan
         self._spec = spec
         self._context = context
         self._source = source
-        self._fill = make_filler(plan)
+        self._fill = jobs.make_filler(plan)
 
     async def begin(self, job: Job, store: RunStore) -> tuple[Session, AsyncGenerator[Turn], Ending]:
         """Return the session with the original's roles and task, the turns that it lacks, and its ending."""
@@ -373,11 +362,11 @@ _SPECIFIED = Usage(prompt=140, completion=70)
 _PLANNED = Usage(prompt=200, completion=200)
 
 
-class RolePlayJobs(JobKind[RolePlay]):
+class RolePlayJobs(jobs.JobKind[RolePlay]):
     """Runs jobs of one conversation of two agents."""
 
     spec = RolePlay
-    agents = AGENTS
+    agents = jobs.AGENTS
 
     @classmethod
     def check(cls, recipe: Recipe) -> None:
@@ -414,15 +403,15 @@ class RolePlayJobs(JobKind[RolePlay]):
         """The assistant, if it acts."""
         return ("assistant",) if self.job.embodied else ()
 
-    def list_style(self) -> ListStyle:
+    def list_style(self) -> jobs.ListStyle:
         """Return the preamble of the conversations, and enforce the list format if they enforce theirs."""
-        return ListStyle(self.job.preamble, enforced=self.job.protocol == "enforced")
+        return jobs.ListStyle(self.job.preamble, enforced=self.job.protocol == "enforced")
 
-    async def estimate(self) -> JobCost:
+    async def estimate(self) -> jobs.JobCost:
         """Estimate a typical role-play, with the preparation of its task."""
         job, tools = self.job, self.plan.recipe.tools
-        return JobCost(
-            guess_role_plays(job.longest, small=self._setup.small, prompts=job.prompts),
+        return jobs.JobCost(
+            jobs.guess_role_plays(job.longest, small=self._setup.small, prompts=job.prompts),
             ("user", "assistant"),
             preparation=(*[_SPECIFIED] * job.specify, *[_PLANNED] * job.plan),
             critic=self.plan.recipe.critic,
@@ -430,7 +419,7 @@ class RolePlayJobs(JobKind[RolePlay]):
             together=self._setup.small,
         )
 
-    async def open(self, context: JobContext) -> RolePlayPlayer:
+    async def open(self, context: jobs.JobContext) -> RolePlayPlayer:
         """Return the player of the role-plays."""
         if not self.job.embodied:
             return RolePlayPlayer(self.plan, self._setup, self._pack, context)
@@ -485,14 +474,14 @@ class RolePlayPlayer:
         plan: Plan,
         setup: RolePlaySetup,
         pack: Pack,
-        context: JobContext,
+        context: jobs.JobContext,
         kits: Mapping[str, Toolkit] = MappingProxyType({}),
         embodiment: Callable[[], AbstractAsyncContextManager[Body]] | None = None,
     ) -> None:
         """Prepare the settings. ``embodiment`` opens the body of a session's assistant; ``kits`` contains its tools."""
-        self._fill = make_filler(plan)
+        self._fill = jobs.make_filler(plan)
         critic = setup.critic
-        self._fill_critic = compile_templates(
+        self._fill_critic = jobs.compile_templates(
             {"role": critic.role, "criteria": critic.criteria} if critic else {}, plan.axis_names
         )
         self._setup = replace(
@@ -550,7 +539,7 @@ class RolePlayPlayer:
 # Jobs of a society: several agents, or several conversations one after another.
 
 
-class SocietyJobs(JobKind[SocietyJob]):
+class SocietyJobs(jobs.JobKind[SocietyJob]):
     """Runs jobs in which a society works on one task.
 
     The session of the last stage has the job's id, so that a job is done when that session has ended. The sessions of
@@ -560,7 +549,7 @@ class SocietyJobs(JobKind[SocietyJob]):
     spec = SocietyJob
 
     @classmethod
-    def name_models(cls, recipe: Recipe, choice: ModelChoice) -> dict[str, str]:
+    def name_models(cls, recipe: Recipe, choice: jobs.ModelChoice) -> dict[str, str]:
         """Return the models of the society's agents and of the helpers in its stages."""
         from bactrian.recipes.society_file import load_society
         from bactrian.roleplay.society import name_models
@@ -592,16 +581,18 @@ class SocietyJobs(JobKind[SocietyJob]):
         """Return the tools of the society's agents."""
         return self._society[0].tools
 
-    async def estimate(self) -> JobCost:
+    async def estimate(self) -> jobs.JobCost:
         """Estimate one typical role-play per stage."""
         speakers = tuple(agent for agent in self.plan.models if agent != "lister")
         small = all(find_traits(self.plan.models[agent]).small for agent in speakers)
         stages = self._society[0].stages
         limits = (stage.max_messages or self.job.max_messages for stage in stages)
-        costs = [guess_role_plays(limit, small=small, prompts=self.job.prompts) for limit in limits]
-        return JobCost(reduce(SessionCost.plus, costs).times(1 / len(stages)), speakers, sessions=len(stages))
+        costs = [jobs.guess_role_plays(limit, small=small, prompts=self.job.prompts) for limit in limits]
+        return jobs.JobCost(
+            reduce(jobs.SessionCost.plus, costs).times(1 / len(stages)), speakers, sessions=len(stages)
+        )
 
-    async def open(self, context: JobContext) -> SocietyPlayer:
+    async def open(self, context: jobs.JobContext) -> SocietyPlayer:
         """Return the player of the stages."""
         return SocietyPlayer(self.plan, self.job, self._society, context)
 
@@ -616,11 +607,11 @@ class SocietyPlayer:
     """Plays the stages of one job after another."""
 
     def __init__(
-        self, plan: Plan, spec: SocietyJob, society: tuple[Society, SocietyPrompts], context: JobContext
+        self, plan: Plan, spec: SocietyJob, society: tuple[Society, SocietyPrompts], context: jobs.JobContext
     ) -> None:
         from bactrian.roleplay.society import ChatOptions, SocietyRun
 
-        self._fill = make_filler(plan)
+        self._fill = jobs.make_filler(plan)
         self._models = context.models
         self._seeds = context.seeds
         names = {agent: model.name for agent, model in context.models.items() if agent != "lister"}
@@ -660,10 +651,10 @@ class SocietyPlayer:
 
 # Finds job kinds: the built-in ones, and those that installed packages register.
 
-BUILT_IN: tuple[type[JobKind[Any]], ...] = (RolePlayJobs, AnswerJobs, TranslateJobs, SocietyJobs)
+BUILT_IN: tuple[type[jobs.JobKind[Any]], ...] = (RolePlayJobs, AnswerJobs, TranslateJobs, SocietyJobs)
 
 
-def find_job_kind(recipe: Recipe) -> type[JobKind[Any]]:
+def find_job_kind(recipe: Recipe) -> type[jobs.JobKind[Any]]:
     """Return the kind of the recipe's jobs.
 
     Raises:
@@ -673,10 +664,10 @@ def find_job_kind(recipe: Recipe) -> type[JobKind[Any]]:
     for kind in BUILT_IN:
         if kind.spec.key == key:
             return kind
-    return cast("type[JobKind[Any]]", load_plugin(JOBS, key))
+    return cast("type[jobs.JobKind[Any]]", load_plugin(JOBS, key))
 
 
-def choose_models(recipe: Recipe, default: str | None, by_agent: Mapping[str, str]) -> ModelChoice:
+def choose_models(recipe: Recipe, default: str | None, by_agent: Mapping[str, str]) -> jobs.ModelChoice:
     """Choose the models of a run. The user's choice takes precedence over the recipe's, and is trusted more.
 
     ``default`` is the model of all agents, instead of those in the recipe; None if not given.
@@ -688,11 +679,11 @@ def choose_models(recipe: Recipe, default: str | None, by_agent: Mapping[str, st
     chosen = {**by_recipe, **by_agent}
     # A small model must not prepare the work of two large ones.
     follows = usual is None and {"user", "assistant"} <= chosen.keys()
-    default = chosen["assistant"] if follows else usual or LOCAL
-    return ModelChoice(default, chosen, named - set(by_agent.values()))
+    default = chosen["assistant"] if follows else usual or jobs.LOCAL
+    return jobs.ModelChoice(default, chosen, named - set(by_agent.values()))
 
 
-def make_plan(recipe: Recipe, choice: ModelChoice, seed: int | None = None) -> Plan:
+def make_plan(recipe: Recipe, choice: jobs.ModelChoice, seed: int | None = None) -> Plan:
     """Return the plan of a run: the recipe, with the model of each agent that its jobs have.
 
     Raises:

@@ -75,9 +75,8 @@ def _read_source(module: str) -> str:
 
 # Files for containers that have Python but not this package.
 _FAR_SIDE = (
-    "_version.py", "errors.py", "sandbox/orders.py", "sandbox/tiers.py", "sandbox/payload.py",
-    "sandbox/measures.py", "sandbox/scratch.py", "sandbox/supervisor.py", "sandbox/syscalls.toml",
-    "sandbox/tiers.py",
+    "_version.py", "errors.py", "sandbox/orders.py", "sandbox/payload.py", "sandbox/measures.py",
+    "sandbox/scratch.py", "sandbox/supervisor.py", "sandbox/syscalls.toml", "sandbox/tiers.py",
     *(f"sandbox/inside/{name}.py" for name in _INSIDE),
 )  # fmt: skip
 _PACKAGES = ("", "sandbox/", "sandbox/inside/")

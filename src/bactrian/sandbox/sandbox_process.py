@@ -21,15 +21,8 @@ from contextlib import ExitStack, suppress
 from typing import cast
 
 from bactrian.errors import SandboxError
+from bactrian.sandbox import orders
 from bactrian.sandbox.inside.values import FrameReader, Unsupported, pack_frame, unpack_bytes, unpack_forged
-from bactrian.sandbox.orders import (
-    ProcessOrder,
-    make_scratch,
-    read_file,
-    read_report,
-    resolve_order,
-    write_order,
-)
 from bactrian.sandbox.payload import build_command, load_supervisor, load_worker
 from bactrian.sandbox.tiers import Artefact, CommandTier, ContainerTier, ExitReport, RemoteStart, find_view
 
@@ -56,7 +49,7 @@ class SandboxProcess:
         InputError: the order cannot be fulfilled on this tier, or a file's name leads out of the scratch folder.
     """
 
-    def __init__(self, order: ProcessOrder) -> None:
+    def __init__(self, order: orders.ProcessOrder) -> None:
         self._order = order
         self.tier = order.tier.name  # with the tier of the far side, if that is elsewhere
         self.overflow = False  # True if the process wrote more than it may
@@ -83,13 +76,13 @@ class SandboxProcess:
         tier = self._order.tier
         if isinstance(tier, ContainerTier | CommandTier):
             self._launch = tier.prepare(self._order.limits)
-            self._sending = bytearray(self._launch.greeting + pack_frame(write_order(self._order)))
+            self._sending = bytearray(self._launch.greeting + pack_frame(orders.write_order(self._order)))
             # The tier that this process's environment names is not meant for the far side.
             environment = {name: value for name, value in os.environ.items() if name != "BACTRIAN_TIER"}
             handles: tuple[int, ...] = ()
         else:
-            temporary = self._closing.enter_context(make_scratch(tier))
-            body = marshal.dumps(resolve_order(self._order, temporary))
+            temporary = self._closing.enter_context(orders.make_scratch(tier))
+            body = marshal.dumps(orders.resolve_order(self._order, temporary))
             self._sending = bytearray(struct.pack(">I", len(body)) + body)
             handles, environment = (load_supervisor(), load_worker()), {}
             self._launch = RemoteStart(
@@ -229,12 +222,12 @@ class SandboxProcess:
             case {"output": "stdout" | "stderr" as name, "data": text}:
                 self._add_output(str(name), unpack_bytes(text))
             case {"files": list() as rows}:
-                self._files = [read_file(row) for row in cast("list[object]", rows)]
+                self._files = [orders.read_file(row) for row in cast("list[object]", rows)]
             case {"failed": str(why)}:
                 self._failure = why or "no reason given"
             case {"ended": report}:
                 self.overflow = self.overflow or frame.get("overflow") is True
-                self._report = read_report(report)
+                self._report = orders.read_report(report)
             case _:
                 raise Unsupported("a message of no known kind")
 

@@ -19,25 +19,7 @@ from pydantic_core import from_json
 from bactrian.errors import InputError, StoreError
 from bactrian.files.atomic import check_replaceable
 from bactrian.records.session import IMPORTED
-from bactrian.store.database import (
-    IS_OPEN,
-    PRIME,
-    STEPS,
-    begin_sealing,
-    begin_transaction,
-    check_file,
-    count_rows,
-    create_run,
-    explain_errors,
-    find_readable,
-    list_columns,
-    log_is_missing,
-    open_for_reading,
-    open_for_writing,
-    read_schema,
-    read_schema_text,
-    refuse_programs,
-)
+from bactrian.store import database
 from bactrian.store.locations import list_run_files
 from bactrian.store.lock import find_log, follow_link, lock_run
 from bactrian.store.record_tables import (
@@ -107,16 +89,16 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
         StoreError: no data is readable.
     """
     path = follow_link(path)
-    check_file(path, create=False)
+    database.check_file(path, create=False)
     faults: list[str] = []
-    if log_is_missing(path):
+    if database.log_is_missing(path):
         log = "The run was not closed, and its log (-wal) is not beside it: what was written last is missing."
         faults.append(log)
     turns = 0
     with (
-        find_readable(path) as source,
-        explain_errors(path),
-        closing(open_for_reading(source)) as connection,
+        database.find_readable(path) as source,
+        database.explain_errors(path),
+        closing(database.open_for_reading(source)) as connection,
     ):
         connection.execute("BEGIN")  # one state of a run that is being written
         structure = connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")
@@ -127,7 +109,7 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
         totals = dict[str, list[int]]()
         with suppress(sqlite3.OperationalError):  # The table is missing, as is told already.
             totals = {name: rest for name, *rest in connection.execute("SELECT * FROM totals")}
-        is_open = connection.execute("PRAGMA user_version").fetchone()[0] == IS_OPEN
+        is_open = connection.execute("PRAGMA user_version").fetchone()[0] == database.IS_OPEN
         for table in SEALED:
             faults += _check_rows(connection, table, totals.get(table), is_open=is_open)
         unsealed = sum(rest[-1] for rest in totals.values())
@@ -145,8 +127,8 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
 def _find_strange_parts(connection: sqlite3.Connection) -> Iterator[str]:
     """Yield how the tables, columns and indexes of the run differ from those of its schema."""
     with closing(sqlite3.connect(":memory:")) as expected:
-        expected.executescript(read_schema_text())
-        for step in STEPS[: read_schema(connection) - 1]:
+        expected.executescript(database.read_schema_text())
+        for step in database.STEPS[: database.read_schema(connection) - 1]:
             step(expected)
         usual, present = _list_parts(expected), _list_parts(connection)
     for part in sorted(present - usual):
@@ -171,7 +153,7 @@ def _check_rows(
 
     Rows that were written last are not counted yet while the run ``is_open``.
     """
-    present = list_columns(connection, table)
+    present = database.list_columns(connection, table)
     sealed = [name for name in SEALED[table] if name in present]
     names = quote_names((*sealed, "seal"))
     last, *counted = totals or (0, 0, 0, 0)
@@ -187,7 +169,7 @@ def _check_rows(
             if number <= last or not is_open:
                 count += 1
                 unsealed += seal is None
-                total += (seal if isinstance(seal, int) else 1) * number % PRIME
+                total += (seal if isinstance(seal, int) else 1) * number % database.PRIME
     except sqlite3.DatabaseError as error:
         yield f"Table {table} cannot be read to its end: {error}."
         return
@@ -274,7 +256,7 @@ def _recover_into(path: Path, out: Path) -> RecoveryReport:
     for leftover in folder.glob(f".{escape(out.name)}.*{_RECOVERY}"):  # of a killed recovery
         shutil.rmtree(leftover, ignore_errors=True)
     with (
-        explain_errors(out),
+        database.explain_errors(out),
         tempfile.TemporaryDirectory(_RECOVERY, f".{out.name}.", folder) as temporary,
     ):
         copy, new = Path(temporary) / "damaged.db", Path(temporary) / "new.db"
@@ -286,16 +268,16 @@ def _recover_into(path: Path, out: Path) -> RecoveryReport:
             damaged.execute("PRAGMA writable_schema = ON")
             damaged.text_factory = partial(str, encoding="utf-8", errors="replace")
             with suppress(sqlite3.DatabaseError):
-                refuse_programs(damaged)
+                database.refuse_programs(damaged)
             report = _copy_tables(damaged, new, path)
         new.rename(out)
     return report
 
 
 def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> RecoveryReport:
-    create_run(new)
-    with closing(open_for_writing(new)) as target, begin_transaction(target):
-        begin_sealing(target)
+    database.create_run(new)
+    with closing(database.open_for_writing(new)) as target, database.begin_transaction(target):
+        database.begin_sealing(target)
         # Sessions come first, since other rows refer to them.
         tables = sorted(SEALED.keys() - {"migrations"}, key=lambda table: (table != "sessions", table))
         copied = {table: _copy(damaged, target, table) for table in tables}
@@ -312,7 +294,7 @@ def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovery
                 f"(SELECT coalesce(max(number), 0) FROM turns WHERE session = {table}.session)"
             )
         opened = target.execute(_OPEN_AGAIN).rowcount
-        count_rows(target)
+        database.count_rows(target)
         counts = target.execute("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns)")
         sessions, turns = counts.fetchone()
     return RecoveryReport(sessions, turns, opened)
@@ -321,11 +303,11 @@ def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovery
 def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: str) -> int:
     """Copy the intact rows of ``table``; return their number."""
     try:
-        present = list_columns(damaged, table)
+        present = database.list_columns(damaged, table)
     except sqlite3.DatabaseError:
         return 0
     # Only those present, since SQLite takes the quoted name of a missing column for a text. The row is the first.
-    columns = [name for name in list_columns(target, table) if name in present]
+    columns = [name for name in database.list_columns(target, table) if name in present]
     sealed = [name for name in SEALED[table] if name in present]
     if columns[:1] != ["row"]:
         return 0

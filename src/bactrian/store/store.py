@@ -17,27 +17,11 @@ from pydantic_core import from_json
 
 from bactrian.errors import BactrianError, BactrianWarning, InputError, RunInUse, StoreError
 from bactrian.files.recent_runs import add_recent_run
-from bactrian.records.run import (
-    PAID,
-    Call,
-    Command,
-    Confirmation,
-    Failure,
-    FindingKey,
-    ItemList,
-    Mark,
-    Outline,
-    Progress,
-    Spent,
-    SpokenText,
-    TierUse,
-    Vote,
-    list_keys,
-    merge_answers,
-)
+from bactrian.records import run as records
 from bactrian.records.session import HUMAN, IMPORTED, Ending, Session, count_requests, infer_kind
 from bactrian.records.turn import Decision, Deliberation, Proposal, ToolCall, ToolResult, Turn, Usage
 from bactrian.stats.streaming import STEADY, Trend
+from bactrian.store import write
 from bactrian.store.database import (
     IS_OPEN,
     check_file,
@@ -72,17 +56,6 @@ from bactrian.store.record_tables import (
     make_insert,
     make_update,
     write_json,
-)
-from bactrian.store.write import (
-    SELECT_SESSIONS,
-    Connection,
-    Connections,
-    RowWriter,
-    Snapshot,
-    Writer,
-    fetch,
-    read_session,
-    read_session_row,
 )
 
 Rows = tuple[int, int]
@@ -215,7 +188,7 @@ class RunStore:
     raises StoreError if the run cannot be read or written, or if it was opened for reading only and is to be written.
     """
 
-    def __init__(self, path: Path, connections: Connections, writer: RowWriter | None) -> None:
+    def __init__(self, path: Path, connections: write.Connections, writer: write.RowWriter | None) -> None:
         self.path = path
         """The file of the run."""
         self._connections = connections
@@ -259,13 +232,13 @@ class RunStore:
         Raises:
             StoreError: the session cannot be read, or one of its turns is damaged.
         """
-        return await self._read(read_session, session_id)
+        return await self._read(write.read_session, session_id)
 
     async def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
         """Yield all sessions, or those of one slice, in the order of their beginning; a hundred at a time in memory."""
         after, until = rows or (0, _EVERY)
-        query = f'{SELECT_SESSIONS} WHERE "row" > ? AND "row" <= {until} ORDER BY "row" LIMIT {_PAGE}'
-        async for session in self._pages(query, after, read_session_row):
+        query = f'{write.SELECT_SESSIONS} WHERE "row" > ? AND "row" <= {until} ORDER BY "row" LIMIT {_PAGE}'
+        async for session in self._pages(query, after, write.read_session_row):
             yield session
 
     async def slices(self, size: int) -> list[Rows]:
@@ -275,7 +248,7 @@ class RunStore:
 
     async def outlines(
         self, after: int = 0, limit: int = 1000, ids: Sequence[str] | None = None
-    ) -> list[Outline]:
+    ) -> list[records.Outline]:
         """Return the next sessions after row ``after`` without their turns; if given, all those of ``ids``."""
         only = "" if ids is None else "AND id IN (SELECT value FROM json_each(?))"
         query = f"""
@@ -286,13 +259,13 @@ class RunStore:
         values = (after, limit) if ids is None else (after, write_json(ids), -1)
         return await self._read(_list_outlines, query, values)
 
-    async def texts(self, ids: Sequence[str]) -> list[SpokenText]:
+    async def texts(self, ids: Sequence[str]) -> list[records.SpokenText]:
         """Return what was said in the sessions ``ids``: session by session, in order. Checksums are not checked."""
         query = """
             SELECT session, number, speaker, text, prompt_tokens, completion_tokens, cached_tokens
             FROM turns WHERE session IN (SELECT value FROM json_each(?)) ORDER BY session, number
         """
-        return list(map(SpokenText._make, await self._query(query, write_json(ids))))
+        return list(map(records.SpokenText._make, await self._query(query, write_json(ids))))
 
     async def find_touched(self, after: int) -> tuple[int, list[str]]:
         """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
@@ -300,7 +273,7 @@ class RunStore:
         touched = await self._query('SELECT DISTINCT session FROM turns WHERE "row" > ?', after)
         return last, [session for (session,) in touched]
 
-    async def progress(self) -> AsyncIterator[Progress]:
+    async def progress(self) -> AsyncIterator[records.Progress]:
         """Yield the state of every session, by id. Reads an index and not the sessions themselves."""
         query = PROGRESS.select(f"WHERE id > ? ORDER BY id LIMIT {_WIDE_PAGE}", "id")
         async for progress in self._pages(query, "", lambda _, row: PROGRESS.read(row)):
@@ -323,9 +296,9 @@ class RunStore:
         """Return True if a critic chose something in the run."""
         return bool(await self._query("SELECT 1 FROM verdicts LIMIT 1"))
 
-    async def failures(self) -> AsyncIterator[Failure]:
+    async def failures(self) -> AsyncIterator[records.Failure]:
         """Yield the sessions that failed and were not resumed; then what has not ended and was not answered last."""
-        async for failure in self._pages(_FAILURES, 0, lambda _, row: Failure(*row)):
+        async for failure in self._pages(_FAILURES, 0, lambda _, row: records.Failure(*row)):
             yield failure
         for name, ordinal, error, raw, answered in await self._query(_UNANSWERED):
             session = await self.session(name)
@@ -334,7 +307,7 @@ class RunStore:
             is_prepared = session and {"task_specifier", "task_planner"} & session.provenance.models.keys()
             spoken = sum(turn.requests for turn in turns)
             if ordinal >= answered + (count_requests(session) if session and is_prepared else spoken):
-                yield Failure(name, len(turns), error.partition("\n")[0], error, raw, open=True)
+                yield records.Failure(name, len(turns), error.partition("\n")[0], error, raw, open=True)
 
     # What led to the turns
 
@@ -363,27 +336,29 @@ class RunStore:
         key = (session, result.number, result.round, result.place)
         await self._write(_SAVE_RESULT, (*RESULT.write(result), *key))
 
-    async def add_call(self, call: Call) -> None:
+    async def add_call(self, call: records.Call) -> None:
         """Store a call to a model, answered or not."""
         await self._write(CALLS.insert, CALLS.write(call))
 
-    async def measure_tiers(self) -> dict[str, TierUse]:
+    async def measure_tiers(self) -> dict[str, records.TierUse]:
         """Return how the last ten thousand turns that a model made were served, by tier; empty for the usual one."""
         query = """
             SELECT tier, count(*), total(number), total(number * number), coalesce(sum(seconds), 0.0),
                 coalesce(sum(number * seconds), 0.0), total(cached_tokens), total(written_tokens), total(prompt_tokens)
             FROM (SELECT * FROM turns WHERE seconds > 0 ORDER BY "row" DESC LIMIT 10000) AS last GROUP BY tier
         """
-        uses: dict[str, TierUse] = {}
+        uses: dict[str, records.TierUse] = {}
         for tier, count, positions, squares, seconds, moment, cached, written, prompt in await self._query(
             query
         ):
             growth = Trend(count, positions, squares, seconds, moment).estimate_growth(0.0, STEADY)
             shares = cached / max(1, prompt), written / max(1, prompt)
-            uses[tier] = TierUse(seconds / count, *shares, max(0.0, growth), positions / count)
+            uses[tier] = records.TierUse(seconds / count, *shares, max(0.0, growth), positions / count)
         return uses
 
-    async def list_spent(self, sessions: Sequence[str] | None = None, *, each: bool = True) -> list[Spent]:
+    async def list_spent(
+        self, sessions: Sequence[str] | None = None, *, each: bool = True
+    ) -> list[records.Spent]:
         """Return what was paid for by session, agent and tier: turns, what led to them, lists, failed calls.
 
         Agents are those of the sessions, and ``critic``, ``task_specifier``, ``task_planner`` and ``lister``. Reads the
@@ -399,7 +374,11 @@ class RunStore:
         for session, agent, tier, *sums in rows:
             before = spent.get((session, agent, tier), Usage(tier=tier))
             spent[session, agent, tier] = before + _read_sums(sums, tier)
-        return [Spent(session, agent, usage) for (session, agent, _), usage in spent.items() if usage.total]
+        return [
+            records.Spent(session, agent, usage)
+            for (session, agent, _), usage in spent.items()
+            if usage.total
+        ]
 
     async def count_late(self, first: int) -> Usage:
         """Return the usage of all turns with a number of at least ``first``."""
@@ -470,26 +449,26 @@ class RunStore:
         with explain_values():
             return read_recipe(rows[0][0]) if rows else None
 
-    async def save_list(self, items: ItemList) -> None:
+    async def save_list(self, items: records.ItemList) -> None:
         """Store a list of items, or replace its shorter version."""
         await self._write(LISTS.insert, LISTS.write(items))
 
-    async def item_list(self, list_id: str) -> ItemList | None:
+    async def item_list(self, list_id: str) -> records.ItemList | None:
         """Return the list of items with this id, as far as it is known; None if not found."""
         lists = await self._list(LISTS, "WHERE id = ?", list_id)
         return lists[0] if lists else None
 
-    async def item_lists(self) -> AsyncIterator[ItemList]:
+    async def item_lists(self) -> AsyncIterator[records.ItemList]:
         """Yield all lists of items in the order in which they began, a hundred at a time."""
         query = LISTS.select(f'WHERE "row" > ? ORDER BY "row" LIMIT {_PAGE}', "row")
         async for items in self._pages(query, 0, lambda _, row: LISTS.read(row)):
             yield items
 
-    async def add_command(self, command: Command) -> None:
+    async def add_command(self, command: records.Command) -> None:
         """Store a command that works on the run; one with other prices, with what was paid for before it."""
-        keys = {*list_keys(command.session)} if command.session else set[str]()
+        keys = {*records.list_keys(command.session)} if command.session else set[str]()
         before = [each for each in await self.commands() if each.verb == command.verb]
-        before = [each for each in before if not keys or keys & {*list_keys(each.session)}]
+        before = [each for each in before if not keys or keys & {*records.list_keys(each.session)}]
         if before and before[-1].options.get("prices") != command.options.get("prices"):
             ended = {
                 each.id
@@ -499,12 +478,12 @@ class RunStore:
             paid = [
                 (session, agent, used.tier, used.prompt, used.completion, used.cached, used.written)
                 for session, agent, used in await self.list_spent()
-                if session not in ended and (not keys or keys & {*list_keys(session)})
+                if session not in ended and (not keys or keys & {*records.list_keys(session)})
             ]
-            command = replace(command, options={**command.options, PAID: paid})
+            command = replace(command, options={**command.options, records.PAID: paid})
         await self._write(COMMANDS.insert, COMMANDS.write(command))
 
-    async def commands(self) -> list[Command]:
+    async def commands(self) -> list[records.Command]:
         """Return the commands that worked on the run, the oldest first."""
         return await self._list(COMMANDS, 'ORDER BY "row"')
 
@@ -518,7 +497,7 @@ class RunStore:
 
         The log of later writes cannot be cleaned up while it is open, so close it soon.
         """
-        snapshot = Snapshot(self.source)
+        snapshot = write.Snapshot(self.source)
         try:
             store = RunStore(self.path, snapshot, None)
             await store.recipe()  # the first read fixes the state
@@ -528,11 +507,13 @@ class RunStore:
 
     # What people and judges say of sessions
 
-    async def add_confirmation(self, confirmation: Confirmation) -> None:
+    async def add_confirmation(self, confirmation: records.Confirmation) -> None:
         """Store a reader's answer about a finding, or replace the one that the same reader gave before."""
         await self._write(CONFIRMATIONS.insert, CONFIRMATIONS.write(confirmation))
 
-    async def confirmations(self, judge: str | None = None, session: str | None = None) -> list[Confirmation]:
+    async def confirmations(
+        self, judge: str | None = None, session: str | None = None
+    ) -> list[records.Confirmation]:
         """Return the answers of all readers, or of one judge or about one session, in the order of time."""
         wanted = {"session": session, "judge": judge}
         given = {column: value for column, value in wanted.items() if value is not None}
@@ -544,11 +525,11 @@ class RunStore:
         """Return something that differs after each change of what readers say; it takes less than to read that."""
         return (await self._query("SELECT count(*), coalesce(sum(seal), 0) FROM confirmations"))[0]
 
-    async def answers(self) -> dict[FindingKey, bool]:
+    async def answers(self) -> dict[records.FindingKey, bool]:
         """Return what readers say of findings: see :func:`merge_answers`."""
-        return merge_answers(await self.confirmations())
+        return records.merge_answers(await self.confirmations())
 
-    async def add_mark(self, mark: Mark) -> None:
+    async def add_mark(self, mark: records.Mark) -> None:
         """Store a mark of a session that is stored, or replace the note of the same mark."""
         await self._write(MARKS.insert, MARKS.write(mark))
 
@@ -556,20 +537,20 @@ class RunStore:
         """Remove a mark of the session with this id; do nothing if the session does not have it."""
         await self._write(_REMOVE_MARK, (session, mark))
 
-    async def marks(self, session: str | None = None) -> list[Mark]:
+    async def marks(self, session: str | None = None) -> list[records.Mark]:
         """Return the marks of all sessions, or of the session with this id, in the order of their first setting."""
         return await self._list(MARKS, 'WHERE session = coalesce(?, session) ORDER BY "row"', session)
 
-    async def add_vote(self, vote: Vote) -> None:
+    async def add_vote(self, vote: records.Vote) -> None:
         """Store a vote on solutions of a session that is stored, or replace the one of the same voter on the pair."""
         await self._write(VOTES.insert, VOTES.write(vote))
 
-    async def votes(self) -> list[Vote]:
+    async def votes(self) -> list[records.Vote]:
         """Return all votes in the order in which they were first given."""
         return await self._list(VOTES, 'ORDER BY "row"')
 
     @property
-    def writer(self) -> RowWriter:
+    def writer(self) -> write.RowWriter:
         """What writes to the run."""
         if self._writer is None:
             raise StoreError("The run was opened for reading only.", where=str(self.path))
@@ -579,24 +560,24 @@ class RunStore:
         return self.writer.write(statement, statement.seal(row))
 
     async def _list(self, table: Table[Record], rest: str, *values: Any) -> list[Record]:
-        def read(connection: Connection) -> list[Record]:
-            return list(map(table.read, fetch(connection, table.select(rest), values)))
+        def read(connection: write.Connection) -> list[Record]:
+            return list(map(table.read, write.fetch(connection, table.select(rest), values)))
 
         return await self._read(read)
 
     async def _query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        return await self._read(fetch, sql, values)
+        return await self._read(write.fetch, sql, values)
 
     async def _pages(
-        self, query: str, last: Any, read: Callable[[Connection, Sequence[Any]], Item]
+        self, query: str, last: Any, read: Callable[[write.Connection, Sequence[Any]], Item]
     ) -> AsyncIterator[Item]:
         """Yield what ``read`` makes of the rows of ``query``, a page at a time in memory.
 
         Their first column is a key, which ``read`` does not get; the query asks for those after ``last``.
         """
 
-        def read_page(connection: Connection) -> list[tuple[Any, Item]]:
-            return [(key, read(connection, row)) for key, *row in fetch(connection, query, (last,))]
+        def read_page(connection: write.Connection) -> list[tuple[Any, Item]]:
+            return [(key, read(connection, row)) for key, *row in write.fetch(connection, query, (last,))]
 
         while page := await self._read(read_page):
             last = page[-1][0]
@@ -616,9 +597,9 @@ class RunStore:
 _OUTLINE = (int, *(str,) * 4, (str, NoneType), str, (str, NoneType), int, (int, float), (str, NoneType), str)
 
 
-def _list_outlines(connection: Connection, query: str, values: Sequence[Any]) -> list[Outline]:
-    outlines: list[Outline] = []
-    for row in map(list[Any], fetch(connection, query, values)):
+def _list_outlines(connection: write.Connection, query: str, values: Sequence[Any]) -> list[records.Outline]:
+    outlines: list[records.Outline] = []
+    for row in map(list[Any], write.fetch(connection, query, values)):
         if not all(isinstance(value, kinds) for value, kinds in zip(row, _OUTLINE, strict=True)):
             raise TypeError(f"row {row[0]} of its sessions")
         # The JSON as it is, since building the records would take most of the time.
@@ -628,7 +609,7 @@ def _list_outlines(connection: Connection, query: str, values: Sequence[Any]) ->
         row[-1] = dict[str, str](from_json(row[-1]))
         row.extend((bool(origin.get("needs_code")), str(origin.get("prompts")).startswith(IMPORTED)))
         row.append(tuple(str(role["name"]) for role in dict(origin.get("cast") or {}).values()))
-        outlines.append(Outline(*row))
+        outlines.append(records.Outline(*row))
     return outlines
 
 
@@ -647,7 +628,7 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
     if read_only:
         with ExitStack() as stack:
             warn_of_missing_log(path)
-            connections = Connections(await asyncio.to_thread(stack.enter_context, find_readable(path)))
+            connections = write.Connections(await asyncio.to_thread(stack.enter_context, find_readable(path)))
             stack.callback(connections.close)
             yield RunStore(path, connections, None)
         return
@@ -661,8 +642,8 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
             connection.close()
             raise
         add_recent_run(file)
-        writer = Writer(connection, path, lock.check)
-        connections = Connections(file)
+        writer = write.Writer(connection, path, lock.check)
+        connections = write.Connections(file)
         try:
             yield RunStore(path, connections, writer)
         except InputError:
@@ -677,16 +658,16 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
 
 
 @contextmanager
-def open_beside(path: Path, writer: RowWriter) -> Generator[RunStore]:
+def open_beside(path: Path, writer: write.RowWriter) -> Generator[RunStore]:
     """Open a run that another process has open: it is read from the file, and ``writer`` has that process write."""
-    connections = Connections(path)
+    connections = write.Connections(path)
     try:
         yield RunStore(path, connections, writer)
     finally:
         connections.close()
 
 
-def read_making(path: Path) -> tuple[list[Command], dict[str, Any] | None]:
+def read_making(path: Path) -> tuple[list[records.Command], dict[str, Any] | None]:
     """Return the commands that worked on a run, the oldest first, and what it is made from; nothing of a missing file.
 
     Raises:
@@ -698,8 +679,8 @@ def read_making(path: Path) -> tuple[list[Command], dict[str, Any] | None]:
     path = follow_link(path)
     check_file(path, create=False)
     with find_readable(path) as source, explain_errors(path), closing(open_for_reading(source)) as connection:
-        commands = fetch(connection, COMMANDS.select('ORDER BY "row"'), ())
-        frozen = fetch(connection, _FROZEN, ())
+        commands = write.fetch(connection, COMMANDS.select('ORDER BY "row"'), ())
+        frozen = write.fetch(connection, _FROZEN, ())
     with explain_values():
         return list(map(COMMANDS.read, commands)), read_recipe(frozen[0][0]) if frozen else None
 

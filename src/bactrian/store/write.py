@@ -19,25 +19,18 @@ from typing import Any, Protocol
 from bactrian.errors import StoreError
 from bactrian.records.session import Session
 from bactrian.records.turn import Turn, Use
+from bactrian.store import record_tables as tables
 from bactrian.store.database import count_rows, explain_error, mark_closed, open_for_reading
-from bactrian.store.record_tables import (
-    ENDINGS,
-    SESSIONS,
-    TOOL_CALLS,
-    TOOL_RESULTS,
-    TURNS,
-    Statement,
-    compute_checksum,
-    quote_names,
-)
 
 # The connections of the threads that read a run, and how they read a session.
 
 
 Connection = sqlite3.Connection
 
-SELECT_SESSIONS = f"SELECT {quote_names(('row', *SESSIONS.names, *ENDINGS.names))} FROM sessions"  # noqa: S608
-_USE = quote_names((*TOOL_CALLS.names, *TOOL_RESULTS.names))
+SELECT_SESSIONS = (
+    f"SELECT {tables.quote_names(('row', *tables.SESSIONS.names, *tables.ENDINGS.names))} FROM sessions"  # noqa: S608
+)
+_USE = tables.quote_names((*tables.TOOL_CALLS.names, *tables.TOOL_RESULTS.names))
 # Connections that are kept for the next read.
 _MOST_IDLE = 5
 _MOST_TURNS = 1 << 31
@@ -119,10 +112,10 @@ def read_session(connection: Connection, session_id: str) -> Session | None:
 
 def read_session_row(connection: Connection, row: Sequence[Any]) -> Session:
     """Return the session of a row of :data:`SELECT_SESSIONS`, without the number of the row, and its turns."""
-    width = len(SESSIONS.names)
-    session = SESSIONS.read(row)
-    ending = None if row[width] is None else ENDINGS.read(row[width:])
-    query = TURNS.select("WHERE session = ? ORDER BY number")
+    width = len(tables.SESSIONS.names)
+    session = tables.SESSIONS.read(row)
+    ending = None if row[width] is None else tables.ENDINGS.read(row[width:])
+    query = tables.TURNS.select("WHERE session = ? ORDER BY number")
     turns = tuple(_read_turn(session.id, row) for row in fetch(connection, query, (session.id,)))
     session = replace(session, turns=turns, ending=ending)
     if not session.provenance.tools:
@@ -130,21 +123,21 @@ def read_session_row(connection: Connection, row: Sequence[Any]) -> Session:
     uses: defaultdict[int, list[Use]] = defaultdict(list)
     query = f"SELECT {_USE} FROM tools WHERE session = ? ORDER BY number, round, place"  # noqa: S608
     for values in connection.execute(query, (session.id,)):
-        call, result = TOOL_CALLS.read(values), values[len(TOOL_CALLS.names) :]
-        has_result = result[TOOL_RESULTS.names.index("result")] is not None
-        uses[call.number].append(Use(call, TOOL_RESULTS.read(result) if has_result else None))
+        call, result = tables.TOOL_CALLS.read(values), values[len(tables.TOOL_CALLS.names) :]
+        has_result = result[tables.TOOL_RESULTS.names.index("result")] is not None
+        uses[call.number].append(Use(call, tables.TOOL_RESULTS.read(result) if has_result else None))
     turns = tuple(replace(turn, uses=tuple(uses[turn.number])) for turn in turns)
     return replace(session, turns=turns, pending=tuple(uses[len(turns) + 1]))
 
 
-_TEXT, _CHECKSUM = TURNS.names.index("text"), TURNS.names.index("checksum")
+_TEXT, _CHECKSUM = tables.TURNS.names.index("text"), tables.TURNS.names.index("checksum")
 
 
 def _read_turn(session: str, row: Sequence[Any]) -> Turn:
-    turn = TURNS.read(row)
+    turn = tables.TURNS.read(row)
     if not 0 < turn.number < _MOST_TURNS:
         raise ValueError(f"the number {turn.number} of a turn of session {session}")
-    if compute_checksum(row[_TEXT]) != row[_CHECKSUM]:
+    if tables.compute_checksum(row[_TEXT]) != row[_CHECKSUM]:
         raise StoreError(
             f"Turn {turn.number} of session {session} is damaged: its text does not match its checksum.",
             next="Recover the readable data: bactrian recover RUN --out NEW.db",
@@ -164,7 +157,7 @@ _COUNT_SECONDS = 1.0
 class RowWriter(Protocol):
     """Writes rows of a run."""
 
-    def write(self, statement: Statement, row: tuple[Any, ...]) -> asyncio.Future[bool]:
+    def write(self, statement: tables.Statement, row: tuple[Any, ...]) -> asyncio.Future[bool]:
         """Execute ``statement`` with the values of ``row``; see :meth:`GroupCommit.write`."""
         ...
 
@@ -173,7 +166,7 @@ class RowWriter(Protocol):
 class Write:
     """A row that waits to be written."""
 
-    statement: Statement
+    statement: tables.Statement
     values: tuple[Any, ...]
     done: asyncio.Future[bool]
 
@@ -193,7 +186,9 @@ class GroupCommit(ABC):
         self._thread: Thread | None = None
 
     @abstractmethod
-    def commit(self, rows: Mapping[Statement, Sequence[tuple[Any, ...]]]) -> Mapping[Statement, bool]:
+    def commit(
+        self, rows: Mapping[tables.Statement, Sequence[tuple[Any, ...]]]
+    ) -> Mapping[tables.Statement, bool]:
         """Write the rows of each statement, in this order; return for each whether all its rows were new.
 
         Raises:
@@ -204,7 +199,7 @@ class GroupCommit(ABC):
     def finish(self) -> None:
         """Close the connection, after the last commit."""
 
-    def write(self, statement: Statement, row: tuple[Any, ...]) -> asyncio.Future[bool]:
+    def write(self, statement: tables.Statement, row: tuple[Any, ...]) -> asyncio.Future[bool]:
         """Execute ``statement`` with the values of ``row`` in the next transaction.
 
         The future is done when the row is on disk. Its result is False if a row of the same statement and group existed
@@ -248,7 +243,7 @@ class GroupCommit(ABC):
                 while (write := self._waiting.get_nowait()) is not None:
                     group.append(write)
                 going = False
-            rows: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
+            rows: defaultdict[tables.Statement, list[tuple[Any, ...]]] = defaultdict(list)
             for write in group:
                 rows[write.statement].append(write.values)
             ordered = {statement: rows[statement] for statement in sorted(rows, key=lambda each: each.rank)}
@@ -278,11 +273,13 @@ class Writer(GroupCommit):
             mark_closed(self._connection)
         self._connection.close()
 
-    def commit(self, rows: Mapping[Statement, Sequence[tuple[Any, ...]]]) -> Mapping[Statement, bool]:
+    def commit(
+        self, rows: Mapping[tables.Statement, Sequence[tuple[Any, ...]]]
+    ) -> Mapping[tables.Statement, bool]:
         """Write a group; return for each statement whether all its rows were new."""
         self._check()
         connection = self._connection
-        new: dict[Statement, bool] = {}
+        new: dict[tables.Statement, bool] = {}
         try:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -309,7 +306,7 @@ class Writer(GroupCommit):
         return new
 
 
-def _tell(group: Sequence[Write], outcome: Mapping[Statement, bool] | Exception) -> None:
+def _tell(group: Sequence[Write], outcome: Mapping[tables.Statement, bool] | Exception) -> None:
     for write in group:
         if write.done.cancelled():
             continue

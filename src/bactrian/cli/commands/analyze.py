@@ -13,6 +13,7 @@ from typing import Annotated, Any, TextIO
 
 from rich.status import Status
 
+from bactrian import options as opts
 from bactrian.amounts import write_dollars
 from bactrian.analyze.aggregate import Aggregate, measure
 from bactrian.analyze.behaviours import LIKELY, OwnBehaviour
@@ -51,25 +52,6 @@ from bactrian.models.limits import ConcurrencyLimit
 from bactrian.models.open import ModelOptions
 from bactrian.models.pricing import make_pricing
 from bactrian.models.telemetry import open_observed
-from bactrian.options import (
-    JSON,
-    JUDGE,
-    OVERWRITE,
-    QUIET,
-    REPORT,
-    RUN_CODE,
-    SAMPLE,
-    BaseUrl,
-    Budget,
-    Concurrency,
-    MaxTokens,
-    Option,
-    RetryFailed,
-    SamplingSpec,
-    Seed,
-    Tier,
-    TokenPrice,
-)
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.run import Confirmation, Finding, FindingKey
 from bactrian.records.text import to_printable, write_count
@@ -84,23 +66,25 @@ class JudgeFlags:
 
     judge: Annotated[
         str | None,
-        JUDGE,
+        opts.JUDGE,
         "Ask this model whether each finding is correct. Its answers are stored in RUN.",
     ] = None
     sample: Annotated[
         int | None,
-        SAMPLE,
+        opts.SAMPLE,
         "Ask the judge about at most this many turns with a finding and as many without, for each of the"
         " paper's four behaviours, and correct their rates by its answers.",
     ] = None
-    base_url: Annotated[BaseUrl, "Address of the judge's endpoint. Can be repeated."] = None
-    concurrency: Annotated[Concurrency, "Concurrent questions to the judge."] = 16
-    budget: Annotated[Budget, "Maximum cost of the judge, in US dollars."] = None
-    max_tokens: Annotated[MaxTokens, "Maximum number of tokens for the judge."] = None
-    price: TokenPrice = None
-    tier: Tier = None
-    retry_failed: Annotated[RetryFailed, "Ask the judge again where its answer could not be read."] = False
-    seed: Annotated[Seed, "Seed of the judge's sampling."] = None
+    base_url: Annotated[opts.BaseUrl, "Address of the judge's endpoint. Can be repeated."] = None
+    concurrency: Annotated[opts.Concurrency, "Concurrent questions to the judge."] = 16
+    budget: Annotated[opts.Budget, "Maximum cost of the judge, in US dollars."] = None
+    max_tokens: Annotated[opts.MaxTokens, "Maximum number of tokens for the judge."] = None
+    price: opts.TokenPrice = None
+    tier: opts.Tier = None
+    retry_failed: Annotated[opts.RetryFailed, "Ask the judge again where its answer could not be read."] = (
+        False
+    )
+    seed: Annotated[opts.Seed, "Seed of the judge's sampling."] = None
 
 
 def analyze(
@@ -113,11 +97,13 @@ def analyze(
             check=find_run_files,
         ),
     ] = None,
-    findings: Annotated[Path | None, Option("--findings", "Write the findings in RUN as JSON lines.")] = None,
-    page: Annotated[Path | None, REPORT] = None,
+    findings: Annotated[
+        Path | None, opts.Option("--findings", "Write the findings in RUN as JSON lines.")
+    ] = None,
+    page: Annotated[Path | None, opts.REPORT] = None,
     figures: Annotated[
         Path | None,
-        Option(
+        opts.Option(
             "--figures",
             "Write the charts into this folder, each as SVG, PDF and CSV, with their captions.",
             metavar="FOLDER",
@@ -125,15 +111,15 @@ def analyze(
     ] = None,
     run_code: Annotated[
         bool,
-        RUN_CODE,
+        opts.RUN_CODE,
         "Run the Python of solutions in the sandbox; what fails is found as code_fails.",
     ] = False,
     *,
     judging: JudgeFlags,
     sampling: Annotated[Mapping[str, Any], SamplingFlags()] = MappingProxyType({}),
-    overwrite: Annotated[bool, OVERWRITE] = False,
-    json: Annotated[bool, JSON, "Write the report as JSON."] = False,
-    quiet: Annotated[bool, QUIET] = False,
+    overwrite: Annotated[bool, opts.OVERWRITE] = False,
+    json: Annotated[bool, opts.JSON, "Write the report as JSON."] = False,
+    quiet: Annotated[bool, opts.QUIET] = False,
 ) -> None:
     """Report endings, behaviours and costs of a run, or compare several runs."""
     if findings is not None and page is not None and is_same_file(findings, page):
@@ -269,7 +255,7 @@ async def _judge(
     measured: Aggregate,
     flags: JudgeFlags,
     access: tuple[ModelOptions, Price | None],
-    parameters: SamplingSpec,
+    parameters: opts.SamplingSpec,
 ) -> dict[str, Any]:
     """Ask the judge about findings that it has not answered before. Return its decisions.
 

@@ -16,14 +16,9 @@ from typing import Annotated, Any, NoReturn, TypeVar, Unpack, cast
 
 import click
 
+from bactrian import options as opts
+from bactrian.api import knowledge
 from bactrian.api.code_evaluation import SampleOrder, measure_code
-from bactrian.api.knowledge import (
-    KnownAnswerOrder,
-    compare_stages,
-    find_stages,
-    measure_known_answers,
-    prepare_studies,
-)
 from bactrian.api.solution_comparison import (
     Comparison,
     ForecastFunction,
@@ -37,28 +32,12 @@ from bactrian.cli.model_options import read_model_options, show_model_progress
 from bactrian.cli.run_async import SOME_FAILED, StopControl, run_async
 from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import say
-from bactrian.cli.view.evaluation import (
-    show_comparison,
-    show_matrix,
-    show_paper,
-    show_score,
-    show_stages,
-    show_tally,
-)
+from bactrian.cli.view import evaluation as view
 from bactrian.cli.view.progress_view import choose_progress_view, forecast_order, watch_run
 from bactrian.cli.view.training_progress import TrainingView
 from bactrian.errors import InputError
+from bactrian.evaluate import invitations
 from bactrian.evaluate.comparison import write_page
-from bactrian.evaluate.invitations import (
-    DEFAULT_ADDRESS,
-    check_address,
-    invite_voters,
-    make_links,
-    name_voters,
-    read_invitations,
-    tell_server,
-    withdraw_invitation,
-)
 from bactrian.evaluate.known_answers import NOTHING, choose_size
 from bactrian.evaluate.question_sets import SETS, ask_questions, load_questions, write_questions
 from bactrian.evaluate.votes import find_study, name_solutions, read_tally, read_votes
@@ -66,29 +45,6 @@ from bactrian.files.report_file import check_own_report
 from bactrian.models.faults import Retry
 from bactrian.models.open import ModelOptions
 from bactrian.models.telemetry import open_observed
-from bactrian.options import (
-    ADDRESS,
-    COUNT,
-    EXTRACTOR,
-    FORECAST,
-    JSON,
-    JUDGE,
-    LIMIT,
-    MODEL,
-    OUT,
-    REPORT,
-    RUN,
-    TEMPERATURE,
-    WITHDRAW,
-    AgentOptions,
-    BaseUrl,
-    ComparisonOptions,
-    DrawOptions,
-    Option,
-    ScoreOptions,
-    Seed,
-    SpendingOptions,
-)
 from bactrian.records.text import to_json
 from bactrian.runs.wiring import RunOrder
 from bactrian.store import find_run
@@ -97,37 +53,37 @@ Number = TypeVar("Number", int, float)
 _RESUME = "All results so far are stored; the same command resumes."
 
 
-class _Shown(SpendingOptions, total=False):
+class _Shown(opts.SpendingOptions, total=False):
     """How models are asked, and what is shown."""
 
-    forecast: Annotated[bool, FORECAST]
-    as_json: Annotated[bool, JSON]
+    forecast: Annotated[bool, opts.FORECAST]
+    as_json: Annotated[bool, opts.JSON]
 
 
-class ExtractionFlags(_Shown, DrawOptions, total=False):
+class ExtractionFlags(_Shown, opts.DrawOptions, total=False):
     """Which conversations are extracted."""
 
 
-class ComparisonFlags(_Shown, ComparisonOptions, total=False):
+class ComparisonFlags(_Shown, opts.ComparisonOptions, total=False):
     """Who judges, and where the report goes."""
 
     judge: Annotated[
         Sequence[str],
-        JUDGE,
+        opts.JUDGE,
         "Model that judges. Without one, solutions are only written. Can be repeated, for a panel.",
     ]
-    report: Annotated[Path | None, REPORT]
+    report: Annotated[Path | None, opts.REPORT]
 
 
-class AgentFlags(ComparisonFlags, AgentOptions, total=False):
+class AgentFlags(ComparisonFlags, opts.AgentOptions, total=False):
     """What role-plays are compared with."""
 
 
-class ScoreFlags(ScoreOptions, total=False):
+class ScoreFlags(opts.ScoreOptions, total=False):
     """How solutions are asked for and judged, and what is shown."""
 
-    forecast: Annotated[bool, FORECAST]
-    as_json: Annotated[bool, JSON]
+    forecast: Annotated[bool, opts.FORECAST]
+    as_json: Annotated[bool, opts.JSON]
 
 
 class Evaluation:
@@ -149,7 +105,7 @@ class Evaluation:
         tell: Callable[[Comparison], None] = lambda _: None,
     ) -> NoReturn:
         """Do the work in a series of runs, write its report, ``tell`` what was made, and exit."""
-        series = RunSeries(cast("SpendingOptions", self.flags), self.run, self.forecast)
+        series = RunSeries(cast("opts.SpendingOptions", self.flags), self.run, self.forecast)
 
         async def run() -> int:
             compared = await work(series)
@@ -194,17 +150,17 @@ def agents(
     run_file: Annotated[Path | None, Argument(metavar="RUN", help="A run of role-plays.")] = None,
     model: Annotated[
         str | None,
-        MODEL,
+        opts.MODEL,
         "Model of the single answers. Default: the run's assistant.",
     ] = None,
     extractor: Annotated[
         str | None,
-        EXTRACTOR,
+        opts.EXTRACTOR,
         "Model that extracts all solutions. Default: that of --model, or for each the model that wrote it.",
     ] = None,
     paper: Annotated[
         bool,
-        Option(
+        opts.Option(
             "--paper", "Show the paper's figures; with RUN, say if none was measured as this comparison is."
         ),
     ] = False,
@@ -212,7 +168,7 @@ def agents(
 ) -> None:
     """Compare the solutions of role-plays with single answers, by judges (tables 1, 8 and 9 of the paper)."""
     if paper and run_file is None:
-        show_paper(as_json=flags.get("as_json", False))
+        view.show_paper(as_json=flags.get("as_json", False))
         return
     if run_file is None:
         raise InputError("There is no run to evaluate.", where="RUN", next="bactrian evaluate agents RUN")
@@ -228,7 +184,7 @@ def agents(
     Evaluation(flags).compare(
         lambda series: compare_role_plays(run_file, judges, series, model, extractor),
         "comparison.html.j2",
-        show_comparison,
+        view.show_comparison,
         tell,
     )
 
@@ -236,7 +192,7 @@ def agents(
 def extract(
     run_file: Annotated[Path, Argument(metavar="RUN", help="A run of role-plays.")],
     model: Annotated[
-        str | None, MODEL, "Model that extracts. Default: the model that wrote the conversation."
+        str | None, opts.MODEL, "Model that extracts. Default: the model that wrote the conversation."
     ] = None,
     **flags: Unpack[ExtractionFlags],
 ) -> None:
@@ -250,7 +206,7 @@ def extract(
         say(f"To read them: bactrian show {shlex.quote(str(compared.solutions))}")
 
     Evaluation(flags).compare(
-        lambda series: extract_role_plays(run_file, series, model), "", show_comparison, tell
+        lambda series: extract_role_plays(run_file, series, model), "", view.show_comparison, tell
     )
 
 
@@ -258,10 +214,12 @@ def pairwise(
     first: Annotated[str, Argument(metavar="A", help="The first model.")],
     second: Annotated[str, Argument(metavar="B", help="The second model.")],
     questions: Annotated[
-        str, Option("--questions", f"A set ({', '.join(SETS)}), or a file of JSON lines with `text`.")
+        str, opts.Option("--questions", f"A set ({', '.join(SETS)}), or a file of JSON lines with `text`.")
     ],
-    limit: Annotated[int | None, LIMIT, "Only so many questions, drawn at random."] = None,
-    out: Annotated[Path | None, OUT, "Folder of answers and verdicts. Default: A-B.SET.pairwise."] = None,
+    limit: Annotated[int | None, opts.LIMIT, "Only so many questions, drawn at random."] = None,
+    out: Annotated[
+        Path | None, opts.OUT, "Folder of answers and verdicts. Default: A-B.SET.pairwise."
+    ] = None,
     **flags: Unpack[ComparisonFlags],
 ) -> None:
     """Compare two models on a set of questions, by judges (table 2 of the paper)."""
@@ -269,7 +227,7 @@ def pairwise(
     Evaluation(flags).compare(
         lambda series: compare_answers(models, questions, judges, series, limit=limit, out=out),
         "comparison.html.j2",
-        show_comparison,
+        view.show_comparison,
     )
 
 
@@ -279,27 +237,27 @@ class KnownAnswerFlags:
 
     known_answers: Annotated[
         bool,
-        Option("--known-answers", "Train on invented facts, and ask for them: answers are exact."),
+        opts.Option("--known-answers", "Train on invented facts, and ask for them: answers are exact."),
     ] = False
     base: Annotated[
         str,
-        Option(
+        opts.Option(
             "--base", "What is trained: `nothing` (made from nothing), `built-in`, a GGUF file, a folder."
         ),
     ] = NOTHING
     seeds: Annotated[
         int,
-        Option(
+        opts.Option(
             "--seeds", "Repetitions, each with facts and a training of its own; --seed is the first.", min=1
         ),
     ] = 1
     facts: Annotated[
         int | None,
-        Option("--facts", "Facts taught in each domain. Default: 12; 10 for other bases.", min=2),
+        opts.Option("--facts", "Facts taught in each domain. Default: 12; 10 for other bases.", min=2),
     ] = None
     wordings: Annotated[
         int | None,
-        Option(
+        opts.Option(
             "--wordings",
             "Wordings in which each fact is taught. Default: 6; 4 for other bases.",
             min=1,
@@ -307,11 +265,11 @@ class KnownAnswerFlags:
         ),
     ] = None
     steps: Annotated[
-        int | None, Option("--steps", "Steps of each stage, instead of the usual length.", min=1)
+        int | None, opts.Option("--steps", "Steps of each stage, instead of the usual length.", min=1)
     ] = None
     write_only: Annotated[
         bool,
-        Option("--write-only", "Only write facts, conversations and recipes; train and ask nothing."),
+        opts.Option("--write-only", "Only write facts, conversations and recipes; train and ask nothing."),
     ] = False
 
 
@@ -321,11 +279,11 @@ class QuestionFlags:
 
     questions: Annotated[
         list[str] | None,
-        Option(
+        opts.Option(
             "--questions", f"A set ({', '.join(SETS)}) or a file; can be repeated. Default: all four sets."
         ),
     ] = None
-    limit: Annotated[int | None, LIMIT, "Only N questions of each set, drawn at random."] = None
+    limit: Annotated[int | None, opts.LIMIT, "Only N questions of each set, drawn at random."] = None
 
 
 def emergence(
@@ -338,7 +296,9 @@ def emergence(
     ] = None,
     known: KnownAnswerFlags = KnownAnswerFlags(),
     asked: QuestionFlags = QuestionFlags(),
-    out: Annotated[Path, OUT, "Folder of the experiment; the same command resumes it."] = Path("emergence"),
+    out: Annotated[Path, opts.OUT, "Folder of the experiment; the same command resumes it."] = Path(
+        "emergence"
+    ),
     **flags: Unpack[ComparisonFlags],
 ) -> None:
     """Measure what each stage of a training adds (tables 2 and 6 of the paper)."""
@@ -350,13 +310,13 @@ def emergence(
     if known.known_answers:
         order = _order_known_answers(stages or (), known, flags, out)
         if known.write_only:
-            for study in prepare_studies(order):
+            for study in knowledge.prepare_studies(order):
                 click.echo(shlex.quote(str(out / f"seed-{study.seed}")))
             return
         evaluation.end(_measure(order, evaluation))
-    models = find_stages(stages or (), ModelOptions(base_url=flags.get("base_url")))
+    models = knowledge.find_stages(stages or (), ModelOptions(base_url=flags.get("base_url")))
     evaluation.compare(
-        lambda series: compare_stages(
+        lambda series: knowledge.compare_stages(
             models,
             asked.questions or SETS,
             flags.get("judge", ()),
@@ -366,7 +326,7 @@ def emergence(
             tell=lambda name: say(f"Questions: {name}"),
         ),
         "stages.html.j2",
-        show_stages,
+        view.show_stages,
     )
 
 
@@ -375,7 +335,7 @@ def _order_known_answers(
     known: KnownAnswerFlags,
     flags: ComparisonFlags,
     out: Path,
-) -> KnownAnswerOrder:
+) -> knowledge.KnownAnswerOrder:
     for name in ("judge", "forecast", "budget", "reply_length"):
         if flags.get(name):
             raise InputError(
@@ -385,40 +345,42 @@ def _order_known_answers(
             )
     seed = flags.get("seed")
     seed = 1 if seed is None else seed
-    return KnownAnswerOrder(
+    return knowledge.KnownAnswerOrder(
         out.absolute(),
         tuple(range(seed, seed + (1 if stages else known.seeds))),
         choose_size(known.base, known.facts, known.wordings),
         str(Path(known.base).absolute()) if Path(known.base).exists() else known.base,
         known.steps,
-        find_stages(stages, ModelOptions(base_url=flags.get("base_url"))) if stages else (),
+        knowledge.find_stages(stages, ModelOptions(base_url=flags.get("base_url"))) if stages else (),
         flags,
         TrainingView(quiet=flags.get("as_json", False)).show_event,
     )
 
 
-async def _measure(order: KnownAnswerOrder, evaluation: Evaluation) -> int:
+async def _measure(order: knowledge.KnownAnswerOrder, evaluation: Evaluation) -> int:
     async def ask(asked: RunOrder) -> int:
         say(f"Asking {asked.run.stem}, {asked.run.parent.parent.name}.")
         return await watch_run(asked, choose_progress_view(json=False, quiet=True), evaluation.stop_control)
 
-    result = await measure_known_answers(order, ask)
+    result = await knowledge.measure_known_answers(order, ask)
     evaluation.stop_control.stop = None
-    evaluation.write(result.to_json(), "matrix.html.j2", show_matrix)
+    evaluation.write(result.to_json(), "matrix.html.j2", view.show_matrix)
     return SOME_FAILED if result.unanswered else 0
 
 
 def questions(
     category: Annotated[str, Argument(f"A category, such as {', '.join(SETS)}, or any other in words.")],
-    model: Annotated[str, MODEL, "Model that writes the questions."] = "local",
-    count: Annotated[int, COUNT, "Number of questions."] = 20,
+    model: Annotated[str, opts.MODEL, "Model that writes the questions."] = "local",
+    count: Annotated[int, opts.COUNT, "Number of questions."] = 20,
     examples: Annotated[
         str | None,
-        Option("--examples", "A set or file whose first three questions are shown. Default: the category's."),
+        opts.Option(
+            "--examples", "A set or file whose first three questions are shown. Default: the category's."
+        ),
     ] = None,
-    seed: Seed = None,
-    base_url: BaseUrl = None,
-    out: Annotated[Path | None, OUT, "The file. Default: CATEGORY.questions.jsonl."] = None,
+    seed: opts.Seed = None,
+    base_url: opts.BaseUrl = None,
+    out: Annotated[Path | None, opts.OUT, "The file. Default: CATEGORY.questions.jsonl."] = None,
 ) -> None:
     """Let a model write questions of a category, with examples; the file can be edited and given to --questions."""
     path = out or Path(f"{'-'.join(category.split())}.questions.jsonl")
@@ -438,22 +400,23 @@ def questions(
 
 def humaneval(
     model: Annotated[
-        str | None, MODEL, "The model to measure; see `bactrian models`. Default: local."
+        str | None, opts.MODEL, "The model to measure; see `bactrian models`. Default: local."
     ] = None,
-    run_file: Annotated[Path, RUN, "The run that keeps the samples; the same command resumes it."] = Path(
-        "humaneval.db"
-    ),
+    run_file: Annotated[
+        Path, opts.RUN, "The run that keeps the samples; the same command resumes it."
+    ] = Path("humaneval.db"),
     samples: Annotated[
         int,
-        Option("--samples", "Samples of each problem.", short="-n", min=1),
+        opts.Option("--samples", "Samples of each problem.", short="-n", min=1),
     ] = 1,
     ks: Annotated[
-        str | None, Option("-k", "Values of k in pass@k, separated by commas.", shown="1,10,100, up to -n")
+        str | None,
+        opts.Option("-k", "Values of k in pass@k, separated by commas.", shown="1,10,100, up to -n"),
     ] = None,
-    temperature: Annotated[str, TEMPERATURE, "Temperatures, separated by commas."] = "0.2",
+    temperature: Annotated[str, opts.TEMPERATURE, "Temperatures, separated by commas."] = "0.2",
     solutions: Annotated[
         Path | None,
-        Option("--solutions", "Score the solutions of this file (JSON lines); ask no model."),
+        opts.Option("--solutions", "Score the solutions of this file (JSON lines); ask no model."),
     ] = None,
     **flags: Unpack[ScoreFlags],
 ) -> None:
@@ -479,7 +442,7 @@ def humaneval(
         if measured.score is not None and evaluation.as_json:
             print(json.dumps({**measured.score.to_json(), "verdicts": str(measured.verdicts)}))
         elif measured.score is not None:
-            show_score(measured.score, measured.verdicts)
+            view.show_score(measured.score, measured.verdicts)
         return measured.code
 
     spent = "Nothing was spent." if flags.get("forecast") else _RESUME
@@ -510,7 +473,7 @@ def vote(
         Path,
         Argument(metavar="RUN", help="The run that was evaluated, or the folder of its evaluation."),
     ],
-    as_json: Annotated[bool, JSON, "Write the results as JSON."] = False,
+    as_json: Annotated[bool, opts.JSON, "Write the results as JSON."] = False,
 ) -> None:
     """Show what people's votes on pairs of solutions say; they vote on the pages of `bactrian explore`."""
     folder = _find_folder(run_file)
@@ -518,7 +481,7 @@ def vote(
     if as_json:
         print(json.dumps(tally, ensure_ascii=False))
         return
-    show_tally(tally)
+    view.show_tally(tally)
     run = shlex.quote(str(run_file))
     pages = shlex.quote(str(_find_pages(run_file, folder)))
     say(f"To vote: bactrian explore {pages} --edit; to invite others: bactrian evaluate invite {run}")
@@ -559,31 +522,36 @@ def invite(
         list[str] | None, Argument(metavar="VOTER", help="Pseudonyms. Default: random ones.")
     ] = None,
     count: Annotated[
-        int, Option("--voters", "Invite this many voters with random pseudonyms.", short="-n", min=1)
+        int, opts.Option("--voters", "Invite this many voters with random pseudonyms.", short="-n", min=1)
     ] = 1,
-    address: Annotated[str, ADDRESS] = DEFAULT_ADDRESS,
-    withdraw: Annotated[str | None, WITHDRAW, "Make the link of this voter invalid; the votes stay."] = None,
-    show: Annotated[bool, Option("--list", "List the voters and the number of their votes.")] = False,
-    as_json: Annotated[bool, JSON] = False,
+    address: Annotated[str, opts.ADDRESS] = invitations.DEFAULT_ADDRESS,
+    withdraw: Annotated[
+        str | None, opts.WITHDRAW, "Make the link of this voter invalid; the votes stay."
+    ] = None,
+    show: Annotated[bool, opts.Option("--list", "List the voters and the number of their votes.")] = False,
+    as_json: Annotated[bool, opts.JSON] = False,
 ) -> None:
     """Make a link for each voter, to vote in the browser. A new link of a voter replaces the old one."""
     folder = _find_folder(run_file)
     if withdraw is not None:
-        withdraw_invitation(folder, withdraw)
+        invitations.withdraw_invitation(folder, withdraw)
         print(f"The link of {withdraw} is not valid any more.", file=sys.stderr)
         return
     if show:
         _list_voters(folder, as_json=as_json)
         return
-    check_address(address)
-    links = make_links(address, "vote", invite_voters(folder, voters or name_voters(count)))
+    invitations.check_address(address)
+    links = invitations.make_links(
+        address, "vote", invitations.invite_voters(folder, voters or invitations.name_voters(count))
+    )
     if as_json:
         print(json.dumps([{"voter": voter, "link": link} for voter, link in links.items()]))
         return
     for voter, link in links.items():
         print(f"{voter}\t{link}")
     print(
-        f"Send each voter one link.\n{tell_server(_find_pages(run_file, folder), address)}", file=sys.stderr
+        f"Send each voter one link.\n{invitations.tell_server(_find_pages(run_file, folder), address)}",
+        file=sys.stderr,
     )
 
 
@@ -591,7 +559,7 @@ def _list_voters(folder: Path, *, as_json: bool) -> None:
     given = asyncio.run(read_votes(folder))
     votes = Counter(vote.voter for vote in given if not vote.repeated)
     again = Counter(vote.voter for vote in given if vote.repeated)
-    invited = [invitation.voter for invitation in read_invitations(folder)]
+    invited = [invitation.voter for invitation in invitations.read_invitations(folder)]
     names = list(dict.fromkeys((*invited, *sorted(votes))))
     if as_json:
         counts = [{"voter": name, "votes": votes[name], "repeated": again[name]} for name in names]

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
+from bactrian import options as opts
 from bactrian.api.exchange import export_session_data
 from bactrian.cli.flags import Argument, RunsArgument
 from bactrian.cli.run_async import run_async
@@ -17,19 +18,6 @@ from bactrian.export.manifest import format_manifest
 from bactrian.files.atomic import check_replaceable
 from bactrian.ingest.chats import Found, Origin
 from bactrian.ingest.importer import Form, ImportReport, find_chats, import_chats
-from bactrian.options import (
-    FORMAT,
-    JSON,
-    LICENSE,
-    ONLY,
-    OUT,
-    OVERWRITE,
-    QUIET,
-    RUN,
-    ExportChoices,
-    Language,
-    Option,
-)
 from bactrian.records.text import to_json, to_line, to_printable, write_count
 from bactrian.store import list_run_files, open_store
 
@@ -44,15 +32,15 @@ def ingest(
     path: Annotated[
         Path, Argument("A folder, an archive, a file of JSON, or hf://OWNER/NAME of the Hugging Face hub.")
     ],
-    run_file: Annotated[Path, RUN, "File of the run to store them in; created if it does not exist."],
-    form: Annotated[Form | None, replace(FORMAT, shown="detected"), "Format of the files."] = None,
-    model: Annotated[str, Option("--made-by", "Name of the model that wrote them, if known.")] = "",
-    language: Annotated[Language, "Their language, if not English."] = None,
+    run_file: Annotated[Path, opts.RUN, "File of the run to store them in; created if it does not exist."],
+    form: Annotated[Form | None, replace(opts.FORMAT, shown="detected"), "Format of the files."] = None,
+    model: Annotated[str, opts.Option("--made-by", "Name of the model that wrote them, if known.")] = "",
+    language: Annotated[opts.Language, "Their language, if not English."] = None,
     license_name: Annotated[
-        str, LICENSE, "Their licence, if it is not known: CAMEL's own data is CC-BY-NC-4.0."
+        str, opts.LICENSE, "Their licence, if it is not known: CAMEL's own data is CC-BY-NC-4.0."
     ] = "",
-    json: Annotated[bool, JSON, "Write the result as JSON."] = False,
-    quiet: Annotated[bool, QUIET] = False,
+    json: Annotated[bool, opts.JSON, "Write the result as JSON."] = False,
+    quiet: Annotated[bool, opts.QUIET] = False,
 ) -> None:
     """Import conversations of other programs into a run."""
     check_replaceable(path, list_run_files(run_file))
@@ -101,23 +89,25 @@ def _say(report: ImportReport, run_file: Path, *, json: bool) -> None:
 def export(
     runs: RunsArgument,
     form: Annotated[
-        str, FORMAT, f"Format of the data: {', '.join(list_formats())}, or one of another package."
+        str, opts.FORMAT, f"Format of the data: {', '.join(list_formats())}, or one of another package."
     ],
-    out: Annotated[Path, OUT, "File or folder to write."],
+    out: Annotated[Path, opts.OUT, "File or folder to write."],
     only: Annotated[
         list[str] | None,
-        ONLY,
+        opts.ONLY,
         "Only sessions with ending=CODE or finding=CODE; `asked`: of the last command's jobs; `runs`: whose code runs "
         "in the sandbox. Can be repeated.",
     ] = None,
     drop: Annotated[
         list[str] | None,
-        Option("--drop", "Leave out sessions with finding=CODE, ending=CODE or mark=NAME. Can be repeated."),
+        opts.Option(
+            "--drop", "Leave out sessions with finding=CODE, ending=CODE or mark=NAME. Can be repeated."
+        ),
     ] = None,
-    overwrite: Annotated[bool, OVERWRITE, "Replace an existing export."] = False,
-    json: Annotated[bool, JSON, "Write the manifest."] = False,
-    quiet: Annotated[bool, QUIET, "Show no progress, and only errors."] = False,
-    **flags: Unpack[ExportChoices],
+    overwrite: Annotated[bool, opts.OVERWRITE, "Replace an existing export."] = False,
+    json: Annotated[bool, opts.JSON, "Write the manifest."] = False,
+    quiet: Annotated[bool, opts.QUIET, "Show no progress, and only errors."] = False,
+    **flags: Unpack[opts.ExportChoices],
 ) -> None:
     """Export a run in a format that other tools read."""
     check_replaceable(out, [file for run in runs for file in list_run_files(run)])

@@ -10,26 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
+from bactrian import options as opts
 from bactrian.cli.flags import SPEAKERS, Argument, SamplingFlags
 from bactrian.errors import InputError
-from bactrian.options import (
-    FORECAST,
-    JSON,
-    LIMIT,
-    QUIET,
-    RUN,
-    SET,
-    AgentModels,
-    Budget,
-    GenerateOptions,
-    Option,
-)
 
 if TYPE_CHECKING:
     from bactrian.runs.wiring import RunOrder
 
 
-class GenerateFlags(GenerateOptions, AgentModels, total=False):
+class GenerateFlags(opts.GenerateOptions, opts.AgentModels, total=False):
     """The options of Python's :func:`bactrian.generate`, and a model for each agent."""
 
 
@@ -38,28 +27,28 @@ _OF_THE_CRITIC = ("models.critic", "parameters.critic")
 
 def generate(
     recipe: Annotated[str, Argument("Name of a built-in recipe, or a .toml file.")],
-    run_file: Annotated[Path, RUN, "File of the run; the same command resumes it."],
+    run_file: Annotated[Path, opts.RUN, "File of the run; the same command resumes it."],
     settings: Annotated[
         list[str] | None,
-        SET,
+        opts.SET,
         "Change the recipe, as in task.count=5, or name a .toml file of changes. Can be repeated.",
     ] = None,
-    limit: Annotated[int | None, LIMIT, "Only the first N jobs of the recipe."] = None,
-    budget: Budget = None,
-    forecast: Annotated[bool, FORECAST, "Estimate the remaining cost, without any request."] = False,
+    limit: Annotated[int | None, opts.LIMIT, "Only the first N jobs of the recipe."] = None,
+    budget: opts.Budget = None,
+    forecast: Annotated[bool, opts.FORECAST, "Estimate the remaining cost, without any request."] = False,
     pilot: Annotated[
         int | None,
-        Option(
+        opts.Option(
             "--pilot",
             "With --forecast: play N jobs, which are kept, and measure what the others will cost.",
             min=10,
         ),
     ] = None,
     fork: Annotated[
-        Path | None, Option("--fork", "Begin this new run with the unchanged lists of --run.")
+        Path | None, opts.Option("--fork", "Begin this new run with the unchanged lists of --run.")
     ] = None,
-    json: Annotated[bool, JSON, "Write progress as JSON lines."] = False,
-    quiet: Annotated[bool, QUIET, "Write only warnings and errors."] = False,
+    json: Annotated[bool, opts.JSON, "Write progress as JSON lines."] = False,
+    quiet: Annotated[bool, opts.QUIET, "Write only warnings and errors."] = False,
     sampling: Annotated[Mapping[str, Any], SamplingFlags((*SPEAKERS, "lister"))] = MappingProxyType({}),
     **flags: Unpack[GenerateFlags],
 ) -> None:
@@ -89,7 +78,7 @@ def generate(
         models,
         limit=limit,
         budget=None if forecast and pilot is None else budget,
-        options=cast("GenerateOptions", {**options, "origin": origin, "parameters": sampling}),
+        options=cast("opts.GenerateOptions", {**options, "origin": origin, "parameters": sampling}),
     )
     critic = (order.plan.recipe.critic and order.plan.recipe.critic.role) or order.plan.models.get("critic")
     if critic is None and any(text.startswith(_OF_THE_CRITIC) for text in settings or ()):

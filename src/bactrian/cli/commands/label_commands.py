@@ -12,6 +12,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated, Unpack
 
+from bactrian import options as opts
 from bactrian.amounts import write_ends, write_percent
 from bactrian.analyze.behaviours import (
     DETECTORS,
@@ -29,14 +30,7 @@ from bactrian.cli.flags import Argument, RunArgument
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.detect.fit import LearnedModel, learn_behaviour, list_codes, read_labelled
 from bactrian.errors import InputError
-from bactrian.evaluate.invitations import (
-    DEFAULT_ADDRESS,
-    check_address,
-    invite_voters,
-    make_links,
-    tell_server,
-    withdraw_invitation,
-)
+from bactrian.evaluate import invitations
 from bactrian.evaluate.label_queues import (
     create_queue,
     describe_labels,
@@ -47,19 +41,6 @@ from bactrian.evaluate.label_queues import (
     read_queue,
 )
 from bactrian.files.atomic import write_atomically
-from bactrian.options import (
-    ADDRESS,
-    BEHAVIOUR,
-    JSON,
-    LIMIT,
-    OUT,
-    OVERWRITE,
-    SAMPLE,
-    SEED,
-    WITHDRAW,
-    Option,
-    SelectOptions,
-)
 from bactrian.records.run import BEHAVIOURS, Confirmation, Finding
 from bactrian.records.session import HUMAN, Session
 from bactrian.records.text import to_line, to_printable, write_count
@@ -90,12 +71,12 @@ def show_behaviour(name: Annotated[str, Argument("Code of a behaviour.")]) -> No
 def train_behaviour(
     data: Annotated[Path, Argument(metavar="DATA.jsonl", help="Labelled conversations.")],
     name: Annotated[
-        str | None, Option("--name", "The behaviour to learn, if the labels name several.")
+        str | None, opts.Option("--name", "The behaviour to learn, if the labels name several.")
     ] = None,
     description: Annotated[
-        str | None, Option("--description", "One sentence that defines it, for a judge.")
+        str | None, opts.Option("--description", "One sentence that defines it, for a judge.")
     ] = None,
-    overwrite: Annotated[bool, OVERWRITE, "Replace a learned behaviour of the same name."] = False,
+    overwrite: Annotated[bool, opts.OVERWRITE, "Replace a learned behaviour of the same name."] = False,
 ) -> None:
     """Learn a behaviour of your own from labelled conversations, and register it by name.
 
@@ -147,9 +128,9 @@ _ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 def label(
     run_file: RunArgument,
     behaviour: Annotated[
-        str, BEHAVIOUR, "The behaviour to label: a built-in one or your own."
+        str, opts.BEHAVIOUR, "The behaviour to label: a built-in one or your own."
     ] = "flake_reply",
-    limit: Annotated[int, LIMIT, "Maximum number of findings to ask about."] = 20,
+    limit: Annotated[int, opts.LIMIT, "Maximum number of findings to ask about."] = 20,
 ) -> None:
     """Say of findings in the terminal whether they are right, those in most doubt first.
 
@@ -226,29 +207,29 @@ def make_label_queue(
     name: Annotated[str, Argument("Name of the queue; with an existing one, only people are invited.")],
     label: Annotated[
         list[str] | None,
-        Option("--label", "A label: a code, or CODE=MEANING. Can be repeated, up to nine."),
+        opts.Option("--label", "A label: a code, or CODE=MEANING. Can be repeated, up to nine."),
     ] = None,
-    exclusive: Annotated[bool, Option("--one", "Exactly one label fits a conversation.")] = False,
+    exclusive: Annotated[bool, opts.Option("--one", "Exactly one label fits a conversation.")] = False,
     person: Annotated[
-        list[str] | None, Option("--person", "Pseudonym of a person to invite. Can be repeated.")
+        list[str] | None, opts.Option("--person", "Pseudonym of a person to invite. Can be repeated.")
     ] = None,
     withdraw: Annotated[
-        str | None, WITHDRAW, "Make the link of this person invalid; the labels stay."
+        str | None, opts.WITHDRAW, "Make the link of this person invalid; the labels stay."
     ] = None,
-    sample: Annotated[int, SAMPLE, "Choose N conversations at random."] = 20,
-    seed: Annotated[int, SEED, "Seed of the choice."] = 0,
-    address: Annotated[str, ADDRESS] = DEFAULT_ADDRESS,
-    json: Annotated[bool, JSON, "Write the links as JSON."] = False,
-    **options: Unpack[SelectOptions],
+    sample: Annotated[int, opts.SAMPLE, "Choose N conversations at random."] = 20,
+    seed: Annotated[int, opts.SEED, "Seed of the choice."] = 0,
+    address: Annotated[str, opts.ADDRESS] = invitations.DEFAULT_ADDRESS,
+    json: Annotated[bool, opts.JSON, "Write the links as JSON."] = False,
+    **options: Unpack[opts.SelectOptions],
 ) -> None:
     """Make a queue of conversations that people label in the browser, each with a link.
 
     Nobody sees the labels of others or the findings of detectors. A new link of a person replaces the old one.
     """
-    check_address(address)
+    invitations.check_address(address)
     folder = find_queues(run_file).get(name)
     if withdraw is not None:
-        withdraw_invitation(_choose_queues(run_file, name)[name], withdraw)
+        invitations.withdraw_invitation(_choose_queues(run_file, name)[name], withdraw)
         print(f"The link of {withdraw} is not valid any more.", file=sys.stderr)
         return
     if folder is None:
@@ -260,12 +241,12 @@ def make_label_queue(
         print(f"{folder}: {write_count(len(sessions), 'conversation')}, {', '.join(labels)}", file=sys.stderr)
     elif label:
         raise InputError(f"There is a queue {name!r}.", where=str(folder), next="Give another name.")
-    links = make_links(address, "label", invite_voters(folder, person or ()))
+    links = invitations.make_links(address, "label", invitations.invite_voters(folder, person or ()))
     if json:
         print(jsonlib.dumps([{"person": who, "link": link} for who, link in links.items()]))
     else:
         print("".join(f"{who}\t{link}\n" for who, link in links.items()), end="")
-    print(tell_server(run_file, address), file=sys.stderr)
+    print(invitations.tell_server(run_file, address), file=sys.stderr)
 
 
 def _read_labels(written: Sequence[str]) -> dict[str, str]:
@@ -282,7 +263,7 @@ def _read_labels(written: Sequence[str]) -> dict[str, str]:
     return labels
 
 
-async def _choose(run: Path, options: SelectOptions, sample: int, seed: int) -> list[Session]:
+async def _choose(run: Path, options: opts.SelectOptions, sample: int, seed: int) -> list[Session]:
     async with open_store(run, read_only=True) as opened, opened.snapshot() as store:
         selection = await read_selection(store, options)
         chosen = [
@@ -299,10 +280,10 @@ def show_labels(
     run_file: RunArgument,
     name: Annotated[str | None, Argument("Name of a queue. Default: all.")] = None,
     out: Annotated[
-        Path | None, OUT, "Write the labelled conversations, as `bactrian behaviours train` reads them."
+        Path | None, opts.OUT, "Write the labelled conversations, as `bactrian behaviours train` reads them."
     ] = None,
-    overwrite: Annotated[bool, OVERWRITE] = False,
-    json: Annotated[bool, JSON, "Write shares and agreement as JSON."] = False,
+    overwrite: Annotated[bool, opts.OVERWRITE] = False,
+    json: Annotated[bool, opts.JSON, "Write shares and agreement as JSON."] = False,
 ) -> None:
     """Print what people said of queues of conversations, and how much they agree."""
     chosen = _choose_queues(run_file, name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Unpack, cast
 
+from bactrian import options as opts
 from bactrian.api.arguments import LOCAL
 from bactrian.api.conversation import order_session
 from bactrian.cli.flags import SPEAKERS, Argument, FieldsOf, SamplingFlags
@@ -25,26 +26,6 @@ from bactrian.cli.view.watching import OutputFlags, PlayKeeper
 from bactrian.errors import InputError, explain_os_errors
 from bactrian.models.model import Model
 from bactrian.models.open import ModelOptions
-from bactrian.options import (
-    COUNT,
-    JSON,
-    MCP,
-    MODEL,
-    SET,
-    SOCIETY,
-    TOOLS,
-    YES,
-    AgentModels,
-    BaseUrl,
-    Critic,
-    Language,
-    Option,
-    PlayOptions,
-    Seed,
-    SocietyOptions,
-    Tier,
-    Timeout,
-)
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.session import Role, check_name, check_text
 from bactrian.records.text import to_json, to_line, to_printable
@@ -62,16 +43,16 @@ _LARGEST = 1 << 20
 
 def roles(
     task: Annotated[str, Argument("The task; - reads it from standard input.")],
-    count: Annotated[int, COUNT, "Number of roles."] = 2,
-    model: Annotated[str, MODEL] = "local",
-    base_url: BaseUrl = None,
-    language: Annotated[Language, "Language of the answer."] = None,
-    seed: Seed = None,
-    timeout: Timeout = 600.0,
-    tier: Tier = None,
+    count: Annotated[int, opts.COUNT, "Number of roles."] = 2,
+    model: Annotated[str, opts.MODEL] = "local",
+    base_url: opts.BaseUrl = None,
+    language: Annotated[opts.Language, "Language of the answer."] = None,
+    seed: opts.Seed = None,
+    timeout: opts.Timeout = 600.0,
+    tier: opts.Tier = None,
     sampling: Annotated[Mapping[str, Any], SamplingFlags()] = MappingProxyType({}),
-    names: Annotated[bool, Option("--names", "Write names only, for a recipe's axis.")] = False,
-    json: Annotated[bool, JSON, "Write JSON lines, for `play --roles`."] = False,
+    names: Annotated[bool, opts.Option("--names", "Write names only, for a recipe's axis.")] = False,
+    json: Annotated[bool, opts.JSON, "Write JSON lines, for `play --roles`."] = False,
 ) -> None:
     """Ask a model for the roles that a task needs."""
 
@@ -187,7 +168,7 @@ class Side(StrEnum):
     assistant = "assistant"
 
 
-class PlayFlags(PlayOptions, AgentModels, total=False):
+class PlayFlags(opts.PlayOptions, opts.AgentModels, total=False):
     """The options of Python's :func:`bactrian.play`, and a model for each agent."""
 
 
@@ -195,32 +176,34 @@ class PlayFlags(PlayOptions, AgentModels, total=False):
 class RoleFlags:
     """The roles, and the side of a person."""
 
-    assistant: Annotated[str | None, Option("--assistant", f"Role that solves. Default: {ROLES[0]}.")] = None
-    user: Annotated[str | None, Option("--user", f"Role that instructs. Default: {ROLES[1]}.")] = None
+    assistant: Annotated[
+        str | None, opts.Option("--assistant", f"Role that solves. Default: {ROLES[0]}.")
+    ] = None
+    user: Annotated[str | None, opts.Option("--user", f"Role that instructs. Default: {ROLES[1]}.")] = None
     assistant_description: Annotated[
-        str, Option("--assistant-description", "Description of the role that solves.")
+        str, opts.Option("--assistant-description", "Description of the role that solves.")
     ] = ""
     user_description: Annotated[
-        str, Option("--user-description", "Description of the role that instructs.")
+        str, opts.Option("--user-description", "Description of the role that instructs.")
     ] = ""
     roles: Annotated[
         Path | None,
-        Option(
+        opts.Option(
             "--roles",
             "Output of `bactrian roles --json`: first the role that solves, then the role that instructs.",
         ),
     ] = None
-    yes: Annotated[bool, YES, "Let --embodied run code without asking first."] = False
-    as_: Annotated[Side | None, Option("--as", "The side that you play yourself.")] = None
+    yes: Annotated[bool, opts.YES, "Let --embodied run code without asking first."] = False
+    as_: Annotated[Side | None, opts.Option("--as", "The side that you play yourself.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFlags:
     """The tools of one agent."""
 
-    tools: Annotated[list[str] | None, TOOLS] = None
-    mcp: Annotated[list[str] | None, MCP] = None
-    tools_for: Annotated[Side, Option("--tools-for", "Agent that may call them.")] = Side.assistant
+    tools: Annotated[list[str] | None, opts.TOOLS] = None
+    mcp: Annotated[list[str] | None, opts.MCP] = None
+    tools_for: Annotated[Side, opts.Option("--tools-for", "Agent that may call them.")] = Side.assistant
 
     @property
     def names(self) -> list[str]:
@@ -237,21 +220,21 @@ def play(
     roles: RoleFlags,
     endings: Annotated[
         str,
-        Option(
+        opts.Option(
             "--endings",
             "Rules that end the conversation: default, paper, camel, or a list as in "
             "task_done,user_no_instruct=3,max_messages=40.",
         ),
     ] = "default",
-    critic: Annotated[Mapping[str, Any], FieldsOf(Critic)] = MappingProxyType({}),
+    critic: Annotated[Mapping[str, Any], FieldsOf(opts.Critic)] = MappingProxyType({}),
     tools: ToolFlags,
     society: Annotated[
-        str | None, SOCIETY, "More agents, or more conversations: a society's name or .toml file."
+        str | None, opts.SOCIETY, "More agents, or more conversations: a society's name or .toml file."
     ] = None,
     output: OutputFlags,
     settings: Annotated[  # noqa: ARG001 (they have become the other options)
         list[str] | None,
-        SET,
+        opts.SET,
         "Change a setting, as in critic.rounds=2, or name a .toml file of settings. Can be repeated.",
     ] = None,
     sampling: Annotated[Mapping[str, Any], SamplingFlags(SPEAKERS)] = MappingProxyType({}),
@@ -266,13 +249,13 @@ def play(
         from bactrian.api.conversation import order_society
 
         _check_society(critic.get("role"))
-        kept = {key: value for key, value in options.items() if key in SocietyOptions.__annotations__}
+        kept = {key: value for key, value in options.items() if key in opts.SocietyOptions.__annotations__}
         made = order_society(
             society,
             _read_idea(idea),
             model,
             models,
-            cast("SocietyOptions", kept),
+            cast("opts.SocietyOptions", kept),
             endings=endings,
             run=output.run_file,
         )
@@ -302,11 +285,11 @@ def play(
         user,
         model,
         models,
-        critic=Critic(**critic) if "role" in critic else None,
+        critic=opts.Critic(**critic) if "role" in critic else None,
         tools={tools.tools_for.value: tools.names},
         endings=endings,
         run=output.run_file,
-        options=cast("PlayOptions", {**options, "parameters": sampling}),
+        options=cast("opts.PlayOptions", {**options, "parameters": sampling}),
     )
     if role is not None:
         ask_consent(role, tools.names, yes=roles.yes)
@@ -335,7 +318,7 @@ def _choose_roles(
 # What a society does not say itself.
 _BESIDE_SOCIETY = frozenset(
     {
-        *SocietyOptions.__annotations__,
+        *opts.SocietyOptions.__annotations__,
         *("model", "task_model", "critic_model", "endings", "society", "yes"),
         *("run_file", "keep", "out", "overwrite", "raw", "json"),
     }

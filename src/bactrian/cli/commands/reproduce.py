@@ -11,6 +11,8 @@ from typing import Annotated, Any, Unpack, cast
 
 import click
 
+from bactrian import errors
+from bactrian import options as opts
 from bactrian.amounts import NOTHING, write_about_duration, write_dollars, write_ends, write_percent
 from bactrian.analyze.report_tables import write_table
 from bactrian.api.endpoints import check_askable, read_terms
@@ -22,31 +24,6 @@ from bactrian.cli.run_async import SOME_FAILED
 from bactrian.cli.terminal.console import open_output, say, wrap_words
 from bactrian.cli.view.progress_view import describe_forecast
 from bactrian.cli.view.training_progress import TrainingView
-from bactrian.errors import (
-    BactrianError,
-    BatchesOut,
-    BudgetReached,
-    Halted,
-    InputError,
-    MissingExtra,
-    ModelError,
-    SandboxError,
-    StoreError,
-)
-from bactrian.options import (
-    EXTRACTOR,
-    FORECAST,
-    JSON,
-    JUDGE,
-    JUDGE_CUT,
-    MODEL,
-    REPLY_LENGTH,
-    RUN,
-    RUN_CODE,
-    YES,
-    Option,
-    SpendingOptions,
-)
 from bactrian.records.text import join_facts, to_json
 from bactrian.reproduce.items import PaperItem, load_paper_items
 from bactrian.reproduce.reproduction import (
@@ -64,36 +41,44 @@ from bactrian.runs.forecast import Forecast
 
 _SHOWN_FOR = "openai:gpt-4o-mini"  # The list shows its prices, unless a model is named.
 # After these, no other item could be made either; what was paid for is stored.
-_ENDS_ALL = (BatchesOut, BudgetReached, Halted, ModelError, StoreError)
+_ENDS_ALL = (errors.BatchesOut, errors.BudgetReached, errors.Halted, errors.ModelError, errors.StoreError)
 _LENGTHS = "Longest reply, in tokens. Default in role-plays: 1,024 of instructions and 2,048 of solutions."
 _WIDTH = 100  # Columns of the list where no terminal says how many there are
 
 
-class ReproduceFlags(SpendingOptions, total=False):
+class ReproduceFlags(opts.SpendingOptions, total=False):
     """How models are asked, and what is shown."""
 
-    reply_length: Annotated[int | None, REPLY_LENGTH, _LENGTHS]
-    judge_cut: Annotated[bool, JUDGE_CUT]
+    reply_length: Annotated[int | None, opts.REPLY_LENGTH, _LENGTHS]
+    judge_cut: Annotated[bool, opts.JUDGE_CUT]
 
-    forecast: Annotated[bool, FORECAST, "Estimate the cost, and make nothing."]
-    as_json: Annotated[bool, JSON, "Write the reports, or the list, as JSON lines."]
+    forecast: Annotated[bool, opts.FORECAST, "Estimate the cost, and make nothing."]
+    as_json: Annotated[bool, opts.JSON, "Write the reports, or the list, as JSON lines."]
 
 
 def reproduce(
     item: Annotated[
         str | None, Argument(metavar="[ITEM]", help="table1, …, figure20, or all. Default: list them.")
     ] = None,
-    model: Annotated[str | None, MODEL, "Model of the agents and of single answers. Default: local."] = None,
-    judge: Annotated[str | None, JUDGE, "Model that judges. Default: that of --model."] = None,
-    extractor: Annotated[str | None, EXTRACTOR, "Model that extracts solutions. Default: the judge."] = None,
+    model: Annotated[
+        str | None, opts.MODEL, "Model of the agents and of single answers. Default: local."
+    ] = None,
+    judge: Annotated[str | None, opts.JUDGE, "Model that judges. Default: that of --model."] = None,
+    extractor: Annotated[
+        str | None, opts.EXTRACTOR, "Model that extracts solutions. Default: the judge."
+    ] = None,
     scale: Annotated[
         float,
-        Option("--scale", "Size: 1 is the item's own, 0.04 makes a twenty-fifth of it.", above=0, max=1000),
+        opts.Option(
+            "--scale", "Size: 1 is the item's own, 0.04 makes a twenty-fifth of it.", above=0, max=1000
+        ),
     ] = 1.0,
-    folder: Annotated[Path, RUN, "Folder of runs and reports; the same command resumes it."] = Path("paper"),
-    pdf: Annotated[bool, Option("--pdf", "Also write each report as PDF (with Chromium).")] = False,
-    run_code: Annotated[bool, RUN_CODE] = False,
-    yes: Annotated[bool, YES, "Begin although the limit is below the forecast."] = False,
+    folder: Annotated[Path, opts.RUN, "Folder of runs and reports; the same command resumes it."] = Path(
+        "paper"
+    ),
+    pdf: Annotated[bool, opts.Option("--pdf", "Also write each report as PDF (with Chromium).")] = False,
+    run_code: Annotated[bool, opts.RUN_CODE] = False,
+    yes: Annotated[bool, opts.YES, "Begin although the limit is below the forecast."] = False,
     **flags: Unpack[ReproduceFlags],
 ) -> None:
     """Make a table or figure of the paper, or list all with what they need."""
@@ -132,7 +117,7 @@ async def _forecast(
     try:
         with warnings.catch_warnings(action="ignore"):  # Nobody is asked; the run itself warns.
             await make_item(item, Workshop(order, RunSeries(flags, forecast=needs.add), flags, needs=needs))
-    except (SandboxError, MissingExtra) as error:
+    except (errors.SandboxError, errors.MissingExtra) as error:
         return needs, str(error)
     return needs, None
 
@@ -199,7 +184,7 @@ def _write_needs(forecast: Forecast | None) -> Iterator[str]:
     yield f"{time} (at most {most})"
 
 
-def _check_limits(forecast: Forecast, spending: SpendingOptions, *, yes: bool) -> None:
+def _check_limits(forecast: Forecast, spending: opts.SpendingOptions, *, yes: bool) -> None:
     """Ask whether to begin what the limits will probably not pay for; without a terminal, ``yes`` answers.
 
     Raises:
@@ -219,9 +204,9 @@ def _check_limits(forecast: Forecast, spending: SpendingOptions, *, yes: bool) -
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         next = "Raise it, make --scale smaller, or begin with --yes; a larger limit goes on later."
-        raise InputError(what, where=where, next=next)
+        raise errors.InputError(what, where=where, next=next)
     if not click.confirm(f"{what} Begin?", err=True):
-        raise InputError("Nothing was begun.", where=where, next="Raise it, or make --scale smaller.")
+        raise errors.InputError("Nothing was begun.", where=where, next="Raise it, or make --scale smaller.")
 
 
 async def _make(
@@ -231,7 +216,7 @@ async def _make(
     together = Needs()
     for item in items:
         together.merge((await _forecast(item, order, cast("ReproduceFlags", evaluation.flags)))[0])
-    spending = cast("SpendingOptions", evaluation.flags)
+    spending = cast("opts.SpendingOptions", evaluation.flags)
     if (forecast := together.add_up()) is not None:
         say(f"Forecast: {', '.join(_write_needs(forecast))}.")
         _check_limits(forecast, spending, yes=yes)
@@ -248,11 +233,11 @@ async def _make(
         workshop = Workshop(order, series, spending, view.show_event, (lambda _: None) if as_json else say)
         try:
             report = await make_item(item, workshop, command)
-        except BactrianError as error:
+        except errors.BactrianError as error:
             if len(items) == 1 or isinstance(error, _ENDS_ALL):
                 raise
             say(f"{item.label} is left out: {spell_error(error, sys.argv[1:])}")
-            if not isinstance(error, (SandboxError, MissingExtra)):
+            if not isinstance(error, (errors.SandboxError, errors.MissingExtra)):
                 code = SOME_FAILED
             continue
         assert report is not None

@@ -13,17 +13,7 @@ from typing import Annotated, Any, Unpack
 from rich.console import Console
 
 from bactrian.analyze.behaviours import find_behaviours
-from bactrian.api.selection import (
-    SelectedSession,
-    explain_nothing,
-    find_session,
-    iterate_selected,
-    read_selection,
-    render_page,
-    write_findings,
-    write_markdown,
-    write_session,
-)
+from bactrian.api import selection
 from bactrian.api.stored_run import mark_session
 from bactrian.cli.flags import Argument, RunArgument
 from bactrian.cli.run_async import run_async
@@ -122,9 +112,9 @@ async def _show(
         writer.marks, writer.answers = _group(await store.marks()), await store.answers()
         writer.width = min(await store.measure_ids(), _WIDEST)
         if session is not None:
-            stored = await find_session(store, session)
-            selection = await read_selection(store, options)
-            selected = selection.match(stored) or SelectedSession(stored)
+            stored = await selection.find_session(store, session)
+            chosen = await selection.read_selection(store, options)
+            selected = chosen.match(stored) or selection.SelectedSession(stored)
             writer.show([await writer.count_paid(store, selected)])
             return 0
         await _list(store, names, options, writer, sample, seed)
@@ -134,7 +124,9 @@ async def _show(
 async def _list(
     store: RunStore, names: str, options: SelectOptions, writer: _Writer, sample: int | None, seed: int
 ) -> None:
-    chosen = iterate_selected(store, await read_selection(store, options), sample=sample, seed=seed)
+    chosen = selection.iterate_selected(
+        store, await selection.read_selection(store, options), sample=sample, seed=seed
+    )
     if writer.streams:
         count = 0
         async for selected in chosen:
@@ -147,7 +139,7 @@ async def _list(
         if every:
             writer.show(every)
     if not count:
-        raise await explain_nothing(store, options)
+        raise await selection.explain_nothing(store, options)
     if not writer.whole and writer.form is not ShowFormat.json:
         sessions = "1 session" if count == 1 else f"{count:,} sessions"
         few = ", and --sample 3 a few" if sample is None and count > 3 else ""
@@ -180,36 +172,38 @@ class _Writer:
     def _find(self, session: Session) -> tuple[Finding, ...]:
         return find_behaviours(session, answers=self.answers)
 
-    async def count_paid(self, store: RunStore, selected: SelectedSession) -> SelectedSession:
+    async def count_paid(
+        self, store: RunStore, selected: selection.SelectedSession
+    ) -> selection.SelectedSession:
         """Return a session with the tokens of the calls that led to no turn, if tokens are written."""
         if not self.whole or self.form not in (ShowFormat.text, ShowFormat.html):
             return selected
         paid = await count_paid(store, [selected.session.id])
         return replace(selected, session=add_paid(selected.session, paid))
 
-    def show(self, sessions: list[SelectedSession]) -> None:
+    def show(self, sessions: list[selection.SelectedSession]) -> None:
         """Write these sessions, through the pager if there is one."""
         with self._page:
             if self.form is ShowFormat.html:
                 pages = [(selected.session, self._find(selected.session)) for selected in sessions]
-                print(render_page(pages, sessions[0].session.task.original), end="")
+                print(selection.render_page(pages, sessions[0].session.task.original), end="")
                 return
             for selected in sessions:
                 self.write(selected)
 
-    def write(self, selected: SelectedSession) -> None:
+    def write(self, selected: selection.SelectedSession) -> None:
         """Write one session."""
         session = selected.session
         marks = self.marks.get(session.id, [])
         if self.form is ShowFormat.json:
             line = (
-                write_session(session, self._find(session), marks)
+                selection.write_session(session, self._find(session), marks)
                 if self.whole
                 else _list_facts(selected, marks)
             )
             print(to_json(line))
         elif self.form is ShowFormat.markdown:
-            print(write_markdown(session, self._find(session), marks))
+            print(selection.write_markdown(session, self._find(session), marks))
         elif self.whole:
             self._write_conversation(session, marks)
         else:
@@ -231,14 +225,14 @@ class _Writer:
         findings = self._find(session)
         for turn in session.turns:
             view.show(Spoke(turn))
-            for line in write_findings(findings, turn.number):
+            for line in selection.write_findings(findings, turn.number):
                 view.remark(line)
         if session.ending is not None:
             view.show(Ended(session.ending))
         for mark in marks:
             self._out.print(to_printable(f"mark {mark.mark} {mark.note}"), style="dim")
 
-    def _write_line(self, selected: SelectedSession, marks: list[Mark]) -> tuple[str, str, str]:
+    def _write_line(self, selected: selection.SelectedSession, marks: list[Mark]) -> tuple[str, str, str]:
         """Return how a session ended, its roles and marks, and why it is in the list."""
         session = selected.session
         code = session.ending.code if session.ending else "unfinished"
@@ -248,7 +242,7 @@ class _Writer:
         return begin, to_line(f"{roles}{tags}"), to_line(_explain(selected))
 
 
-def _explain(selected: SelectedSession) -> str:
+def _explain(selected: selection.SelectedSession) -> str:
     """Return why a session is in the list, or else its task."""
     if selected.findings:
         finding = selected.findings[0]
@@ -260,7 +254,7 @@ def _explain(selected: SelectedSession) -> str:
     return shorten_line(selected.session.task.original, _LONGEST)
 
 
-def _list_facts(selected: SelectedSession, marks: list[Mark]) -> dict[str, object]:
+def _list_facts(selected: selection.SelectedSession, marks: list[Mark]) -> dict[str, object]:
     session = selected.session
     return {
         "session": session.id,

@@ -13,14 +13,8 @@ from pathlib import Path
 from time import perf_counter
 
 from bactrian.errors import BadReply, Exhausted, TryAgain, explain_os_errors
+from bactrian.models.local import weights
 from bactrian.models.local.llama_server import Generated, LlamaServer, start_server
-from bactrian.models.local.weights import (
-    BUILT_IN,
-    Progress,
-    fetch_in_thread,
-    fetch_weights,
-    find_cache_folder,
-)
 from bactrian.models.model import (
     BUILT_IN_MODEL,
     LOCAL_WEIGHTS,
@@ -142,13 +136,13 @@ class LocalModel:
         *,
         slots: int = 4,
         window: int = WINDOW,
-        progress: Progress | None = None,
-        fetch: Callable[[Progress], Path] | None = None,
+        progress: weights.Progress | None = None,
+        fetch: Callable[[weights.Progress], Path] | None = None,
         name: str | None = None,
     ) -> None:
         self.name = name or ("local" if path is None else f"local:{path}")
         self.traits = BUILT_IN_MODEL if path is None and fetch is None else LOCAL_WEIGHTS
-        self._fetch = fetch or partial(fetch_weights, BUILT_IN, find_cache_folder())
+        self._fetch = fetch or partial(weights.fetch_weights, weights.BUILT_IN, weights.find_cache_folder())
         self._path = path
         self._slots = slots
         self._window = window
@@ -228,7 +222,7 @@ class LocalModel:
             if self._ready is None:
                 path = self._path
                 if path is None:
-                    path = await fetch_in_thread(self._fetch, self._progress)
+                    path = await weights.fetch_in_thread(self._fetch, self._progress)
                 try:
                     llama = await start_server(path, slots=self._slots, window=self._window)
                 except Exhausted as error:

@@ -20,34 +20,17 @@ from transformers import TrainerCallback, set_seed
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.models.local.local_model import hash_weights
+from bactrian.train import training_folder
 from bactrian.train.training_examples import IGNORED
-from bactrian.train.training_folder import (
-    COMPLETE,
-    StageFolder,
-    list_stage_folders,
-    name_gguf,
-    read_plan,
-    write_json,
-)
 from bactrian.train.training_recipe import Training, TrainRecipe
+from bactrian.train.worker import model_files
 from bactrian.train.worker.gguf_file import write_gguf
-from bactrian.train.worker.model_files import (
-    Machine,
-    ProcessClock,
-    add_adapters,
-    find_machine,
-    gather_weights,
-    is_encoder_decoder,
-    load_model,
-    make_adapters,
-    save_trained_model,
-)
 from bactrian.train.worker.prepare_training import load_part, open_tokenizer
 from bactrian.train.worker.worker_events import Emit, UnreadableCheckpointError
 
 
 def make_arguments(
-    training: Training, machine: Machine, output: Path, steps: int, *, evaluates: bool
+    training: Training, machine: model_files.Machine, output: Path, steps: int, *, evaluates: bool
 ) -> dict[str, Any]:
     """Return the arguments that both trainers take."""
     on_gpu = machine.device == "cuda"
@@ -87,7 +70,9 @@ def make_arguments(
 class StageWatch(TrainerCallback):
     """Reports steps, saves by the clock, and stops when it is asked to."""
 
-    def __init__(self, training: Training, emit: Emit, tokens_a_step: float, clock: ProcessClock) -> None:
+    def __init__(
+        self, training: Training, emit: Emit, tokens_a_step: float, clock: model_files.ProcessClock
+    ) -> None:
         self._emit = emit
         self._clock = clock
         self._save_after = training.save_minutes * 60
@@ -157,7 +142,7 @@ class StageWatch(TrainerCallback):
         """Mark the checkpoint as whole, and remove those before it."""
         if state.is_world_process_zero:
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            (folder / COMPLETE).touch()
+            (folder / training_folder.COMPLETE).touch()
             for other in Path(args.output_dir).glob("checkpoint-*"):
                 if other != folder:
                     shutil.rmtree(other, ignore_errors=True)
@@ -171,7 +156,7 @@ def find_checkpoint(folder: Path) -> Path | None:
     """Return the newest whole checkpoint, and remove those that a killed process left unfinished."""
     whole: list[Path] = []
     for path in folder.glob("checkpoint-*"):
-        if (path / COMPLETE).exists():
+        if (path / training_folder.COMPLETE).exists():
             whole.append(path)
         else:
             shutil.rmtree(path, ignore_errors=True)
@@ -192,7 +177,7 @@ def build_trainer(
     folder: Path,
     tokenizer: Any,
     training: Training,
-    machine: Machine,
+    machine: model_files.Machine,
     data: tuple[Any, Any],
     output: Path,
     steps: int,
@@ -202,17 +187,17 @@ def build_trainer(
     train, held_out = data
     evaluates = held_out is not None and len(held_out) > 0
     arguments = make_arguments(training, machine, output, steps, evaluates=evaluates)
-    model = load_model(folder, training, machine)
+    model = model_files.load_model(folder, training, machine)
     common: dict[str, Any] = {
         "train_dataset": train,
         "eval_dataset": held_out if evaluates else None,
         "processing_class": tokenizer,
         "callbacks": [watch],
     }
-    if is_encoder_decoder(folder):
+    if model_files.is_encoder_decoder(folder):
         from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-        model = add_adapters(model, training, encoder_decoder=True)
+        model = model_files.add_adapters(model, training, encoder_decoder=True)
         return Seq2SeqTrainer(
             model,
             args=Seq2SeqTrainingArguments(**arguments),
@@ -227,7 +212,7 @@ def build_trainer(
 
     # The examples are tokens already, and fit: TRL truncates, packs and drops nothing.
     config = SFTConfig(**arguments, max_length=None, packing=False, shuffle_dataset=False)
-    return SFTTrainer(model, args=config, peft_config=make_adapters(training), **common)
+    return SFTTrainer(model, args=config, peft_config=model_files.make_adapters(training), **common)
 
 
 def measure_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | None = None) -> Any:
@@ -289,11 +274,11 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     Raises:
         BactrianError: the loss is not a number, or the model to begin with has changed.
     """
-    clock = ProcessClock()
+    clock = model_files.ProcessClock()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
-    recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
+    recipe = TrainRecipe.model_validate(training_folder.read_plan(root)["recipe"])
     training, is_union = recipe.training, recipe.origin == "union"
-    folders = list_stage_folders(root, [part.name for part in recipe.stages])
+    folders = training_folder.list_stage_folders(root, [part.name for part in recipe.stages])
     stage = folders[number]
     stage.checkpoints.mkdir(parents=True, exist_ok=True)
     before = folders[0] if is_union else folders[number - 1]
@@ -302,7 +287,7 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     data = concatenate_datasets([load_part(part, "train") for part in parts])
     held_out = concatenate_datasets([load_part(part, "held-out") for part in folders[1:]])
     steps, tokens = training.count_steps(len(data)), sum(map(len, data["input_ids"]))
-    machine = find_machine(training)
+    machine = model_files.find_machine(training)
     emit("machine", device=machine.device, name=machine.name, bf16=machine.bf16)
     set_seed(training.seed)
     tokenizer = open_tokenizer(str(folders[0].model), recipe.base)
@@ -313,26 +298,30 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     _train(trainer, watch, stage.checkpoints, steps, emit)
     if watch.stopped:
         return False
-    gather_weights(trainer, stage.folder)
+    model_files.gather_weights(trainer, stage.folder)
     if not trainer.is_world_process_zero():
         return True
-    save_trained_model(trainer, tokenizer, stage.folder, before.model)
+    model_files.save_trained_model(trainer, tokenizer, stage.folder, before.model)
     report = _report(trainer, training.count_seen(len(data), tokens), machine.name)
     del trainer
     gc.collect()
     base = folders[0].manifest
-    if base["gguf"] is None or is_encoder_decoder(before.model):  # the architecture has no GGUF here
+    if base["gguf"] is None or model_files.is_encoder_decoder(
+        before.model
+    ):  # the architecture has no GGUF here
         report["gguf"] = None
     else:
         emit("converting")
         source = Path(base["gguf_source"]) if base["gguf_source"] else None
         for kind in dict.fromkeys(("f16", *recipe.gguf)):
-            write_gguf(stage.folder / "model", stage.folder / name_gguf(kind), kind, source=source)
+            write_gguf(
+                stage.folder / "model", stage.folder / training_folder.name_gguf(kind), kind, source=source
+            )
         write_expected(stage.folder, data)
-        report["gguf"] = name_gguf("f16")
+        report["gguf"] = training_folder.name_gguf("f16")
     report["weights"] = hash_weights(stage.folder / "model")
     emit("trained", **clock.measure())
-    write_json(stage.folder / "trained.json", report)
+    training_folder.write_json(stage.folder / "trained.json", report)
     return True
 
 
@@ -349,7 +338,7 @@ def _train(trainer: Any, watch: StageWatch, checkpoints: Path, steps: int, emit:
         raise
 
 
-def check_weights(folder: StageFolder) -> None:
+def check_weights(folder: training_folder.StageFolder) -> None:
     """Raise InputError if the weights of a finished stage are not those that its manifest names."""
     if hash_weights(folder.model) != folder.manifest["weights"]:
         raise InputError(
