@@ -203,7 +203,8 @@ def find_importers() -> dict[str, set[str]]:
     for path in list_files():
         for node in ast.walk(parse(path)):
             if isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+                inner = [f"{node.module}.{alias.name}" for alias in node.names]
+                names = [name if name in modules else node.module for name in inner]
             elif isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             else:
