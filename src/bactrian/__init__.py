@@ -57,13 +57,15 @@ _HOMES = {
 __all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name when it is asked for, so that importing the package costs nothing."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # To a type checker, a misspelled name would be an object.
 
-    return getattr(import_module(f"bactrian.{_HOMES[name]}"), name)
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is asked for, so that importing the package costs nothing."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"bactrian.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

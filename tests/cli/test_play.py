@@ -13,7 +13,8 @@ import pytest
 from bactrian.store import open_store
 from bactrian.train.training import EXTRA
 from tests.helpers.command import LINES, Command, bactrian, clean_environment, events
-from tests.helpers.endpoint import Endpoint, Plan, Received, completion
+from tests.helpers.endpoint import Endpoint, Plan, Raw, Received, completion
+from tests.helpers.terminal import at_a_terminal
 
 
 @pytest.fixture
@@ -182,6 +183,19 @@ async def test_a_session_that_was_cut_short_goes_on_and_pays_for_nothing_twice(
     async with open_store(tmp_path / "run.db", read_only=True) as store:
         (session,) = [session async for session in store.sessions()]
     assert [turn.number for turn in session.turns] == list(range(1, 15))
+
+
+@pytest.mark.slow
+async def test_ctrl_c_in_a_reply_leaves_its_words_and_the_cursor_on_the_terminal(tmp_path: Path) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    words = b'data: {"choices": [{"index": 0, "delta": {"content": "Instruction: Fill the kettle"}}]}\n\n'
+    async with Endpoint([Raw((head + words,), "hang")]) as endpoint:
+        play = ("play", "tea", "--model", "openai:x", "--base-url", endpoint.url, "--no-specify")
+        keys = [(b"kettle", b"\x03")]
+        code, seen = await asyncio.to_thread(at_a_terminal, tmp_path, play, keys=keys)
+    assert code == 130, seen
+    assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"\x1b[?25l") > 0
+    assert b"Fill the kettle" in seen[seen.rfind(b"\x1b[?25h") :]
 
 
 def test_the_doctor_says_whether_the_model_answers(tmp_path: Path, script: str) -> None:

@@ -224,11 +224,10 @@ def strange(x: asyncio.Event) -> None:
         (many, "no name"),
         (only, "no name"),
         (strange, "not JSON"),
+        (3, "not a tool"),
     ],
 )
-def test_a_function_that_a_model_could_not_call_is_refused(
-    function: Callable[..., Any], problem: str
-) -> None:
+def test_a_function_that_a_model_could_not_call_is_refused(function: Any, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         FunctionTool(function)
 

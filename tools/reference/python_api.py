@@ -15,9 +15,9 @@ from bactrian import options
 
 _HEAD = """# Python API
 
-This page is written from the docstrings. `import bactrian as bt` gives all of these names; [Python](../python.md) introduces them with examples that
-run. Every error is a `BactrianError`. `Usage`, `SessionList`, `RunStatus` and `Forecast` are the classes of objects that these contain or return.
-Your own code receives or returns others:
+This page is written from the docstrings. `import bactrian as bt` gives these names, but those that have an import of their own here; [Python](../python.md)
+introduces them with examples that run. Every error is a `BactrianError`. From `Usage` on, the page describes the objects that the functions return or contain:
+the parts of a turn, the events of `stream`. Your own code receives or returns others:
 
 - A model gets a [`Request`](#request) and returns a [`Reply`](#reply).
 - A list source gets a [`ListRequest`](#listrequest).
@@ -31,6 +31,20 @@ _ORDER = (
 )
 _RETURNED = {
     "Usage": "records.turn",
+    "Instruction": "records.turn",
+    "Solution": "records.turn",
+    "Use": "records.turn",
+    "ToolCall": "records.turn",
+    "ToolResult": "records.turn",
+    "Task": "records.session",
+    "Ending": "records.session",
+    "Started": "records.events",
+    "Proposed": "records.events",
+    "Chose": "records.events",
+    "Called": "records.events",
+    "Returned": "records.events",
+    "Spoke": "records.events",
+    "Ended": "records.events",
     "SessionList": "api.stored_run",
     "RunStatus": "api.status",
     "Forecast": "runs.forecast",
@@ -59,7 +73,7 @@ _CROSS = re.compile(r":(?:class|func|meth|attr|data|mod):`~?([^`]+)`")
 
 def write_python_api() -> str:
     """Return the page."""
-    others = set(bactrian.__all__) - {*_ORDER, "__version__"}
+    others = set(bactrian.__all__) - {*_ORDER, *_RETURNED, *_RECEIVED, "__version__"}
     package: Any = griffe.load("bactrian", docstring_parser="google")
     parts = [_HEAD]
     for name in (*_ORDER, *sorted(others)):
@@ -79,8 +93,8 @@ def _find_home(name: str) -> str:
 
 def _write_object(documented: Any, name: str, level: int) -> Iterator[str]:
     yield f"{'#' * level} `{name}`\n"
-    if name in _RECEIVED:
-        yield f"```python\nfrom bactrian.{_RECEIVED[name]} import {name}\n```\n"
+    if name in _RETURNED | _RECEIVED and name not in bactrian.__all__:
+        yield f"```python\nfrom bactrian.{(_RETURNED | _RECEIVED)[name]} import {name}\n```\n"
     if documented.is_function:
         yield f"```python\n{_write_signature(documented, name)}\n```\n"
     yield from _write_docstring(documented)

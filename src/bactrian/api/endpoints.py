@@ -219,6 +219,7 @@ def _check_hosts(
     hosts = _find_hosts(*terms.addresses)
     providers = {name.partition(":")[0] for name in terms.models}
     before = " and ".join(sorted(terms.addresses))
+    elsewhere: dict[str, list[str]] = {}
     for name, address in addresses.items():
         if _find_hosts(address) <= hosts:
             continue
@@ -230,8 +231,10 @@ def _check_hosts(
                 where=str(terms.run),
                 next=f"If that is right: {moved}" if continues else f"Say which: {' or '.join(places)}.",
             )
-        kept = f"they went to {before}" if before else "they stayed on this computer"
-        _tell(f"The conversations of {terms.run} go to {address} ({name}); until now {kept}.")
+        elsewhere.setdefault(address, []).append(name)
+    kept = f"they went to {before}" if before else "they stayed on this computer"
+    for address, names in elsewhere.items():
+        _tell(f"The conversations of {terms.run} go to {address} ({', '.join(names)}); until now {kept}.")
 
 
 def _tell(text: str) -> None:

@@ -190,6 +190,8 @@ def _functions(module: ModuleType, wanted: Sequence[str], path: Path) -> list[_A
 def _read_signature(function: _Any) -> tuple[TypeAdapter[dict[str, Any]], dict[str, Any]]:
     """Return the validator of ``function``'s arguments, and their JSON schema."""
     where = getattr(function, "__name__", repr(function))
+    if not callable(function):
+        raise InputError("This is not a tool.", where=where, next="Give a function, or where it is: FILE.py.")
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InputError(

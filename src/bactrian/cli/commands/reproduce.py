@@ -162,8 +162,10 @@ async def _list(
             of.basis for of in together.runs.values() if of.calls.value and len(items) == 1
         ):
             out.say(basis)
-        name = items[0].name if len(items) == 1 else "table1"
-        out.say(f"To make one: bactrian reproduce {name} --model MODEL --scale 0.04 --run FOLDER")
+        name, model = items[0].name if len(items) == 1 else "table1", "MODEL" if example else order.models[0]
+        out.say(
+            f"To make one: bactrian reproduce {name} --model {model} --scale {order.scale:g} --run FOLDER"
+        )
     return 0
 
 

@@ -258,6 +258,11 @@ class ConversationView:
             )
             self._speaking = None
 
+    def close(self) -> None:
+        """Leave a turn that was broken off as far as it came, and the cursor visible."""
+        if self._speaking is not None:
+            self._finish_text()
+
     def _begin(self, session: Session) -> None:
         cast = {name: role.name for name, role in session.provenance.cast.items()}
         names = cast or {"assistant": session.assistant.name, "user": session.user.name}

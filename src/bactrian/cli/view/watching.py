@@ -122,6 +122,7 @@ class PlayKeeper:
             raise_failure(event)
 
         async with AsyncExitStack() as stack:
+            stack.callback(viewer.close)
             store: RunStore | None = None
             if self._flags.keep and self._flags.run_file is None:
                 store = await stack.enter_async_context(open_kept_run())
@@ -301,6 +302,9 @@ class _JsonViewer:
 
     def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
         return nullcontext(for_what)
+
+    def close(self) -> None:
+        """Do nothing: each line is whole."""
 
     def show_stage(self, name: str, number: int, count: int) -> None:
         """Show nothing: the session's id ends with the name."""
