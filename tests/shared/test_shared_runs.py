@@ -38,6 +38,17 @@ async def read(folder: Path, name: str = "run.db") -> dict[str, object]:
     }
 
 
+async def test_a_conversation_of_a_shared_run_is_the_one_that_a_file_has(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address = server.address(database)
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint, "--run", address, "--limit", "1"))[0] == 0
+        assert (await generate(folder, endpoint, "--limit", "1"))[0] == 0
+    assert pull_run(read_address(address), folder / "pulled.db") == 1
+    assert await read(folder, "pulled.db") == await read(folder)
+
+
 @pytest.mark.slow
 async def test_two_workers_make_a_run_that_pulled_equals_the_run_of_one_process(
     server: PostgresServer, database: str, folder: Path
