@@ -46,6 +46,21 @@ async def test_the_facts_on_the_server_are_those_of_a_copy(
     assert there.spending.usd == pytest.approx(workers[0].usd)
 
 
+@pytest.mark.slow
+async def test_a_reader_sees_one_state_of_a_run_that_others_write(
+    server: PostgresServer, database: str, folder: Path
+) -> None:
+    address = server.address(database)
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint, "--run", address, "--limit", "2"))[0] == 0
+        async with open_anywhere(locate_run(address)) as (store, _):
+            before = await read_facts(store)
+            assert (await generate(folder, endpoint, "--run", address, "--limit", "4"))[0] == 0
+            assert await read_facts(store) == before
+        async with open_anywhere(locate_run(address)) as (store, _):
+            assert (await read_facts(store)).sessions == 4
+
+
 @pytest.mark.parametrize(
     ("usd", "endings"), [(float("nan"), "{}"), (0.0, "x"), (0.0, "[1]"), (0.0, '{"a": "b"}')]
 )

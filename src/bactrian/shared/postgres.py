@@ -88,6 +88,7 @@ class Server:
         self._snapshot = snapshot
         self._turn = Lock()
         self._connection: psycopg.Connection[Any] | None = None
+        self._held: psycopg.Connection[Any] | None = None
         self._patience = 0.0
         self.timeline: str | None = None
         """That of the server in which a worker joined; None if it is unknown."""
@@ -106,6 +107,12 @@ class Server:
         except self._psycopg.Error as error:
             raise self._explain(error) from error
         self._patience = PATIENCE
+
+    def hold(self) -> None:
+        """Begin a transaction in which all later work is done until :meth:`close`: it reads one state of the run."""
+        self.transact(self._set_up, pipelined=False)
+        self._held = self._connection
+        self.transact(self._set_up)
 
     def give_up(self, seconds: float) -> None:
         """Wait only so much longer for a database that is away: the process is to end."""
@@ -139,6 +146,11 @@ class Server:
             StoreError: the database refuses it, or has been away for too long.
         """
         with self._turn:
+            if self._held is not None:
+                try:
+                    return work(self._held)
+                except self._psycopg.Error as error:
+                    raise self._explain(error) from error
             began, wait, again = time.monotonic(), _RETRY_SECONDS[0], False
             while True:
                 try:
@@ -166,11 +178,7 @@ class Server:
         try:
             connection = self._connection or self._connect()
             with connection.pipeline() if pipelined else nullcontext():
-                connection.execute(
-                    "SELECT set_config('search_path', %s, true),"
-                    " set_config('idle_in_transaction_session_timeout', %s, true)",
-                    (self.address.schema, _IDLE_COPYING if self._snapshot or not pipelined else _IDLE),
-                )
+                self._set_up(connection, _IDLE_COPYING if self._snapshot or not pipelined else _IDLE)
                 if again:  # The connection may have been cut while it waited for a lock.
                     end_stopped(connection)
                 if worker is not None:
@@ -187,6 +195,14 @@ class Server:
             raise
         finally:
             self.busy_since = None
+
+    def _set_up(self, connection: psycopg.Connection[Any], idle: str = _IDLE_COPYING) -> None:
+        """Have the transaction find the tables of the run, and end when nobody asks for so long."""
+        connection.execute(
+            "SELECT set_config('search_path', %s, true),"
+            " set_config('idle_in_transaction_session_timeout', %s, true)",
+            (self.address.schema, idle),
+        )
 
     def read_timeline(self) -> str | None:
         """Return the timeline of the server; None where it does not tell."""

@@ -92,7 +92,7 @@ class SharedStore(RunStore):
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[RunStore]:
-        """Provide the run; each query reads it as it is then."""
+        """Provide the run: a reader's transaction is a snapshot, and a worker's queries read the run as it is then."""
         yield self
 
     async def _read(self, function: Callable[..., T], *values: Any) -> T:
@@ -106,12 +106,12 @@ class SharedStore(RunStore):
 async def open_reader(
     address: RunAddress, copy: Path
 ) -> AsyncGenerator[tuple[RunStore, Sequence[WorkerState]]]:
-    """Open the run at ``address`` to read it where it is, and list who works on it.
+    """Open the run at ``address`` to read its present state where it is, and list who works on it.
 
     Raises:
         InputError: the database cannot be used, holds no such run, or one of another version of the program.
     """
-    server = Server(address)
+    server = Server(address, snapshot=True)
     await asyncio.to_thread(server.open)
     server.give_up(_PATIENCE)
 
@@ -120,6 +120,7 @@ async def open_reader(
         return fetch(connection, _WORKERS)
 
     try:
+        await asyncio.to_thread(server.hold)
         rows = await asyncio.to_thread(server.transact, look)
         yield SharedStore(copy, server), [WorkerState(*row) for row in rows]
     finally:
