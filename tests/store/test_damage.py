@@ -96,6 +96,16 @@ async def test_the_command_ends_with_1_and_names_the_way_on(run: Path) -> None:
     saved = bactrian("recover", str(run), "--out", str(run.with_name("new.db")), cwd=run.parent)
     assert saved.returncode == 0
     assert "80 sessions with 634 turns" in saved.stdout
+    assert "Lost: 0 sessions and 6 turns" in saved.stdout
+
+
+async def test_values_that_cannot_be_read_are_called_damage(run: Path) -> None:
+    for broken in ("'{'", "CAST(x'ff7b' AS TEXT)"):
+        sql(run, f"UPDATE sessions SET provenance = {broken} WHERE id = '007'")
+        shown = bactrian("status", str(run), cwd=run.parent)
+        assert shown.returncode == 1
+        assert "The run's file is damaged." in shown.stderr
+        assert "bactrian recover" in shown.stderr
 
 
 def killed(path: Path) -> None:

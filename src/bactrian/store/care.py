@@ -219,6 +219,10 @@ class RecoveryReport:
     turns: int
     opened: int
     """Number of ended sessions that lack turns now; the command that made the run finishes them."""
+    lost_sessions: int
+    """At least so many were in the damaged file and are not in the new one; 0 if its totals cannot be read."""
+    lost_turns: int
+    """The same of turns."""
 
 
 def recover(path: Path, out: Path) -> RecoveryReport:
@@ -297,7 +301,16 @@ def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovery
         database.count_rows(target)
         counts = target.execute("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns)")
         sessions, turns = counts.fetchone()
-    return RecoveryReport(sessions, turns, opened)
+    lost = [max(0, _read_total(damaged, name) - n) for name, n in (("sessions", sessions), ("turns", turns))]
+    return RecoveryReport(sessions, turns, opened, *lost)
+
+
+def _read_total(damaged: sqlite3.Connection, table: str) -> int:
+    """Return how many rows a table had, as the damaged file counted them; 0 if that cannot be read."""
+    with suppress(sqlite3.DatabaseError):
+        row = damaged.execute("SELECT rows FROM totals WHERE name = ?", (table,)).fetchone()
+        return row[0] if row and isinstance(row[0], int) else 0
+    return 0
 
 
 def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: str) -> int:

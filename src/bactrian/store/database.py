@@ -431,6 +431,8 @@ def explain_error(error: BaseException, path: Path, *, needed: int = 0) -> Bactr
         code = sqlite3.SQLITE_FULL
     if code == sqlite3.SQLITE_IOERR and count_free_bytes(path) < 2 * _PAGE:
         code = sqlite3.SQLITE_FULL  # SQLite's code if it cannot create its log
+    if any(words in str(error) for words in ("malformed JSON", "Could not decode to UTF-8")):
+        code = sqlite3.SQLITE_CORRUPT  # SQLite read the page, and its content is not what was written
     where = str(path)
     kept = "Data written before is safe."
     match code:

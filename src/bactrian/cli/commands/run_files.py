@@ -233,6 +233,9 @@ def recover(
         print(dumps({"run": str(out), **asdict(saved)}))
         return
     print(f"{out}: {write_count(saved.sessions, 'session')} with {write_count(saved.turns, 'turn')}")
+    if saved.lost_sessions or saved.lost_turns:
+        sessions, turns = write_count(saved.lost_sessions, "session"), write_count(saved.lost_turns, "turn")
+        print(f"Lost: {sessions} and {turns}, by the file's own count. An older copy may have them.")
     if saved.opened:
         print(
             f"Open again, without their last turns: {saved.opened:,}; the command that made the run finishes them."

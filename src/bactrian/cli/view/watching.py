@@ -266,7 +266,7 @@ class PlayKeeper:
         if self._flags.run_file is not None:
             return f"{self._kept}Run the same command again to resume."
         if self._run is None or not self._session:
-            return "Nothing was stored, as --no-keep asks." if not self._flags.keep else "Nothing was stored."
+            return "Nothing was stored, as --no-keep asks." if not self._flags.keep else "No turn was stored."
         return f"{self._kept}To resume: {self._resume}"
 
     @property
