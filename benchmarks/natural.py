@@ -17,7 +17,7 @@ import hashlib
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -29,7 +29,8 @@ from bactrian.detect.detector import (
     LIKELY,
     POSSIBLE,
     ContextHead,
-    ContextModel,
+    Head,
+    Surroundings,
     list_context_columns,
     load_model,
     write_context,
@@ -47,13 +48,9 @@ CONVERSATIONS = ("camel", "labelled", "transcripts")
 WEIGHTS = ROOT / "src" / "bactrian" / "detect" / "context.json"
 PAGE = ROOT / "docs" / "behaviours.md"
 BEGIN, END = "<!-- natural -->", "<!-- /natural -->"
-_PLACE = ("turns", "share_past", "later", "marked")
 _FLIP = ("thanks_share", "promise_share", "question_share", "length_ratio")
-HEADS: Mapping[str, Callable[[str], bool]] = {
-    "role_flip_user": lambda name: name in _FLIP or (name in AROUND and name not in _PLACE),
-    "flake_reply_assistant": lambda _name: True,
-}
-"""Those that have enough real cases for a second model, with the columns that they learn from."""
+HEAD = "role_flip_user"
+"""The head that has enough real cases for a second model."""
 FIFTHS = 5
 SURE, MAYBE = 0.93, 0.5
 """Precision of what counts and of all that is at least possible, on sources left out."""
@@ -172,9 +169,8 @@ def _list_labels(row: Mapping[str, Any]) -> Iterator[dict[str, bool]]:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What the model of whole conversations learns a head from: a row a turn, of all sources."""
+    """What the model of whole conversations learns from: a row a turn, of all sources."""
 
-    head: str
     sources: list[str]
     rows: list[list[float]]
     shown: list[bool]
@@ -182,9 +178,8 @@ class Rows:
     def train(self, without: str = "") -> ContextHead:
         """Train on all sources but one, which count the same; the limits are not set yet."""
         numpy = load_learner("numpy")
-        model = load_model()
-        names = list_context_columns(model, next(head for head in model.heads if head.name == self.head))
-        columns = [column for column, name in enumerate(names) if HEADS[self.head](name)]
+        names = list_context_columns(load_model(), find_head())
+        columns = [column for column, name in enumerate(names) if name in _FLIP or name in AROUND]
         used = [number for number, source in enumerate(self.sources) if source != without]
         rows = numpy.array([self.rows[number] for number in used], dtype=float)[:, columns]
         shown = [self.shown[number] for number in used]
@@ -200,50 +195,43 @@ class Rows:
         of_all[columns] = of_columns
         bias = float(learner.intercept_[0] - of_columns @ mean)
         return ContextHead(
-            self.head, round(bias, 5), [round(weight, 5) for weight in of_all.tolist()], (1.0, 0.0), 0.0, 0.0
+            HEAD, round(bias, 5), [round(weight, 5) for weight in of_all.tolist()], (1.0, 0.0), 0.0, 0.0
         )
 
 
-def collect_rows(
-    name: str, conversations: Sequence[LabelledConversation], sessions: Mapping[str, Session]
-) -> Rows:
-    """Collect the turns that a head is about, where somebody instructs."""
-    head = next(head for head in load_model().heads if head.name == name)
-    collected = Rows(name, [], [], [])
+def find_head() -> Head:
+    """Return the head that the model of whole conversations goes with."""
+    return next(head for head in load_model().heads if head.name == HEAD)
+
+
+def collect_rows(conversations: Sequence[LabelledConversation], sessions: Mapping[str, Session]) -> Rows:
+    """Collect the turns that the head is about, where somebody instructs."""
+    head, collected = find_head(), Rows([], [], [])
     for chat in conversations:
         if not has_instructor(sessions[chat.id]):
             continue
-        reading = read_session(sessions[chat.id])
+        surroundings = Surroundings(read_session(sessions[chat.id]).detected, head)
         for index, labels in enumerate(chat.labels):
-            if head.behaviour in labels and head.applies_to(reading.detected.turns[index]):
+            if head.behaviour in labels and head.applies_to(surroundings.detected.turns[index]):
                 collected.sources.append(chat.group)
-                collected.rows.append(reading.surroundings.make_row(index, head))
+                collected.rows.append(surroundings.make_row(index))
                 collected.shown.append(labels[head.behaviour])
     return collected
 
 
-def train_contexts(collected: Sequence[Rows], limits: ContextModel | None = None) -> dict[str, ContextModel]:
+def train_contexts(rows: Rows, limits: ContextHead | None = None) -> dict[str, ContextHead]:
     """Train a model without each source, by its name, and one on all, under an empty name.
 
     Limits and confidence are those of ``limits``. Else they come from the scores of the sources that were left out, and
     are the same for all models.
     """
-    sources = sorted({source for rows in collected for source in rows.sources})
-    heads: dict[str, dict[str, ContextHead]] = {source: {} for source in (*sources, "")}
-    for rows in collected:
-        left_out = {source: rows.train(source) for source in sources}
-        known = [
-            (left_out[source].score(row), shown)
-            for source, row, shown in zip(rows.sources, rows.rows, rows.shown, strict=True)
-        ]
-        for source, of_source in heads.items():
-            head = left_out[source] if source else rows.train()
-            of_source[rows.head] = (
-                replace(limits.heads[rows.head], bias=head.bias, weights=head.weights)
-                if limits
-                else set_limits(head, known)
-            )
-    return {source: ContextModel(of_source) for source, of_source in heads.items()}
+    heads = {source: rows.train(source) for source in (*sorted(set(rows.sources)), "")}
+    known = [
+        (heads[source].score(row), shown)
+        for source, row, shown in zip(rows.sources, rows.rows, rows.shown, strict=True)
+    ]
+    limits = limits or set_limits(heads[""], known)
+    return {source: replace(limits, bias=head.bias, weights=head.weights) for source, head in heads.items()}
 
 
 def set_limits(head: ContextHead, known: Sequence[tuple[float, bool]]) -> ContextHead:
@@ -268,7 +256,7 @@ def find_limit(known: Sequence[tuple[float, bool]], precision: float) -> float:
     return limit
 
 
-def find_failures(session: Session, context: ContextModel) -> Mapping[tuple[int, str], float]:
+def find_failures(session: Session, context: ContextHead) -> Mapping[tuple[int, str], float]:
     """Confidence of what the product finds, candidates included, by turn and behaviour."""
     reading = replace(read_session(session), least=POSSIBLE, explains=False, context=context)
     return {
@@ -281,7 +269,7 @@ def find_failures(session: Session, context: ContextModel) -> Mapping[tuple[int,
 def find_all(
     conversations: Sequence[LabelledConversation],
     sessions: Mapping[str, Session],
-    contexts: Mapping[str, ContextModel],
+    contexts: Mapping[str, ContextHead],
 ) -> Findings:
     """What the product finds in each conversation with the model that was trained without its source."""
     return {
@@ -322,14 +310,13 @@ def write_sources(
 
 
 def write_known_sources(
-    conversations: Sequence[LabelledConversation], sessions: Mapping[str, Session], limits: ContextModel
+    conversations: Sequence[LabelledConversation], sessions: Mapping[str, Session], limits: ContextHead
 ) -> Iterator[str]:
     """The rows of all sources, for models that know other conversations of each source."""
     parts = [replace(chat, group=f"part {number % FIFTHS}") for number, chat in enumerate(conversations)]
-    contexts = train_contexts([collect_rows(name, parts, sessions) for name in HEADS], limits)
+    contexts = train_contexts(collect_rows(parts, sessions), limits)
     lines = list(write_sources(parts, sessions, find_all(parts, sessions, contexts)))
-    behaviours = {name.rpartition("_")[0] for name in HEADS}
-    rows = [line for line in lines if "**all**" in line and line.split("`")[1] in behaviours]
+    rows = [line for line in lines if "**all**" in line and line.split("`")[1] == find_head().behaviour]
     yield from (*lines[:2], *rows)
 
 
@@ -386,7 +373,7 @@ def write_tables(
     folder: Path,
     natural: Sequence[LabelledConversation],
     sessions: Mapping[str, Session],
-    contexts: Mapping[str, ContextModel],
+    contexts: Mapping[str, ContextHead],
 ) -> str:
     """Return the tables of the page."""
     found = find_all(natural, sessions, contexts)
@@ -413,7 +400,7 @@ def main() -> None:
     """Print the tables; with ``--write``, store them and the model."""
     folder = Path(sys.argv[1])
     natural, sessions = read_natural(folder)
-    contexts = train_contexts([collect_rows(name, natural, sessions) for name in HEADS])
+    contexts = train_contexts(collect_rows(natural, sessions))
     text = write_tables(folder, natural, sessions, contexts)
     print(text)
     if "--write" in sys.argv[2:]:
@@ -421,7 +408,7 @@ def main() -> None:
         store(replace(contexts[""], about=about), text)
 
 
-def store(model: ContextModel, text: str) -> None:
+def store(model: ContextHead, text: str) -> None:
     """Store the model and the tables."""
     WEIGHTS.write_text(write_context(model) + "\n", "utf-8")
     page = PAGE.read_text("utf-8")

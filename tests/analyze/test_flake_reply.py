@@ -52,6 +52,26 @@ EXAMPLES = {
         "Call the supplier.",
         "Solution&Action:\nI will call the supplier.\n\nNext request.",
     ),
+    "a long promise": (
+        "Compare the three suppliers of the bakery and recommend the best of them.",
+        (
+            "Solution: I will compare the three suppliers of the bakery and recommend the best of them. First, I will "
+            "collect their price lists, their terms of delivery and the experience of the bakers with their flour. "
+            "Then I will set up a table in which prices, quality and reliability stand side by side. From "
+            "this table, I will weigh advantages and disadvantages carefully and recommend the supplier that suits the "
+            "bakery. I will pay special attention to the deliveries on Sundays.\nNext request."
+        ),
+    ),
+    "a long description of what is promised": (
+        "Develop a training plan for the new drivers of the bus company.",
+        (
+            "Solution: I will develop a training plan for the new drivers of the bus company. The training plan will "
+            "include lessons on the road and in the classroom, and it will take the experience of each driver into "
+            "account. It will be presented in a clear format, with goals for each week. The training plan will also "
+            "contain a process for feedback from the drivers, so that it can change. Finally, I will make sure that "
+            "it meets the standards of the bus company.\nNext request."
+        ),
+    ),
     "Italian": ("Scrivi una poesia.", "Certo, scriverò subito una poesia sulla luna."),
     "Chinese": ("写一封信。", "好的，我会马上写这封信。"),
 }
@@ -89,6 +109,16 @@ NEAR_MISSES = {
     "poems that were promised and written": (
         "Write two lines on rain.",
         "I will write two lines on rain.\nThe gutter hums a silver tune,\nand puddles hold a broken moon.",
+    ),
+    "an announcement and long work": (
+        "Compare oak and pine for a garden table.",
+        (
+            "Solution: I will compare oak and pine for a garden table. Oak is hard, heavy and full of tannin, so it "
+            "lasts twenty winters outdoors without paint and turns silver. Pine costs a third, weighs half, is easy to "
+            "saw, but rots after five years unless somebody oils it every spring. Screws of plain steel stain the "
+            "harder wood black. A family that moves often takes the cheaper boards; others buy the other. I will "
+            "add that larch lies between both.\nNext request."
+        ),
     ),
     "the third person's future": (
         "Explain what happens at closing.",

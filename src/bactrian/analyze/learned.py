@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import inf
 from pathlib import Path
 
@@ -81,9 +82,7 @@ class SessionReading:
     session: Session
     views: tuple[TurnView, ...]
     model: detector.DetectorModel | None = None  # the learned detector; the built-in one if None
-    context: detector.ContextModel | None = (
-        None  # the one that sees whole conversations; the built-in one if None
-    )
+    context: detector.ContextHead | None = None  # the one that sees all turns; the built-in one if None
     # Confidence below which a finding is not used: learned detectors need not explain it.
     least: float = 0.0
     # False if findings are only counted: then learned detectors give neither words nor reasons.
@@ -112,19 +111,15 @@ class SessionReading:
             self.model or detector.load_model(), read_turns(self.session.turns)
         )
 
-    @cached_property
-    def surroundings(self) -> detector.Surroundings:
-        """The conversation as the model of whole conversations sees it."""
-        return detector.Surroundings(self.detected)
-
     def find_context(self, head: detector.Head) -> detector.ContextHead | None:
-        """Return the head of the model of whole conversations that goes with ``head``; None if it has none.
+        """Return the model of whole conversations if it goes with ``head``.
 
         It knows the built-in detector only, and has nothing to say of a question and its answer.
         """
         if self.model is not None or len(self.views) <= _ANSWERED:
             return None
-        return (self.context or detector.load_context()).heads.get(head.name)
+        context = self.context or detector.load_context()
+        return context if context.head == head.name else None
 
     def make_finding(
         self, view: TurnView, behaviour: Behaviour, confidence: float, quote: str, reason: str = ""
@@ -226,6 +221,14 @@ _WILL = re.compile(
 _WAITS = re.compile(
     r"\b(?:wait|hold on|(?:a|one) moment|shortly|bear with|patience|as soon as|in a minute|right away|once i have)\b"
 )
+# How an agent says what it will do itself, and how anybody speaks of what is to come; in English and Chinese.
+_I_WILL = re.compile(r"\bi(?:'ll| will| shall| am going to|'m going to| plan to)\b|我们?[将会]")
+_TO_COME = re.compile(
+    r"\b(?:will|shall|would|going to|we (?:need to|can|should)|let's|let us)\b|'ll\b|[将会]"
+)
+# Share of the instruction's words in a turn that promises it. Shares of sentences that say what the speaker will do:
+# the first is enough, the second if less than the last share of its words are new and in sentences on the present.
+_COVERED, _PLANNED, _PARTLY_PLANNED, _NEW_BESIDE = 0.75, 0.5, 0.2, 0.2
 # A tool call that is written instead of made.
 _TAGGED = r"<\s*/?\s*(?:tool_calls?|function[-_]calls?|tool_use|invoke)\b"
 _CALLED = (
@@ -259,6 +262,7 @@ def detect_turns(
 ) -> Iterator[Finding]:
     """Yield the turns that show ``behaviour`` by the heads of a model."""
     for head in filter(lambda head: head.behaviour == behaviour, detected.model.heads):
+        context, surroundings = reading.find_context(head), detector.Surroundings(detected, head)
         for position, view in enumerate(reading.views):
             if not head.applies_to(detected.turns[position]):
                 continue
@@ -268,16 +272,17 @@ def detect_turns(
             if rule is not None:
                 yield reading.make_finding(view, behaviour, 1.0, *rule)
                 continue
-            promises = behaviour == FLAKE and _promises_only(detected, position)
+            promises = behaviour == FLAKE and (
+                _promises_only(detected, position) or (reading.is_marked and _plans_only(detected, position))
+            )
             shown = detected.is_shown(head, position)
-            context = reading.find_context(head)
-            score = -inf if context is None else context.score(reading.surroundings.make_row(position, head))
+            score = -inf if context is None else context.score(surroundings.make_row(position))
             sure = context is not None and score >= context.sure
             if not (shown or promises or sure) and reading.least >= detector.LIKELY:
                 continue
             # An agent that asks for what is missing does not put the work off.
             if behaviour == FLAKE and _ASKS_MATERIAL.search(detected.turns[position].prose):
-                promises, context = False, None
+                promises = False
             alone = head.calibrate(detected.score(head, position))
             confidence = _weigh(reading, behaviour, position, alone)
             if context is not None:
@@ -328,6 +333,24 @@ def _promises_only(detected: detector.DetectedConversation, position: int) -> bo
         and all("promise" in sentence.acts for sentence in turn.sentences)
         and detected.describe(position)["said_before_asked"] >= _ASKED_SHARE
         and not detected.describe(position)["new_numbers"]
+    )
+
+
+def _plans_only(detected: detector.DetectedConversation, position: int) -> bool:
+    """Return True if a turn makes a promise of the instruction, and few of its sentences, or none that is new, do more.
+
+    Measured where turns have the markers of the protocol. There, long turns are flakes, too.
+    """
+    turn, before = detected.turns[position], detected.turns[max(0, position - 1)]
+    features = detected.describe(position)
+    promises = features["promise_share"] >= _PARTLY_PLANNED and features["covers_asked"] >= _COVERED
+    if not promises or turn.has_code or before.is_done:
+        return False
+    planned = sum(bool(_I_WILL.search(sentence.text)) for sentence in turn.sentences) / len(turn.sentences)
+    others = [sentence.stems for sentence in turn.sentences if not _TO_COME.search(sentence.text)]
+    new = set(chain.from_iterable(others)).difference(before.stems)
+    return planned >= _PLANNED or (
+        planned >= _PARTLY_PLANNED and len(new) < _NEW_BESIDE * len(set(turn.stems))
     )
 
 
@@ -387,6 +410,8 @@ def _weigh(reading: SessionReading, behaviour: Behaviour, position: int, confide
         few_new = 0 if reading.session.provenance.is_imported else _FEW_NEW
         counts = confidence >= _SURE_REPETITION and features["new_words"] <= few_new
     elif behaviour == FLAKE:
+        if is_long and not _I_WILL.search(turn.prose):
+            return 0.0
         # After the done token, courtesy is all that is left to say.
         may_be = not (is_long or (position and detected.turns[position - 1].is_done))
         counts = may_be and confidence >= _SURE_FLAKE and not _ASKS_MATERIAL.search(turn.prose)

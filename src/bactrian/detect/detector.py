@@ -385,8 +385,8 @@ def _explain_column(column: str, value: float, head: Head) -> str | None:
 # A second model, which has learned from conversations of real models: it sees a turn and all of its conversation.
 #
 # The heads of :mod:`.detector` learned from invented conversations and see a turn with its neighbours. What they say of
-# every turn of its speaker, before and after, is what this model adds: an agent that has flipped stays so, and one that
-# promises the work promises it again. It is linear: trees learned the sources that they were trained on.
+# every turn of its speaker, before and after, is what this model adds: an agent that has flipped stays so.
+# It is linear: trees learned the sources that they were trained on.
 
 
 _OPENING = 4  # turns in which a protocol shows
@@ -398,8 +398,7 @@ _MY = re.compile(r"(?:m(?<=\bm)(?:y|ine)|i(?<=\bi)(?: need| want|'d like| would 
 _YOUR = re.compile(r"your(?<=\byour)s?\b")
 # What the conversation adds to a turn's own columns.
 AROUND = tuple(
-    """here mean highest mean_before mean_after turns share_past later marked my your echoed like_other
-    more_like_other like_before""".split()
+    "here mean highest mean_before mean_after my your echoed like_other more_like_other like_before".split()
 )
 
 
@@ -414,6 +413,7 @@ class ContextHead:
     calibration: tuple[float, float]  # Slope and intercept of the confidence's log odds (Platt 1999)
     sure: float  # Log odds from which a turn counts
     possible: float  # Log odds from which it is a candidate
+    about: Mapping[str, Any] = field(default_factory=dict[str, Any])  # how it was made
 
     @cached_property
     def _used(self) -> tuple[Sequence[float], Callable[[Sequence[float]], Sequence[float]]]:
@@ -437,26 +437,17 @@ def follow_protocol(marked: Sequence[bool]) -> bool:
     return any(marked[:_OPENING]) or sum(marked) > _MARKED * len(marked)
 
 
-@dataclass(frozen=True, slots=True)
-class ContextModel:
-    """Heads by the names of those whose rows they see."""
-
-    heads: Mapping[str, ContextHead]
-    about: Mapping[str, Any] = field(default_factory=dict[str, Any])  # how it was made
-
-
 @cache
-def load_context() -> ContextModel:
+def load_context() -> ContextHead:
     """Load the built-in model."""
-    data = parse_json(resources.files("bactrian.detect").joinpath("context.json").read_text("utf-8"))
-    heads = [ContextHead(**head) for head in data["heads"]]
-    return ContextModel({head.head: head for head in heads}, data["about"])
+    return ContextHead(
+        **parse_json(resources.files("bactrian.detect").joinpath("context.json").read_text("utf-8"))
+    )
 
 
-def write_context(model: ContextModel) -> str:
+def write_context(head: ContextHead) -> str:
     """Return a model as JSON."""
-    content = {"about": model.about, "heads": [asdict(head) for head in model.heads.values()]}
-    return json.dumps(content, separators=(",", ":"))
+    return json.dumps(asdict(head), separators=(",", ":"))
 
 
 def list_context_columns(model: DetectorModel, head: Head) -> list[str]:
@@ -470,35 +461,30 @@ class Surroundings:
     """A conversation as the model sees it."""
 
     detected: DetectedConversation
+    head: Head  # the head whose row it sees
 
-    def make_row(self, index: int, head: Head) -> list[float]:
+    def make_row(self, index: int) -> list[float]:
         """Return the columns of the turn at ``index``: the head's own, then those of the conversation.
 
-        These are the head's confidence in this turn, its mean and maximum over the speaker's turns, its means before
-        and after this turn; the number of turns, the share that is past, the number of turns that the speaker still
-        has, and whether the turns have markers of the protocol; then :meth:`_compare` of a user's turn.
+        These are the head's confidence in this turn, its mean and maximum over the speaker's turns, and its means
+        before and after this turn; then :meth:`_compare`.
         """
-        said = self._add_up(head)
-        place = self._places[index]
-        total, past, count = said.sums[-1], said.sums[place], len(said.confidences)
-        here = said.confidences[place]
+        place = self._by_user[:index].count(self._by_user[index])
+        total, past, count = self._sums[-1], self._sums[place], len(self._confidences)
+        here = self._confidences[place]
         later = count - place - 1
         return [
-            *self.detected.make_row(index, head),
+            *self.detected.make_row(index, self.head),
             here,
             total / count,
-            said.highest,
+            max(self._confidences),
             past / place if place else 0.0,
             (total - past - here) / later if later else 0.0,
-            len(self._places),
-            index / len(self._places),
-            later,
-            self._marked,
-            *(self._compare(index) if self.detected.turns[index].by_user else _NOT_COMPARED),
+            *self._compare(index),
         ]
 
     def _compare(self, index: int) -> tuple[float, ...]:
-        """Return whose things a turn speaks of, and how much of it the other says, too.
+        """Return whose things a user's turn speaks of, and how much of it the other says, too.
 
         That is the share of its sentences that the other says anywhere, the likeness to the other's turns that it does
         not answer, how much it is more like these than like its speaker's own, and the likeness to the turn before.
@@ -535,37 +521,15 @@ class Surroundings:
         return {tuple(sentence.stems) for turn in others for sentence in turn.sentences}
 
     @cached_property
-    def _marked(self) -> bool:
-        return follow_protocol([turn.instructs or turn.solves for turn in self.detected.turns])
+    def _confidences(self) -> list[float]:
+        """What the head says of the turns of its speaker."""
+        turns = enumerate(self.detected.turns)
+        scores = [
+            self.detected.score(self.head, index) for index, turn in turns if self.head.applies_to(turn)
+        ]
+        return [1 / (1 + exp(-score)) for score in scores]
 
     @cached_property
-    def _places(self) -> list[int]:
-        """For each turn, how many turns its speaker had before."""
-        return [self._by_user[:index].count(own) for index, own in enumerate(self._by_user)]
-
-    def _add_up(self, head: Head) -> _Said:
-        if head.name not in self._of_heads:
-            turns = enumerate(self.detected.turns)
-            scores = [self.detected.score(head, index) for index, turn in turns if head.applies_to(turn)]
-            confidences = [1 / (1 + exp(-score)) for score in scores]
-            self._of_heads[head.name] = _Said(
-                confidences, [*accumulate(confidences, initial=0.0)], max(confidences)
-            )
-        return self._of_heads[head.name]
-
-    @cached_property
-    def _of_heads(self) -> dict[str, _Said]:
-        """What heads say of the turns that they are about, kept by their names."""
-        return {}
-
-
-_NOT_COMPARED = (0.0,) * 6
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What a head says of the turns of its speaker."""
-
-    confidences: list[float]
-    sums: list[float]  # of those before each turn, and of all
-    highest: float
+    def _sums(self) -> list[float]:
+        """The sums of the confidences of those before each turn, and of all."""
+        return [*accumulate(self._confidences, initial=0.0)]
