@@ -1,12 +1,17 @@
-"""A server that misuses the Model Context Protocol in one way: ``python hostile_mcp_server.py WAY``."""
+"""A server that misuses the Model Context Protocol in one way: ``python hostile_mcp_server.py WAY [FILE]``.
+
+``FILE`` gets the ids of its processes.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 WAY = sys.argv[1]
@@ -45,6 +50,16 @@ def list_tools() -> dict[str, Any]:
         return {"tools": [{**TOOL, "description": "x" * (1 << 20)}]}
     if WAY == "deep schema":
         return {"tools": [{**TOOL, "inputSchema": json.loads('{"a":' * 400 + "{}" + "}" * 400)}]}
+    if WAY == "slow pattern":
+        return {
+            "tools": [
+                {**TOOL, "outputSchema": {"type": "object", "properties": {"a": {"pattern": "(a+)+$"}}}}
+            ]
+        }
+    if WAY == "no name":
+        return {"tools": [{**TOOL, "name": ""}]}
+    if WAY == "empty list":
+        return {"tools": []}
     if WAY == "no tools":
         return {"tools": "none"}
     return {"tools": [TOOL]}
@@ -65,10 +80,15 @@ def call_tool(request: dict[str, Any]) -> dict[str, Any]:
         os._exit(1)
     if WAY == "never answers":
         time.sleep(600)
+    if WAY == "slow pattern":
+        return {"content": [{"type": "text", "text": "3.50"}], "structuredContent": {"a": "a" * 60 + "!"}}
     text = "x" * (2 << 20) if WAY == "long answer" else "3.50"
     return {"content": [{"type": "text", "text": text}]}
 
 
+if WAY == "leaves processes":
+    starts = (subprocess.Popen(["sleep", "600"], start_new_session=alone) for alone in (False, True))
+    Path(sys.argv[2]).write_text(" ".join(map(str, (os.getpid(), *(started.pid for started in starts)))))
 for line in sys.stdin:
     received = json.loads(line)
     if WAY == "silent":
@@ -78,3 +98,5 @@ for line in sys.stdin:
     if WAY == "wrong ids":
         for number in itertools.islice(itertools.count(5000), 50):
             send({"id": number, "result": {}})
+if WAY == "leaves processes":
+    time.sleep(600)

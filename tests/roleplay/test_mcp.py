@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -108,7 +109,7 @@ HOSTILE = Path(__file__).parents[1] / "helpers" / "hostile_mcp_server.py"
 @pytest.mark.parametrize(
     "way",
     [
-        *("endless list", "same cursor", "huge schema", "no tools", "silent"),
+        *("endless list", "same cursor", "huge schema", "no tools", "no name", "empty list", "silent"),
         pytest.param("deep schema", marks=pytest.mark.slow),
     ],
 )
@@ -138,9 +139,12 @@ async def test_a_server_whose_list_of_tools_is_none_is_refused(
         pytest.param("never answers", marks=pytest.mark.slow),
         "long answer",
         "wrong ids",
+        "slow pattern",
     ],
 )
-async def test_what_a_server_does_in_a_call_reaches_the_model_as_a_result_and_nobody_else(way: str) -> None:
+async def test_what_a_server_does_in_a_call_reaches_the_model_as_a_result_and_nobody_else(
+    way: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     spec = ToolsSpec(
         mcp=(f"{sys.executable} {HOSTILE} '{way}'",), seconds=0.5 if way == "never answers" else 4.0
     )
@@ -150,3 +154,52 @@ async def test_what_a_server_does_in_a_call_reaches_the_model_as_a_result_and_no
         result = await tools["assistant"].call(call)
     assert result.problem == {"dies": "failed", "never answers": "timeout"}.get(way), result
     assert len(result.text) < 20_000
+    assert "Traceback" not in capfd.readouterr().err
+
+
+async def none_lives(file: Path) -> None:
+    """Wait until the processes in ``file`` have ended."""
+    async with asyncio.timeout(20):
+        while any(Path(f"/proc/{process}").exists() for process in file.read_text().split()):
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.system
+async def test_no_process_of_a_server_outlives_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "processes"
+    async with open_server(f"{sys.executable} {HOSTILE} 'leaves processes' {file}"):
+        assert len(file.read_text().split()) == 3
+    await none_lives(file)
+
+
+PROGRAM = """
+import asyncio, os, signal, sys
+from bactrian.roleplay.tool_sources import open_server
+async def main():
+    async with open_server(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.system
+async def test_no_process_of_a_server_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "processes"
+    command = f"{sys.executable} {HOSTILE} 'leaves processes' {file}"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, command)
+    assert await process.wait() == -signal.SIGKILL
+    await none_lives(file)
+
+
+@pytest.mark.system
+async def test_a_server_that_does_not_answer_holds_up_no_end_of_the_command() -> None:
+    async def wait() -> None:
+        async with open_server(f"{sys.executable} {HOSTILE} silent"):
+            raise AssertionError
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(1)
+    waiting.cancel()
+    ended, _ = await asyncio.wait([waiting], timeout=30)
+    assert ended
+    assert waiting.cancelled()

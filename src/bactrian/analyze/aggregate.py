@@ -367,15 +367,12 @@ async def map_parts(
         began = time.process_time()
         yield await asyncio.to_thread(read, parts[done])
         done += 1
-        apart = _saves_time(time.process_time() - began, len(parts) - done, workers)
+        seconds, left = time.process_time() - began, len(parts) - done
+        # Processes must save more than their start takes.
+        apart = seconds * left * (1 - 1 / max(1, min(workers, left))) > _START
     if apart:
         async for result in _read_apart(read, parts[done:], workers):
             yield result
-
-
-def _saves_time(each: float, left: int, workers: int) -> bool:
-    """Return True if processes, with ``left`` parts of ``each`` seconds, save more than their start takes."""
-    return each * left * (1 - 1 / max(1, min(workers, left))) > _START
 
 
 async def _read_apart(read: Callable[[S], T], parts: Sequence[S], workers: int) -> AsyncIterator[T]:

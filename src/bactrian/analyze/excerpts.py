@@ -32,10 +32,9 @@ class AnnotatedSession:
 
 def list_worst(facts: Sequence[SessionSummary]) -> list[SessionSummary]:
     """Return those with the most turns that show a behaviour; of equals, the longer ones."""
-    return sorted(
-        (session for session in facts if session.seen),
-        key=lambda session: (-_measure_trouble(session), -session.messages, session.id),
-    )[:_NAMED]
+    some = [session for session in facts if session.seen]
+    shares = {session.id: len({seen.turn for seen in session.seen}) / session.messages for session in some}
+    return sorted(some, key=lambda session: (-shares[session.id], -session.messages, session.id))[:_NAMED]
 
 
 def list_best(facts: Sequence[SessionSummary]) -> list[SessionSummary]:
@@ -90,11 +89,6 @@ async def read_annotated(
         AnnotatedSession(session, find_behaviours(session, custom=custom, answers=answers))
         for session in sessions
     )
-
-
-def _measure_trouble(session: SessionSummary) -> float:
-    """Return the share of its turns that show something."""
-    return len({seen.turn for seen in session.seen}) / session.messages
 
 
 def _hash(session: SessionSummary) -> bytes:

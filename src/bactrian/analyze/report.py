@@ -196,17 +196,13 @@ def _length(part: SessionSample) -> Json:
         "messages": {
             **_estimate(part.ratio("messages")),
             "median": ordered[len(ordered) // 2],
-            **{f"p{share}": _find_quantile(ordered, share) for share in (50, 90, 99)},
+            # The smallest value that so many percent of the values do not exceed.
+            **{f"p{of}": ordered[max(-(-len(ordered) * of // 100), 1) - 1] for of in (50, 90, 99)},
             "longest": ordered[-1],
         },
         "solved": _estimate(part.ratio("solved")),
         "sessions_by_messages": {str(messages): count[messages] for messages in sorted(count)},
     }
-
-
-def _find_quantile(ordered: Sequence[int], percent: int) -> int:
-    """Return the smallest value that ``percent`` of the values do not exceed."""
-    return ordered[max(-(-len(ordered) * percent // 100), 1) - 1]
 
 
 def _tools(part: Aggregate) -> Json:

@@ -84,7 +84,8 @@ async def find_related(
     for other in library.sets.values():
         content = recipe if is_translation else await other.store.recipe() or {}
         run = other.run if is_translation else data_set.run
-        if (other is data_set and not is_translation) or not _is_run(_find_source(content), run):
+        source = str(content.get("recipe", {}).get("translate", {}).get("source") or "")
+        if (other is data_set and not is_translation) or not _is_run(source, run):
             continue
         names = {session.values.get("source", ""): "Original"}
         if not is_translation:
@@ -93,11 +94,6 @@ async def find_related(
             if len(related) < _MOST and await other.store.outlines(ids=[name]):
                 related.append(RelatedSession(title, other.name, name))
     return related
-
-
-def _find_source(recipe: Mapping[str, Any]) -> str:
-    """Return the run that a recipe translates; empty if it translates none."""
-    return str(recipe.get("recipe", {}).get("translate", {}).get("source") or "")
 
 
 def _is_run(source: str, run: Path) -> bool:

@@ -26,18 +26,7 @@ from bactrian.analyze.aggregate import map_parts
 from bactrian.api.status import read_status
 from bactrian.detect.detector import LIKELY
 from bactrian.errors import BactrianError
-from bactrian.explore.library_index import (
-    IMPORT_DONE,
-    SEVERAL,
-    WITHIN,
-    identify_run,
-    read_meta,
-    read_prices,
-    read_signature,
-    write_index,
-    write_meta,
-    write_prices,
-)
+from bactrian.explore import library_index
 from bactrian.explore.search_words import prepare_text
 from bactrian.explore.session_findings import (
     SearchedSession,
@@ -106,22 +95,24 @@ class IndexBuilder:
 
     async def refresh(self) -> None:
         """Look again at the sessions that are not final, at those with new turns, at the marks and at the prices."""
-        write_meta(self.index, self.run, {"size": (await self.store.count_rows())[0]})
+        library_index.write_meta(self.index, self.run, {"size": (await self.store.count_rows())[0]})
         self._pricing = await read_pricing(self.store)
-        last, touched = await self.store.find_touched(read_meta(self.index).get("last_turn", _EVERY_ROW))
+        last, touched = await self.store.find_touched(
+            library_index.read_meta(self.index).get("last_turn", _EVERY_ROW)
+        )
         query = "SELECT id FROM heads JOIN facts USING (row) WHERE final = 0"
         ids = {*(session for (session,) in self.index.execute(query)), *touched}
         self._write(await self.store.outlines(ids=sorted(ids)) if ids else [])
         await self._copy_marks()
         await self._copy_answers()
         self._copy_verdicts()
-        write_meta(self.index, self.run, {"last_turn": last})
+        library_index.write_meta(self.index, self.run, {"last_turn": last})
 
     def _copy_verdicts(self) -> None:
         """Make the verdicts of the index those of the file beside the run, if its code was judged."""
         path = name_verdicts(self.store.path)
-        signature = read_signature(path)
-        if read_meta(self.index).get("verdicts", "") == signature:
+        signature = library_index.read_signature(path)
+        if library_index.read_meta(self.index).get("verdicts", "") == signature:
             return
         # Imported here: few runs have such a file.
         from bactrian.evaluate.code_judge import read_verdicts
@@ -134,7 +125,7 @@ class IndexBuilder:
                 "INSERT OR IGNORE INTO main.traits SELECT 'verdict', ?, row FROM heads WHERE id = ?",
                 [(kind, session) for session, kind in read_verdicts(path).items()],
             )
-        write_meta(self.index, self.run, {"verdicts": signature})
+        library_index.write_meta(self.index, self.run, {"verdicts": signature})
 
     async def _copy_marks(self) -> None:
         """Make the marks of the index those of the run."""
@@ -203,7 +194,7 @@ class IndexBuilder:
     def _find_last(self) -> int:
         """Return the row of the last session in the index."""
         # The table itself, not the view: so SQLite looks at its end, and does not read it.
-        query = f"SELECT max(row) FROM main.heads WHERE row {WITHIN}"  # noqa: S608
+        query = f"SELECT max(row) FROM main.heads WHERE row {library_index.WITHIN}"  # noqa: S608
         return self.index.execute(query).fetchone()[0] or self.run << 32
 
     async def _add_facts(self) -> bool:
@@ -212,7 +203,7 @@ class IndexBuilder:
         if outlines:
             # What is of a session that was not here yet could not be copied before.
             await self._copy_marks()
-            write_meta(self.index, self.run, {"verdicts": None})
+            library_index.write_meta(self.index, self.run, {"verdicts": None})
             self._copy_verdicts()
         return bool(outlines)
 
@@ -230,7 +221,7 @@ class IndexBuilder:
                     " turns = excluded.turns, final = excluded.final,"
                     " seen_turns = iif(ending = excluded.ending, seen_turns, -1)",
                     (
-                        *((SEVERAL.join(outline.agents), "") if outline.agents else said),
+                        *((library_index.SEVERAL.join(outline.agents), "") if outline.agents else said),
                         *(outline.original_task, outline.language, outline.kind),
                         *(outline.ending or UNFINISHED, outline.turns, outline.mark, outline.final),
                         *(outline.needs_code, row),
@@ -307,10 +298,10 @@ class IndexBuilder:
 
     def is_behind(self, state: Mapping[str, str]) -> bool:
         """Return True if texts or behaviours are missing, or the index does not know the ``state`` of the import."""
-        known = read_meta(self.index).get("import")
-        is_importing = state.get("import", known) != known or not (known or IMPORT_DONE).startswith(
-            IMPORT_DONE
-        )
+        known = library_index.read_meta(self.index).get("import")
+        is_importing = state.get("import", known) != known or not (
+            known or library_index.IMPORT_DONE
+        ).startswith(library_index.IMPORT_DONE)
         return is_importing or self.has_unread() or bool(self.list_unsearched(1))
 
     def list_unsearched(self, limit: int) -> dict[str, tuple[int, int]]:
@@ -390,8 +381,8 @@ async def follow_run(
             problem = _get_first(error)
             if not isinstance(problem, BactrianError):
                 raise
-            with write_index(index, [number]) as connection:
-                write_meta(connection, number, {"problem": str(problem)})
+            with library_index.write_index(index, [number]) as connection:
+                library_index.write_meta(connection, number, {"problem": str(problem)})
             return False
     return True
 
@@ -408,14 +399,16 @@ async def _work(
 ) -> bool:
     """Return True if nothing was left to do for ``patience`` seconds."""
     async with open_store(run, read_only=True) as store:
-        with write_index(index, [number]) as connection:
+        with library_index.write_index(index, [number]) as connection:
             state: dict[str, str] = {}
             async with asyncio.TaskGroup() as tasks:
                 # The import writes the run; the index follows it like any other run that is written.
-                if source is not None and not read_meta(connection).get("import", "").startswith(IMPORT_DONE):
+                if source is not None and not library_index.read_meta(connection).get(
+                    "import", ""
+                ).startswith(library_index.IMPORT_DONE):
                     state["import"] = "it begins"
                     tasks.create_task(_import(source, run, state))
-                prices: dict[str, Price | None] = {**read_prices(connection)}
+                prices: dict[str, Price | None] = {**library_index.read_prices(connection)}
                 builder = IndexBuilder(store, connection, number, prices)
                 following = tasks.create_task(_follow(builder, goes_on, state, patience))
                 searching = tasks.create_task(_search(builder, Path(f"{index}.cores.lock")))
@@ -433,7 +426,7 @@ async def _import(source: Path, run: Path, state: dict[str, str]) -> None:
     async with open_store(run) as store:
         report = await import_chats(store, find_chats(source, None, Origin()), tell)
     lost = f"; {report.broken:,} files or lines could not be read" if report.broken else ""
-    state["import"] = f"{IMPORT_DONE}{lost}"
+    state["import"] = f"{library_index.IMPORT_DONE}{lost}"
 
 
 async def _follow(
@@ -444,16 +437,16 @@ async def _follow(
     seen, looked, pause = "", -_AT_LEAST, 0.0
     described, tell_from, busy = "", 0.0, time.monotonic()
     while goes_on():
-        signature, age = read_signature(store.path), time.monotonic() - looked
+        signature, age = library_index.read_signature(store.path), time.monotonic() - looked
         if (signature != seen and age > pause) or age > _AT_LEAST:
             seen, looked = signature, time.monotonic()
             await builder.refresh()
-            identity = await identify_run(store)
+            identity = await library_index.identify_run(store)
             known = {"identity": identity, "signature": signature, "problem": "", **state}
-            write_meta(connection, builder.run, known)
+            library_index.write_meta(connection, builder.run, known)
             pause = max(_OFTEN, (time.monotonic() - looked) / _SHARE)
         more = await builder.step()
-        write_prices(connection, builder.run, builder.prices)
+        library_index.write_prices(connection, builder.run, builder.prices)
         if not more and described != seen and time.monotonic() >= tell_from:
             began, described = time.monotonic(), seen
             try:
@@ -461,11 +454,15 @@ async def _follow(
                 told = {**status.describe(), "facts": status.list_facts()}
             except BactrianError as error:  # Its conversations are there, though nobody knows how many come.
                 told = {"problem": str(error)}
-            write_meta(connection, builder.run, {"status": json.dumps(told)})
+            library_index.write_meta(connection, builder.run, {"status": json.dumps(told)})
             tell_from = time.monotonic() + _RARELY * (time.monotonic() - began)
         elif not more:
             is_written = is_locked(store.path)
-            if is_written or described != read_signature(store.path) or builder.is_behind(state):
+            if (
+                is_written
+                or described != library_index.read_signature(store.path)
+                or builder.is_behind(state)
+            ):
                 busy = time.monotonic()
             elif time.monotonic() - busy > patience:
                 return True
@@ -476,9 +473,9 @@ async def _follow(
 async def _search(builder: IndexBuilder, lock: Path) -> None:
     """Search for behaviours, where the texts are in the index; with all cores while ``lock`` can be held."""
     signature = describe_detectors()
-    if read_meta(builder.index).get("detectors", signature) != signature:
+    if library_index.read_meta(builder.index).get("detectors", signature) != signature:
         builder.forget_behaviours()
-    write_meta(builder.index, builder.run, {"detectors": signature})
+    library_index.write_meta(builder.index, builder.run, {"detectors": signature})
     while True:
         if builder.has_unread() or not builder.list_unsearched(1):
             await asyncio.sleep(_SOON)

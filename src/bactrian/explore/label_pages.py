@@ -19,19 +19,8 @@ from starlette.routing import Route
 
 from bactrian.detect.detector import LIKELY
 from bactrian.errors import InputError
+from bactrian.evaluate import label_queues
 from bactrian.evaluate.invitations import name_voters, read_invitations
-from bactrian.evaluate.label_queues import (
-    GivenLabels,
-    LabelQueue,
-    QueueItem,
-    describe_labels,
-    find_item,
-    find_queues,
-    list_examples,
-    read_given,
-    read_queue,
-    store_labels,
-)
 from bactrian.explore.conversation_pages import find_named_session, read_view
 from bactrian.explore.invited_people import Door, explain_bad_link, read_seconds
 from bactrian.explore.layout import show_turns
@@ -53,7 +42,7 @@ class Labeller:
     data_set: DataSet
     # Of the queue.
     folder: Path
-    queue: LabelQueue
+    queue: label_queues.LabelQueue
 
 
 async def show_label(request: Request) -> Response:
@@ -84,7 +73,7 @@ async def save_labels(request: Request) -> Response:
     try:
         seen = float(form["seen"]) if form.get("seen") else None
         _, session = await find_named_session(request, person.data_set.name, form.get("session", ""))
-        answer = GivenLabels(
+        answer = label_queues.GivenLabels(
             session.id,
             person.name,
             _read_labels(person.queue, form, len(session.turns)),
@@ -92,14 +81,14 @@ async def save_labels(request: Request) -> Response:
             comment=form.get("comment", ""),
             seconds=read_seconds(form.get("shown", "")),
         )
-        await asyncio.to_thread(store_labels, person.folder, person.queue, answer, seen)
+        await asyncio.to_thread(label_queues.store_labels, person.folder, person.queue, answer, seen)
     except (InputError, ValueError) as error:
         what = f"{error.what} {error.next or ''}" if isinstance(error, InputError) else "Open the page again."
         return await _show_item(request, person, number, 409, f"Nothing was stored. {what}", form)
     return RedirectResponse("/label", 303)
 
 
-def _read_labels(queue: LabelQueue, form: Mapping[str, str], turns: int) -> dict[str, int]:
+def _read_labels(queue: label_queues.LabelQueue, form: Mapping[str, str], turns: int) -> dict[str, int]:
     """Return the chosen labels with the number of a turn.
 
     Raises:
@@ -130,8 +119,8 @@ async def _show_item(
     problem: str = "",
     kept: Mapping[str, str] | None = None,
 ) -> Response:
-    given = await asyncio.to_thread(read_given, person.folder)
-    item = find_item(person.queue, given, person.name, number)
+    given = await asyncio.to_thread(label_queues.read_given, person.folder)
+    item = label_queues.find_item(person.queue, given, person.name, number)
     done = sum(answer.person == person.name for answer in given)
     if item is None:
         return render_page(request, "labelled.html", status, person=person, done=done, problem=problem)
@@ -157,7 +146,7 @@ async def _show_item(
     )
 
 
-def _fill_fields(item: QueueItem, kept: Mapping[str, str] | None) -> Mapping[str, str]:
+def _fill_fields(item: label_queues.QueueItem, kept: Mapping[str, str] | None) -> Mapping[str, str]:
     """Return what the form shows: what was refused a moment ago, or what was stored before."""
     if kept is not None:
         return kept
@@ -194,7 +183,7 @@ async def show_labels(request: Request) -> Response:
 
 
 def _describe(data_set: DataSet, folder: Path) -> dict[str, object]:
-    queue, given = read_queue(folder), read_given(folder)
+    queue, given = label_queues.read_queue(folder), label_queues.read_given(folder)
     query = (
         "SELECT id, packed FROM heads JOIN evidence USING (row) WHERE id IN (SELECT value FROM json_each(?))"
     )
@@ -204,7 +193,9 @@ def _describe(data_set: DataSet, folder: Path) -> dict[str, object]:
             for name, packed in index.execute(query, (json.dumps(queue.sessions),))
         }
     # Until all of them were searched, nothing is said of detectors.
-    described = describe_labels(queue, given, found if len(found) == len(queue.sessions) else None)
+    described = label_queues.describe_labels(
+        queue, given, found if len(found) == len(queue.sessions) else None
+    )
     invited = {invitation.voter: 0 for invitation in read_invitations(folder)}
     return {**described, "people": {**invited, **described["people"]}}
 
@@ -212,10 +203,15 @@ def _describe(data_set: DataSet, folder: Path) -> dict[str, object]:
 async def write_labels(request: Request) -> Response:
     """Return the answers as JSON lines, or the conversations as ``bactrian behaviours train`` reads them."""
     data_set, folder = _find_queue(request, request.path_params)
-    given = await asyncio.to_thread(read_given, folder)
+    given = await asyncio.to_thread(label_queues.read_given, folder)
     rows = [asdict(answer) for answer in given]
     if request.path_params["kind"] == "training":
-        rows = [row async for row in list_examples(data_set.store, read_queue(folder), given)]
+        rows = [
+            row
+            async for row in label_queues.list_examples(
+                data_set.store, label_queues.read_queue(folder), given
+            )
+        ]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     return PlainTextResponse(text, media_type="application/jsonl")
 
@@ -230,14 +226,14 @@ def _find_queue(request: Request, names: Mapping[str, str]) -> tuple[DataSet, Pa
 
 def _list_queues(request: Request) -> Iterator[tuple[DataSet, str, Path]]:
     for data_set in get_explorer(request).library.sets.values():
-        for name, folder in find_queues(data_set.run).items():
+        for name, folder in label_queues.find_queues(data_set.run).items():
             yield data_set, name, folder
 
 
 def _find_labeller(request: Request) -> Labeller | None:
     queues = {folder: data_set for data_set, _, folder in _list_queues(request)}
     found = _DOOR.find_person(request, queues)
-    return found and Labeller(found[0], queues[found[1]], found[1], read_queue(found[1]))
+    return found and Labeller(found[0], queues[found[1]], found[1], label_queues.read_queue(found[1]))
 
 
 ROUTES = (

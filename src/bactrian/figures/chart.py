@@ -318,7 +318,8 @@ def _draw(chart: Chart, axes: Any, ticker: Any) -> None:
             _draw_series(chart, axes, number)
     values = axes.xaxis if chart.kind == "rates" else axes.yaxis
     if chart.kind == "rates":
-        axes.set_yticks(range(len(chart.categories)), [_shorten(name) for name in chart.categories])
+        names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in chart.categories]
+        axes.set_yticks(range(len(chart.categories)), names)
         axes.set_ylim(len(chart.categories) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         axes.set_xlim(left=0)
@@ -355,10 +356,6 @@ def _draw_series(chart: Chart, axes: Any, number: int) -> None:
         places = [position + shift for position in positions]
         axes.hlines(places, below, above, color=colour, linewidth=1)
         axes.plot(values, places, marker, **look)
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def _write_numbers(chart: Chart, path: Path) -> Path:

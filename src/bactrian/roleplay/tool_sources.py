@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import importlib.util
 import inspect
+import logging
 import re
 import shlex
 import sys
@@ -21,6 +22,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from shutil import which
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -33,14 +35,7 @@ from bactrian.errors import InputError, MissingExtra
 from bactrian.models.faults import is_object
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.turn import Tool, Toolkit
-from bactrian.roleplay.tools import (
-    BadArguments,
-    Runnable,
-    Toolbox,
-    ToolFailed,
-    divide_output,
-    redirect_to_stderr,
-)
+from bactrian.roleplay import tools
 
 if TYPE_CHECKING:  # a session without tools loads no schema of recipes
     from mcp import Client
@@ -85,22 +80,22 @@ class FunctionTool:
             Exception: any exception of the function.
         """
         if arguments.lstrip().startswith("["):  # Pydantic would pass them by position.
-            raise BadArguments("Input should be an object")
+            raise tools.BadArguments("Input should be an object")
         try:
             read = self._arguments.validate_json(arguments)
         except ValidationError as error:
-            raise BadArguments(_problems(error)) from None
+            raise tools.BadArguments(_problems(error)) from None
         # Arguments left out keep the function's own defaults; pydantic would pass copies of them.
         named = from_json(arguments)
         values = {name: value for name, value in read.items() if name in named}
         try:
-            with redirect_to_stderr():
+            with tools.redirect_to_stderr():
                 if inspect.iscoroutinefunction(self._function):
                     with chdir("."):  # back to this folder, whatever the tool does
                         return await self._function(**values)
                 return await self._threads.run(lambda: self._function(**values))
         except SystemExit as error:  # Uncaught, it would end the program.
-            raise ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
+            raise tools.ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
 
 
 def load_functions(named: str) -> list[FunctionTool]:
@@ -146,7 +141,7 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # Annotations written as text are resolved there.
     try:
-        with redirect_to_stderr(), chdir("."):
+        with tools.redirect_to_stderr(), chdir("."):
             loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
@@ -325,10 +320,10 @@ BY_RULES = "svg"  # The value of `image` that draws without a model
 @asynccontextmanager
 async def open_tools(
     wanted: Mapping[str, ToolsSpec],
-    added: Mapping[str, Sequence[Callable[..., object] | Runnable]] = MappingProxyType({}),
+    added: Mapping[str, Sequence[Callable[..., object] | tools.Runnable]] = MappingProxyType({}),
     *,
     embodied: Collection[str] = (),
-) -> AsyncGenerator[dict[str, Toolbox]]:
+) -> AsyncGenerator[dict[str, tools.Toolbox]]:
     """Load the tools of each agent and start their servers. Agents share what they have in common.
 
     ``added`` are further functions by agent, and ``embodied`` the agents that have a folder for files.
@@ -345,12 +340,12 @@ async def open_tools(
                 option="tools.image",
                 next="Let the assistant act: embodied=ROLE, or `embodied = true` in a recipe.",
             )
-    functions: dict[str, Sequence[Runnable]] = {}
-    painters: dict[str, Runnable] = {}
-    servers: dict[str, Sequence[Runnable]] = {}
+    functions: dict[str, Sequence[tools.Runnable]] = {}
+    painters: dict[str, tools.Runnable] = {}
+    servers: dict[str, Sequence[tools.Runnable]] = {}
     async with AsyncExitStack() as stack:
         if any(spec.python for spec in wanted.values()):
-            stack.enter_context(divide_output())
+            stack.enter_context(tools.divide_output())
         for spec in wanted.values():
             for file in spec.python:
                 if file not in functions:
@@ -378,11 +373,11 @@ async def open_tools(
 
 
 def build_toolbox(
-    tools: Iterable[Runnable | Callable[..., object]],
+    given: Iterable[tools.Runnable | Callable[..., object]],
     limits: Toolkit = DEFAULT_LIMITS,
     *,
     agent: str = "assistant",
-) -> Toolbox:
+) -> tools.Toolbox:
     """Make the toolbox of ``agent`` from Python functions or loaded tools.
 
     Only the numbers in ``limits`` are used.
@@ -390,9 +385,9 @@ def build_toolbox(
     Raises:
         InputError: a function cannot be a tool, two tools have the same name, or no tool is given.
     """
-    by_name: dict[str, Runnable] = {}
-    for item in tools:
-        tool: Runnable = item if isinstance(item, Runnable) else FunctionTool(item)
+    by_name: dict[str, tools.Runnable] = {}
+    for item in given:
+        tool: tools.Runnable = item if isinstance(item, tools.Runnable) else FunctionTool(item)
         if tool.tool.name in by_name:
             raise InputError(
                 f"The {agent} has two tools named {tool.tool.name!r}.",
@@ -406,12 +401,14 @@ def build_toolbox(
             option="tools",
             next='For example python = "tools.py"',
         )
-    return Toolbox(replace(limits, tools=tuple(tool.tool for tool in by_name.values())), by_name)
+    return tools.Toolbox(replace(limits, tools=tuple(tool.tool for tool in by_name.values())), by_name)
 
 
 # Tools of MCP servers: programs that speak the Model Context Protocol over their standard input and output.
 
 
+_GUARD = "bactrian.sandbox.server_guard"
+_NO_LOG = logging.NullHandler()
 _CONNECT = 60.0
 """Seconds until a server must have listed its tools; npx or uvx may have to download it first."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
@@ -441,13 +438,13 @@ class ServerTool:
         try:
             parsed = from_json(arguments)
         except ValueError as error:
-            raise BadArguments(str(error)) from None
+            raise tools.BadArguments(str(error)) from None
         if not is_object(parsed):
-            raise BadArguments("they are not a JSON object")
+            raise tools.BadArguments("they are not a JSON object")
         result = await self.client.call_tool(self.name, parsed)
         text = _text(result)
         if result.is_error:
-            raise ToolFailed(text)
+            raise tools.ToolFailed(text)
         return text
 
 
@@ -470,41 +467,37 @@ async def open_server(command: str) -> AsyncGenerator[list[ServerTool]]:
     keeper = asyncio.create_task(_keep(words, ready, over))
     try:
         yield await ready
-    except _Unusable as fault:
-        raise InputError(
-            f"The MCP server cannot be used: {fault}.",
-            where=command,
-            next="Run the command by itself to see what it says.",
-        ) from fault
     finally:
         over.set()
-        await keeper
-
-
-class _Unusable(Exception):
-    """The server cannot be used; the message says why."""
+        if ready.cancelled():  # A signal is not kept waiting for a server that does not answer.
+            keeper.cancel()
+        await asyncio.wait([keeper])
 
 
 async def _keep(words: Sequence[str], ready: asyncio.Future[list[ServerTool]], over: asyncio.Event) -> None:
     """Run a server until ``over`` is set; ``ready`` receives its tools or the error."""
     from mcp import Client, StdioServerParameters, stdio_client
 
-    program, *arguments = words
-    process = StdioServerParameters(command=program, args=arguments)
+    # The library logs with a traceback what it cannot read.
+    logging.getLogger("mcp").addHandler(_NO_LOG)
+    process = StdioServerParameters(command=sys.executable, args=["-Pm", _GUARD, *words])
     # The server's log goes to standard error, like this program's progress.
     transport = stdio_client(process, errlog=sys.__stderr__ or sys.stderr)
     try:
+        if which(words[0]) is None:
+            raise FileNotFoundError(f"there is no program {words[0]!r}")
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(_CONNECT):
                 client = await stack.enter_async_context(Client(transport))
-                tools = await _listed(client)
+                offered = await _listed(client)
             if not ready.done():
-                ready.set_result(tools)
+                ready.set_result(offered)
             await over.wait()
     except Exception as error:  # noqa: BLE001 (the library lets through whatever a server's messages cause)
         if not ready.done():  # Later, each call reports the error itself.
-            slow = isinstance(error, TimeoutError)
-            ready.set_exception(_Unusable("it took too long" if slow else _reason(error)))
+            what = f"The MCP server cannot be used: {_reason(error)}."
+            hint = "Run the command by itself to see what it says."
+            ready.set_exception(InputError(what, where=shlex.join(words), next=hint))
 
 
 async def _listed(client: Client) -> list[ServerTool]:
@@ -513,7 +506,11 @@ async def _listed(client: Client) -> list[ServerTool]:
     while True:
         page = await client.list_tools(cursor=cursor)
         for tool in page.tools:
+            # Results are texts here. The library would check them in this loop, with patterns that can take for ever.
+            (tool.output_schema or {}).clear()
             name = _NO_NAME.sub("_", tool.name)[:_LONGEST_NAME]
+            if not name:
+                raise ValueError("a tool of it has no name")
             declared = Tool(name, tool.description or tool.title or tool.name, tool.input_schema)
             if len(to_json(asdict(declared))) > _LARGEST_TOOL:
                 raise ValueError(f"the description of its tool {name} has more than {_LARGEST_TOOL:,} bytes")
@@ -522,22 +519,20 @@ async def _listed(client: Client) -> list[ServerTool]:
             raise ValueError(f"its list of tools has no end, or more than {_MOST_TOOLS}")
         cursor = page.next_cursor
         if cursor is None:
-            return listed
+            break
+    if not listed:
+        raise ValueError("it has no tools")
+    return listed
 
 
 def _words(command: str) -> list[str]:
     try:
-        words = shlex.split(command)
+        words, problem = shlex.split(command), "it is empty"
     except ValueError as error:
-        raise InputError(
-            f"The command line cannot be read: {error}.", where=command, next="Check its quotes."
-        ) from error
+        words, problem = [], str(error)
     if not words:
-        raise InputError(
-            "The command line of an MCP server is empty.",
-            option="tools.mcp",
-            next='For example "uvx some-server"',
-        )
+        what = f"The command line of an MCP server cannot be read: {problem}."
+        raise InputError(what, where=command, option="tools.mcp", next='For example "uvx some-server"')
     return words
 
 
@@ -561,4 +556,8 @@ def _part(block: Any) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, ExceptionGroup):
         return _reason(cast("ExceptionGroup[Exception]", error).exceptions[0])
-    return str(error).rstrip(".") or type(error).__name__
+    return (
+        "it took too long"
+        if isinstance(error, TimeoutError)
+        else str(error).rstrip(".") or type(error).__name__
+    )

@@ -41,7 +41,8 @@ class CpuClock:
             return max(0.0, total - (time.process_time() - self._begun))
         seen: dict[tuple[int, str], tuple[float, float]] = {}
         for process in list_descendants():
-            fields = _read_stat(process)
+            # The name, in brackets, may contain anything.
+            fields = "".join(_read_lines(f"/proc/{process}/stat")).rpartition(")")[2].split()
             if fields:
                 # The start tells apart two processes that have had the same number.
                 key, ticks = (process, fields[19]), [int(field) / _TICKS for field in fields[11:15]]
@@ -134,11 +135,6 @@ def _read_lines(path: str) -> list[str]:
             return file.read().split("\n")
     except OSError:
         return []
-
-
-def _read_stat(process: int) -> list[str]:
-    # The name, in brackets, may contain anything.
-    return "".join(_read_lines(f"/proc/{process}/stat")).rpartition(")")[2].split()
 
 
 def _read_resident(process: int) -> int:

@@ -83,6 +83,8 @@ def resolve_order(order: ProcessOrder, temporary: str) -> dict[str, object]:
         "disk": limits.disk,
         "files_limit": limits.disk_files,
     }
+    # Those that count against the limit before the program begins.
+    tasks = 2 if tier.limits_processes or os.geteuid() == 0 else _count_own_tasks()
     worker = {
         **both,
         "scratch": scratch,
@@ -96,7 +98,7 @@ def resolve_order(order: ProcessOrder, temporary: str) -> dict[str, object]:
         # The kernel counts this one by ticks, which a busy machine makes too many: a second line of defence.
         "cpu": 2 * ceil(limits.cpu) + 1,
         "memory": limits.memory,
-        "tasks": _count_tasks(tier) + limits.processes + limits.threads,
+        "tasks": tasks + limits.processes + limits.threads,
         "open_files": 256,
     }
     return {
@@ -120,11 +122,6 @@ def resolve_order(order: ProcessOrder, temporary: str) -> dict[str, object]:
         },
         "worker": marshal.dumps(worker),
     }
-
-
-def _count_tasks(tier: Tier) -> int:
-    """Return the tasks that count against the limit before the program begins."""
-    return 2 if tier.limits_processes or os.geteuid() == 0 else _count_own_tasks()
 
 
 def _count_own_tasks() -> int:

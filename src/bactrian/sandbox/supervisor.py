@@ -252,7 +252,7 @@ class _Sandbox:
         """End the sandbox, and report how it ended."""
         # The kernel does not add up the CPU time of processes that go down with their namespace.
         before = self._clock.measure()
-        status, reaped, memory = _end(self._child)
+        status, reaped, memory = end_processes(self._child)
         cpu = max(before, reaped, self._clock.measure())
         while self._channel.fileno() >= 0 and not self._failure:
             try:
@@ -438,7 +438,7 @@ def _start(libc: ctypes.CDLL, order: dict[str, object], streams: list[int], chan
         os._exit(127)
 
 
-def _end(child: int) -> tuple[int, float, int]:
+def end_processes(child: int) -> tuple[int, float, int]:
     """Kill and reap everything that is left. Return the child's wait status, CPU seconds and peak memory in bytes."""
     status, cpu, memory = 0, 0.0, 0
     deadline = time.monotonic() + 10

@@ -19,18 +19,9 @@ from pydantic_core import from_json
 from bactrian.errors import InputError, StoreError
 from bactrian.files.atomic import check_replaceable
 from bactrian.records.session import IMPORTED
-from bactrian.store import database
+from bactrian.store import database, record_tables
 from bactrian.store.locations import list_run_files
 from bactrian.store.lock import find_log, follow_link, lock_run
-from bactrian.store.record_tables import (
-    ENDINGS,
-    SEALED,
-    TOTALS,
-    compute_checksum,
-    compute_seal,
-    quote_names,
-    write_seal,
-)
 from bactrian.store.write import read_session
 
 _RECOVERY = ".recovery"
@@ -52,10 +43,10 @@ DELETE FROM turns WHERE row IN (
     ) WHERE number != place
 )
 """
-_ENDING = (*ENDINGS.names, *TOTALS.names)
+_ENDING = (*record_tables.ENDINGS.names, *record_tables.TOTALS.names)
 _OPEN_AGAIN = f"""
 UPDATE sessions SET {", ".join(f"{name} = NULL" for name in _ENDING)},
-    seal = {write_seal("sessions", dict.fromkeys(_ENDING, "NULL"))}
+    seal = {record_tables.write_seal("sessions", dict.fromkeys(_ENDING, "NULL"))}
 WHERE ending_turn > (SELECT coalesce(max(number), 0) FROM turns WHERE session = sessions.id)
 """  # noqa: S608
 # Rows about a lost turn would otherwise apply to the turn that replaces it.
@@ -110,7 +101,7 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
         with suppress(sqlite3.OperationalError):  # The table is missing, as is told already.
             totals = {name: rest for name, *rest in connection.execute("SELECT * FROM totals")}
         is_open = connection.execute("PRAGMA user_version").fetchone()[0] == database.IS_OPEN
-        for table in SEALED:
+        for table in record_tables.SEALED:
             faults += _check_rows(connection, table, totals.get(table), is_open=is_open)
         unsealed = sum(rest[-1] for rest in totals.values())
         connection.text_factory = str
@@ -154,14 +145,16 @@ def _check_rows(
     Rows that were written last are not counted yet while the run ``is_open``.
     """
     present = database.list_columns(connection, table)
-    sealed = [name for name in SEALED[table] if name in present]
-    names = quote_names((*sealed, "seal"))
+    sealed = [name for name in record_tables.SEALED[table] if name in present]
+    names = record_tables.quote_names((*sealed, "seal"))
     last, *counted = totals or (0, 0, 0, 0)
     count, total, unsealed, changed, number = 0, 0, 0, False, 0
     try:
         query = f"SELECT rowid, {names} FROM main.{table} ORDER BY rowid"  # noqa: S608
         for number, *row, seal in connection.execute(query):
-            if seal != compute_seal(tuple(row)) and (seal is not None or not counted[2] or number > last):
+            if seal != record_tables.compute_seal(tuple(row)) and (
+                seal is not None or not counted[2] or number > last
+            ):
                 changed = True
                 known = dict(zip(sealed, row, strict=True))
                 about = ", ".join(f"{name} {known[name]}" for name in _NAMES if known.get(name) is not None)
@@ -283,7 +276,9 @@ def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovery
     with closing(database.open_for_writing(new)) as target, database.begin_transaction(target):
         database.begin_sealing(target)
         # Sessions come first, since other rows refer to them.
-        tables = sorted(SEALED.keys() - {"migrations"}, key=lambda table: (table != "sessions", table))
+        tables = sorted(
+            record_tables.SEALED.keys() - {"migrations"}, key=lambda table: (table != "sessions", table)
+        )
         copied = {table: _copy(damaged, target, table) for table in tables}
         if not copied["sessions"] and not copied["lists"] and not copied["run"]:
             raise StoreError(
@@ -321,10 +316,10 @@ def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: str) -
         return 0
     # Only those present, since SQLite takes the quoted name of a missing column for a text. The row is the first.
     columns = [name for name in database.list_columns(target, table) if name in present]
-    sealed = [name for name in SEALED[table] if name in present]
+    sealed = [name for name in record_tables.SEALED[table] if name in present]
     if columns[:1] != ["row"]:
         return 0
-    names, holes = quote_names(columns), ", ".join("?" * len(columns))
+    names, holes = record_tables.quote_names(columns), ", ".join("?" * len(columns))
     insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({holes})"  # noqa: S608
     select = f'SELECT {names} FROM {table} WHERE "row" >= ? ORDER BY "row"'  # noqa: S608
     copied = 0
@@ -332,7 +327,7 @@ def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: str) -
         values = dict(zip(columns, row, strict=True))
         if _is_whole(values):
             # A row that was changed is what it is, and does not claim to be what was written.
-            if values.get("seal") != compute_seal(tuple(map(values.get, sealed))):
+            if values.get("seal") != record_tables.compute_seal(tuple(map(values.get, sealed))):
                 values |= dict.fromkeys(values.keys() & {"seal"})
             try:
                 copied += target.execute(insert, tuple(values.values())).rowcount
@@ -343,7 +338,7 @@ def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: str) -
 
 def _is_whole(row: Mapping[str, Any]) -> bool:
     try:
-        if "checksum" in row and compute_checksum(row["text"]) != row["checksum"]:
+        if "checksum" in row and record_tables.compute_checksum(row["text"]) != row["checksum"]:
             return False
         for name in row.keys() & _JSON:
             if row[name] is not None:
