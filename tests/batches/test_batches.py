@@ -398,7 +398,11 @@ async def test_a_provider_that_refuses_every_batch_fails_no_session(tmp_path: Pa
     async with BatchServer(refused="tasks") as server:
         with pytest.raises(Denied, match=r"(?s)refuses every batch.*Correct what it names"):
             await play(tmp_path, server.url, "openai")
-    assert await read_texts(tmp_path) == {}
+        assert await read_texts(tmp_path) == {}
+        # Nothing is out, so the run can be made without batches, as the error says.
+        server.refused = ""
+        await play(tmp_path, server.url, "openai", batch=False)
+    assert await read_texts(tmp_path)
 
 
 @pytest.mark.soak

@@ -523,9 +523,12 @@ class Batches:
             lane.suspects.clear()
         elif lane.suspects and (not lane.out or len(lane.suspects) >= _MOST_SUSPECTS):
             words = lane.suspects[0][1].reply.decode(errors="replace")
+            # Nothing of them is at the provider, and a run without batches is not to be refused for them.
+            for number, _ in lane.suspects:
+                self._ledger.forget(number)
             action = (
-                "Correct what it names; parameters.NAME=none leaves a parameter out. Without batch=True, each request"
-                " is sent by itself."
+                "Correct what it names; parameters.NAME=none leaves a parameter out. `bactrian generate` without"
+                " --batch sends each request by itself."
             )
             self._fail(
                 errors.Denied(f"The provider refuses every batch: {words}", where=lane.model, next=action)
