@@ -153,6 +153,7 @@ def test_a_stopped_session_goes_on_when_its_command_is_given_again(
     bactrian(*command, "--as", "user", cwd=tmp_path, text=b"Fill the pot\nstop\n")
     back = bactrian(*command, "--as", "user", cwd=tmp_path, text=b"done\n")
     assert back.returncode == 0, back.stderr
+    assert "every turn was stored before" not in back.stderr
     ending = stored(tmp_path).ending
     assert ending is not None
     assert (ending.code, ending.turn) == ("task_done", 3)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 from tests.helpers.generation import RECIPE, TASKS, generate, said, stored
 
@@ -22,6 +24,12 @@ async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_mark
         systems = [request.json["messages"][0]["content"] for request in endpoint.requests]
     assert all(system.startswith("Say nothing kind.\n\n") for system in systems)
     assert [session.mark for session in await stored(folder)] == ["red-team"]
+    (run,) = folder.glob("*.db")
+    words = ("export", run.name, "--format", "messages", "--out")
+    kept = await asyncio.to_thread(bactrian, *words, "kept.jsonl", "--mark", "red-team", cwd=folder)
+    assert kept.returncode == 0, kept.stderr
+    left = await asyncio.to_thread(bactrian, *words, "left.jsonl", "--drop", "mark=red-team", cwd=folder)
+    assert (left.returncode, "No session is left to write" in left.stderr) == (2, True), left.stderr
 
 
 async def test_the_preamble_stands_before_every_prompt_the_specifiers_included(folder: Path) -> None:

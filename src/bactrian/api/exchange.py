@@ -28,6 +28,7 @@ from bactrian.protocol.pack import load_pack
 from bactrian.recipes.parameters import GROUP as ENDINGS_GROUP
 from bactrian.records.run import BEHAVIOURS, FindingKey
 from bactrian.records.session import ENDING_CODES, Session
+from bactrian.runs.plan import RED_TEAM
 from bactrian.store import RunStore, open_store
 
 RUNS = "runs"  # Filter of sessions whose solutions contain Python that runs, and none that fails
@@ -128,14 +129,14 @@ async def _read_filters(
     known = {
         "ending": tuple(dict.fromkeys((*ENDING_CODES, *list_plugins(ENDINGS_GROUP), *endings))),
         "finding": (*BEHAVIOURS, *(behaviour.code for behaviour in custom)),
-        "mark": tuple(marks),
+        "mark": (*marks, *({RED_TEAM} & {text.removeprefix("mark=") for text in drop})),
     }
 
     def test(kind: str, code: str) -> Predicate:
         if kind == "ending":
             return lambda session: session.ending is not None and session.ending.code == code
         if kind == "mark":
-            return lambda session: session.id in marks[code]
+            return lambda session: session.mark == code or session.id in marks[code]
         return lambda session: _shows(session, code, custom, answers)
 
     kept = [

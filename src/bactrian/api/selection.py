@@ -35,6 +35,7 @@ from bactrian.records.session import (
     name_part,
 )
 from bactrian.records.text import keep_line_breaks, to_json, to_line, to_markdown, to_printable, write_count
+from bactrian.runs.plan import RED_TEAM
 from bactrian.store import RunStore
 
 _PAIR = re.compile(r"\s+[×x]\s+")
@@ -95,7 +96,10 @@ async def read_selection(store: RunStore, options: SelectOptions) -> Selection:
     known: Mapping[str, Collection[str]] = {
         "behaviour": (*BEHAVIOURS, *(behaviour.code for behaviour in custom)),
         "ending": (*ENDING_CODES, UNFINISHED, *endings),
-        "mark": sorted({name for names in marks.values() for name in names}),
+        # The mark of a session that was made to study misuse is its own, and not one that a person set.
+        "mark": sorted(
+            {name for names in marks.values() for name in names} | {RED_TEAM} & set(words["mark"])
+        ),
     }
     for name, codes in known.items():
         for code in words[name]:
@@ -112,7 +116,7 @@ async def read_selection(store: RunStore, options: SelectOptions) -> Selection:
     tests: Mapping[str, Callable[[Session, str], bool]] = {
         **_TESTS,
         "ending": lambda session, code: (session.ending.code if session.ending else UNFINISHED) == code,
-        "mark": lambda session, name: name in marks.get(session.id, ()),
+        "mark": lambda session, name: name == session.mark or name in marks.get(session.id, ()),
     }
     return Selection(
         {

@@ -244,7 +244,12 @@ async def copy_pages(
     maps = tuple(list_maps(library, list_filter))
     explorer = Explorer(library, static=list_filter.write() or "?", maps=maps)
     copy = _BundleCopy(build_app(explorer), list_filter, explorer.maps)
-    rows = await copy.read_rows(most)
+    try:
+        rows = await copy.read_rows(most)
+    except InputError as error:
+        if list_filter.mark == NOT_RED:
+            error.next = f"{error.next} Conversations that were made to study misuse are never copied."
+        raise
     await copy.write(folder, rows, tell)
     return len(rows)
 

@@ -426,7 +426,7 @@ def _check_endings(text: str) -> str:
     try:
         parse_endings(text)
     except InputError as error:
-        raise ValueError(f"{error.what} {error.next or ''}".strip()) from error
+        raise ValueError(f"{error.what} {error.next or ''}".rstrip(" .")) from error
     return text
 
 

@@ -217,7 +217,8 @@ class PlayKeeper:
             return ""
         models = {name for session in sessions for name in session.provenance.models.values()}
         if self._stored and not meter.calls:
-            return "Nothing new was asked: every turn was stored before."
+            is_new = sum(len(session.turns) for session in sessions) > self._stored
+            return "No model was asked." if is_new else "Nothing new was asked: every turn was stored before."
         if all(name.startswith("recorded:") for name in models):
             return "Nothing new was asked: all replies come from the stored run."
         if unknown := [name for name in sorted(models) if name not in meter.prices and name != HUMAN]:
