@@ -10,6 +10,7 @@ import threading
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -455,3 +456,16 @@ def test_a_society_that_was_not_named_is_refused(theatre: RunningExplorer) -> No
     for name, what in (("/etc/passwd", "There is no society"), ("panel&take_critic=1", "has a critic")):
         answer = theatre.get("/play", f"csrf={token[1]}&society={name}".encode(), Origin=theatre.address)
         assert (answer.status, what in answer.text) == (400, True)
+
+
+def test_one_conversation_is_played_at_a_time(theatre: RunningExplorer) -> None:
+    (theatre.folder / "script.json").write_text(json.dumps(write_script(30.0)))
+    token = re.search(r'name="csrf" value="([^"]+)"', theatre.get("/play").text)
+    assert token is not None
+    form = urlencode({"csrf": token[1], "idea": "Name a tea"}).encode()
+    first, second = (theatre.get("/play", form, Origin=theatre.address) for _ in "12")
+    assert first.status == 303
+    assert second.status == 400
+    assert "A conversation is being played." in second.text
+    stop = urlencode({"csrf": token[1], "do": "stop"}).encode()
+    assert theatre.get("/play/control", stop, Origin=theatre.address).status == 303

@@ -214,3 +214,16 @@ def test_a_limit_frees_what_is_older_than_its_time() -> None:
     assert [limit.take("heron") > 0 for _ in range(3)] == [False, False, True]
     assert limit.take("tern") == 0
     assert VisitLimit(1, 0.0).take("heron") == 0
+
+
+@pytest.mark.system
+def test_a_voter_does_not_vote_under_a_second_name(voting: RunningExplorer) -> None:
+    (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
+    (data,) = {path.stem for path in voting.folder.glob("*.db")}
+    csrf = re.search(r'name="csrf" value="([^"]+)"', get(voting, token).text)
+    assert csrf is not None
+    form = urlencode({"csrf": csrf[1], "data": data, "voter": "tern"}).encode()
+    port = voting.address.rsplit(":", 1)[1]
+    answer = voting.get("/vote/begin", form, Origin=voting.address, Cookie=f"bactrian_voter_{port}={token}")
+    assert answer.status == 403
+    assert [invitation.voter for invitation in read_invitations(voting.folder / "run.agents")] == ["heron"]

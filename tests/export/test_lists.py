@@ -97,3 +97,14 @@ def test_a_run_without_a_recipe_has_no_lists(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no lists"):
         bt.open_run(tmp_path / "tea.db").export("camel-lists", tmp_path / "lists")
     assert not (tmp_path / "lists").exists()
+
+
+def test_two_lists_that_would_be_one_file_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    names = {
+        "assistant_role": ["Cook helps_Critic helps", "Cook helps"],
+        "user_role": ["A", "Critic helps_A"],
+    }
+    run = generate(tmp_path, bt.recipe("ai-society", **names, task=1), "run.db")
+    with pytest.raises(InputError, match="would be the file 'Cook helps_Critic helps_A.txt'"):
+        run.export("camel-lists", tmp_path / "lists")
+    assert not (tmp_path / "lists").exists()

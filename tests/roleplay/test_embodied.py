@@ -12,6 +12,8 @@ import pytest
 
 import bactrian as bt
 from bactrian.protocol.fences import RESULTS, find_blocks, insert_record, split_blocks
+from bactrian.roleplay.embodied import KeptFiles, Workbench
+from bactrian.roleplay.tools import BadArguments
 from tests.helpers.command import Command, bactrian, clean_environment, events
 from tests.helpers.sandbox import needs_sandbox
 
@@ -285,3 +287,10 @@ def test_a_recipe_with_a_body_and_a_critic_is_refused(tmp_path: Path) -> None:
     (tmp_path / "shopping.toml").write_text(f"{RECIPE}\n[critic]\nrole = 'Judge'\n", "utf-8")
     with pytest.raises(bt.BactrianError, match="no critic"):
         bt.recipe(tmp_path / "shopping.toml")
+
+
+async def test_a_call_without_code_is_told_and_starts_nothing() -> None:
+    bench = Workbench([], 1.0, KeptFiles())
+    with pytest.raises(BadArguments, match="code"):
+        await bench.run('{"code": 5}')
+    bench.close()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import resource
+import struct
 from pathlib import Path
 
 import pytest
 
 from bactrian.evaluate.code_judge import Judge
 from bactrian.evaluate.problems import Problem
-from bactrian.sandbox.inside.values import Unsupported, decode_value
+from bactrian.sandbox.inside.values import FrameReader, Unsupported, decode_value, unpack_frame
 from bactrian.sandbox.programs import SandboxSession
 from bactrian.sandbox.tiers import Limits, Tier
 
@@ -87,3 +88,11 @@ def test_a_judge_is_not_held_up_by_a_forged_answer(forged: str, tmp_path: Path) 
         assert verdict.kind not in ("passed", "judge_error")
         assert len(verdict.detail) < 3000
         assert judge.judge(problem, "def f(x): return 1").passed
+
+
+def test_a_message_that_is_too_large_or_no_object_is_refused() -> None:
+    with pytest.raises(Unsupported, match="a message of 11 bytes"):
+        FrameReader(10).add(struct.pack(">I", 11))
+    for body in (b"[1]", b"{", b"\xff", b"[" * 100_000):
+        with pytest.raises(Unsupported, match="garbled"):
+            unpack_frame(body)

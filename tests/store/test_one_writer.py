@@ -12,6 +12,7 @@ import pytest
 from bactrian.errors import InputError, RunInUse, StoreError
 from bactrian.store import is_locked, open_store
 from bactrian.store.care import recover, verify
+from bactrian.store.lock import lock_run
 from tests.helpers.command import start_python
 from tests.store.test_store import WRITER, session, turn
 
@@ -220,3 +221,12 @@ async def test_writers_that_begin_and_are_killed_at_any_moment_are_never_two_and
         await store.add_turn("one", turn(turns + 1))
     assert verify(path).faults == ()
     assert sorted(os.listdir(tmp_path)) == ["run.db", "said", "witness"]
+
+
+def test_a_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("no folder")
+    with (
+        pytest.raises(InputError, match="The run cannot be written"),
+        lock_run(tmp_path / "notes" / "run.db"),
+    ):
+        pass

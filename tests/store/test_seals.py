@@ -261,3 +261,12 @@ def test_a_kind_of_text_number_or_bytes_has_the_checksum_of_what_is_stored() -> 
 
     kinds = (Name("Cook"), Count(3), Share(0.5), Packed(b"x"), True, None)
     assert compute_seal(kinds) == compute_seal(("Cook", 3, 0.5, b"x", 1, None))
+
+
+async def test_a_value_of_another_type_is_told_with_its_column(tmp_path: Path) -> None:
+    await fill(tmp_path / "run.db", "one")
+    with closing(sqlite3.connect(tmp_path / "run.db")) as run, run:
+        run.execute("UPDATE turns SET role = x'00' WHERE number = 2")
+    async with open_store(tmp_path / "run.db", read_only=True) as store:
+        with pytest.raises(StoreError, match="its role in the table turns is bytes"):
+            await store.session("one")
