@@ -14,7 +14,7 @@ from bactrian.analyze.report_page import render_report
 from bactrian.api.status import describe_usage
 from bactrian.errors import InputError
 from bactrian.models.budget import Price
-from bactrian.records.run import Finding
+from bactrian.records.run import Call, Finding
 from bactrian.records.session import Role, Session
 from bactrian.records.turn import Usage
 from bactrian.runs.spending import Prices, RunPricing
@@ -31,6 +31,14 @@ FLIP = ("Instruction: Name part 1 of the timer.\nInput: None", "Instruction: Nam
 async def measured(path: Path, sessions: list[Session]) -> Aggregate:
     async with open_store(await make_run(path, sessions), read_only=True) as store:
         return await measure(store)
+
+
+async def test_tokens_of_a_conversation_include_calls_that_led_to_no_turn(tmp_path: Path) -> None:
+    path = await make_run(tmp_path / "tea.db", [session("1"), session("2")])
+    async with open_store(path) as store:
+        await store.add_call(Call("2", "user", 9, "m", 0.1, b"", "It broke off.", Usage(100, 20)))
+        one, two = [each.usage.total async for each in store.sessions()]
+        assert [each.usage.total for each in (await measure(store)).facts] == [one, two + 120]
 
 
 async def reported(path: Path, sessions: list[Session], prices: Prices | None = None) -> dict[str, Any]:

@@ -482,6 +482,14 @@ async def measure(
             if on_progress is not None:
                 on_progress(len(whole.facts), size)
         whole.settle(await run.answers())
+        paid = defaultdict[str, Usage](Usage)
+        for spent in await run.list_spent():
+            paid[spent.session] += spent.usage
+    # A session also cost the calls that led to no turn.
+    whole.facts = [
+        replace(each, usage=paid[each.id]) if paid[each.id].total > each.usage.total else each
+        for each in whole.facts
+    ]
     if not whole.facts:
         raise InputError(
             "The run has no session.", where=str(store.path), next="Generate or import some first."

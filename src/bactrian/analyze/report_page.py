@@ -168,6 +168,10 @@ def _write_short(value: float | None) -> str:
     return amounts.write_minus(f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}")
 
 
+def _spell(code: str) -> str:
+    return code.replace("_", " ")
+
+
 def write_number_ends(of: Mapping[str, Any], form: str) -> str:
     """Return the interval of a number, or a dash if it is missing."""
     if of["low"] is None:
@@ -211,10 +215,7 @@ def render_report(
     shared: dict[str, Any] = {
         "cooperation": COOPERATION,
         "paper": PAPER,
-        "definitions": {
-            code: tuple(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
-            for code, text in (definitions or {}).items()
-        },
+        "definitions": {code: _split_definition(text) for code, text in (definitions or {}).items()},
     }
     room = ALL_CONVERSATIONS // max(len(reports), 1)
     shown = [fit_conversations(some, f"c{run}", room) for run, some in enumerate(conversations, start=1)]
@@ -293,6 +294,7 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "cost": _write_cost,
     "tokens": _write_tokens,
     "points": amounts.write_points,
+    "spell": _spell,
     "brief": _shorten,
     "text": _keep_lines,
     "form": format,
@@ -302,6 +304,11 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "pairs": write_pairs,
     "seconds": amounts.write_seconds,
 }
+
+
+def _split_definition(text: str) -> tuple[str, ...]:
+    """Return the paragraphs of a definition."""
+    return tuple(" ".join(part.split()) for part in text.strip().split("\n\n"))
 
 
 def _draw_lengths(report: Json) -> tuple[chart.HistogramBar, ...]:
