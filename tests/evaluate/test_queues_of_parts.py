@@ -45,3 +45,16 @@ async def test_the_whole_has_the_queues_of_its_parts(tmp_path: Path) -> None:
     create_queue(parts[1], "odd", make_queue({"rude": ""}, some, exclusive=False))
     with pytest.raises(InputError, match="different labels"):
         match_queues(parts, whole)
+
+
+async def test_an_answer_that_does_not_fit_its_queue_is_refused_and_not_stored(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [some := session("s1")])
+    folder = create_queue(run, "tone", make_queue({"warm": "", "cold": ""}, [some], exclusive=True))
+    for labels, problem in (
+        ({"warm": 0, "cold": 0}, "Choose one"),
+        ({}, "Choose one"),
+        ({"rude": 0}, "no such"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            store_labels(folder, read_queue(folder), GivenLabels("s1", "heron", labels), None)
+    assert read_given(folder) == []
