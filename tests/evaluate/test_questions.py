@@ -44,5 +44,6 @@ def test_the_file_is_a_set_that_is_never_overwritten(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     path = tmp_path / "code.questions.jsonl"
     assert load_questions(str(path)).questions == ("Who may keep bees?", "What is honey?")
+    (tmp_path / "script.json").write_text("{}")  # a model that is asked once more says nothing
     again = bactrian(*command, cwd=tmp_path)
     assert (again.returncode, "exists already" in again.stderr) == (2, True)

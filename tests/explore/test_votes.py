@@ -21,7 +21,7 @@ from bactrian.evaluate.invitations import (
 from bactrian.explore.security import VisitLimit, is_for_voters, make_access_rules
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
-from tests.helpers.explorer import Answer, RunningExplorer
+from tests.helpers.explorer import Answer, RunningExplorer, explore
 from tests.helpers.voting import make_study, read_stored, write_solutions
 
 
@@ -227,3 +227,13 @@ def test_a_voter_does_not_vote_under_a_second_name(voting: RunningExplorer) -> N
     answer = voting.get("/vote/begin", form, Origin=voting.address, Cookie=f"bactrian_voter_{port}={token}")
     assert answer.status == 403
     assert [invitation.voter for invitation in read_invitations(voting.folder / "run.agents")] == ["heron"]
+
+
+@pytest.mark.system
+def test_without_the_flag_no_vote_is_stored(voting: RunningExplorer) -> None:
+    (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
+    with explore(voting.folder, "run.db") as reading:
+        csrf = re.search(r'name="csrf" value="([^"]+)"', reading.get("/conversations").text)
+        assert csrf is not None
+        assert send(reading, token, get(voting, token).text, csrf=csrf[1]).status == 403
+    assert read_stored(voting.folder) == []

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bactrian.errors import Refused
+from bactrian.models.model import Request
 from bactrian.models.scripted import ScriptedReply
 from bactrian.protocol.markers import DONE, is_done
 from bactrian.roleplay.loop import play_session
+from bactrian.roleplay.recorded import Recorded
+from tests.helpers.runs import make_run, session
 from tests.helpers.scenes import ANSWER, ASK, played, rounds, scene, script
 from tests.helpers.texts import CHARACTERS
 
@@ -134,3 +139,11 @@ async def test_whatever_is_said_a_session_ends_with_evidence(lines: list[str], l
     assert done in ([], [len(turns)]), "nobody answers the done token"
     if done:
         assert ending.code == "task_done"
+
+
+async def test_a_recording_says_where_it_ends(tmp_path: Path) -> None:
+    model = Recorded(str(await make_run(tmp_path / "run.db", [session("one", rounds=2)])))
+    recorded = await model.reply(Request([], session="one", agent="user", replay_index=2))
+    assert is_done(str(recorded.choices[0].text))
+    with pytest.raises(Refused, match="Session one has no more recorded replies for 'user'"):
+        await model.reply(Request([], session="one", agent="user", replay_index=3))
