@@ -264,14 +264,17 @@ class Halted(BactrianError):
 
 
 @contextmanager
-def explain_own_errors(what: str, code: str, next: str) -> Generator[None]:
-    """Convert an error in a function of the user, the rule ``code``, to one that says ``what`` failed, and why."""
+def explain_own_errors(
+    what: str, where: str, next: str, kind: type[BactrianError] = InputError
+) -> Generator[None]:
+    """Convert an error in code of the user or of a package to one of ``kind``, which says ``what`` failed, and why."""
     try:
         yield
     except BactrianError:
         raise
-    except Exception as error:
-        raise InputError(f"{what}: {type(error).__name__}: {error}.", where=code, next=next) from error
+    except (Exception, SystemExit) as error:  # An exit would look like the end of the command.
+        why = " ".join(str(error).split())
+        raise kind(f"{what}: {type(error).__name__}: {why}.", where=where, next=next) from error
 
 
 @contextmanager

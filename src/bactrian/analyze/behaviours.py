@@ -541,7 +541,16 @@ class OwnBehaviour:
         what = f"The behaviour {self.code!r} failed in session {session.id}"
         with explain_own_errors(what, self.code, "Fix the function."):
             if self.detector is not None:
-                yield from self.detector.detect(session)
+                turns = {turn.number for turn in session.turns}
+                for found in cast("Iterable[object]", self.detector.detect(session)):
+                    if (
+                        not isinstance(found, Finding)
+                        or found.session != session.id
+                        or found.turn not in turns
+                    ):
+                        raise TypeError(f"{found!r:.200} is no finding in a turn of the session")
+                    found.quote.encode()  # Raises an error if no file can hold it.
+                    yield replace(found, behaviour=self.code)
                 return
             for turn in session.turns:
                 if evidence := self(turn):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from bactrian.errors import InputError
+from bactrian.errors import InputError, explain_own_errors
 from bactrian.export.format import Add, ExportContext, Format, Sample, SystemPrompts
 from bactrian.export.formats import FORMATS, LISTS
 from bactrian.export.manifest import (
@@ -86,8 +86,12 @@ async def export_run(
         StoreError: the run cannot be read.
     """
     _check_options(options)
+    form = options.format
+    what = f"The format {form.name!r} failed"
+    own = nullcontext() if form in FORMATS.values() else explain_own_errors(what, form.name, "Fix its code.")
     async with store.snapshot() as run:
-        return await _export(run, options, on_progress)
+        with own:
+            return await _export(run, options, on_progress)
 
 
 async def _export(store: RunStore, options: ExportOptions, on_progress: OnProgress | None) -> dict[str, Any]:
@@ -108,6 +112,8 @@ async def _export(store: RunStore, options: ExportOptions, on_progress: OnProgre
         if options.format.finish is not None:
             options.format.finish(target, manifest)
         _write_tool_config(options, stage)
+        if target.is_symlink() or not target.exists():
+            raise ValueError("it wrote no file or folder of the name that it was given")
         inside = target.is_dir() and options.format.manifest_inside
         path = target / MANIFEST if inside else stage / name_companion(target)
         write_manifest(manifest, stage, path)

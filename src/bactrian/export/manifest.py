@@ -70,6 +70,8 @@ class ExportCounts:
     def count(self, session: Session, part: str, rows: int) -> None:
         """Count a session that was written as ``rows`` rows."""
         self.written.append(session.id)
+        if type(rows) is not int or rows < 0:  # A format of a package returned it.
+            raise ValueError(f"{rows!r:.200} is no number of rows")
         self.rows[part] += rows
         self.messages += len(session.turns)
         self.by_people += sum(turn.model == HUMAN for turn in session.turns)

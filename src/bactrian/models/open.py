@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from bactrian.errors import BactrianError, InputError, ModelError
+from bactrian.errors import InputError, ModelError, explain_own_errors
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.models.budget import UsageMeter
 from bactrian.models.faults import MAX_WAIT
@@ -59,17 +59,12 @@ def open_plugin(name: str, opener: Callable[[str, ModelOptions], Model], options
     Raises:
         InputError: the package refuses the name, or fails.
     """
-    try:
+    with explain_own_errors("The package that opens this model failed", name, _FIX):
         model = opener(name.partition(":")[2], options)
         return _PluginAtEndpoint(model) if isinstance(model, RemoteModel) else PluginModel(model)
-    except BactrianError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise InputError(
-            f"The package that opens this model failed: {type(error).__name__}: {error}",
-            where=name,
-            next="Fix the package; `bactrian --debug play` shows where it failed.",
-        ) from error
+
+
+_FIX = "Fix the package; `bactrian --debug play` shows where it failed."
 
 
 class PluginModel(Wrapper):
@@ -81,16 +76,8 @@ class PluginModel(Wrapper):
         Raises:
             ModelError: as the package raises it, or because its code failed or returned something else.
         """
-        try:
+        with explain_own_errors("The model failed", self.name, _FIX, ModelError):
             reply = cast("object", await self._model.reply(request))
-        except BactrianError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise ModelError(
-                f"The model failed: {type(error).__name__}: {error}",
-                where=self.name,
-                next="Fix the package that provides it; `bactrian --debug play` shows where it failed.",
-            ) from error
         if not isinstance(reply, Reply):
             raise ModelError(
                 f"The model returned {type(reply).__name__} and not a Reply.",
@@ -98,6 +85,11 @@ class PluginModel(Wrapper):
                 next="Fix the package that provides it: `reply` returns a bactrian.models.model.Reply.",
             )
         return reply
+
+    async def close(self) -> None:
+        """Close the model. Raises ModelError if its code fails."""
+        with explain_own_errors("The model failed when it was closed", self.name, _FIX, ModelError):
+            await super().close()
 
 
 class _PluginAtEndpoint(PluginModel):
