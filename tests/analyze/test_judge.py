@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from bactrian.records.run import Confirmation, Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Usage
 from bactrian.store import open_store
-from tests.helpers.command import bactrian
+from tests.helpers.command import bactrian, clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, Reply, completion
 from tests.helpers.runs import make_run, session
 
@@ -325,3 +327,34 @@ def test_a_judge_has_its_own_price_and_not_that_of_the_models_of_the_run(tmp_pat
     judged = json.loads(bactrian("status", "tea.db", "--json", cwd=tmp_path).stdout)["judged"]
     assert judged["tokens"] > 0
     assert judged["usd"] == 0.0
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_loses_no_answer_in_flight_and_none_is_asked_twice(
+    tmp_path: Path, which: signal.Signals
+) -> None:
+    async def slow(_: Received) -> Plan:
+        await asyncio.sleep(0.5)
+        return "Yes."
+
+    await make_run(tmp_path / "tea.db", [flaky(str(number)) for number in range(40)])
+    async with Endpoint([slow]) as endpoint:
+        words = ("analyze", "tea.db", "--judge", "openai:judge", "--base-url", endpoint.url)
+        words = (*words, "--concurrency", "4", "--report", "tea.html")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bactrian", *words),
+            cwd=tmp_path,
+            env=clean_environment(),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        while len(endpoint.requests) < 10:
+            await asyncio.sleep(0.02)
+        process.send_signal(which)
+        _, err = await process.communicate()
+        assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[which]
+        assert "answers are stored; the same command resumes" in err.decode()
+        assert not (tmp_path / "tea.html").exists()
+        done = await asyncio.to_thread(bactrian, *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert len(endpoint.requests) == 40

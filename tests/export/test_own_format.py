@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -17,7 +18,9 @@ from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.formats import find_format
 from bactrian.records.session import Session
 from bactrian.store import open_store
+from tests.helpers.command import clean_environment
 from tests.helpers.exports import exported, handed, lines
+from tests.helpers.packages import install
 from tests.helpers.runs import make_run, session
 
 
@@ -151,3 +154,37 @@ async def test_a_format_that_cannot_hold_thoughts_says_so(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="does not support thoughts"):
         await exported(tmp_path, [thinking()], "camel-chat", "tea.zip", thoughts=True)
     assert not (tmp_path / "tea.zip").exists()
+
+
+INTERRUPTED = """
+import os
+import signal
+from contextlib import contextmanager
+
+from bactrian.export.format import Format
+
+@contextmanager
+def begin(path, context):
+    path.touch()
+    yield lambda sample: 1
+
+FORM = Format("late", begin, ".x", finish=lambda target, manifest: os.kill(os.getpid(), signal.SIGINT))
+"""
+
+
+@pytest.mark.system
+async def test_a_signal_that_comes_too_late_is_not_told_as_if_nothing_was_written(tmp_path: Path) -> None:
+    install(tmp_path, "acme_late", INTERRUPTED, "bactrian.export_formats", "late = acme_late:FORM")
+    await make_run(tmp_path / "tea.db", [session()])
+    done = subprocess.run(
+        [sys.executable, "-m", "bactrian", "export", "tea.db", "--format", "late", "--out", "tea.x"],
+        cwd=tmp_path,
+        env=clean_environment(PYTHONPATH=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (tmp_path / "tea.x").exists()
+    assert done.returncode in (0, 130)
+    assert "Nothing was written" not in done.stderr
+    assert done.returncode == 0 or "is complete, or as it was" in done.stderr

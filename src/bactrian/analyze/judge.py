@@ -143,7 +143,7 @@ async def confirm_findings(
     sampling: Sampling = SAMPLING,
     at_once: int = 8,
     retry_unread: bool = False,
-    on_answer: Callable[[Confirmation], None] | None = None,
+    on_answer: Callable[[Confirmation], bool] | None = None,
 ) -> dict[FindingKey, Confirmation]:
     """Ask the judge ``model``, named ``name``, about every finding that it has not answered before.
 
@@ -155,7 +155,7 @@ async def confirm_findings(
         sampling: Sampling parameters of the judge.
         at_once: Number of sessions that are judged concurrently.
         retry_unread: Whether it is asked again where its stored answer could not be read.
-        on_answer: Called with each new answer.
+        on_answer: Called with each new answer; once it returns True, no further question is asked.
     """
     answers = {answer.key: answer for answer in await store.confirmations(name)}
     left = list_unasked(findings, [*answers.values()], retry_unread=retry_unread)
@@ -171,8 +171,8 @@ async def confirm_findings(
                 continue
             for finding in some:
                 await ask(session, finding)
-                if on_answer is not None:
-                    on_answer(answers[finding.key])
+                if on_answer is not None and on_answer(answers[finding.key]):
+                    return
 
     async def ask(session: Session, finding: Finding) -> None:
         # An answer that replaces another one has the tokens of both, so that nothing paid for leaves the sums.

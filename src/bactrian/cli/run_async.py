@@ -15,6 +15,7 @@ from bactrian.cli.terminal.process import CALL_THREAD
 SOME_FAILED = 4
 INTERRUPTED = 130
 TERMINATED = 143
+WHOLE = "Each file that was to be written is complete, or as it was before."
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -88,6 +89,6 @@ async def _interruptible(work: Coroutine[object, object, int], stop_control: Sto
         for which in watched:
             loop.remove_signal_handler(which)
             signal.signal(which, signal.SIG_DFL)
-    if caught:
+    if caught and (code is None or pulled):  # What has ended by itself is done.
         return INTERRUPTED if caught[0] == signal.SIGINT else TERMINATED
     return TERMINATED if code is None else code

@@ -14,17 +14,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bactrian.errors import InputError, explain_own_errors
+from bactrian.export import manifest
 from bactrian.export.format import Add, ExportContext, Format, Sample, SystemPrompts
 from bactrian.export.formats import FORMATS, LISTS
-from bactrian.export.manifest import (
-    DATASET_INFO,
-    ExportCounts,
-    Tool,
-    build_manifest,
-    check_tool,
-    write_entry,
-    write_manifest,
-)
 from bactrian.export.redact import Redactor
 from bactrian.export.session_filters import Filters, SessionFilter, Split, locate_group, name_group
 from bactrian.files.atomic import MANIFEST, name_companion, write_atomically
@@ -50,7 +42,7 @@ class ExportOptions:
     """Finds the behaviours of a session, for a format that needs them; None finds none."""
     choices: Callable[[Session], Sequence[Preference]] | None = None
     """Finds the choices of a session, for a format that needs them; None means those stored in the run."""
-    tool: Tool | None = None
+    tool: manifest.Tool | None = None
     """The training tool to write a configuration for."""
     redact: bool = False
     thoughts: bool = False
@@ -103,21 +95,21 @@ async def _export(store: RunStore, options: ExportOptions, on_progress: OnProgre
         options.out,
         overwrite=options.overwrite,
         listed=True,
-        shared=frozenset((DATASET_INFO,)),
+        shared=frozenset((manifest.DATASET_INFO,)),
         protect=list_run_files(store.path),
     ) as stage:
         target = stage / options.out.name
         counts = await _write_sessions(store, options, context, target, on_progress)
-        manifest = build_manifest(_describe_export(options, context, recipe), counts)
+        made = manifest.build_manifest(_describe_export(options, context, recipe), counts)
         if options.format.finish is not None:
-            options.format.finish(target, manifest)
+            options.format.finish(target, made)
         _write_tool_config(options, stage)
         if target.is_symlink() or not target.exists():
             raise ValueError("it wrote no file or folder of the name that it was given")
         inside = target.is_dir() and options.format.manifest_inside
         path = target / MANIFEST if inside else stage / name_companion(target)
-        write_manifest(manifest, stage, path)
-    return manifest
+        manifest.write_manifest(made, stage, path)
+    return made
 
 
 # Suffixes of data files, which no folder should have.
@@ -135,7 +127,7 @@ def _check_options(options: ExportOptions) -> None:
             next=f"Name a folder: out={options.out.with_suffix('')}",
         )
     if options.tool:
-        check_tool(options.tool, form.name)
+        manifest.check_tool(options.tool, form.name)
     for name, what, more in (
         ("thoughts", "does not support thoughts", ""),
         ("plain", "cannot be plain", " alpaca is without the protocol's words in any case."),
@@ -160,9 +152,9 @@ async def _write_sessions(
     context: ExportContext,
     target: Path,
     on_progress: OnProgress | None,
-) -> ExportCounts:
+) -> manifest.ExportCounts:
     """Write every matching session to its part of the data."""
-    counts = ExportCounts()
+    counts = manifest.ExportCounts()
     fits = SessionFilter(options.filters)
     redactor = Redactor() if options.redact else None
     form = options.format
@@ -290,7 +282,7 @@ async def _build_sample(
     return Sample(session, choices, find_findings(session) if find_findings else None)
 
 
-def _explain_nothing(counts: ExportCounts, options: ExportOptions, where: str) -> InputError:
+def _explain_nothing(counts: manifest.ExportCounts, options: ExportOptions, where: str) -> InputError:
     """Return the error that explains why no session was written."""
     form = options.format
     if not counts.seen:
@@ -355,9 +347,9 @@ def _write_tool_config(options: ExportOptions, stage: Path) -> None:
     parts = {
         part: path.relative_to(folder).as_posix() for part, path in _locate_parts(options, target).items()
     }
-    present = options.out.absolute().parent / DATASET_INFO
+    present = options.out.absolute().parent / manifest.DATASET_INFO
     stem = options.out.name.split(".")[0]
-    name, text = write_entry(options.tool, options.format.name, stem, parts, present)
+    name, text = manifest.write_entry(options.tool, options.format.name, stem, parts, present)
     (folder / name).write_text(text, "utf-8")
 
 
@@ -397,7 +389,7 @@ async def export_lists(store: RunStore, out: Path, *, overwrite: bool = False) -
     with write_atomically(out, overwrite=overwrite, listed=True, protect=protect) as stage:
         target = stage / out.name
         target.mkdir()
-        counts = ExportCounts()
+        counts = manifest.ExportCounts()
         for list_id, items in lists.items():
             path = target / _find_path(list_id, axes, lists)
             if path.exists():
@@ -411,9 +403,9 @@ async def export_lists(store: RunStore, out: Path, *, overwrite: bool = False) -
             path.write_text("".join(lines), "utf-8")
             counts.rows[path.relative_to(target).parts[0].removesuffix(".txt")] += len(items)
         options = {"format": LISTS, "run": _describe_run(store.path.stem, recipe), "notes": {}}
-        manifest = build_manifest(options, counts)
-        write_manifest(manifest, stage, stage / name_companion(target))
-    return manifest
+        made = manifest.build_manifest(options, counts)
+        manifest.write_manifest(made, stage, stage / name_companion(target))
+    return made
 
 
 def _is_complete(axis: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json as jsonlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,21 +16,10 @@ from rich.status import Status
 
 from bactrian import options as opts
 from bactrian.amounts import write_dollars
+from bactrian.analyze import judge
 from bactrian.analyze.aggregate import Aggregate, measure
 from bactrian.analyze.behaviours import LIKELY, OwnBehaviour
 from bactrian.analyze.code_runs import CODE_FAILS
-from bactrian.analyze.judge import (
-    ANSWER_TOKENS,
-    QUESTION_TOKENS,
-    SAMPLING,
-    TURNS_SHOWN,
-    confirm_findings,
-    correct_rates,
-    list_judged,
-    list_questions,
-    list_unasked,
-    sample_turns,
-)
 from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
 from bactrian.api.endpoints import read_terms, use_run_terms
@@ -38,7 +28,7 @@ from bactrian.api.run_report import add_judgements, choose_pricing, read_report
 from bactrian.api.selection import merge_installed
 from bactrian.cli.flags import Argument, RunArgument, SamplingFlags, find_run_files
 from bactrian.cli.model_options import read_model_options
-from bactrian.cli.run_async import SOME_FAILED, run_async
+from bactrian.cli.run_async import SOME_FAILED, WHOLE, StopControl, run_async
 from bactrian.cli.terminal.bar import open_parts, show_bar
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.errors import InputError
@@ -135,8 +125,7 @@ def analyze(
     if run_code:
         choose_tier()
     installed = merge_installed((CODE_FAILS,) if run_code else ())
-    judge = _open_judge(run_file, judging) if judging.judge else None
-
+    access, stop_control = _open_judge(run_file, judging) if judging.judge else None, StopControl()
     named = (run_file, *(others or ()))
 
     async def work(runs: Sequence[Path]) -> int:
@@ -160,8 +149,8 @@ def analyze(
             parts = [(runs[0], await _measure(runs[0], keep, installed, quiet=quiet))]
             parts += [(run, await _measure(run, None, installed, quiet=quiet)) for run in runs[1:]]
             judged = None
-            if judge is not None:
-                judged = await _judge(run_file, kept, parts[0][1], judging, judge, parameters)
+            if access is not None:
+                judged = await _judge(run_file, kept, parts[0][1], judging, access, parameters, stop_control)
                 said = await _read_answers(run_file)
                 parts[0][1].settle(said)
                 if file is not None:
@@ -186,9 +175,8 @@ def analyze(
         groups = group_parts(named) if others else [[run_file]]
         run_async(
             work([stack.enter_context(open_parts(group, quiet=quiet)) for group in groups]),
-            resume="The judge's answers are stored; the same command resumes."
-            if judging.judge
-            else "Nothing was written.",
+            resume="The judge's answers are stored; the same command resumes." if judging.judge else WHOLE,
+            stop_control=stop_control,
         )
 
 
@@ -256,6 +244,7 @@ async def _judge(
     flags: JudgeFlags,
     access: tuple[ModelOptions, Price | None],
     parameters: opts.SamplingSpec,
+    stop_control: StopControl,
 ) -> dict[str, Any]:
     """Ask the judge about findings that it has not answered before. Return its decisions.
 
@@ -272,20 +261,22 @@ async def _judge(
     sample = None
     if flags.sample is not None:
         async with open_store(run_file, read_only=True) as store:
-            sample = await sample_turns(store, findings, flags.sample)
-    questions = findings if sample is None else list_questions(sample)
+            sample = await judge.sample_turns(store, findings, flags.sample)
+    questions = findings if sample is None else judge.list_questions(sample)
     meter = UsageMeter(flags.max_tokens, flags.budget, {} if price is None else {flags.judge: price})
     # Its spans are of the conversations of which `generate` makes spans.
-    judge = open_observed(flags.judge, replace(access[0], run=str(run_file)), "analyze", 0.01)
-    async with judge as opened, open_store(run_file) as store:
+    asked = open_observed(flags.judge, replace(access[0], run=str(run_file)), "analyze", 0.01)
+    async with asked as opened, open_store(run_file) as store:
         model = Retry(ConcurrencyLimit(RefusalCheck(BudgetedModel(opened, meter)), at_once))
         before = await store.confirmations(title)
         meter.used = sum((answer.usage for answer in before), Usage())
         meter.usd = price.cost(meter.used) if price else 0.0
-        left = len(list_unasked(questions, before, retry_unread=flags.retry_failed))
+        left = len(judge.list_unasked(questions, before, retry_unread=flags.retry_failed))
         # A question shows a few turns, of the mean length of this run's.
         turn = sum(fact.usage.completion for fact in facts) / max(sum(fact.messages for fact in facts), 1)
-        expected = Usage(round(left * (QUESTION_TOKENS + TURNS_SHOWN * turn)), left * ANSWER_TOKENS)
+        expected = Usage(
+            round(left * (judge.QUESTION_TOKENS + judge.TURNS_SHOWN * turn)), left * judge.ANSWER_TOKENS
+        )
         cost = "" if price is None else f", {write_dollars(price.cost(expected))}"
         console = open_progress()
         console.say(
@@ -295,28 +286,34 @@ async def _judge(
         with Status("Asking", console=console) as shown:
             done = 0
 
-            def tell(_: Confirmation) -> None:
+            def tell(_: Confirmation) -> bool:
                 nonlocal done
                 done += 1
                 shown.update(f"{done:,} of {left:,} answered, {meter.used.total:,} tokens")
+                return stop_control.is_stopping
 
-            answers = await confirm_findings(
+            # The first signal lets the answers in flight arrive.
+            stop_control.stop = partial(asyncio.sleep, 0)
+            answers = await judge.confirm_findings(
                 store,
                 questions,
                 model,
                 title,
-                sampling=parameters.apply(SAMPLING),
+                sampling=parameters.apply(judge.SAMPLING),
                 at_once=at_once,
                 retry_unread=flags.retry_failed,
                 on_answer=tell,
             )
+            stop_control.stop = None
+            if stop_control.is_stopping:
+                raise asyncio.CancelledError
     asked = {finding.key for finding in questions}
     if unread := sum(answer.holds is None for key, answer in answers.items() if key in asked):
         console.say(
             f"{unread:,} of {write_count(len(asked), 'answer')} could not be read: intervals hold the worst case. "
             "--retry-failed asks again."
         )
-    judged = {**list_judged(title, findings, answers, facts), "unreadable": unread}
+    judged = {**judge.list_judged(title, findings, answers, facts), "unreadable": unread}
     if sample is not None:
-        judged["corrected"] = correct_rates(sample, answers)
+        judged["corrected"] = judge.correct_rates(sample, answers)
     return judged

@@ -29,7 +29,7 @@ from bactrian.api.solution_comparison import (
 )
 from bactrian.cli.flags import Argument
 from bactrian.cli.model_options import read_model_options, show_model_progress
-from bactrian.cli.run_async import SOME_FAILED, StopControl, run_async
+from bactrian.cli.run_async import SOME_FAILED, WHOLE, StopControl, run_async
 from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import say
 from bactrian.cli.view import evaluation as view
@@ -395,7 +395,7 @@ def questions(
         click.echo(f"{len(written)} of {count} questions: {path}", err=True)
         return 0
 
-    run_async(ask(), resume="Nothing was written.")
+    run_async(ask(), resume=WHOLE)
 
 
 def humaneval(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Unpack
 from bactrian import options as opts
 from bactrian.api.exchange import export_session_data
 from bactrian.cli.flags import Argument, RunsArgument
-from bactrian.cli.run_async import run_async
+from bactrian.cli.run_async import WHOLE, run_async
 from bactrian.cli.terminal.bar import open_parts, show_bar
 from bactrian.cli.terminal.console import PrintableConsole, open_output, open_progress
 from bactrian.export.formats import list_formats
@@ -131,7 +131,7 @@ def export(
         return 0
 
     with open_parts(runs, quiet=quiet) as whole:
-        run_async(export_data(whole), resume="Nothing was written.")
+        run_async(export_data(whole), resume=WHOLE)
 
 
 def _write_summary(manifest: Mapping[str, Any], out: Path, console: PrintableConsole) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NoReturn
 
 from bactrian.api.shared_run import refresh_during
 from bactrian.cli.flags import Argument, find_run_files
-from bactrian.cli.run_async import run_async
+from bactrian.cli.run_async import WHOLE, run_async
 from bactrian.cli.terminal.console import open_output, open_progress, say
 from bactrian.errors import InputError, MissingExtra
 from bactrian.options import LIMIT, MODEL, OVERWRITE, SOCIETY, Option
@@ -115,7 +115,7 @@ def _write_copy(paths: Sequence[Path], folder: Path, query: str, limit: int) -> 
         progress.print(f"{write_count(count, 'conversation')} copied; open {folder / 'index.html'}")
         return 0
 
-    run_async(write(), resume="No copy was written.")
+    run_async(write(), resume=WHOLE)
 
 
 def _write_map(runs: Sequence[Path], file: Path, what: str, *, overwrite: bool) -> NoReturn:
@@ -133,4 +133,4 @@ def _write_map(runs: Sequence[Path], file: Path, what: str, *, overwrite: bool) 
         progress.print(f"{write_count(len(made.places), 'text')} in {topics}: {to_printable(str(file))}")
         return 0
 
-    run_async(write(), resume="No map was written.")
+    run_async(write(), resume=WHOLE)
