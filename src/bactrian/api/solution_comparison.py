@@ -9,22 +9,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Unpack, cast
 
+from bactrian import options as opts
 from bactrian.api.arguments import ModelLike, check_base_url, choose_base_url
 from bactrian.api.bridge import run_sync, shorten_errors
 from bactrian.api.dataset import build_run_order, run_order, watch_progress
 from bactrian.api.endpoints import check_askable, find_foreign
 from bactrian.errors import InputError
+from bactrian.evaluate import comparison_jobs
 from bactrian.evaluate.comparison import OUTCOMES, ComparedRuns, build_comparison_report, write_dilemma
-from bactrian.evaluate.comparison_jobs import (
-    EXTRACTED,
-    TITLES,
-    Solutions,
-    Verdicts,
-    Way,
-    build_solution_recipe,
-    build_verdict_recipe,
-    name_input,
-)
 from bactrian.evaluate.question_sets import (
     draw_tasks,
     find_author,
@@ -36,22 +28,13 @@ from bactrian.evaluate.question_sets import (
 from bactrian.evaluate.verdicts import Style, read_solutions
 from bactrian.evaluate.votes import name_folder
 from bactrian.models.budget import UsageMeter
-from bactrian.options import (
-    AgentOptions,
-    ComparisonOptions,
-    DrawOptions,
-    GenerateOptions,
-    SpendingOptions,
-    check_options,
-    fill_defaults,
-)
 from bactrian.recipes.schema import Recipe
 from bactrian.runs.plan import OtherPlan
 from bactrian.runs.wiring import RunOrder
 from bactrian.store import find_run, open_store, read_making
 
 Json = dict[str, Any]
-NO_OPTIONS: GenerateOptions = {}
+NO_OPTIONS: opts.GenerateOptions = {}
 # Runs the jobs of an order that are left, and returns the exit code.
 RunFunction = Callable[[RunOrder], Awaitable[int]]
 # Shows what an order will cost, under a title.
@@ -68,9 +51,9 @@ def order_questions(
     recipe: Recipe,
     path: Path,
     models: Mapping[str, ModelLike | None],
-    options: SpendingOptions,
+    options: opts.SpendingOptions,
     reads: Iterable[Path] = (),
-    jobs: GenerateOptions = NO_OPTIONS,
+    jobs: opts.GenerateOptions = NO_OPTIONS,
 ) -> RunOrder:
     """Return the order of a run of an evaluation. Of ``models``, the one without a name is for all agents.
 
@@ -94,7 +77,7 @@ def order_questions(
         by_agent,
         limit=None,
         budget=options.get("budget"),
-        options=cast("GenerateOptions", {**run_options, **jobs}),
+        options=cast("opts.GenerateOptions", {**run_options, **jobs}),
         reads=reads,
     )
 
@@ -107,12 +90,12 @@ class RunSeries:
 
     def __init__(
         self,
-        options: SpendingOptions,
+        options: opts.SpendingOptions,
         run: RunFunction = run_quietly,
         forecast: ForecastFunction | None = None,
     ) -> None:
         """Make a series; with ``forecast``, nothing is run, and the cost of each run is shown instead."""
-        self.options = fill_defaults(options, AgentOptions)
+        self.options = opts.fill_defaults(options, opts.AgentOptions)
         self.forecast = forecast
         self.code = 0  # The highest exit code of the runs so far
         self._budget = None if forecast else options.get("budget")
@@ -128,7 +111,7 @@ class RunSeries:
         path: Path,
         models: Mapping[str, ModelLike],
         reads: Iterable[Path] = (),
-        jobs: GenerateOptions = NO_OPTIONS,
+        jobs: opts.GenerateOptions = NO_OPTIONS,
     ) -> RunOrder:
         """Run what is left of ``recipe`` in the file ``path``, within the limits that the other runs left.
 
@@ -178,7 +161,7 @@ class SolutionPlan:
     folder: Path  # Holds the runs of solutions and verdicts
     recipe: Recipe
     models: Mapping[str, ModelLike]  # By way
-    pairs: Sequence[tuple[Way, Way]]
+    pairs: Sequence[tuple[comparison_jobs.Way, comparison_jobs.Way]]
     tasks: int
     reads: Sequence[Path] = ()  # The runs of the conversations
     single_answer: bool = False  # True if each task has one right answer, so that judges solve it first
@@ -238,7 +221,7 @@ async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series
             kinds = kinds[-1:] if name_verdicts(plan.folder, name, style).exists() else kinds[:1]
         for cut in kinds:
             path = name_verdicts(plan.folder, name, style, cut=cut)
-            recipe = build_verdict_recipe(
+            recipe = comparison_jobs.build_verdict_recipe(
                 plan.solutions,
                 plan.pairs,
                 plan.tasks,
@@ -246,7 +229,7 @@ async def run_comparison(plan: SolutionPlan, judges: Sequence[ModelLike], series
                 options["repeats"],
                 max_tokens=options["judge_reply_length"]
                 or options["reply_length"]
-                or find_reply_length(path, Verdicts.key),
+                or find_reply_length(path, comparison_jobs.Verdicts.key),
                 cut=cut,
             )
             await series.run(f"Verdicts of {name}", recipe, path, {"judge": judge}, plan.reads)
@@ -273,7 +256,7 @@ async def compare_role_plays(
     series: RunSeries,
     model: ModelLike | None = None,
     extractor: ModelLike | None = None,
-    ways: Sequence[Way] = (),
+    ways: Sequence[comparison_jobs.Way] = (),
     among: Collection[str] | None = None,
 ) -> Comparison:
     """Compare solutions of role-plays with single answers, or in other ``ways``; see :func:`evaluate_agents`.
@@ -292,15 +275,15 @@ async def compare_role_plays(
 
 
 def guess_comparison(
-    folder: Path, ways: Sequence[Way], tasks: int, model: ModelLike, extractor: ModelLike
+    folder: Path, ways: Sequence[comparison_jobs.Way], tasks: int, model: ModelLike, extractor: ModelLike
 ) -> SolutionPlan:
     """Return how ``tasks`` are solved and compared whose conversations are not played yet, for a forecast."""
     return SolutionPlan(
         folder,
-        build_solution_recipe(
-            [f"{number:03}" for number in range(1, tasks + 1)], Solutions(ways=tuple(ways))
+        comparison_jobs.build_solution_recipe(
+            [f"{number:03}" for number in range(1, tasks + 1)], comparison_jobs.Solutions(ways=tuple(ways))
         ),
-        {way: extractor if way in EXTRACTED else model for way in ways},
+        {way: extractor if way in comparison_jobs.EXTRACTED else model for way in ways},
         list(combinations(ways, 2)),
         tasks,
     )
@@ -321,16 +304,16 @@ async def compare_answers(
     names = _write_words("-".join(map(name_model, models)))[:100]
     folder = name_folder(Path(f"{names}.{asked.name}.db"), out, "pairwise")
     length = series.options["reply_length"]
-    spec = Solutions(
+    spec = comparison_jobs.Solutions(
         ways=("first", "second"),
         question_set=asked.name,
         task_label="question",
-        max_tokens=find_reply_length(folder / "solutions.db", Solutions.key),
+        max_tokens=find_reply_length(folder / "solutions.db", comparison_jobs.Solutions.key),
         lengths={"first": length, "second": length} if length else None,
     )
     plan = SolutionPlan(
         folder,
-        build_solution_recipe(tasks, spec),
+        comparison_jobs.build_solution_recipe(tasks, spec),
         {"first": models[0], "second": models[1]},
         [("first", "second")],
         len(tasks),
@@ -351,7 +334,7 @@ async def extract_role_plays(
 
 async def _plan_role_plays(
     run: str | Path,
-    ways: Sequence[Way],
+    ways: Sequence[comparison_jobs.Way],
     series: RunSeries,
     model: ModelLike | None,
     extractor: ModelLike | None = None,
@@ -380,37 +363,42 @@ async def _plan_role_plays(
     # A command that resumes keeps what an earlier one decided.
     stored = read_making(folder / "solutions.db")[1] or {}
     length = options["reply_length"]
-    lengths = {way: (way in EXTRACTED and options["extractor_reply_length"]) or length for way in ways}
-    spec = Solutions(
+    lengths = {
+        way: (way in comparison_jobs.EXTRACTED and options["extractor_reply_length"]) or length
+        for way in ways
+    }
+    spec = comparison_jobs.Solutions(
         ways=tuple(ways),
-        source=name_input(source, folder),
-        against=name_input(against, folder) if against else "",
+        source=comparison_jobs.name_input(source, folder),
+        against=comparison_jobs.name_input(against, folder) if against else "",
         seed=options["seed"] or 0,
         drawn=None if only else tasks,
-        max_tokens=stored.get("recipe", {}).get(Solutions.key, {}).get("max_tokens"),
+        max_tokens=stored.get("recipe", {}).get(comparison_jobs.Solutions.key, {}).get("max_tokens"),
         lengths={way: longest for way, longest in lengths.items() if longest} or None,
     )
     if only is not None:
         drawn = read_task_file(Path(only), sessions)
     else:
         drawn = find_stored_draw(stored, spec) or draw_tasks(sessions, tasks, spec.seed)
-    models: dict[Way, ModelLike] = {}
+    models: dict[comparison_jobs.Way, ModelLike] = {}
     for way in ways:
-        named = (extractor or model) if way in EXTRACTED else model
+        named = (extractor or model) if way in comparison_jobs.EXTRACTED else model
         usual = stored.get("models", {}).get(way, "python:")
         author = await find_author(against if way == "against" and against else source, drawn[0])
         chosen = named or (author if usual.startswith("python:") else usual)
         # A run may come from somebody else, so a key goes to an address in it only if a person names it.
         if chosen is None or (named is None and find_foreign([str(chosen)], None)):
+            title = comparison_jobs.TITLES[way].lower()
+            name = "extractor" if way in comparison_jobs.EXTRACTED else "model"
             raise InputError(
-                f"The model that wrote the conversations cannot be asked for the {TITLES[way].lower()}.",
+                f"The model that wrote the conversations cannot be asked for the {title}.",
                 where=str(source),
-                next=f"Name a model: {'extractor' if way in EXTRACTED else 'model'}={author or 'MODEL'}",
+                next=f"Name a model: {name}={author or 'MODEL'}",
             )
         models[way] = chosen
     return SolutionPlan(
         folder,
-        build_solution_recipe(drawn, spec, folder),
+        comparison_jobs.build_solution_recipe(drawn, spec, folder),
         models,
         list(combinations(ways, 2)),
         len(drawn),
@@ -443,7 +431,7 @@ def evaluate_agents(
     judge: ModelLike | Sequence[ModelLike],
     model: ModelLike | None = None,
     extractor: ModelLike | None = None,
-    **options: Unpack[AgentOptions],
+    **options: Unpack[opts.AgentOptions],
 ) -> Json:
     """Compare the solutions of role-plays with single answers, by judges, as ``bactrian evaluate agents`` does.
 
@@ -472,7 +460,7 @@ def evaluate_agents(
         InputError: an argument cannot be used, or the run has no finished role-play.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_options(evaluate_agents, options, AgentOptions)
+    opts.check_options(evaluate_agents, options, opts.AgentOptions)
     work = compare_role_plays(run, _list_judges(judge), RunSeries(options), model, extractor)
     return run_sync(work).report or {}
 
@@ -486,7 +474,7 @@ def compare_models(
     judge: ModelLike | Sequence[ModelLike],
     limit: int | None = None,
     out: str | Path | None = None,
-    **options: Unpack[ComparisonOptions],
+    **options: Unpack[opts.ComparisonOptions],
 ) -> Json:
     """Compare two models on a set of questions, by judges, as ``bactrian evaluate pairwise`` does.
 
@@ -516,7 +504,7 @@ def compare_models(
         InputError: an argument cannot be used.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_options(compare_models, options, ComparisonOptions)
+    opts.check_options(compare_models, options, opts.ComparisonOptions)
     series = RunSeries(options)
     models = (first, second)
     work = compare_answers(models, str(questions), _list_judges(judge), series, limit=limit, out=out)
@@ -525,7 +513,7 @@ def compare_models(
 
 @shorten_errors
 def extract_solutions(
-    run: str | Path, *, model: ModelLike | None = None, **options: Unpack[DrawOptions]
+    run: str | Path, *, model: ModelLike | None = None, **options: Unpack[opts.DrawOptions]
 ) -> list[dict[str, str]]:
     """Write the solution of each conversation as one text in the solver's own voice, and return them.
 
@@ -542,7 +530,7 @@ def extract_solutions(
         InputError: an argument cannot be used, or the run has no finished role-play.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_options(extract_solutions, options, DrawOptions)
+    opts.check_options(extract_solutions, options, opts.DrawOptions)
 
     return [dict(row) for row in run_sync(extract_role_plays(run, RunSeries(options), model)).extracted]
 

@@ -31,13 +31,7 @@ from bactrian.models.local.llama_server import LlamaServer, start_server
 from bactrian.recipes.load import find_differences
 from bactrian.records.text import Text
 from bactrian.records.turn import Message
-from bactrian.train.training_data import (
-    check_moved_data,
-    find_base_path,
-    find_data_paths,
-    prepare_data,
-    strip_paths,
-)
+from bactrian.train import training_data
 from bactrian.train.training_folder import (
     MANIFEST,
     PLAN,
@@ -485,15 +479,17 @@ async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> dict[str, A
     if (out / PLAN).exists():
         plan = read_plan(out)
         check_same(plan["recipe"], content, out)
-        if find_data_paths(plan["recipe"]) != find_data_paths(content):
+        if training_data.find_data_paths(plan["recipe"]) != training_data.find_data_paths(content):
             tell({"event": "reading"})
-            await check_moved_data(recipe, folders[1:])
-        has_base = has_base and find_base_path(plan["recipe"]) == find_base_path(content)
+            await training_data.check_moved_data(recipe, folders[1:])
+        has_base = has_base and training_data.find_base_path(plan["recipe"]) == training_data.find_base_path(
+            content
+        )
         write_json(out / PLAN, {**plan, "recipe": content})
     else:
         _check_unused(out)
         tell({"event": "reading"})
-        data = await prepare_data(recipe, folders[1:])
+        data = await training_data.prepare_data(recipe, folders[1:])
         write_json(out / PLAN, {"bactrian": bactrian.__version__, "recipe": content, "data": data})
         (out / _UNPREPARED).unlink()
     prompts = folders[0].folder / PROMPTS
@@ -590,7 +586,7 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> 
 
 def _strip_free(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe without what does not change the result: limits, and the paths of files."""
-    content = strip_paths(content)
+    content = training_data.strip_paths(content)
     training = {key: value for key, value in content["training"].items() if key not in _FREE}
     return {**content, "description": "", "training": training}
 
