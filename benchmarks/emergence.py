@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from bactrian.api.dataset import run_order, watch_progress
-from bactrian.api.knowledge import KnownAnswerOrder, measure_known_answers
+from bactrian.api.measurements import KnownAnswerOrder, measure_known_answers
 from bactrian.evaluate.known_answers import NOTHING, choose_size
 from bactrian.runs.wiring import RunOrder
 

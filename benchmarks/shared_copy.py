@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bactrian.shared.copies import pull_run
+from bactrian.shared.reading import pull_run
 from bactrian.store import read_address
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.generation import RECIPE, generate, start

@@ -6,13 +6,13 @@ TYPE_CHECKING = False  # True for type checkers; to import it from typing would 
 if TYPE_CHECKING:
     from bactrian.analyze.behaviours import behaviour as behaviour
     from bactrian.api.arguments import load_model as load_model
-    from bactrian.api.code_evaluation import evaluate_humaneval as evaluate_humaneval
-    from bactrian.api.code_evaluation import score_solutions as score_solutions
     from bactrian.api.conversation import Interrupted as Interrupted
     from bactrian.api.conversation import play as play
     from bactrian.api.conversation import stream as stream
     from bactrian.api.dataset import generate as generate
     from bactrian.api.dataset import recipe as recipe
+    from bactrian.api.measurements import evaluate_humaneval as evaluate_humaneval
+    from bactrian.api.measurements import score_solutions as score_solutions
     from bactrian.api.run_parts import merge as merge
     from bactrian.api.run_report import Report as Report
     from bactrian.api.solution_comparison import compare_models as compare_models
@@ -37,7 +37,7 @@ _HOMES = {
         "_version": "__version__",
         "analyze.behaviours": "behaviour",
         "api.arguments": "load_model",
-        "api.code_evaluation": "evaluate_humaneval score_solutions",
+        "api.measurements": "evaluate_humaneval score_solutions",
         "api.conversation": "Interrupted play stream",
         "api.dataset": "generate recipe",
         "api.run_parts": "merge",

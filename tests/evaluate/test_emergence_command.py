@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.api.knowledge import find_stages
+from bactrian.api.measurements import find_stages
 from bactrian.errors import InputError
 from bactrian.evaluate.known_answers import FactSize, draw_facts, load_domains, write_reply
 from bactrian.models.open import ModelOptions

@@ -18,8 +18,7 @@ from bactrian.roleplay.endings import default_endings
 from bactrian.roleplay.loop import play_session
 from bactrian.roleplay.role_play import build_role_play
 from bactrian.roleplay.start import persist_events
-from bactrian.roleplay.tool_sources import FunctionTool
-from bactrian.roleplay.tools import Toolbox
+from bactrian.roleplay.tools import FunctionTool, Toolbox
 from bactrian.store import open_store
 from tests.helpers.exports import handed, lines
 from tests.helpers.runs import PACK, ROUND, session

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from bactrian.shared.copies import pull_run
+from bactrian.shared.reading import pull_run
 from bactrian.store import read_address
 from tests.helpers.command import Command
 from tests.helpers.endpoint import Endpoint, Received

@@ -16,7 +16,7 @@ from bactrian.models.text_tools import extend_grammar, read_calls
 from bactrian.records.text import Text
 from bactrian.records.turn import Message, Sampling
 from bactrian.roleplay.response_formats import build_assistant_format
-from bactrian.roleplay.tool_sources import FunctionTool
+from bactrian.roleplay.tools import FunctionTool
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 

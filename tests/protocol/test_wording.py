@@ -29,7 +29,7 @@ from bactrian.roleplay.role_assignment import find_roles
 from bactrian.roleplay.role_play import build_role_play
 from bactrian.roleplay.setup import new_session
 from bactrian.roleplay.society import build_moderator_format
-from bactrian.roleplay.tool_sources import build_toolbox
+from bactrian.roleplay.tools import build_toolbox
 from bactrian.roleplay.turns import Scene
 from bactrian.runs.lists import ModelSource
 from bactrian.runs.scheduler import ListRequest

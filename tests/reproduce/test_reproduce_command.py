@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.api.knowledge import compare_stages
+from bactrian.api.measurements import compare_stages
 from bactrian.api.solution_comparison import RunSeries
 from bactrian.evaluate.stages import StageModel
 from bactrian.options import SpendingOptions

@@ -20,8 +20,7 @@ from bactrian.records.turn import Invocation, ToolCall, ToolResult, Usage
 from bactrian.roleplay.loop import play_session
 from bactrian.roleplay.role_play import build_role_play
 from bactrian.roleplay.setup import new_session
-from bactrian.roleplay.tool_sources import open_server, open_tools
-from bactrian.roleplay.tools import BadArguments, ToolFailed
+from bactrian.roleplay.tools import BadArguments, ToolFailed, open_server, open_tools
 from tests.helpers.scenes import AGENTS, setup
 from tests.roleplay.test_tools import ANSWER, ASK, PACK
 
@@ -116,9 +115,7 @@ HOSTILE = Path(__file__).parents[1] / "helpers" / "hostile_mcp_server.py"
 async def test_a_server_whose_list_of_tools_is_none_is_refused(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "bactrian.roleplay.tool_sources._CONNECT", {"silent": 0.3, "deep schema": 1.5}.get(way, 5.0)
-    )
+    monkeypatch.setattr("bactrian.roleplay.tools._CONNECT", {"silent": 0.3, "deep schema": 1.5}.get(way, 5.0))
     async with asyncio.timeout(20):
         with pytest.raises(InputError, match="cannot be used"):
             async with open_server(f"{sys.executable} {HOSTILE} '{way}'") as tools:
@@ -174,7 +171,7 @@ async def test_no_process_of_a_server_outlives_the_command(tmp_path: Path) -> No
 
 PROGRAM = """
 import asyncio, os, signal, sys
-from bactrian.roleplay.tool_sources import open_server
+from bactrian.roleplay.tools import open_server
 async def main():
     async with open_server(sys.argv[1]):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -32,7 +32,7 @@ from bactrian.roleplay.society import (
     name_models,
     play_society,
 )
-from bactrian.roleplay.tool_sources import build_toolbox
+from bactrian.roleplay.tools import build_toolbox
 from bactrian.store import RunStore, open_store
 from tests.helpers.command import bactrian, events
 from tests.helpers.exports import handed

@@ -22,8 +22,7 @@ from bactrian.roleplay.recorded import Recorded
 from bactrian.roleplay.role_play import build_role_play
 from bactrian.roleplay.setup import new_session
 from bactrian.roleplay.start import persist_events
-from bactrian.roleplay.tool_sources import build_toolbox
-from bactrian.roleplay.tools import Toolbox
+from bactrian.roleplay.tools import Toolbox, build_toolbox
 from bactrian.roleplay.turns import Scene
 from bactrian.runs.spending import read_spending
 from bactrian.store import open_store

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.shared.copies import pull_run
+from bactrian.shared.reading import pull_run
 from bactrian.store import read_address
 from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import generate, said, start, stored

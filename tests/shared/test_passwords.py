@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.shared.copies import pull_run
+from bactrian.shared.reading import pull_run
 from bactrian.store import read_address
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint

@@ -12,8 +12,8 @@ import bactrian as bt
 from bactrian.api.shared_run import open_anywhere
 from bactrian.api.status import read_facts
 from bactrian.errors import InputError, StoreError
-from bactrian.shared.copies import pull_run
 from bactrian.shared.lease import add_up
+from bactrian.shared.reading import pull_run
 from bactrian.store import find_address, locate_run, open_store
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Received

@@ -14,7 +14,7 @@ import pytest
 
 from bactrian.api.shared_run import push
 from bactrian.errors import InputError, StoreError
-from bactrian.shared.copies import pull_run
+from bactrian.shared.reading import pull_run
 from bactrian.store.care import verify
 from bactrian.store.locations import read_address
 from tests.helpers.endpoint import Endpoint, Plan, Received

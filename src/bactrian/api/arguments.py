@@ -25,8 +25,7 @@ from bactrian.records.turn import Usage
 from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.recorded import Recorded
 from bactrian.roleplay.start import Functions
-from bactrian.roleplay.tool_sources import BY_RULES
-from bactrian.roleplay.tools import Runnable
+from bactrian.roleplay.tools import BY_RULES, Runnable
 
 if TYPE_CHECKING:
     from bactrian.recipes.schema import ToolsSpec

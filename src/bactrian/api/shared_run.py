@@ -87,7 +87,7 @@ def pull(run: str | Path, file: str | Path) -> int:
         InputError: ``run`` is no address, the database cannot be used, or the file is another run.
         StoreError: the file cannot be written.
     """
-    from bactrian.shared.copies import pull_run
+    from bactrian.shared.reading import pull_run
 
     return pull_run(_need_address(run), Path(file))
 
@@ -100,8 +100,7 @@ def push(run: str | Path, address: str | Path) -> int:
         StoreError: the run cannot be read.
     """
     from bactrian.api.status import read_facts  # which takes long to load
-    from bactrian.shared.copies import push_run
-    from bactrian.shared.reading import WorkDone
+    from bactrian.shared.reading import WorkDone, push_run
 
     async def read() -> WorkDone:
         async with open_store(file, read_only=True) as store:

@@ -20,8 +20,7 @@ from bactrian.explore.message_html import HIT, render_markdown, tokenize_code
 from bactrian.explore.search_words import Term, find_hits
 from bactrian.explore.session_findings import is_counted
 from bactrian.models.budget import Price
-from bactrian.models.local.gguf import read_vocabulary
-from bactrian.models.local.weights import BUILT_IN, find_cache_folder, is_whole
+from bactrian.models.local.weights import BUILT_IN, find_cache_folder, is_whole, read_vocabulary
 from bactrian.records.run import Confirmation, Finding, merge_answers
 from bactrian.records.session import HUMAN, Session, name_part
 from bactrian.records.turn import (

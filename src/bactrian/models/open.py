@@ -240,9 +240,8 @@ async def load_local(model: Model) -> None:
 
 
 def _open_local(rest: str, access: ModelOptions) -> Model:
-    from bactrian.models.local.gguf import check_gguf
     from bactrian.models.local.local_model import LocalModel
-    from bactrian.models.local.weights import fetch_from_hub, find_cache_folder, read_hub_name
+    from bactrian.models.local.weights import check_gguf, fetch_from_hub, find_cache_folder, read_hub_name
 
     if (weights := read_hub_name(rest)) is not None:
         fetch = partial(fetch_from_hub, weights, find_cache_folder(), report=access.report)

@@ -123,37 +123,26 @@ def _explain_folder(folder: Path) -> AbstractContextManager[None]:
     return explain_os_errors("This folder cannot be used", folder, "Name another folder, which may be new.")
 
 
+@dataclass(slots=True)
 class Workshop:
     """What the steps of an item share: the runs of the folder, the limits on all of them, and the files used."""
 
-    def __init__(
-        self,
-        order: ReproductionOrder,
-        series: RunSeries,
-        spending: SpendingOptions,
-        on_training: OnEvent | None = None,
-        tell: Callable[[str], None] = lambda _: None,
-        needs: Needs | None = None,
-    ) -> None:
-        """Begin; a ``series`` with a forecast runs nothing.
-
-        Args:
-            order: Where items are made, by which models, and how large.
-            series: The limits on all runs.
-            spending: How models are asked.
-            on_training: Receives the events of trainings.
-            tell: Receives what is being done where no model is asked.
-            needs: Counts what is needed, for a forecast.
-        """
-        self.needs = needs
-        self.tell = tell
-        self.on_training = on_training
-        self.order = order
-        self.spending = spending
-        self.series = series
-        self.used: dict[Path, str] = {}  # Runs that were made or read, with their titles
-        # Of runs of conversations, those that an item has at this scale; a larger item may have made more.
-        self.asked: dict[Path, frozenset[str]] = {}
+    order: ReproductionOrder
+    """Where items are made, by which models, and how large."""
+    series: RunSeries
+    """The limits on all runs; one with a forecast runs nothing."""
+    spending: SpendingOptions
+    """How models are asked."""
+    on_training: OnEvent | None = None
+    """Receives the events of trainings."""
+    tell: Callable[[str], None] = lambda _: None
+    """Receives what is being done where no model is asked."""
+    needs: Needs | None = None
+    """Counts what is needed, for a forecast."""
+    used: dict[Path, str] = field(default_factory=dict[Path, str])
+    """Runs that were made or read, with their titles."""
+    asked: dict[Path, frozenset[str]] = field(default_factory=dict[Path, frozenset[str]])
+    """Of runs of conversations, those that an item has at this scale; a larger item may have made more."""
 
     async def converse(self, name: str, sessions: int) -> Path:
         """Play as many conversations of a shared run as an item needs at this scale, and return the run."""

@@ -14,9 +14,8 @@ from bactrian.analyze.aggregate import measure
 from bactrian.analyze.behaviours import LIKELY
 from bactrian.analyze.learned import PAPER
 from bactrian.analyze.report import build_report
-from bactrian.api.code_evaluation import SampleOrder, choose_problems, measure_code
-from bactrian.api.knowledge import compare_stages, find_stages
 from bactrian.api.map_texts import MAP_TEXTS, draw_topics, make_map
+from bactrian.api.measurements import SampleOrder, choose_problems, compare_stages, find_stages, measure_code
 from bactrian.api.solution_comparison import compare_role_plays, guess_comparison, run_comparison
 from bactrian.api.status import describe_usage
 from bactrian.evaluate.comparison import OUTCOMES, NoVerdict, load_paper

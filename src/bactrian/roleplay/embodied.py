@@ -19,8 +19,7 @@ from bactrian.records.session import Session
 from bactrian.records.text import Text, clean_text, shorten_line, to_file_name
 from bactrian.records.turn import Invocation, Message, Tool, Toolkit, Use, group_rounds
 from bactrian.roleplay.picture_tool import FileTool
-from bactrian.roleplay.tool_sources import Threads
-from bactrian.roleplay.tools import BadArguments, Runnable, Toolbox, ToolFailed
+from bactrian.roleplay.tools import BadArguments, Runnable, Threads, Toolbox, ToolFailed
 from bactrian.sandbox.programs import Action, BlockOutcome, SandboxSession, choose_tier
 from bactrian.sandbox.tiers import Artefact, Limits
 from bactrian.store.locations import MOST_FILES, name_files_folder

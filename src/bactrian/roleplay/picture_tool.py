@@ -17,8 +17,7 @@ from pydantic import Field
 from bactrian.errors import InputError
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.text import to_file_name, to_line
-from bactrian.roleplay.tool_sources import BY_RULES, FunctionTool
-from bactrian.roleplay.tools import ToolFailed
+from bactrian.roleplay.tools import BY_RULES, FunctionTool, ToolFailed
 
 # Draws a description by rules, as SVG: the things that it names and this program knows, in their numbers and colours.
 #

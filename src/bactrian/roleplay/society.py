@@ -32,9 +32,8 @@ from bactrian.roleplay.endings import EndpointRefused, MaxMessages, Rule, TaskDo
 from bactrian.roleplay.response_formats import make_object_schema
 from bactrian.roleplay.role_play import find_toolbox, run_role_play
 from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, check_tools, new_session
-from bactrian.roleplay.tool_sources import DEFAULT_LIMITS, open_tools
 from bactrian.roleplay.tool_turns import WithTools
-from bactrian.roleplay.tools import Toolbox
+from bactrian.roleplay.tools import DEFAULT_LIMITS, Toolbox, open_tools
 from bactrian.roleplay.turns import Scene, SpeakerOrder
 from bactrian.store import RunStore, open_store
 

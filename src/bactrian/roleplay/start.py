@@ -24,8 +24,7 @@ from bactrian.records.text import clean_text
 from bactrian.records.turn import Toolkit, Usage
 from bactrian.roleplay.agent import Listener
 from bactrian.roleplay.loop import play_session
-from bactrian.roleplay.tool_sources import DEFAULT_LIMITS, open_tools
-from bactrian.roleplay.tools import Runnable, Toolbox
+from bactrian.roleplay.tools import DEFAULT_LIMITS, Runnable, Toolbox, open_tools
 from bactrian.roleplay.turns import Scene
 from bactrian.store import RunStore, open_store
 

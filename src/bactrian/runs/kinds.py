@@ -44,7 +44,7 @@ from bactrian.roleplay.endings import EndpointRefused
 from bactrian.roleplay.role_play import run_role_play
 from bactrian.roleplay.setup import FULL_PACKS, RolePlaySetup, new_session
 from bactrian.roleplay.start import OpenSession, end_as_failed, run_scene
-from bactrian.roleplay.tool_sources import DEFAULT_LIMITS
+from bactrian.roleplay.tools import DEFAULT_LIMITS
 from bactrian.roleplay.turns import Scene
 from bactrian.runs import jobs
 from bactrian.runs.plan import Plan, find_task

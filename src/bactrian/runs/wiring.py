@@ -32,7 +32,7 @@ from bactrian.records.run import Call, Command
 from bactrian.records.text import write_count
 from bactrian.records.turn import Usage
 from bactrian.roleplay.setup import MAX_MESSAGES
-from bactrian.roleplay.tool_sources import open_tools
+from bactrian.roleplay.tools import open_tools
 from bactrian.runs.admission import Admission, Window
 from bactrian.runs.claims import ClaimingScheduler, Claims
 from bactrian.runs.cost import Outlook, SessionPrior, estimate_lists

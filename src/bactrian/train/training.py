@@ -26,8 +26,8 @@ from filelock import FileLock, Timeout
 import bactrian
 from bactrian.errors import BactrianError, InputError, MissingExtra, Refused, RunInUse, StoreError
 from bactrian.export.manifest import render_card
-from bactrian.models.local.gguf import read_info
 from bactrian.models.local.llama_server import LlamaServer, start_server
+from bactrian.models.local.weights import read_info
 from bactrian.recipes.load import find_differences
 from bactrian.records.text import Text
 from bactrian.records.turn import Message

@@ -17,8 +17,8 @@ from typing import Annotated, Any, NoReturn, TypeVar, Unpack, cast
 import click
 
 from bactrian import options as opts
-from bactrian.api import knowledge
-from bactrian.api.code_evaluation import SampleOrder, measure_code
+from bactrian.api import measurements
+from bactrian.api.measurements import SampleOrder, measure_code
 from bactrian.api.solution_comparison import (
     Comparison,
     ForecastFunction,
@@ -310,13 +310,13 @@ def emergence(
     if known.known_answers:
         order = _order_known_answers(stages or (), known, flags, out)
         if known.write_only:
-            for study in knowledge.prepare_studies(order):
+            for study in measurements.prepare_studies(order):
                 click.echo(shlex.quote(str(out / f"seed-{study.seed}")))
             return
         evaluation.end(_measure(order, evaluation))
-    models = knowledge.find_stages(stages or (), ModelOptions(base_url=flags.get("base_url")))
+    models = measurements.find_stages(stages or (), ModelOptions(base_url=flags.get("base_url")))
     evaluation.compare(
-        lambda series: knowledge.compare_stages(
+        lambda series: measurements.compare_stages(
             models,
             asked.questions or SETS,
             flags.get("judge", ()),
@@ -335,7 +335,7 @@ def _order_known_answers(
     known: KnownAnswerFlags,
     flags: ComparisonFlags,
     out: Path,
-) -> knowledge.KnownAnswerOrder:
+) -> measurements.KnownAnswerOrder:
     for name in ("judge", "forecast", "budget", "reply_length"):
         if flags.get(name):
             raise InputError(
@@ -345,24 +345,24 @@ def _order_known_answers(
             )
     seed = flags.get("seed")
     seed = 1 if seed is None else seed
-    return knowledge.KnownAnswerOrder(
+    return measurements.KnownAnswerOrder(
         out.absolute(),
         tuple(range(seed, seed + (1 if stages else known.seeds))),
         choose_size(known.base, known.facts, known.wordings),
         str(Path(known.base).absolute()) if Path(known.base).exists() else known.base,
         known.steps,
-        knowledge.find_stages(stages, ModelOptions(base_url=flags.get("base_url"))) if stages else (),
+        measurements.find_stages(stages, ModelOptions(base_url=flags.get("base_url"))) if stages else (),
         flags,
         TrainingView(quiet=flags.get("as_json", False)).show_event,
     )
 
 
-async def _measure(order: knowledge.KnownAnswerOrder, evaluation: Evaluation) -> int:
+async def _measure(order: measurements.KnownAnswerOrder, evaluation: Evaluation) -> int:
     async def ask(asked: RunOrder) -> int:
         say(f"Asking {asked.run.stem}, {asked.run.parent.parent.name}.")
         return await watch_run(asked, choose_progress_view(json=False, quiet=True), evaluation.stop_control)
 
-    result = await knowledge.measure_known_answers(order, ask)
+    result = await measurements.measure_known_answers(order, ask)
     evaluation.stop_control.stop = None
     evaluation.write(result.to_json(), "matrix.html.j2", view.show_matrix)
     return SOME_FAILED if result.unanswered else 0

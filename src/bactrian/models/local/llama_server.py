@@ -24,7 +24,7 @@ from typing import Any
 from bactrian.errors import BactrianError, Exhausted, InputError, MissingExtra, ModelError, Refused, TryAgain
 from bactrian.models.http import Pool, Timeouts, read_address
 from bactrian.models.http_response import EventReader, Response, TransportFault
-from bactrian.models.local.gguf import read_info
+from bactrian.models.local.weights import read_info
 from bactrian.records.turn import Message
 
 # Notices a process that has work and does nothing, as after a deadlock.
