@@ -148,10 +148,9 @@ def _wait(future: Any, seconds: float | None) -> None:
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
+    with suppress(RuntimeError):
         return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+    return None
 
 
 @cache

@@ -6,6 +6,7 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
 from enum import EnumType
 from math import isfinite
@@ -418,10 +419,9 @@ def _read_value(kind: Any, written: object) -> object:
     """Return a number if the parameter takes numbers and this is one; else what was written, or set in a file."""
     if isinstance(written, tuple):
         return _read_body(cast("tuple[str, ...]", written))
-    try:
+    with suppress(ValueError):
         return _read_number(kind, written) if kind in (int, float) and isinstance(written, str) else written
-    except ValueError:
-        return written
+    return written
 
 
 def _read_body(written: tuple[str, ...]) -> dict[str, object]:

@@ -127,7 +127,7 @@ def _find_own_note(manifest: Path) -> Path:
 
 def read_manifest(path: Path) -> Mapping[str, Any] | None:
     """Return our manifest at this path; None if it is no regular file, or another program's."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         state = path.lstat()
         if not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST:
             return None
@@ -135,8 +135,7 @@ def read_manifest(path: Path) -> Mapping[str, Any] | None:
         names = [PurePosixPath(file["path"]) for file in content["files"]]
         known = isinstance(content["bactrian"], str)
         return content if known and all(map(_is_inner, names)) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return None
 
 
 def _is_inner(name: PurePosixPath) -> bool:
@@ -338,7 +337,7 @@ def _forget_stage(stage: Path) -> None:
 
 def _is_own_leftover(leftover: Path) -> bool:
     """Return True if this program made the folder here, and, once complete, nothing but the replaced has changed."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         note = parse_json(_find_note(leftover).read_bytes())
         if note["inode"] != leftover.stat().st_ino:
             return False
@@ -349,8 +348,7 @@ def _is_own_leftover(leftover: Path) -> bool:
         ]
         files = [file for file in list_files(leftover) if not file["path"].startswith(f"{_REPLACED}/")]
         return not strange and all(file in note["files"] for file in files)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return False
 
 
 def _finish(ready: Path, target: Path) -> None:

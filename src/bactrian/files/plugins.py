@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from functools import lru_cache
 from importlib.metadata import EntryPoints, distributions
 from pathlib import Path
@@ -75,7 +75,6 @@ def _read_folder(folder: str, _change: int) -> Mapping[str, EntryPoints]:
 
 def _find_change(folder: str) -> int:
     """Return when the folder was last changed; 0 if unknown."""
-    try:
+    with suppress(OSError):
         return Path(folder).stat().st_mtime_ns
-    except OSError:
-        return 0
+    return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
@@ -74,7 +75,7 @@ def find_price(name: str, base_url: str | None) -> Price | None:
         )
         return float(calculated.total_price) * 1_000_000 / _THOUSAND
 
-    try:
+    with suppress(LookupError):
         return Price(
             cost(Usage(input_tokens=_THOUSAND, output_tokens=0)),
             cost(Usage(input_tokens=0, output_tokens=_THOUSAND)),
@@ -82,8 +83,7 @@ def find_price(name: str, base_url: str | None) -> Price | None:
             cost(Usage(input_tokens=_THOUSAND, cache_write_tokens=_THOUSAND, output_tokens=0)),
             row.price_tiers,
         )
-    except LookupError:
-        return None
+    return None
 
 
 def find_tiers(name: str) -> Mapping[str, float]:

@@ -186,10 +186,9 @@ class Workshop:
 
     async def count_ended(self, run: Path) -> int:
         """Return how many conversations of a run have ended; none of a run that is not begun."""
-        try:
+        with suppress(BactrianError):
             return len(await list_conversations(run))
-        except BactrianError:
-            return 0
+        return 0
 
 
 # The report and the manifest.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -124,11 +124,9 @@ class ClaimingScheduler(Scheduler):
                     return None
                 wait = answer or 1.0
                 self._look_again = time.monotonic() + wait
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._changed.wait()
-            except TimeoutError:
-                pass
         return None
 
     async def supply(self, list_id: str, items: Sequence[str]) -> None:

@@ -98,10 +98,9 @@ def _read_json(text: str) -> list[str]:
         with suppress(ValueError):
             if items := _list_texts(from_json(written, allow_partial=True)):
                 return items
-    try:
+    with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
         return _list_texts(ast.literal_eval(closed[:_LONGEST_LITERAL]))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return []
+    return []
 
 
 def _list_texts(value: Any, depth: int = 0) -> list[str]:

@@ -43,10 +43,9 @@ _LOG_INDEX = 32 * 1024
 
 def is_run(path: Path) -> bool:
     """Return True if the file at ``path`` is a run, as far as its first 100 bytes tell."""
-    try:
+    with suppress(OSError):
         return path.is_file() and _read_number(path, "application_id", 68) == APPLICATION_ID
-    except OSError:
-        return False
+    return False
 
 
 def log_is_missing(path: Path) -> bool:
@@ -406,10 +405,9 @@ def can_read_log(path: Path) -> bool:
 
 def _measure(file: Path) -> int:
     """Return the bytes of ``file``; 0 if it is missing. A process that closes the run may delete it at any moment."""
-    try:
+    with suppress(FileNotFoundError):
         return file.stat().st_size
-    except FileNotFoundError:
-        return 0
+    return 0
 
 
 @contextmanager

@@ -104,12 +104,11 @@ async def count_free_cores() -> int:
 
 def _read_idle_seconds() -> float | None:
     """Return how long this computer's cores were idle in all, in seconds; None where the system does not say."""
-    try:
+    with suppress(OSError, ValueError, IndexError):
         # Cpu, user, nice, system, idle, waiting
         fields = Path("/proc/stat").read_text("ascii").split(maxsplit=6)
         return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
+    return None
 
 
 async def run_worker(

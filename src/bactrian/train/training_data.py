@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -189,10 +190,9 @@ async def read_source(source: DataSource, counts: ReadCounts) -> AsyncIterator[C
 
 def _is_database(path: Path) -> bool:
     """Return True if ``path`` is a database."""
-    try:
+    with suppress(OSError):
         return is_sqlite_file(path)
-    except OSError:
-        return False
+    return False
 
 
 async def _read_run(path: Path, source: DataSource, counts: ReadCounts) -> AsyncIterator[Conversation]:
