@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from bactrian.shared.reading import pull_run
-from bactrian.store import read_address
+from bactrian.store.locations import read_address
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.generation import RECIPE, generate, start
 from tests.helpers.postgres import PostgresServer, run_server

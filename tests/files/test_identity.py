@@ -10,7 +10,7 @@ import pytest
 from bactrian import open_run
 from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
-from bactrian.store import list_run_files
+from bactrian.store.locations import list_run_files
 from tests.helpers.exports import handed
 from tests.helpers.runs import make_run, session
 

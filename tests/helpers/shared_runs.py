@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from bactrian.shared.reading import pull_run
-from bactrian.store import read_address
+from bactrian.store.locations import read_address
 from tests.helpers.command import Command
 from tests.helpers.endpoint import Endpoint, Received
 from tests.helpers.generation import asks, generate, said, stored

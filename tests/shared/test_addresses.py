@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.store import find_address, locate_run, read_address
+from bactrian.store import find_address
+from bactrian.store.locations import locate_run, read_address
 from tests.helpers.command import bactrian
 
 

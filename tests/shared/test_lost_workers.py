@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.shared.reading import pull_run
-from bactrian.store import read_address
+from bactrian.store.locations import read_address
 from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import generate, said, start, stored
 from tests.helpers.postgres import PostgresServer

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.shared.reading import pull_run
-from bactrian.store import read_address
+from bactrian.store.locations import read_address
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.generation import said

@@ -14,7 +14,8 @@ from bactrian.api.status import read_facts
 from bactrian.errors import InputError, StoreError
 from bactrian.shared.lease import add_up
 from bactrian.shared.reading import pull_run
-from bactrian.store import find_address, locate_run, open_store
+from bactrian.store import find_address, open_store
+from bactrian.store.locations import locate_run
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Received
 from tests.helpers.explorer import explore

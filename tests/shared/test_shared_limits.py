@@ -18,7 +18,7 @@ from bactrian.records.turn import Usage
 from bactrian.shared.lease import SharedClaims
 from bactrian.shared.postgres import Server, create_tables
 from bactrian.shared.reading import SharedStore, WorkDone
-from bactrian.store import read_address
+from bactrian.store.locations import read_address
 from tests.helpers.command import Command
 from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import RECIPE, said, start

@@ -18,8 +18,9 @@ from bactrian.records.run import Call, Command, Confirmation, ItemList, Mark, Vo
 from bactrian.records.session import Ending
 from bactrian.records.text import Text
 from bactrian.records.turn import Decision, Invocation, Proposal, ToolCall, ToolResult, Usage
-from bactrian.store import SCHEMA, open_store
+from bactrian.store import open_store
 from bactrian.store.care import recover, verify
+from bactrian.store.database import SCHEMA
 from bactrian.store.record_tables import SEALED, compute_seal
 from tests.helpers.runs import session
 

@@ -33,7 +33,8 @@ from bactrian.records.run import BEHAVIOURS, Behaviour, Finding, FindingKey
 from bactrian.records.session import UNFINISHED, Kind, Session, find_kind, name_agents
 from bactrian.records.turn import Instruction, Solution, Speaker, Usage
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
-from bactrian.store import Rows, RunStore, open_store
+from bactrian.store import RunStore, open_store
+from bactrian.store.store import Rows
 
 # Texts in a block for distinct-n, which decreases with their number, so that only equal blocks are
 # comparable.

@@ -31,7 +31,8 @@ from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.setup import EXAMPLE, EXAMPLE_SEED, ROLES, RolePlaySetup, complete_setup
 from bactrian.roleplay.start import play_one
 from bactrian.runs.spending import add_paid, count_paid
-from bactrian.store import locate_file, open_store
+from bactrian.store import open_store
+from bactrian.store.locations import locate_file
 
 if TYPE_CHECKING:
     from bactrian.roleplay.alone import EmbodiedOrder

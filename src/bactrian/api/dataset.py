@@ -42,7 +42,8 @@ from bactrian.runs.progress import ProgressSnapshot, RunProgress
 from bactrian.runs.runner import ListSource, Runner
 from bactrian.runs.scheduler import WHOLE, Shard, read_spread
 from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
-from bactrian.store import RunStore, find_address, locate_run, name_run
+from bactrian.store import RunStore, find_address, name_run
+from bactrian.store.locations import locate_run
 
 if TYPE_CHECKING:
     from bactrian.api.stored_run import Run

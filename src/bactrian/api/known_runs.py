@@ -7,7 +7,8 @@ from pathlib import Path
 
 from bactrian.errors import InputError
 from bactrian.files.recent_runs import add_recent_run, list_recent_runs
-from bactrian.store import find_address, find_data_folder, find_runs, is_run, name_run
+from bactrian.store import find_address, is_run, name_run
+from bactrian.store.locations import find_data_folder, find_runs
 
 
 def check_exists(run: Path) -> None:

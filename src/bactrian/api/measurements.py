@@ -53,8 +53,7 @@ from bactrian.models.open import ModelOptions
 from bactrian.options import ScoreOptions, SpendingOptions, check_options, fill_defaults
 from bactrian.sandbox.programs import choose_tier
 from bactrian.sandbox.tiers import Limits
-from bactrian.store import locate_file
-from bactrian.store.locations import name_verdicts
+from bactrian.store.locations import locate_file, name_verdicts
 from bactrian.train.training import OnEvent, TrainOrder, train_recipe
 from bactrian.train.training_folder import TrainedModels, read_training
 

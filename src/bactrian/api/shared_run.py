@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from bactrian.api.bridge import run_sync
 from bactrian.errors import BactrianError, InputError, RunInUse
-from bactrian.store import RunAddress, RunStore, find_address, locate_run, open_store
+from bactrian.store import RunStore, find_address, open_store
+from bactrian.store.locations import RunAddress, locate_run
 
 if TYPE_CHECKING:
     from bactrian.runs.forecast import Forecast

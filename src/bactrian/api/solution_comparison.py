@@ -31,7 +31,8 @@ from bactrian.models.budget import UsageMeter
 from bactrian.recipes.schema import Recipe
 from bactrian.runs.plan import OtherPlan
 from bactrian.runs.wiring import RunOrder
-from bactrian.store import find_run, open_store, read_making
+from bactrian.store import find_run, open_store
+from bactrian.store.store import read_making
 
 Json = dict[str, Any]
 NO_OPTIONS: opts.GenerateOptions = {}

@@ -27,8 +27,9 @@ from bactrian.runs.progress import LATE, list_caching, warn_of_cache
 from bactrian.runs.spending import Prices, Spending, add_up, read_pricing
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import Proportion, are_independent
-from bactrian.store import RunStore, find_address, is_locked, name_run
+from bactrian.store import RunStore, find_address, name_run
 from bactrian.store.locations import find_known_runs
+from bactrian.store.lock import is_locked
 
 if TYPE_CHECKING:
     from bactrian.shared.reading import WorkerState

@@ -37,7 +37,8 @@ from bactrian.roleplay.society import SocietyRun, play_one_society
 from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.runs.forecast import Forecast, forecast_run
 from bactrian.runs.spending import add_paid, count_paid
-from bactrian.store import RunStore, find_run, locate_file, open_store
+from bactrian.store import RunStore, find_run, open_store
+from bactrian.store.locations import locate_file
 from bactrian.tables import tables
 
 if TYPE_CHECKING:

@@ -42,8 +42,9 @@ from bactrian.records.run import Outline, Spent, SpokenText
 from bactrian.records.session import DUPLICATE, UNFINISHED
 from bactrian.records.turn import HUMAN
 from bactrian.runs.spending import RunPricing, Spending, read_pricing
-from bactrian.store import RunStore, is_locked, open_store
+from bactrian.store import RunStore, open_store
 from bactrian.store.locations import name_verdicts
+from bactrian.store.lock import is_locked
 
 _FACTS = 1000
 # Sessions of a slice, by stage.

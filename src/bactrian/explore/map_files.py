@@ -18,7 +18,7 @@ from bactrian.explore.rendering import read_asset
 from bactrian.figures.chart import list_group_colours
 from bactrian.figures.text_map import TextMap
 from bactrian.files.atomic import check_target, write_atomically
-from bactrian.store import list_run_files
+from bactrian.store.locations import list_run_files
 
 # Characters of a text in a page.
 _LONGEST = 300

@@ -25,7 +25,8 @@ from bactrian.records.run import Finding
 from bactrian.records.session import DUPLICATE, Kind, Session, find_kind
 from bactrian.records.text import to_path_part
 from bactrian.records.turn import Preference, Speaker
-from bactrian.store import RunStore, list_run_files
+from bactrian.store import RunStore
+from bactrian.store.locations import list_run_files
 
 
 @dataclass(frozen=True, slots=True)

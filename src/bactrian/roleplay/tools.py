@@ -41,7 +41,6 @@ from bactrian.models.model import Reply
 from bactrian.protocol.pack import render_prompt
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Message, Problem, Tool, ToolCall, Toolkit, ToolResult, Use, to_messages
-from bactrian.roleplay import tools
 
 if TYPE_CHECKING:  # a session without tools loads no schema of recipes
     from mcp import Client
@@ -246,22 +245,22 @@ class FunctionTool:
             Exception: any exception of the function.
         """
         if arguments.lstrip().startswith("["):  # Pydantic would pass them by position.
-            raise tools.BadArguments("Input should be an object")
+            raise BadArguments("Input should be an object")
         try:
             read = self._arguments.validate_json(arguments)
         except ValidationError as error:
-            raise tools.BadArguments(_problems(error)) from None
+            raise BadArguments(_problems(error)) from None
         # Arguments left out keep the function's own defaults; pydantic would pass copies of them.
         named = from_json(arguments)
         values = {name: value for name, value in read.items() if name in named}
         try:
-            with tools.redirect_to_stderr():
+            with redirect_to_stderr():
                 if inspect.iscoroutinefunction(self._function):
                     with chdir("."):  # back to this folder, whatever the tool does
                         return await self._function(**values)
                 return await self._threads.run(lambda: self._function(**values))
         except SystemExit as error:  # Uncaught, it would end the program.
-            raise tools.ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
+            raise ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
 
 
 def load_functions(named: str) -> list[FunctionTool]:
@@ -307,7 +306,7 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # Annotations written as text are resolved there.
     try:
-        with tools.redirect_to_stderr(), chdir("."):
+        with redirect_to_stderr(), chdir("."):
             loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
@@ -486,10 +485,10 @@ BY_RULES = "svg"  # The value of `image` that draws without a model
 @asynccontextmanager
 async def open_tools(
     wanted: Mapping[str, ToolsSpec],
-    added: Mapping[str, Sequence[Callable[..., object] | tools.Runnable]] = MappingProxyType({}),
+    added: Mapping[str, Sequence[Callable[..., object] | Runnable]] = MappingProxyType({}),
     *,
     embodied: Collection[str] = (),
-) -> AsyncGenerator[dict[str, tools.Toolbox]]:
+) -> AsyncGenerator[dict[str, Toolbox]]:
     """Load the tools of each agent and start their servers. Agents share what they have in common.
 
     ``added`` are further functions by agent, and ``embodied`` the agents that have a folder for files.
@@ -506,12 +505,12 @@ async def open_tools(
                 option="tools.image",
                 next="Let the assistant act: embodied=ROLE, or `embodied = true` in a recipe.",
             )
-    functions: dict[str, Sequence[tools.Runnable]] = {}
-    painters: dict[str, tools.Runnable] = {}
-    servers: dict[str, Sequence[tools.Runnable]] = {}
+    functions: dict[str, Sequence[Runnable]] = {}
+    painters: dict[str, Runnable] = {}
+    servers: dict[str, Sequence[Runnable]] = {}
     async with AsyncExitStack() as stack:
         if any(spec.python for spec in wanted.values()):
-            stack.enter_context(tools.divide_output())
+            stack.enter_context(divide_output())
         for spec in wanted.values():
             for file in spec.python:
                 if file not in functions:
@@ -539,11 +538,11 @@ async def open_tools(
 
 
 def build_toolbox(
-    given: Iterable[tools.Runnable | Callable[..., object]],
+    given: Iterable[Runnable | Callable[..., object]],
     limits: Toolkit = DEFAULT_LIMITS,
     *,
     agent: str = "assistant",
-) -> tools.Toolbox:
+) -> Toolbox:
     """Make the toolbox of ``agent`` from Python functions or loaded tools.
 
     Only the numbers in ``limits`` are used.
@@ -551,9 +550,9 @@ def build_toolbox(
     Raises:
         InputError: a function cannot be a tool, two tools have the same name, or no tool is given.
     """
-    by_name: dict[str, tools.Runnable] = {}
+    by_name: dict[str, Runnable] = {}
     for item in given:
-        tool: tools.Runnable = item if isinstance(item, tools.Runnable) else FunctionTool(item)
+        tool: Runnable = item if isinstance(item, Runnable) else FunctionTool(item)
         if tool.tool.name in by_name:
             raise InputError(
                 f"The {agent} has two tools named {tool.tool.name!r}.",
@@ -567,7 +566,7 @@ def build_toolbox(
             option="tools",
             next='For example python = "tools.py"',
         )
-    return tools.Toolbox(replace(limits, tools=tuple(tool.tool for tool in by_name.values())), by_name)
+    return Toolbox(replace(limits, tools=tuple(tool.tool for tool in by_name.values())), by_name)
 
 
 # Tools of MCP servers: programs that speak the Model Context Protocol over their standard input and output.
@@ -604,13 +603,13 @@ class ServerTool:
         try:
             parsed = from_json(arguments)
         except ValueError as error:
-            raise tools.BadArguments(str(error)) from None
+            raise BadArguments(str(error)) from None
         if not is_object(parsed):
-            raise tools.BadArguments("they are not a JSON object")
+            raise BadArguments("they are not a JSON object")
         result = await self.client.call_tool(self.name, parsed)
         text = _text(result)
         if result.is_error:
-            raise tools.ToolFailed(text)
+            raise ToolFailed(text)
         return text
 
 

@@ -31,7 +31,9 @@ from bactrian.runs.runner import Crew, ListProgress
 from bactrian.runs.scheduler import Job, ListRequest
 from bactrian.runs.wiring import RunLimits, RunOrder
 from bactrian.shared.player_process import Link, Message
-from bactrian.store import STATEMENTS, RowWriter, RunStore
+from bactrian.store import RunStore
+from bactrian.store.store import STATEMENTS
+from bactrian.store.write import RowWriter
 
 _MODULE = "bactrian.shared.player_process"
 _MOST_LOSSES = 3

@@ -23,8 +23,11 @@ from bactrian.runs.spending import read_spending
 from bactrian.runs.wiring import RunOrder
 from bactrian.shared.postgres import PATIENCE, Outage, Server, create_tables, end_stopped, fetch, translate
 from bactrian.shared.reading import SUMS, SharedStore, WorkDone
-from bactrian.store import GroupCommit, RunAddress, RunStore, Statement, explain_values
-from bactrian.store.locations import LEASES
+from bactrian.store import RunStore
+from bactrian.store.locations import LEASES, RunAddress
+from bactrian.store.record_tables import Statement
+from bactrian.store.store import explain_values
+from bactrian.store.write import GroupCommit
 
 if TYPE_CHECKING:
     import psycopg

@@ -32,7 +32,8 @@ from bactrian.roleplay.recorded import Recorded
 from bactrian.runs.plan import Plan
 from bactrian.runs.runner import ListProgress
 from bactrian.runs.wiring import Playing, RunLimits, RunOrder, open_playing, tune_gc
-from bactrian.store import STATEMENTS, Statement, open_beside
+from bactrian.store.record_tables import Statement
+from bactrian.store.store import STATEMENTS, open_beside
 
 # Messages between the process of a command and those that play for it.
 

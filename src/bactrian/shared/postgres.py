@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, LiteralString, TypeVar, cast
 from urllib.parse import urlsplit
 
 from bactrian.errors import BactrianError, InputError, LeaseLost, StoreError, import_optional
-from bactrian.store import SCHEMA, read_schema_text
+from bactrian.store.database import SCHEMA, read_schema_text
 from bactrian.store.locations import KEEP_ELSEWHERE, RunAddress
 
 if TYPE_CHECKING:

@@ -17,11 +17,14 @@ from bactrian.records.run import Command
 from bactrian.records.text import write_count
 from bactrian.records.turn import Usage
 from bactrian.shared.postgres import Server, create_tables, fetch, find_tables, has_tables, translate
-from bactrian.store import GroupCommit, RunAddress, RunStore, explain_values, is_run, read_recipe
+from bactrian.store import RunStore, is_run
 from bactrian.store.care import verify
 from bactrian.store.database import begin_transaction, check_file, connect, explain_errors, mark_closed
+from bactrian.store.locations import RunAddress
 from bactrian.store.lock import follow_link, lock_run
 from bactrian.store.record_tables import COMMANDS, SEALED, compute_seal
+from bactrian.store.store import explain_values, read_recipe
+from bactrian.store.write import GroupCommit
 
 if TYPE_CHECKING:
     import psycopg

@@ -47,7 +47,8 @@ from bactrian.records.run import Confirmation, Finding, FindingKey
 from bactrian.records.text import to_printable, write_count
 from bactrian.records.turn import Usage
 from bactrian.sandbox.programs import choose_tier
-from bactrian.store import list_run_files, open_store
+from bactrian.store import open_store
+from bactrian.store.locations import list_run_files
 
 
 @dataclass(frozen=True, slots=True)

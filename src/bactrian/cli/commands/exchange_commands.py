@@ -19,7 +19,8 @@ from bactrian.files.atomic import check_replaceable
 from bactrian.ingest.chats import Found, Origin
 from bactrian.ingest.importer import Form, ImportReport, find_chats, import_chats
 from bactrian.records.text import to_json, to_line, to_printable, write_count
-from bactrian.store import list_run_files, open_store
+from bactrian.store import open_store
+from bactrian.store.locations import list_run_files
 
 # ``bactrian import``: conversations of other programs.
 

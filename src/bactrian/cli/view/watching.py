@@ -31,7 +31,8 @@ from bactrian.roleplay.human import HUMAN
 from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.runs.spending import Spending, read_spending
-from bactrian.store import RunStore, name_run, open_kept_run, open_store
+from bactrian.store import RunStore, name_run, open_store
+from bactrian.store.store import open_kept_run
 
 if TYPE_CHECKING:
     from bactrian.roleplay.society import SocietyRun
