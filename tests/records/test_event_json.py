@@ -13,18 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bactrian.errors import ModelError
-from bactrian.records.events import (
-    Called,
-    Chose,
-    Ended,
-    Event,
-    Proposed,
-    Returned,
-    Spoke,
-    Started,
-    read_event,
-    write_event,
-)
+from bactrian.records.event_json import read_event, write_event
+from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.session import Ending, Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import (

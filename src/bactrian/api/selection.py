@@ -24,7 +24,8 @@ from bactrian.errors import InputError
 from bactrian.figures.chart import read_look
 from bactrian.files.toml import suggest_name
 from bactrian.options import SelectOptions, Words
-from bactrian.records.events import Ended, Spoke, Started, write_event
+from bactrian.records.event_json import write_event
+from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import BEHAVIOURS, Finding, FindingKey, Mark
 from bactrian.records.session import (
     ENDING_CODES,

@@ -47,7 +47,8 @@ from bactrian.explore.session_lists import ListFilter, read_count
 from bactrian.export.format import SystemPrompts
 from bactrian.files.atomic import is_same_file
 from bactrian.recipes.society_file import Society
-from bactrian.records.events import Ended, Spoke, Started, write_event
+from bactrian.records.event_json import write_event
+from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Confirmation, Finding, FindingKey, Mark
 from bactrian.records.session import HUMAN, Session, find_kind, name_agents, name_part
 from bactrian.records.text import clean_text, keep_line_breaks, to_markdown

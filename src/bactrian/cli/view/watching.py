@@ -22,7 +22,8 @@ from bactrian.files.atomic import check_target, write_atomically
 from bactrian.models.budget import UsageMeter
 from bactrian.models.open import ModelOptions
 from bactrian.options import JSON, OUT, OVERWRITE, RUN, Option
-from bactrian.records.events import Ended, Event, Spoke, Started, write_event
+from bactrian.records.event_json import write_event
+from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.session import Ending
 from bactrian.records.text import to_json, write_count
 from bactrian.records.turn import Usage
