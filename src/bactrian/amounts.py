@@ -5,7 +5,7 @@ A percent sign follows a space, a negative number has a minus sign (U+2212), and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import floor, log10
 
 from bactrian.records.turn import Usage
@@ -148,3 +148,17 @@ def write_about_duration(seconds: float) -> str:
     step = 5 if seconds < 60 else 10 if seconds < 600 else 60
     rounded = round(seconds / step) * step
     return write_duration(rounded).removesuffix(" 0 s")
+
+
+def join_facts(facts: Iterable[str], width: int) -> list[str]:
+    """Return ``facts`` in lines of at most ``width`` cells; only a fact that is longer than a line exceeds it."""
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    for fact in facts:
+        line = " · ".join((lines[-1], fact)) if lines else fact
+        if lines and cell_len(line) <= width:
+            lines[-1] = line
+        else:
+            lines.append(fact)
+    return lines

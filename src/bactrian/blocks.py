@@ -5,14 +5,16 @@ It stays text: every view renders the blocks its own way.
 
 from __future__ import annotations
 
+import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Generic, TypeVar
 
 from bactrian.protocol.fences import find_quotation
 from bactrian.records.run import LONGEST_QUOTE
+from bactrian.records.text import to_line
 
 LabelT = TypeVar("LabelT")
 
@@ -103,3 +105,37 @@ def _cut(text: str, begin: int, end: int, marks: Sequence[MarkedSpan[LabelT]]) -
             shown = shown.rstrip()
         if shown:
             yield Piece(shown, tuple(labels))
+
+
+# A text as Markdown.
+
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#|!~$])|(?<=://)|(?<=\bwww)(?=\.)|(?<=\w)(?=@)")
+_FENCE_LINE = re.compile(r" {0,3}(```|~~~)")
+
+
+def to_markdown(text: str) -> str:
+    """Return ``text`` on one line, escaped so that Markdown shows it literally: no markup, no HTML, no link."""
+    escaped = _MARKDOWN.sub(lambda match: f"\\{match[1]}" if match[1] else "<!-- -->", to_line(text))
+    return "<!-- -->".join(html.escape(part, quote=False) for part in escaped.split("<!-- -->"))
+
+
+def keep_line_breaks(text: str, change: Callable[[str], str] = str) -> str:
+    """Return ``text`` as Markdown that shows each line on its own; ``change`` alters the lines that are no code."""
+    lines: list[str] = []
+    in_code = False
+    for line in text.split("\n"):
+        fence = _FENCE_LINE.match(line) is not None
+        in_code ^= fence
+        lines.append(line if fence or in_code or not line.strip() else f"{change(line).rstrip()}  ")
+    return "\n".join(lines)
+
+
+def to_code_span(text: str) -> str:
+    """Return ``text`` on one line as a Markdown code span; empty if nothing is printable."""
+    text = to_line(text).replace("|", "\u2223")
+    if not text:
+        return ""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"

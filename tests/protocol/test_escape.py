@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.records.text import to_code_span, to_file_name, to_line, to_markdown, to_printable
+from bactrian.blocks import to_code_span, to_markdown
+from bactrian.records.text import to_file_name, to_line, to_printable
 from tests.helpers.exports import exported
 from tests.helpers.runs import ORIGIN, session
 

@@ -11,8 +11,8 @@ import pytest
 
 from bactrian.errors import InputError, RunInUse, StoreError
 from bactrian.store import open_store
-from bactrian.store.care import recover, verify
-from bactrian.store.lock import is_locked, lock_run
+from bactrian.store.care import is_locked, recover, verify
+from bactrian.store.lock import lock_run
 from tests.helpers.command import start_python
 from tests.store.test_store import WRITER, session, turn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bactrian.amounts import NOTHING, write_ends, write_percent, write_points, write_signed
+from bactrian.amounts import NOTHING, join_facts, write_ends, write_percent, write_points, write_signed
 from bactrian.analyze.estimates import COOPERATION
 from bactrian.analyze.report import Json, is_sure, list_comparison
 from bactrian.analyze.report_page import (
@@ -15,7 +15,7 @@ from bactrian.analyze.report_page import (
     write_pairs,
     write_verdict,
 )
-from bactrian.records.text import join_facts, to_line, write_count
+from bactrian.records.text import to_line, write_count
 from bactrian.stats.intervals import find_wilson_interval
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from bactrian.runs.lists import ListFunction
 from bactrian.runs.plan import Plan
 from bactrian.runs.progress import ProgressSnapshot, RunProgress
 from bactrian.runs.runner import ListSource, Runner
-from bactrian.runs.scheduler import WHOLE, Shard, read_spread
+from bactrian.runs.scheduler import IN_ORDER, WHOLE, Shard, Spread
 from bactrian.runs.wiring import RunLimits, RunOrder, prepare_run
 from bactrian.store import RunStore, find_address, name_run
 from bactrian.store.locations import locate_run
@@ -590,3 +590,19 @@ def _to_toml(value: object) -> str:
     except TypeError as error:
         what = f"{value!r} cannot be a setting of a recipe."
         raise InputError(what, where="recipe", next="Give texts, numbers or lists.") from error
+
+
+def read_spread(options: Mapping[str, Any], seed: int | None) -> Spread:
+    """Return how the jobs of a run are spread, from its options.
+
+    The whole grid has pairs of equal roles, as the paper's; a sample, or the first jobs up to a limit, would waste jobs
+    on them.
+    """
+    equal = options.get("equal_roles")
+    if equal is None:
+        equal = options.get("sample") is None and options.get("limit") is None
+    if options.get("sample") is not None:
+        return Spread(seed or 0, equal_roles=equal)
+    if options.get("order") == "breadth":
+        return Spread(None, equal_roles=equal)
+    return IN_ORDER if equal else Spread(depth=True)

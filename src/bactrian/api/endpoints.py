@@ -20,7 +20,7 @@ from bactrian.models.open import ModelOptions, find_address, open_endpoints, ope
 from bactrian.models.providers import find_provider, split_name
 from bactrian.records.run import Command
 from bactrian.store import find_address as find_run_address
-from bactrian.store.store import read_making
+from bactrian.store.care import read_making
 
 _RECORDED = "recorded:"
 # What an endpoint takes, which holds for all commands that ask it.

@@ -24,10 +24,11 @@ from bactrian.files.recent_runs import add_recent_run
 from bactrian.recipes.load import find_differences
 from bactrian.runs.plan import SHARD
 from bactrian.store import database, find_run
+from bactrian.store.care import read_making
 from bactrian.store.locations import locate_file
 from bactrian.store.lock import RunLock, follow_link, lock_run
 from bactrian.store.record_tables import SEALED, compute_seal, quote_names, write_json
-from bactrian.store.store import explain_values, read_making, read_recipe
+from bactrian.store.store import explain_values, read_recipe
 
 if TYPE_CHECKING:
     from bactrian.api.stored_run import Run

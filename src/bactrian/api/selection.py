@@ -20,6 +20,7 @@ from bactrian.analyze.behaviours import (
     read_behaviours,
 )
 from bactrian.analyze.code_runs import CODE_FAILS
+from bactrian.blocks import keep_line_breaks, to_markdown
 from bactrian.errors import InputError
 from bactrian.figures.chart import read_look
 from bactrian.files.toml import suggest_name
@@ -35,7 +36,7 @@ from bactrian.records.session import (
     name_agents,
     name_part,
 )
-from bactrian.records.text import keep_line_breaks, to_json, to_line, to_markdown, to_printable, write_count
+from bactrian.records.text import to_json, to_line, to_printable, write_count
 from bactrian.runs.plan import RED_TEAM
 from bactrian.store import RunStore
 

@@ -32,7 +32,7 @@ from bactrian.recipes.schema import Recipe
 from bactrian.runs.plan import OtherPlan
 from bactrian.runs.wiring import RunOrder
 from bactrian.store import find_run, open_store
-from bactrian.store.store import read_making
+from bactrian.store.care import read_making
 
 Json = dict[str, Any]
 NO_OPTIONS: opts.GenerateOptions = {}

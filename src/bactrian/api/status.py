@@ -28,8 +28,8 @@ from bactrian.runs.spending import Prices, Spending, add_up, read_pricing
 from bactrian.runs.wiring import RunOrder
 from bactrian.stats.intervals import Proportion, are_independent
 from bactrian.store import RunStore, find_address, name_run
+from bactrian.store.care import is_locked
 from bactrian.store.locations import find_known_runs
-from bactrian.store.lock import is_locked
 
 if TYPE_CHECKING:
     from bactrian.shared.reading import WorkerState

@@ -28,6 +28,7 @@ from starlette.routing import Route
 
 from bactrian.analyze.behaviours import find_behaviours
 from bactrian.analyze.learned import has_instructor
+from bactrian.blocks import keep_line_breaks, to_markdown
 from bactrian.detect.detector import POSSIBLE
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.explore.layout import TextView, can_show_tokens, find_side, show_turns
@@ -51,7 +52,7 @@ from bactrian.records.event_json import write_event
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Confirmation, Finding, FindingKey, Mark
 from bactrian.records.session import HUMAN, Session, find_kind, name_agents, name_part
-from bactrian.records.text import clean_text, keep_line_breaks, to_markdown
+from bactrian.records.text import clean_text
 from bactrian.records.turn import NOTHING_KNOWN, Turn, Usage
 from bactrian.runs.kinds import name_translation
 from bactrian.store import RunStore

@@ -43,8 +43,8 @@ from bactrian.records.session import DUPLICATE, UNFINISHED
 from bactrian.records.turn import HUMAN
 from bactrian.runs.spending import RunPricing, Spending, read_pricing
 from bactrian.store import RunStore, open_store
+from bactrian.store.care import is_locked
 from bactrian.store.locations import name_verdicts
-from bactrian.store.lock import is_locked
 
 _FACTS = 1000
 # Sessions of a slice, by stage.

@@ -20,8 +20,8 @@ from bactrian.explore.session_lists import ListFilter, Listing
 from bactrian.files.atomic import is_same_file, is_sqlite_file
 from bactrian.records.session import Session
 from bactrian.store import RunStore, is_run, open_store
+from bactrian.store.care import is_locked
 from bactrian.store.locations import MOST_FILES, name_files_folder
-from bactrian.store.lock import is_locked
 from bactrian.train.training_folder import is_training
 
 if TYPE_CHECKING:

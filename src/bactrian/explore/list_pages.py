@@ -33,7 +33,7 @@ from bactrian.explore.session_lists import MOST_COUNTED, NUMBERS, PAGE, ListFilt
 from bactrian.files.recent_runs import find_state_folder
 from bactrian.records.run import WRITTEN, name_state
 from bactrian.records.session import UNFINISHED
-from bactrian.store.lock import is_locked
+from bactrian.store.care import is_locked
 
 # Saved views: names for the addresses of pages, in a small file of the user.
 

@@ -14,11 +14,12 @@ from typing import Any, Literal, cast, get_args
 
 from bactrian._version import __version__
 from bactrian.amounts import write_percent
+from bactrian.blocks import to_code_span, to_markdown
 from bactrian.errors import InputError
 from bactrian.files.atomic import list_files
 from bactrian.files.json_text import parse_json
 from bactrian.records.session import HUMAN, SOURCE, UNFINISHED, Session, name_models
-from bactrian.records.text import to_code_span, to_json, to_line, to_markdown
+from bactrian.records.text import to_json, to_line
 from bactrian.stats.intervals import Proportion, are_independent
 from bactrian.store.database import SCHEMA as RUN_SCHEMA
 from bactrian.tables.tables import list_set, to_compact_json

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Self, Union, cast, get_args, get_origin, get_type_hints
@@ -77,7 +76,6 @@ def to_printable(text: str) -> str:
 # :func:`to_printable`.
 
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#|!~$])|(?<=://)|(?<=\bwww)(?=\.)|(?<=\w)(?=@)")
 _LONGEST_NAME = 200  # Maximum bytes of a file name; file systems allow 255, and suffixes are added.
 
 
@@ -96,36 +94,6 @@ def to_json(value: object, *, indent: int | None = None) -> str:
     """Return ``value`` as JSON, in which each character that steers a terminal is escaped; on one line by default."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return STEERING.sub(lambda match: json.dumps(match[0])[1:-1], text)
-
-
-def to_markdown(text: str) -> str:
-    """Return ``text`` on one line, escaped so that Markdown shows it literally: no markup, no HTML, no link."""
-    escaped = _MARKDOWN.sub(lambda match: f"\\{match[1]}" if match[1] else "<!-- -->", to_line(text))
-    return "<!-- -->".join(html.escape(part, quote=False) for part in escaped.split("<!-- -->"))
-
-
-_FENCE = re.compile(r" {0,3}(```|~~~)")
-
-
-def keep_line_breaks(text: str, change: Callable[[str], str] = str) -> str:
-    """Return ``text`` as Markdown that shows each line on its own; ``change`` alters the lines that are no code."""
-    lines: list[str] = []
-    in_code = False
-    for line in text.split("\n"):
-        fence = _FENCE.match(line) is not None
-        in_code ^= fence
-        lines.append(line if fence or in_code or not line.strip() else f"{change(line).rstrip()}  ")
-    return "\n".join(lines)
-
-
-def to_code_span(text: str) -> str:
-    """Return ``text`` on one line as a Markdown code span; empty if nothing is printable."""
-    text = to_line(text).replace("|", "\u2223")
-    if not text:
-        return ""
-    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    space = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{fence}{space}{text}{space}{fence}"
 
 
 def to_file_name(text: str) -> str:
@@ -233,17 +201,3 @@ def _make_union_builder(choices: tuple[Any, ...]) -> Build:
 
 def _return_unchanged(value: Any) -> Any:
     return value
-
-
-def join_facts(facts: Iterable[str], width: int) -> list[str]:
-    """Return ``facts`` in lines of at most ``width`` cells; only a fact that is longer than a line exceeds it."""
-    from rich.cells import cell_len
-
-    lines: list[str] = []
-    for fact in facts:
-        line = " · ".join((lines[-1], fact)) if lines else fact
-        if lines and cell_len(line) <= width:
-            lines[-1] = line
-        else:
-            lines.append(fact)
-    return lines

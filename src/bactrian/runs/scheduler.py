@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice, product
 from math import prod
-from typing import Any
 
 from bactrian.recipes.schema import LIST_FILE, Axis, Recipe, RolePlay
 from bactrian.records.session import DUPLICATE
@@ -131,22 +130,6 @@ class Spread:
 
 IN_ORDER = Spread(equal_roles=True, depth=True)
 """All jobs, in the order of the lists."""
-
-
-def read_spread(options: Mapping[str, Any], seed: int | None) -> Spread:
-    """Return how the jobs of a run are spread, from its options.
-
-    The whole grid has pairs of equal roles, as the paper's; a sample, or the first jobs up to a limit, would waste jobs
-    on them.
-    """
-    equal = options.get("equal_roles")
-    if equal is None:
-        equal = options.get("sample") is None and options.get("limit") is None
-    if options.get("sample") is not None:
-        return Spread(seed or 0, equal_roles=equal)
-    if options.get("order") == "breadth":
-        return Spread(None, equal_roles=equal)
-    return IN_ORDER if equal else Spread(depth=True)
 
 
 # Shards: the jobs of one grid, divided among runs that know nothing of each other.

@@ -15,8 +15,8 @@ import sys
 import traceback
 import warnings
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -32,8 +32,10 @@ from bactrian.roleplay.recorded import Recorded
 from bactrian.runs.plan import Plan
 from bactrian.runs.runner import ListProgress
 from bactrian.runs.wiring import Playing, RunLimits, RunOrder, open_playing, tune_gc
+from bactrian.store import RunStore
 from bactrian.store.record_tables import Statement
-from bactrian.store.store import STATEMENTS, open_beside
+from bactrian.store.store import STATEMENTS
+from bactrian.store.write import Connections, RowWriter
 
 # Messages between the process of a command and those that play for it.
 
@@ -376,3 +378,13 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+@contextmanager
+def open_beside(path: Path, writer: RowWriter) -> Generator[RunStore]:
+    """Open a run that another process has open: it is read from the file, and ``writer`` has that process write."""
+    connections = Connections(path)
+    try:
+        yield RunStore(path, connections, writer)
+    finally:
+        connections.close()

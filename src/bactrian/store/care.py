@@ -1,4 +1,4 @@
-"""Care of a run: the check whether it is intact, and the recovery of a damaged one."""
+"""Care of a run: whether it is intact, and written now, what it was made from, and the recovery of a damaged one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from pydantic_core import from_json
 
 from bactrian.errors import InputError, StoreError
 from bactrian.files.atomic import check_replaceable
+from bactrian.records.run import Command
 from bactrian.records.session import IMPORTED
 from bactrian.store import database, record_tables
 from bactrian.store.locations import list_run_files
 from bactrian.store.lock import find_log, follow_link, lock_run
-from bactrian.store.write import read_session
+from bactrian.store.store import explain_values, read_recipe
+from bactrian.store.write import fetch, read_session
 
 _RECOVERY = ".recovery"
 """How the names of folders end in which a recovered run is made."""
@@ -389,3 +391,50 @@ def _find_next_readable(damaged: sqlite3.Connection, select: str, lost: int) -> 
         if step > _FARTHEST:
             return None
     return bisect_left(range(hidden + step), True, hidden + 1, key=readable)
+
+
+def is_locked(path: Path) -> bool:
+    """Return True if a process writes the run at ``path``. Takes no lock itself where the system lists them."""
+    file, log = path.with_name(f"{path.name}.lock"), find_log(path)
+    # Linux takes 10 ms for the list. A run at rest has no lock's file, and nothing in its log.
+    if not file.exists() and not (log.exists() and log.stat().st_size):
+        return False
+    try:
+        locks = Path("/proc/locks").read_text()
+    except OSError:  # not Linux
+        from filelock import FileLock
+
+        try:
+            with FileLock(file, blocking=False, is_singleton=False):
+                return False
+        except OSError:  # a Timeout is one
+            return True
+    return any(
+        f":{each.stat().st_ino} " in line
+        for each in (file, log)
+        if each.exists()
+        for line in locks.splitlines()
+        if " FLOCK " in line
+    )
+
+
+def read_making(path: Path) -> tuple[list[Command], dict[str, Any] | None]:
+    """Return the commands that worked on a run, the oldest first, and what it is made from; nothing of a missing file.
+
+    Raises:
+        InputError: the file is not a run.
+        StoreError: the run is damaged.
+    """
+    if not path.exists():
+        return [], None
+    path = follow_link(path)
+    database.check_file(path, create=False)
+    with (
+        database.find_readable(path) as source,
+        database.explain_errors(path),
+        closing(database.open_for_reading(source)) as connection,
+    ):
+        commands = fetch(connection, record_tables.COMMANDS.select('ORDER BY "row"'), ())
+        frozen = fetch(connection, "SELECT recipe FROM run", ())
+    with explain_values():
+        return list(map(record_tables.COMMANDS.read, commands)), read_recipe(frozen[0][0]) if frozen else None

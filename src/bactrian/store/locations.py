@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PosixPath
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -121,10 +121,6 @@ def _write_query(pairs: Iterable[tuple[str, str]]) -> str:
 # Where runs are: the user's data folder, and runs by name.
 
 
-PLAYS = "plays"
-"""The name of the runs in which ``play`` keeps its sessions: ``plays.db``, ``plays-2.db`` and so on."""
-_MOST = 1000
-"""Plays at the same time."""
 _COMPANIONS = ("-wal", "-shm", "-journal", ".lock", ".explore")
 
 
@@ -205,13 +201,6 @@ def name_run(run: Path) -> str:
         return str(address)
     kept = run.parent == find_data_folder() and run.suffix == ".db" and not Path(run.stem).exists()
     return run.stem if kept else str(run)
-
-
-def list_play_files() -> Iterator[Path]:
-    """Yield the files in which ``play`` may keep its sessions: one process writes a file, so each tries the next."""
-    folder = find_data_folder()
-    for number in range(1, _MOST):
-        yield folder / (f"{PLAYS}.db" if number == 1 else f"{PLAYS}-{number}.db")
 
 
 def find_runs(folder: Path) -> list[Path]:

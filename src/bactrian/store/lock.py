@@ -202,31 +202,6 @@ def lock_run(path: Path) -> Generator[RunLock]:
         lock.release()
 
 
-def is_locked(path: Path) -> bool:
-    """Return True if a process writes the run at ``path``. Takes no lock itself where the system lists them."""
-    file, log = path.with_name(f"{path.name}.lock"), find_log(path)
-    # Linux takes 10 ms for the list. A run at rest has no lock's file, and nothing in its log.
-    if not file.exists() and not (log.exists() and log.stat().st_size):
-        return False
-    try:
-        locks = Path("/proc/locks").read_text()
-    except OSError:  # not Linux
-        from filelock import FileLock
-
-        try:
-            with FileLock(file, blocking=False, is_singleton=False):
-                return False
-        except OSError:  # a Timeout is one
-            return True
-    return any(
-        f":{each.stat().st_ino} " in line
-        for each in (file, log)
-        if each.exists()
-        for line in locks.splitlines()
-        if " FLOCK " in line
-    )
-
-
 def _identify(file: Path) -> tuple[int, int] | None:
     try:
         status = file.stat()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import from_json
 
-from bactrian.errors import BactrianError, BactrianWarning, InputError, RunInUse, StoreError
+from bactrian.errors import InputError, StoreError
 from bactrian.files.recent_runs import add_recent_run
 from bactrian.records import run as records
 from bactrian.records.session import HUMAN, IMPORTED, Ending, Session, count_requests, infer_kind
@@ -28,10 +27,8 @@ from bactrian.store.database import (
     connect,
     explain_errors,
     find_readable,
-    open_for_reading,
     warn_of_missing_log,
 )
-from bactrian.store.locations import list_play_files
 from bactrian.store.lock import follow_link, lock_run
 from bactrian.store.record_tables import (
     CALLS,
@@ -72,7 +69,6 @@ _END = make_update("sessions", _ENDING, "id = ? AND (ending IS NULL OR ending IN
 _REOPEN = make_update("sessions", _ENDING, "id = ? AND ending = 'max_messages'", "NULL")
 _SAVE_RESULT = make_update("tools", RESULT.names, "session = ? AND number = ? AND round = ? AND place = ?")
 _REMOVE_MARK = Statement(3, "DELETE FROM marks WHERE session = ? AND mark = ?")
-_FROZEN = "SELECT recipe FROM run"
 _FREEZE = make_insert("run", ("row", "recipe", "created"))
 _EXTEND = make_update("run", ("recipe",), '"row" = 1')
 STATEMENTS = (
@@ -445,7 +441,7 @@ class RunStore:
 
     async def recipe(self) -> dict[str, Any] | None:
         """Return what the run is made from; None if it was not made from a recipe."""
-        rows = await self._query(_FROZEN)
+        rows = await self._query("SELECT recipe FROM run")
         with explain_values():
             return read_recipe(rows[0][0]) if rows else None
 
@@ -655,52 +651,3 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
             await writer.close()
             if refused and is_new and not writer.has_written:
                 file.unlink(missing_ok=True)
-
-
-@contextmanager
-def open_beside(path: Path, writer: write.RowWriter) -> Generator[RunStore]:
-    """Open a run that another process has open: it is read from the file, and ``writer`` has that process write."""
-    connections = write.Connections(path)
-    try:
-        yield RunStore(path, connections, writer)
-    finally:
-        connections.close()
-
-
-def read_making(path: Path) -> tuple[list[records.Command], dict[str, Any] | None]:
-    """Return the commands that worked on a run, the oldest first, and what it is made from; nothing of a missing file.
-
-    Raises:
-        InputError: the file is not a run.
-        StoreError: the run is damaged.
-    """
-    if not path.exists():
-        return [], None
-    path = follow_link(path)
-    check_file(path, create=False)
-    with find_readable(path) as source, explain_errors(path), closing(open_for_reading(source)) as connection:
-        commands = write.fetch(connection, COMMANDS.select('ORDER BY "row"'), ())
-        frozen = write.fetch(connection, _FROZEN, ())
-    with explain_values():
-        return list(map(COMMANDS.read, commands)), read_recipe(frozen[0][0]) if frozen else None
-
-
-@asynccontextmanager
-async def open_kept_run() -> AsyncGenerator[RunStore | None]:
-    """Open the first run of plays that no other process writes; None, with a warning, if none can be written."""
-    problem: Exception | None = None
-    async with AsyncExitStack() as stack:
-        store = None
-        for path in list_play_files():
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                store = await stack.enter_async_context(open_store(path))
-                break
-            except (BactrianError, OSError) as error:
-                problem = error
-                if not isinstance(error, RunInUse):
-                    break
-        if store is None:
-            reason = str(problem).partition("\n")[0]
-            warnings.warn(f"The session is not kept: {reason}", BactrianWarning, stacklevel=2)
-        yield store

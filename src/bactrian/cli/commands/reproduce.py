@@ -13,7 +13,14 @@ import click
 
 from bactrian import errors
 from bactrian import options as opts
-from bactrian.amounts import NOTHING, write_about_duration, write_dollars, write_ends, write_percent
+from bactrian.amounts import (
+    NOTHING,
+    join_facts,
+    write_about_duration,
+    write_dollars,
+    write_ends,
+    write_percent,
+)
 from bactrian.analyze.report_tables import write_table
 from bactrian.api.endpoints import check_askable, read_terms
 from bactrian.api.solution_comparison import RunSeries
@@ -24,7 +31,7 @@ from bactrian.cli.run_async import SOME_FAILED
 from bactrian.cli.terminal.console import open_output, say, wrap_words
 from bactrian.cli.view.progress_view import describe_forecast
 from bactrian.cli.view.training_progress import TrainingView
-from bactrian.records.text import join_facts, to_json
+from bactrian.records.text import to_json
 from bactrian.reproduce.items import PaperItem, load_paper_items
 from bactrian.reproduce.reproduction import (
     REPORT,

@@ -29,10 +29,10 @@ from bactrian.options import JSON, OUT, QUIET, RUN
 from bactrian.records.run import WRITTEN, Failure
 from bactrian.records.text import to_json, to_line, to_printable, write_count
 from bactrian.store import name_run, open_store
+from bactrian.store.care import is_locked
 from bactrian.store.care import recover as recovered
 from bactrian.store.care import verify as verified
 from bactrian.store.locations import find_data_folder
-from bactrian.store.lock import is_locked
 
 _ENDINGS = 3  # Endings that a line names
 

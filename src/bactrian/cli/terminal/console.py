@@ -16,7 +16,8 @@ from rich.segment import Segment
 from rich.status import Status
 from rich.text import Text
 
-from bactrian.records.text import join_facts, to_printable
+from bactrian.amounts import join_facts
+from bactrian.records.text import to_printable
 
 if TYPE_CHECKING:
     from rich.console import ConsoleOptions

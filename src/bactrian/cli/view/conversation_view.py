@@ -16,13 +16,14 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from bactrian.blocks import keep_line_breaks
 from bactrian.cli.terminal.console import open_output, open_progress, show_spinner
 from bactrian.errors import ModelError
 from bactrian.protocol.fences import RESULTS, is_embodied
 from bactrian.protocol.markers import MARKERS, NOTHING, Marker
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.session import Ending, Session, describe_models
-from bactrian.records.text import keep_line_breaks, shorten_line, to_line, to_printable, write_count
+from bactrian.records.text import shorten_line, to_line, to_printable, write_count
 from bactrian.records.turn import Decision, Proposal, Speaker, ToolCall, ToolResult, Turn, Usage
 from bactrian.roleplay.agent import BROKE_OFF, Listener
 from bactrian.roleplay.human import HUMAN

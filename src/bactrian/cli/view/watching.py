@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from bactrian.amounts import write_cost, write_tokens
 from bactrian.api.conversation import SessionCollector, raise_failure
+from bactrian.api.known_runs import open_kept_run
 from bactrian.cli.model_options import show_model_progress
 from bactrian.cli.run_async import StopControl
 from bactrian.cli.terminal.console import open_progress
@@ -33,7 +34,6 @@ from bactrian.roleplay.role_play import SessionOrder
 from bactrian.roleplay.start import PlayOrder, play_one
 from bactrian.runs.spending import Spending, read_spending
 from bactrian.store import RunStore, name_run, open_store
-from bactrian.store.store import open_kept_run
 
 if TYPE_CHECKING:
     from bactrian.roleplay.society import SocietyRun
