@@ -95,12 +95,12 @@ KNOWN: dict[str, frozenset[str]] = {
 CORE = ("records", "protocol", "roleplay", "models", "store", "runs")
 """The packages that a session and a run pass through."""
 AT_MOST = {
-    "lines of code": 55_187,
-    "lines of code of the core": 16_247,
+    "lines of code": 55_193,
+    "lines of code of the core": 16_235,
     "files that share their name": 0,
     "modules of a few lines with one importer": 1,  # roleplay/loop.py: short, and the heart of the program
     "loops over `one`": 0,
-    "lines of the path of a session and a run": 7_601,
+    "lines of the path of a session and a run": 7_589,
     "functions that an idea passes from the door to the first step": 19,
 }
 """What may only become less. Lower a number with what you save; raise one only with the reason in the commit."""
