@@ -44,9 +44,27 @@ def rows() -> Iterator[tuple[str, float, Study]]:
         name = f"share of turns, {100 * rate:.0f} %, turns of a conversation alike by {alike}"
         yield name, rate, lambda draw, n, p=rate, c=alike: estimate_ratio(draw_turns(draw, n, p, c))
     yield "mean messages, geometric", 20.0, lambda draw, n: mean(draw_geometric(draw, 0.05) for _ in range(n))
-    for spread in (0.5, 1.0):
+    for spread in (0.5, 1.0, 1.3):
         name, truth = f"mean tokens, lognormal, sigma {spread}", exp(spread**2 / 2)
         yield name, truth, lambda draw, n, s=spread: mean(draw.lognormvariate(0, s) for _ in range(n))
+    others: tuple[tuple[str, float, Callable[[Random], float]], ...] = (
+        ("exponential", 1.0, lambda draw: draw.expovariate(1)),
+        ("gamma, shape 0.5", 1.0, lambda draw: draw.gammavariate(0.5, 2)),
+        ("uniform", 20.5, lambda draw: draw.uniform(1, 40)),
+        ("6, or 40 in one of five", 12.8, lambda draw: 6.0 if draw.random() < 0.8 else 40.0),
+        (
+            "exponential, one of ten with a tenfold mean",
+            1.9,
+            lambda draw: draw.expovariate(1 if draw.random() < 0.9 else 0.1),
+        ),
+        (
+            "zero in four of five, else exponential",
+            1.0,
+            lambda draw: draw.expovariate(0.2) if draw.random() < 0.2 else 0.0,
+        ),
+    )
+    for name, truth, value in others:
+        yield f"mean, {name}", truth, lambda draw, n, of=value: mean(of(draw) for _ in range(n))
     yield "difference of mean messages of two runs", 5.0, study_two_runs
     yield (
         "mean difference on the same jobs, normal",
@@ -127,8 +145,7 @@ def study_quantile(draw: Random, n: int, share: float) -> Ends:
     spread = StreamingQuantiles()
     for _ in range(n):
         spread.add(draw.lognormvariate(0, 1))
-    _, low, high = spread.quantile(share)
-    return low and low / 1.02, high and high * 1.02  # the width of a bin
+    return spread.quantile(share)[1:]
 
 
 def study_pass(draw: Random, n: int, a: float, b: float) -> ClusterEstimate:

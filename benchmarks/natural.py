@@ -18,7 +18,7 @@ import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,7 @@ from bactrian.detect.detector import (
     ContextHead,
     Head,
     Surroundings,
-    list_context_columns,
     load_model,
-    write_context,
 )
 from bactrian.detect.fit import LabelledConversation, load_learner
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, is_loop
@@ -178,7 +176,7 @@ class Rows:
     def train(self, without: str = "") -> ContextHead:
         """Train on all sources but one, which count the same; the limits are not set yet."""
         numpy = load_learner("numpy")
-        names = list_context_columns(load_model(), find_head())
+        names = [*load_model().list_columns(find_head()), *AROUND]
         columns = [column for column, name in enumerate(names) if name in _FLIP or name in AROUND]
         used = [number for number, source in enumerate(self.sources) if source != without]
         rows = numpy.array([self.rows[number] for number in used], dtype=float)[:, columns]
@@ -410,7 +408,7 @@ def main() -> None:
 
 def store(model: ContextHead, text: str) -> None:
     """Store the model and the tables."""
-    WEIGHTS.write_text(write_context(model) + "\n", "utf-8")
+    WEIGHTS.write_text(json.dumps(asdict(model), separators=(",", ":")) + "\n", "utf-8")
     page = PAGE.read_text("utf-8")
     before, after = page.partition(BEGIN)[0], page.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", "utf-8")

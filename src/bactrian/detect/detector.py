@@ -12,10 +12,10 @@ import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from importlib import resources
-from itertools import accumulate, compress
+from itertools import compress
 from math import exp
 from operator import itemgetter, mul, not_
 from typing import Any, NamedTuple
@@ -409,7 +409,7 @@ class ContextHead:
 
     head: str  # Name of the head whose row it sees
     bias: float
-    weights: Sequence[float]  # of the columns of :func:`list_context_columns`
+    weights: Sequence[float]  # of the columns of the head's row, then :data:`AROUND`
     calibration: tuple[float, float]  # Slope and intercept of the confidence's log odds (Platt 1999)
     sure: float  # Log odds from which a turn counts
     possible: float  # Log odds from which it is a candidate
@@ -445,16 +445,6 @@ def load_context() -> ContextHead:
     )
 
 
-def write_context(head: ContextHead) -> str:
-    """Return a model as JSON."""
-    return json.dumps(asdict(head), separators=(",", ":"))
-
-
-def list_context_columns(model: DetectorModel, head: Head) -> list[str]:
-    """Return the names of the columns that the model sees: a head's own, then :data:`AROUND`."""
-    return [*model.list_columns(head), *AROUND]
-
-
 # Not slotted: a cached property needs a ``__dict__``.
 @dataclass(frozen=True, eq=False, repr=False)
 class Surroundings:
@@ -470,9 +460,8 @@ class Surroundings:
         before and after this turn; then :meth:`_compare`.
         """
         place = self._by_user[:index].count(self._by_user[index])
-        total, past, count = self._sums[-1], self._sums[place], len(self._confidences)
-        here = self._confidences[place]
-        later = count - place - 1
+        total, past, count = sum(self._confidences), sum(self._confidences[:place]), len(self._confidences)
+        here, later = self._confidences[place], count - place - 1
         return [
             *self.detected.make_row(index, self.head),
             here,
@@ -528,8 +517,3 @@ class Surroundings:
             self.detected.score(self.head, index) for index, turn in turns if self.head.applies_to(turn)
         ]
         return [1 / (1 + exp(-score)) for score in scores]
-
-    @cached_property
-    def _sums(self) -> list[float]:
-        """The sums of the confidences of those before each turn, and of all."""
-        return [*accumulate(self._confidences, initial=0.0)]

@@ -1,11 +1,12 @@
 """Estimates from observations that depend on each other within a cluster, such as the turns of a conversation.
 
-All intervals are 95 %. They come from the delete-one jackknife over clusters, with Student's distribution, on the logit
-scale for a share and on the logarithmic scale for a mean of positive values. The degrees of freedom fall where a few
-clusters make up most of the variance, because such a variance is itself uncertain. ``python -m benchmarks.coverage``
+All intervals are 95 %. They come from the delete-one jackknife over clusters, with Student's distribution: Wilson's for
+a share, and on the logarithmic scale for a mean of positive values. The degrees of freedom fall where a few clusters
+make up most of the variance, because such a variance is itself uncertain. ``python -m benchmarks.coverage``
 measures how often these intervals hold the truth.
 
-Sources: R. G. Miller, The jackknife: a review (1974); E. Miller, Adding error bars to evals (2024).
+Sources: R. G. Miller, The jackknife: a review (1974); E. Miller, Adding error bars to evals (2024); N. Dean and M.
+Pagano, Evaluating confidence interval methods for binomial proportions in clustered surveys (2015).
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from math import exp, fsum, log, sqrt
+from math import exp, fsum, hypot, sqrt
 from random import Random
 from typing import Any, Literal, TypeVar
 
 from bactrian.stats.intervals import (
     FEW,
     Interval,
-    combine_intervals,
     find_freedom,
     find_t_quantile,
     find_wilson_interval,
@@ -43,6 +43,7 @@ class ClusterEstimate:
     high: float | None
     clusters: int  # number of independent parts
     withheld: str | None = None  # why there is no interval
+    freedom: float = 1e9  # degrees of freedom of the variance; many where it is known
     is_flat: bool = False  # whether all clusters are equal, which says nothing of how far others would differ
 
     @property
@@ -159,17 +160,20 @@ def estimate_from_leave_outs(
     squares = fsum(times * (left_out - mean) ** 2 for left_out, times in without)
     thirds = fsum(times * (left_out - mean) ** 3 for left_out, times in without)
     fourths = fsum(times * (left_out - mean) ** 4 for left_out, times in without)
-    if (
-        squares <= _FLAT * max(value * value, mean * mean)
-        or fourths == 0
-        or (scale == "share" and value in (0, 1))
-    ):
-        if scale == "share":
-            return ClusterEstimate(value, *find_wilson_interval(value, clusters), clusters)
-        return ClusterEstimate(
-            value, None, None, clusters, f"all {clusters:,} {name}s are equal", is_flat=True
-        )
-    reach = find_t_quantile(find_freedom(count, squares, fourths)) * sqrt((count - 1) / count * squares)
+    is_flat = squares <= _FLAT * max(value * value, mean * mean) or fourths == 0
+    if scale == "share" and (is_flat or value in (0, 1)):
+        return ClusterEstimate(value, *find_wilson_interval(value, clusters), clusters)
+    if is_flat:
+        why = f"all {clusters:,} {name}s are equal"
+        return ClusterEstimate(value, None, None, clusters, why, is_flat=True)
+    freedom = find_freedom(count, squares, fourths)
+    variance = (count - 1) / count * squares
+    if scale == "share":
+        # Wilson's interval for as many independent observations as vary so much. Simulation chose the quarter.
+        freedom, effective = min(count - 1.0, 1.25 * freedom), value * (1 - value) / variance
+        ends = find_wilson_interval(value, effective, find_t_quantile(freedom))
+        return ClusterEstimate(value, *ends, clusters, freedom=freedom)
+    reach = find_t_quantile(freedom) * sqrt(variance)
     # A sample of a skewed quantity often lacks its rare large values: then mean and variance are both too small. So
     # the end on the side of the tail moves out by half the skewness (Fisher and Pearson's) over the root of the count.
     # Simulation chose the half. Leaving out a large part lowers the value, hence the sign.
@@ -177,13 +181,9 @@ def estimate_from_leave_outs(
     down, up = reach * (1 + max(0.0, -lean)), reach * (1 + max(0.0, lean))
     if scale == "difference":
         ends = value - down, value + up
-    elif scale == "positive":
-        ends = value * exp(-reach / value), value * exp(min(up / value, 700.0))
     else:
-        reach = min(reach / (value * (1 - value)), 700.0)
-        odds = log(value / (1 - value))
-        ends = 1 / (1 + exp(reach - odds)), 1 / (1 + exp(-reach - odds))
-    return ClusterEstimate(value, *ends, clusters)
+        ends = value * exp(-reach / value), value * exp(min(up / value, 700.0))
+    return ClusterEstimate(value, *ends, clusters, freedom=freedom)
 
 
 def _count_few(count: int, name: str) -> str:
@@ -191,7 +191,12 @@ def _count_few(count: int, name: str) -> str:
 
 
 def estimate_difference(first: ClusterEstimate, second: ClusterEstimate) -> ClusterEstimate:
-    """Return ``first`` minus ``second``, which are independent (Zou and Donner 2008)."""
+    """Return ``first`` minus ``second``, which are independent.
+
+    Its interval keeps the distances of both ends, so it is right for skewed intervals, too; for shares it is Newcombe's
+    (1998, method 10). Its degrees of freedom are Welch's. Source: G. Y. Zou and A. Donner, Construction of confidence
+    limits about effect measures (2008).
+    """
     clusters, withheld = min(first.clusters, second.clusters), first.withheld or second.withheld
     if first.value is None or second.value is None:
         return ClusterEstimate(None, None, None, clusters, withheld)
@@ -203,7 +208,15 @@ def estimate_difference(first: ClusterEstimate, second: ClusterEstimate) -> Clus
     )
     if ends is None or others is None or (first.is_flat and second.is_flat):
         return ClusterEstimate(value, None, None, clusters, withheld)
-    return ClusterEstimate(value, *combine_intervals(first.value, ends, second.value, others), clusters)
+
+    def reach(one: float, other: float) -> float:
+        errors = one / find_t_quantile(first.freedom), other / find_t_quantile(second.freedom)
+        error, fourths = hypot(*errors), errors[0] ** 4 / first.freedom + errors[1] ** 4 / second.freedom
+        return find_t_quantile(error**4 / fourths) * error if error else 0.0
+
+    low = value - reach(first.value - ends[0], others[1] - second.value)
+    high = value + reach(ends[1] - first.value, second.value - others[0])
+    return ClusterEstimate(value, low, high, clusters)
 
 
 class ClusterTotals:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, comb, exp, hypot, log, nan, sqrt, tanh
+from math import ceil, comb, exp, fsum, nan, sqrt, tanh
 from statistics import NormalDist
 from typing import TYPE_CHECKING, cast
 
-from bactrian.stats.clusters import estimate_from_leave_outs, estimate_ratio
-from bactrian.stats.intervals import Interval
+from bactrian.stats.clusters import estimate_ratio
+from bactrian.stats.intervals import Interval, find_t_quantile, find_wilson_interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,27 +86,28 @@ def _correct_for_chance(
 ) -> Agreement:
     """Return 1 minus the observed disagreement divided by the expected one, which ``expect`` gives without an item.
 
-    The intervals of both are combined on the logarithmic scale (Zou and Donner 2008) as if they were independent. Where
-    one label is rare they are not, and the interval is then rather too wide.
+    The interval is that of the observed disagreement, but with the variance of both by the jackknife.
     """
     expected, seen = expect(()), estimate_ratio(observed, name="item")
     if seen.value is None or not expected:
         return Agreement(nan, None, len(items), seen.withheld or "all labels are equal")
-    value, ratio = 1 - seen.value / expected, seen.value / expected
+    value = 1 - seen.value / expected
     labels = Counter(label for item in items for label in item)
     rare = (labels.total() - labels.most_common(1)[0][1]) * len(items) / labels.total()
     if seen.interval is None or rare < _FEW_RARE:
         few = f"only {rare:.0f} of {len(items)} items have another label than the commonest"
         return Agreement(value, None, len(items), seen.withheld or few)
-    without = [(expect(item), times) for item, times in Counter(items).items()]
-    chance = estimate_from_leave_outs(expected, without, "positive", len(items), "item")
-    spread = log(chance.high / expected) if chance.high else 0.0
-    low, high = seen.interval
-    if seen.value == 0:
-        return Agreement(value, (max(-1.0, 1 - high / expected * exp(spread)), 1.0), len(items))
-    most = ratio * exp(hypot(log(high / seen.value), spread))
-    least = ratio * exp(-hypot(log(seen.value / low), spread)) if low else 0.0
-    return Agreement(value, (max(-1.0, 1 - most), 1 - least), len(items))
+    top, bottom = map(fsum, zip(*observed, strict=True))
+    without = [
+        ((top - above) / (bottom - below) * expected / expect(item), times)
+        for (item, (above, below)), times in Counter(zip(items, observed, strict=True)).items()
+    ]
+    mean = fsum(times * left_out for left_out, times in without) / len(items)
+    squares = fsum(times * (left_out - mean) ** 2 for left_out, times in without)
+    # Wilson's interval for as many items as vary so much.
+    effective = seen.value * (1 - seen.value) / squares if squares else len(items)
+    low, high = find_wilson_interval(seen.value, effective, find_t_quantile(len(items) - 1))
+    return Agreement(value, (max(-1.0, 1 - high / expected), 1 - low / expected), len(items))
 
 
 def _count_unequal(count: Counter[Hashable]) -> int:

@@ -26,23 +26,15 @@ def are_independent(sessions: int, roles: int, tasks: int) -> bool:
     return not (1 < roles < sessions or 1 < tasks < sessions)
 
 
-def find_wilson_interval(rate: float, total: float) -> Interval:
-    """Return the 95 % interval of a share of ``total`` independent observations (Wilson 1927)."""
-    scale = 1 + _Z**2 / total
-    middle = (rate + _Z**2 / (2 * total)) / scale
-    half = _Z * sqrt(rate * (1 - rate) / total + _Z**2 / (4 * total**2)) / scale
-    return max(0.0, middle - half), min(1.0, middle + half)
+def find_wilson_interval(rate: float, total: float, width: float = _Z) -> Interval:
+    """Return the 95 % interval of a share of ``total`` independent observations (Wilson 1927).
 
-
-def combine_intervals(first: float, ends: Interval, second: float, others: Interval) -> Interval:
-    """Return the interval of ``first`` minus ``second``, which are independent, from the interval of each.
-
-    It keeps the distances of both ends, so it is right for skewed intervals, too. For shares it is Newcombe's (1998,
-    method 10). Source: G. Y. Zou and A. Donner, Construction of confidence limits about effect measures (2008).
+    Its ends lie ``width`` standard errors away.
     """
-    down = sqrt((first - ends[0]) ** 2 + (others[1] - second) ** 2)
-    up = sqrt((ends[1] - first) ** 2 + (second - others[0]) ** 2)
-    return first - second - down, first - second + up
+    scale = 1 + width**2 / total
+    middle = (rate + width**2 / (2 * total)) / scale
+    half = width * sqrt(rate * (1 - rate) / total + width**2 / (4 * total**2)) / scale
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 @dataclass(frozen=True, slots=True)

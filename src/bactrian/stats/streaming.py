@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from math import ceil, exp, floor, lgamma, log, log1p, sqrt
+from math import ceil, exp, floor, lgamma, log, log1p, modf, sqrt
+from statistics import NormalDist
 
 from bactrian.stats.intervals import FEW, Interval, find_freedom, find_t_quantile
 
 _STEP = log(1.02)  # width of a bin in the logarithm: values that differ by less than 2 % may share one
-_Z = 1.959964
+_Z, _TAIL = 1.959964, 0.025
 # From this standard deviation on, the normal curve gives the ranks of a quantile to one in thirty.
 _LARGE = 30.0
 
@@ -39,21 +40,29 @@ class StreamingQuantiles:
     def quantile(
         self, share: float, observations: int | None = None
     ) -> tuple[float, float | None, float | None]:
-        """Return the quantile at ``share``, and the bounds of its 95 % interval by order statistics.
+        """Return the quantile at ``share``, and the ends of its 95 % interval by interpolated order statistics.
 
-        The bounds are those of so many independent ``observations``, or of all values if None.
+        The ends are those of so many independent ``observations``, or of all values if None. The values are exact to
+        1 %. An end is None if even the smallest or the largest value does not bound the quantile: 30 values say nothing
+        of how large the 99th percentile can be. The other end is then that of 95 % alone. There must be at least one
+        value.
 
-        All three are exact to 1 %. A bound is None if even the smallest or the largest value does not bound the
-        quantile: 30 values say nothing of how large the 99th percentile can be. There must be at least one value.
+        Source: A. D. Hutson, Calculating nonparametric confidence intervals for quantiles using fractional order
+        statistics, 1999; the fraction is interpolated on the normal scale.
         """
-        total = self.total
-        known = min(total, observations or total)
-        # At most so many values lie below and above the quantile, each in 97.5 % of all samples.
-        below, above = _find_binomial(known, share), _find_binomial(known, 1 - share)
-        each, trusted = total / known, known >= FEW
-        low = self._find_value(each * (known - above)) if trusted and above < known else None
-        high = self._find_value(each * (below + 1)) if trusted and below < known else None
-        return self._find_value(total * share), low, high
+        known = min(self.total, observations or self.total)
+        bounded = [known >= FEW and rest**known <= _TAIL for rest in (1 - share, share)]
+        tail = _TAIL if all(bounded) else 2 * _TAIL
+        low = self._find_end(known, share, tail, 1) if bounded[0] else None
+        high = self._find_end(known, 1 - share, tail, -1) if bounded[1] else None
+        return self._find_value(self.total * share), low, high
+
+    def _find_end(self, known: int, share: float, tail: float, step: int) -> float:
+        """Return the end of an interval, for so many values ``known``; a ``step`` of -1 counts from the largest."""
+        rank, part = _find_rank(known, share, tail)
+        ranks = (rank, rank + 1) if step > 0 else (known + 1 - rank, known - rank)
+        near, far = (self._find_value(self.total / known * at) for at in ranks)
+        return near * (far / near) ** part if near else 0.0
 
     def _find_value(self, rank: float) -> float:
         """Return the ``rank``-th smallest value; ranks out of range are clipped."""
@@ -65,19 +74,25 @@ class StreamingQuantiles:
         return 0.0
 
 
-def _find_binomial(total: int, share: float) -> int:
-    """Return the least count that a binomial variable exceeds with a probability of at most 2.5 %."""
+def _find_rank(total: int, share: float, tail: float) -> tuple[int, float]:
+    """Return the rank of the largest value that exceeds a quantile with a probability of at most ``tail``.
+
+    Also returns how far towards the next value that probability is reached.
+    """
     spread = sqrt(total * share * (1 - share))
     if spread > _LARGE:
-        return ceil(total * share + _Z * spread)
-    # Summed from the largest count down; the logarithms keep small chances from becoming zero.
-    tail, log_share, log_rest = 0.0, log(share), log1p(-share)
-    for count in range(total, -1, -1):
+        part, rank = modf(total * share + 0.5 - _Z * spread)
+        return int(rank), part
+    # The logarithms keep small chances from becoming zero; those that are left out are zero.
+    below, log_share, log_rest = 0.0, log(share), log1p(-share)
+    for count in range(max(0, int(total * share - _LARGE * spread)), total):
         ways = lgamma(total + 1) - lgamma(count + 1) - lgamma(total - count + 1)
-        tail += exp(ways + count * log_share + (total - count) * log_rest)
-        if tail > 0.025:
-            return count
-    return 0
+        chance = exp(ways + count * log_share + (total - count) * log_rest)
+        if below + chance > tail:
+            near, end, far = map(NormalDist().inv_cdf, (max(below, 1e-300), tail, below + chance))
+            return count, (end - near) / (far - near)
+        below += chance
+    return total, 0.0
 
 
 @dataclass(slots=True)
@@ -110,13 +125,12 @@ class StreamingMean:
         """The 95 % interval, as that of :func:`estimate_ratio`; None for fewer than 10 values, or equal ones."""
         if self.count < FEW or self.value <= 0:
             return None
-        mean = self.value
+        count, mean = self.count, self.value
         second, third, fourth = (power / self.count for power in self.powers[1:])
         variance = second - mean**2
         fourths = fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**4
         if variance <= 1e-12 * second:  # the rest is rounding
             return None
-        count = self.count
         freedom = find_freedom(count, count * variance, count * max(fourths, variance**2))
         reach = find_t_quantile(freedom) * sqrt(variance / (self.count - 1)) / mean
         return mean * exp(-reach), mean * exp(min(reach, 700.0))
