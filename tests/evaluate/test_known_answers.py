@@ -14,12 +14,13 @@ from bactrian.evaluate.known_answers import (
     Graded,
     KnownAnswers,
     KnownQuestion,
+    StageAnswers,
+    compute_matrix,
     draw_facts,
     grade_reply,
     load_domains,
     write_reply,
 )
-from bactrian.evaluate.stages import StageAnswers, compute_matrix
 from bactrian.stats.intervals import find_mean_interval
 
 DOMAINS = [domain.key for domain in load_domains().domains]

@@ -13,7 +13,7 @@ import pytest
 
 from bactrian.errors import InputError
 from bactrian.evaluate.comparison import load_paper
-from bactrian.evaluate.stages import pair_stages, read_stages
+from bactrian.evaluate.known_answers import pair_stages, read_stages
 from bactrian.models.local.weights import BUILT_IN, find_cache_folder
 from bactrian.models.open import ModelOptions
 from tests.helpers.command import Command, bactrian, clean_environment

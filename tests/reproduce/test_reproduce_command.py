@@ -23,7 +23,7 @@ import pytest
 
 from bactrian.api.measurements import compare_stages
 from bactrian.api.solution_comparison import RunSeries
-from bactrian.evaluate.stages import StageModel
+from bactrian.evaluate.known_answers import StageModel
 from bactrian.options import SpendingOptions
 from bactrian.protocol.pack import load_engine_prompts, load_pack
 from bactrian.reproduce.items import load_paper_items

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bactrian as bt
-from bactrian.api.shared_run import open_anywhere
+from bactrian.api.known_runs import open_anywhere
 from bactrian.api.status import read_facts
 from bactrian.errors import InputError, StoreError
 from bactrian.shared.lease import add_up

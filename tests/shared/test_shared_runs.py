@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.api.shared_run import push
+from bactrian.api.known_runs import push
 from bactrian.errors import InputError, StoreError
 from bactrian.shared.reading import pull_run
 from bactrian.store.care import verify

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from bactrian.api import arguments
 from bactrian.api.bridge import run_sync, shorten_traceback
 from bactrian.api.endpoints import find_addresses, read_terms, use_run_terms
-from bactrian.api.shared_run import find_copy
+from bactrian.api.known_runs import find_copy
 from bactrian.batches.ledger import count_out, find_folder
 from bactrian.batches.trains import BatchTerms
 from bactrian.errors import BactrianWarning, BatchesOut, BudgetReached, InputError

@@ -29,6 +29,15 @@ from bactrian.evaluate.code_judge import Verdict, VerdictFile, check_verdicts, j
 from bactrian.evaluate.code_scoring import Completion, Score, build_sample_recipe, compute_score
 from bactrian.evaluate.comparison import ComparedRuns
 from bactrian.evaluate.comparison_jobs import Solutions
+from bactrian.evaluate.known_answers import (
+    StageAnswers,
+    StageModel,
+    build_stage_recipe,
+    build_stage_report,
+    compute_matrix,
+    pair_stages,
+    read_stages,
+)
 from bactrian.evaluate.problems import (
     Problem,
     SolutionSet,
@@ -40,15 +49,6 @@ from bactrian.evaluate.problems import (
     read_solutions,
 )
 from bactrian.evaluate.question_sets import draw_tasks, load_questions
-from bactrian.evaluate.stages import (
-    StageAnswers,
-    StageModel,
-    build_stage_recipe,
-    build_stage_report,
-    compute_matrix,
-    pair_stages,
-    read_stages,
-)
 from bactrian.models.open import ModelOptions
 from bactrian.options import ScoreOptions, SpendingOptions, check_options, fill_defaults
 from bactrian.sandbox.programs import choose_tier

@@ -12,8 +12,8 @@ from bactrian.api.arguments import OWN, ToolLike, is_object
 from bactrian.api.conversation import AskingTerms, order_session, order_society
 from bactrian.api.dataset import build_order, check_runs_code, read_shard, use_terms_of_runs
 from bactrian.api.endpoints import confirm_addresses, find_foreign
+from bactrian.api.known_runs import open_anywhere
 from bactrian.api.selection import find_session
-from bactrian.api.shared_run import open_anywhere
 from bactrian.errors import InputError, StoreError
 from bactrian.evaluate.comparison_jobs import Solutions, Verdicts
 from bactrian.models.open import ModelOptions

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic_core import from_json
 
 from bactrian.api.bridge import run_sync, shorten_traceback
-from bactrian.api.shared_run import find_copy
+from bactrian.api.known_runs import find_copy
 from bactrian.errors import InputError, StoreError
 from bactrian.evaluate.label_queues import match_queues, merge_queues
 from bactrian.files.atomic import is_same_file, raise_file_limit

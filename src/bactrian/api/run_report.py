@@ -25,8 +25,7 @@ from bactrian.api.status import describe_usage
 from bactrian.errors import InputError
 from bactrian.evaluate.label_queues import describe_labels, find_queues, read_given, read_queue
 from bactrian.figures.chart import check_figures, save_charts
-from bactrian.files.atomic import write_atomically
-from bactrian.files.report_file import check_report, write_report_file
+from bactrian.files.atomic import check_report, write_atomically, write_report_file
 from bactrian.models.pricing import make_pricing
 from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.records.run import Command

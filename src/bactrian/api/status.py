@@ -15,7 +15,7 @@ from bactrian import amounts
 from bactrian.analyze.estimates import write_proportion
 from bactrian.api import resumption
 from bactrian.api.dataset import build_order, share_limit
-from bactrian.api.shared_run import open_anywhere
+from bactrian.api.known_runs import open_anywhere
 from bactrian.batches.ledger import count_out
 from bactrian.errors import BactrianError, InputError
 from bactrian.records.run import WRITTEN, name_state

@@ -16,11 +16,10 @@ from bactrian.api.bridge import run_sync, shorten_errors, shorten_traceback
 from bactrian.api.conversation import raise_failure
 from bactrian.api.dataset import complete_run
 from bactrian.api.exchange import export_session_data
-from bactrian.api.known_runs import check_exists
+from bactrian.api.known_runs import check_exists, find_copy
 from bactrian.api.notebook import ShownExplorer, open_explorer, read_frame
 from bactrian.api.run_report import Report, report_runs
 from bactrian.api.selection import find_session, iterate_selected, merge_installed, read_selection
-from bactrian.api.shared_run import find_copy
 from bactrian.api.status import RunStatus, build_forecast_order, count_endings, read_price, read_status
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.export.format import Format

@@ -103,7 +103,7 @@ class _RunPath(click.Path):
             return locate_run(value)
         if param is not None and "--run" in param.opts:
             return locate_file(value)
-        from bactrian.api.shared_run import find_copy
+        from bactrian.api.known_runs import find_copy
 
         return find_copy(value)
 

@@ -29,8 +29,7 @@ from bactrian.evaluate.verdicts import (
     read_judged_tasks,
     read_solutions,
 )
-from bactrian.files.atomic import write_atomically
-from bactrian.files.report_file import check_own_report, write_report_file
+from bactrian.files.atomic import check_own_report, write_atomically, write_report_file
 from bactrian.stats.clusters import estimate_ratio, estimate_statistics
 from bactrian.stats.comparisons import (
     compute_sign_test,

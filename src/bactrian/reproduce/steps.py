@@ -19,8 +19,8 @@ from bactrian.api.measurements import SampleOrder, choose_problems, compare_stag
 from bactrian.api.solution_comparison import compare_role_plays, guess_comparison, run_comparison
 from bactrian.api.status import describe_usage
 from bactrian.evaluate.comparison import OUTCOMES, NoVerdict, load_paper
+from bactrian.evaluate.known_answers import StageModel
 from bactrian.evaluate.question_sets import EXAMPLES, SETS, load_questions
-from bactrian.evaluate.stages import StageModel
 from bactrian.evaluate.votes import read_tally
 from bactrian.models.open import ModelOptions, find_traits
 from bactrian.options import ScoreOptions

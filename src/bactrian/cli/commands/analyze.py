@@ -33,8 +33,7 @@ from bactrian.cli.terminal.bar import open_parts, show_bar
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.errors import InputError
 from bactrian.figures.chart import check_figures
-from bactrian.files.atomic import is_same_file, write_atomically
-from bactrian.files.report_file import check_report, write_report_file
+from bactrian.files.atomic import check_report, is_same_file, write_atomically, write_report_file
 from bactrian.models.budget import Budget as BudgetedModel
 from bactrian.models.budget import Price, UsageMeter
 from bactrian.models.faults import RefusalCheck, Retry

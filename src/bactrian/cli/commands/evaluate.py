@@ -41,7 +41,7 @@ from bactrian.evaluate.comparison import write_page
 from bactrian.evaluate.known_answers import NOTHING, choose_size
 from bactrian.evaluate.question_sets import SETS, ask_questions, load_questions, write_questions
 from bactrian.evaluate.votes import find_study, name_solutions, read_tally, read_votes
-from bactrian.files.report_file import check_own_report
+from bactrian.files.atomic import check_own_report
 from bactrian.models.faults import Retry
 from bactrian.models.open import ModelOptions
 from bactrian.models.telemetry import open_observed

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
-from bactrian.api.shared_run import refresh_during
+from bactrian.api.known_runs import refresh_during
 from bactrian.cli.flags import Argument, find_run_files
 from bactrian.cli.run_async import WHOLE, run_async
 from bactrian.cli.terminal.console import open_output, open_progress, say

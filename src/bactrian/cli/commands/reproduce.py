@@ -11,16 +11,8 @@ from typing import Annotated, Any, Unpack, cast
 
 import click
 
-from bactrian import errors
+from bactrian import amounts, errors
 from bactrian import options as opts
-from bactrian.amounts import (
-    NOTHING,
-    join_facts,
-    write_about_duration,
-    write_dollars,
-    write_ends,
-    write_percent,
-)
 from bactrian.analyze.report_tables import write_table
 from bactrian.api.endpoints import check_askable, read_terms
 from bactrian.api.solution_comparison import RunSeries
@@ -149,7 +141,7 @@ async def _list(
             out.print(f"{'' if number else row['item']:<10}{line}", style="bold")
         besides = f"needs {row['besides']}" if row["besides"] else ""
         facts = filter(None, (*_write_needs(forecast), besides, row["state"]))
-        for line in join_facts(facts, width - 10):
+        for line in amounts.join_facts(facts, width - 10):
             out.print(f"{'':<10}{line}")
 
     row = dict.fromkeys(("item", "title", "besides", "state", "problem"), "")
@@ -188,8 +180,9 @@ def _write_needs(forecast: Forecast | None) -> Iterator[str]:
     if forecast.usd is None:
         yield "dollars unknown (give --price)"
     else:
-        yield f"{write_dollars(forecast.usd.value)} ({forecast.write_ends(forecast.usd, write_dollars)})"
-    time, most = map(write_about_duration, (forecast.seconds.value, forecast.seconds.high))
+        ends = forecast.write_ends(forecast.usd, amounts.write_dollars)
+        yield f"{amounts.write_dollars(forecast.usd.value)} ({ends})"
+    time, most = map(amounts.write_about_duration, (forecast.seconds.value, forecast.seconds.high))
     yield f"{time} (at most {most})"
 
 
@@ -207,7 +200,7 @@ def _check_limits(forecast: Forecast, spending: opts.SpendingOptions, *, yes: bo
         where, share = "--max-tokens", tokens / needed
     else:
         return
-    what = f"This limit pays for about {write_percent(share, 0)} of what is left."
+    what = f"This limit pays for about {amounts.write_percent(share, 0)} of what is left."
     if yes:
         say(what)
         return
@@ -288,11 +281,11 @@ def _show(report: dict[str, Any]) -> None:
 def _list_cells(measure: dict[str, Any]) -> Sequence[str]:
     low, high, n = measure["low"], measure["high"], measure["n"]
     if measure["share"]:
-        ends = write_ends(low, high)
-        paper, here = write_percent(measure["paper"]), write_percent(measure["value"])
+        ends = amounts.write_ends(low, high)
+        paper, here = amounts.write_percent(measure["paper"]), amounts.write_percent(measure["value"])
     else:
-        ends = NOTHING if low is None else f"{low:.3g}–{high:.3g}"
+        ends = amounts.NOTHING if low is None else f"{low:.3g}–{high:.3g}"
         paper, here = (
-            NOTHING if (of := measure[name]) is None else f"{of:,.4g}" for name in ("paper", "value")
+            amounts.NOTHING if (of := measure[name]) is None else f"{of:,.4g}" for name in ("paper", "value")
         )
-    return measure["label"], paper, here, ends, NOTHING if n is None else f"{n:,}"
+    return measure["label"], paper, here, ends, amounts.NOTHING if n is None else f"{n:,}"

@@ -15,10 +15,10 @@ from typing import Annotated
 from rich.table import Table
 
 from bactrian.amounts import write_compared
+from bactrian.api.known_runs import pull as pull_run
+from bactrian.api.known_runs import push as push_run
 from bactrian.api.resumption import is_generated, read_stored_run, write_resume_command
 from bactrian.api.run_parts import merge_runs
-from bactrian.api.shared_run import pull as pull_run
-from bactrian.api.shared_run import push as push_run
 from bactrian.api.status import RunSummary, list_runs, read_status
 from bactrian.cli.flags import Argument, RunArgument, RunsArgument, find_run_file, find_run_files
 from bactrian.cli.run_async import run_async

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from bactrian.amounts import write_dollars, write_duration, write_percent
 from bactrian.api.dataset import run_order
+from bactrian.api.known_runs import forecast_anywhere
 from bactrian.api.progress_rows import ProgressRow, list_rows, write_line
-from bactrian.api.shared_run import forecast_anywhere
 from bactrian.cli.run_async import SOME_FAILED, StopControl
 from bactrian.cli.terminal.console import fit_facts, open_output, open_progress
 from bactrian.errors import BactrianError
