@@ -75,7 +75,8 @@ async def test_addresses_of_other_computers_are_not_asked(config: Path) -> None:
 async def test_play_and_the_doctor_name_the_server_and_json_stays_silent(
     config: Path, tmp_path: Path
 ) -> None:
-    play = ("play", "Plan a garden", "--max-messages", "1", "--set", "parameters.max_tokens=1", "--no-keep")
+    short = ("--no-specify", "--max-messages", "1", "--set", "parameters.max_tokens=1", "--no-keep")
+    play = ("play", "Plan a garden", *short)
     async with Endpoint(models=("qwen3:4b",)) as endpoint:
         write_row(config, endpoint.url)
         shown = await asyncio.to_thread(bactrian, *play, cwd=tmp_path, BACTRIAN_CONFIG=str(config.parent))
