@@ -329,7 +329,7 @@ def test_a_judge_has_its_own_price_and_not_that_of_the_models_of_the_run(tmp_pat
     assert judged["usd"] == 0.0
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_loses_no_answer_in_flight_and_none_is_asked_twice(
     tmp_path: Path, which: signal.Signals

@@ -179,7 +179,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_no_process_of_a_server_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "processes"
     command = f"{sys.executable} {HOSTILE} 'leaves processes' {file}"
@@ -188,7 +188,7 @@ async def test_no_process_of_a_server_outlives_a_command_that_is_killed(tmp_path
     await none_lives(file)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 async def test_a_server_that_does_not_answer_holds_up_no_end_of_the_command() -> None:
     async def wait() -> None:
         async with open_server(f"{sys.executable} {HOSTILE} silent"):
