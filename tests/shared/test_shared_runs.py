@@ -17,6 +17,7 @@ from bactrian.errors import InputError, StoreError
 from bactrian.shared.reading import pull_run
 from bactrian.store.care import verify
 from bactrian.store.locations import read_address
+from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import RECIPE, asks, generate, said, start, stored
 from tests.helpers.postgres import PostgresServer
@@ -45,7 +46,8 @@ async def test_a_conversation_of_a_shared_run_is_the_one_that_a_file_has(
     async with Endpoint([said]) as endpoint:
         assert (await generate(folder, endpoint, "--run", address, "--limit", "1"))[0] == 0
         assert (await generate(folder, endpoint, "--limit", "1"))[0] == 0
-    assert pull_run(read_address(address), folder / "pulled.db") == 1
+    pulled = await asyncio.to_thread(bactrian, "pull", address, "pulled.db", cwd=folder)
+    assert pulled.returncode == 0, pulled.stderr
     assert await read(folder, "pulled.db") == await read(folder)
 
 
@@ -114,8 +116,8 @@ async def test_a_damaged_run_is_not_pushed(server: PostgresServer, database: str
         assert (await generate(folder, endpoint, "--limit", "1"))[0] == 0
     with closing(sqlite3.connect(folder / "run.db")) as run, run:
         run.execute("UPDATE turns SET role = 'Nobody' WHERE number = 2")
-    with pytest.raises(InputError, match="damaged: 1 fault"):
-        await asyncio.to_thread(push, folder / "run.db", address)
+    refused = await asyncio.to_thread(bactrian, "push", "run.db", address, cwd=folder)
+    assert (refused.returncode, "damaged: 1 fault" in refused.stderr) == (2, True)
     assert ask(address, "SELECT FROM pg_tables WHERE schemaname = 'bactrian'") == []
 
 
