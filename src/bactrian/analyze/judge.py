@@ -59,7 +59,12 @@ _FORM = ResponseFormat(
 
 
 async def judge(
-    model: Model, name: str, session: Session, finding: Finding, sampling: Sampling, unread: str | None = None
+    model: Model,
+    name: str,
+    session: Session,
+    finding: Finding,
+    sampling: Sampling = SAMPLING,
+    unread: str | None = None,
 ) -> Confirmation:
     """Ask ``model`` about ``finding``, again after an ``unread`` answer. Raises the model's errors."""
     correction: tuple[Message, ...] = ()

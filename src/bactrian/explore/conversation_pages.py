@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -43,7 +43,7 @@ from bactrian.explore.rendering import (
     render_text,
 )
 from bactrian.explore.search_words import find_hits, read_search
-from bactrian.explore.session_findings import is_counted
+from bactrian.explore.session_findings import KnownSession, is_counted
 from bactrian.explore.session_lists import ListFilter, read_count
 from bactrian.export.format import SystemPrompts
 from bactrian.files.atomic import is_same_file
@@ -55,6 +55,7 @@ from bactrian.records.session import HUMAN, Session, find_kind, name_agents, nam
 from bactrian.records.text import clean_text
 from bactrian.records.turn import NOTHING_KNOWN, Turn, Usage
 from bactrian.runs.kinds import name_translation
+from bactrian.runs.spending import read_spending
 from bactrian.store import RunStore
 
 if TYPE_CHECKING:
@@ -314,8 +315,7 @@ async def show_conversation(request: Request) -> Response:
         stage_runs=stage is not None and stage.is_running,
         heard={} if deaf is None else list_heard(session, deaf),
         hearing=None if deaf is None else draw_hearing(session, deaf),
-        paid=max(facts.tokens, session.usage.total),
-        seconds=sum(turn.seconds for turn in session.turns),
+        paid=await _count_paid(data_set, session, facts),
         files=await asyncio.to_thread(list_kept_files, data_set.run, session.id),
         related=await find_related(get_explorer(request).library, data_set, session, recipe),
         marks=await data_set.store.marks(session.id),
@@ -323,6 +323,21 @@ async def show_conversation(request: Request) -> Response:
     if "text" in request.query_params:
         page.set_cookie(_name_choice(request), view, httponly=True, samesite="strict")
     return page
+
+
+class PaidSoFar(NamedTuple):
+    """What a conversation cost so far: tokens, and dollars where they are known."""
+
+    tokens: int
+    usd: float | None
+
+
+async def _count_paid(data_set: DataSet, session: Session, facts: KnownSession | None = None) -> PaidSoFar:
+    """Return what a conversation cost; the index knows it of one that has ended, unless it is behind."""
+    if facts is not None and session.ending is not None and facts.tokens >= session.usage.total:
+        return PaidSoFar(facts.tokens, None if facts.cost < 0 else facts.cost)
+    paid = await read_spending(data_set.store, [session.id])
+    return PaidSoFar(paid.usage.total, paid.usd if paid.usage.total else None)
 
 
 def read_view(request: Request) -> TextView:
@@ -571,11 +586,13 @@ async def _follow(
                 new = [turn for turn in session.turns if turn.number > after]
                 findings = await asyncio.to_thread(find_behaviours, session, least=POSSIBLE) if new else ()
                 ticks = build_rail(session, findings, ListFilter()).ticks if new else ()
+                paid = await _count_paid(data_set, session) if new else PaidSoFar(0, None)
                 for shown in show_turns(session, new, findings, NOTHING_KNOWN, view=read_view(request)):
                     after, silent = shown.turn.number, 0.0
                     one = next(tick for tick in ticks if tick.last >= after)
                     html = render_text(request, "live_turn.html", shown=shown, one=one)
-                    yield _write("turn", {"number": after, "html": html}, after)
+                    counts = render_text(request, "counts.html", session=session, paid=paid).strip()
+                    yield _write("turn", {"number": after, "html": html, "counts": counts}, after)
                 # A play that failed is not over as soon as its ending is stored, and one elsewhere may be interrupted.
                 left = stage is not None or (written and not data_set.is_written)
                 if not playing and (session.ending is not None or left):

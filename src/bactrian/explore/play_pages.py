@@ -49,7 +49,14 @@ async def show_play(request: Request) -> Response:
         stage=explorer.stage,
         societies=list_playable(explorer) if explorer.edit else {},
         asked=" ".join(asked),
+        spent=_count_spent(explorer),
     )
+
+
+def _count_spent(explorer: Explorer) -> float:
+    """Return what the plays of this explorer cost so far, in US dollars."""
+    meter = explorer.stage and explorer.stage.order.options.meter
+    return explorer.spent + (meter.usd if meter else 0.0)
 
 
 async def begin_play(request: Request) -> Response:
@@ -61,7 +68,8 @@ async def begin_play(request: Request) -> Response:
     data_set = await explorer.add_played(Path(PLAYED))
     stored = {outline.id for outline in await data_set.store.outlines(limit=-1)}
     set_up = _set_society if form.get("society") else _set_role_play
-    explorer.stage = stage = set_up(form, explorer, data_set.name, stored)
+    stage = set_up(form, explorer, data_set.name, stored)
+    explorer.spent, explorer.stage = _count_spent(explorer), stage
     stage.taken |= {agent for agent in stage.agents if form.get(f"take_{agent}")}
     await stage.start()
     if not stage.session:
@@ -154,6 +162,7 @@ def _set_role_play(
     )
     if seed := _read_count(form, "seed", 0, 1 << 31):
         options["seed"] = seed
+    _set_terms(options, explorer)
     idea = _read_text(form, "idea", EXAMPLE[0])
     order = order_session(
         None if idea == EXAMPLE[0] else idea,
@@ -189,35 +198,44 @@ def _set_society(
         seed=_read_count(form, "seed", 0, 1 << 31) or None,
         max_messages=_read_count(form, "messages", 0, 50) or None,
     )
+    _set_terms(options, explorer)
     run = Path(PLAYED)
     idea, asking = _read_text(form, "idea") or None, AskingTerms(beside=_list_runs(explorer))
     settings, access = order_society(name, idea, model, {}, options, run=run, asking=asking)
     # Who takes a part from a person and gives it back gives it to this model.
+    people = frozenset(agent for agent, name in settings.chat.models.items() if name == HUMAN)
     models = {agent: model if name == HUMAN else name for agent, name in settings.chat.models.items()}
     settings = replace(settings, chat=replace(settings.chat, models=models))
     names = chain([None], (f"{settings.id}-{number}" for number in count(2)))
     first, *_ = stages = settings.society.stages
     made = (replace(settings, name=name) for name in names)
     settings = next(each for each in made if each.session_id(first) not in stored)
-    seats = {settings.session_id(stage): list_seats(settings.society, stage) for stage in stages}
+    seats = {settings.session_id(stage): list_seats(stage) for stage in stages}
     agents = tuple(dict.fromkeys(seat for of in seats.values() for seat in of))
     if "take_critic" in form and CRITIC not in agents:
         raise InputError("No conversation of this society has a critic.", next="Go back, and take no part.")
-    return LiveStage(data, agents, SocietyOrder(settings, access, run), seats=seats)
+    return LiveStage(data, agents, SocietyOrder(settings, access, run), seats=seats, people=people)
+
+
+def _set_terms(options: SocietyOptions, explorer: Explorer) -> None:
+    """Set the price of the explorer's models, and what is left of the budget of all plays."""
+    if explorer.price is not None:
+        options["price"] = explorer.price
+    if explorer.budget is not None:
+        options["budget"] = max(0.0, explorer.budget - _count_spent(explorer))
 
 
 def _list_runs(explorer: Explorer) -> list[Path]:
     return [each.source for each in explorer.library.sets.values() if is_run(each.source)]
 
 
-def list_seats(society: Society, stage: SocietyStage) -> dict[str, str]:
-    """Return the roles of those whose part a person can take in a stage, by what they are called there."""
+def list_seats(stage: SocietyStage) -> dict[str, str]:
+    """Return the agents of the society whose part a person can take in a stage, by what they are called there."""
     cast = {name: name for name in stage.agents} or {
         "user": stage.user or "",
         "assistant": stage.assistant or "",
     }
-    roles = {seat: society.agent(name).role for seat, name in cast.items()}
-    return roles | ({CRITIC: stage.critic.role} if stage.critic else {})
+    return cast | ({CRITIC: CRITIC} if stage.critic else {})
 
 
 def list_playable(explorer: Explorer) -> dict[str, Society]:

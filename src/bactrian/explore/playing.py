@@ -71,8 +71,10 @@ class LiveStage:
     order: SessionOrder | SocietyOrder
     # Agents whose part a person plays.
     taken: set[str] = field(default_factory=set[str])
-    # Of a society, by the id of a conversation, the roles of those who take part in it.
+    # Of a society, by the id of a conversation, the agents that take part in it, by what they are called there.
     seats: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    # Agents of the society that its file gives to a person.
+    people: Collection[str] = ()
     # The id of the conversation that is played, once it began, and of all that were.
     session: str = ""
     sessions: list[str] = field(default_factory=list[str])
@@ -85,6 +87,8 @@ class LiveStage:
     # Those of the turn that comes next.
     proposals: list[Proposal] = field(default_factory=list[Proposal])
     _task: asyncio.Task[None] | None = None
+    # Seats of the conversation that a person has by the society's file.
+    _given: set[str] = field(default_factory=set[str])
     # Set once the session began, or failed to.
     _began: asyncio.Event = field(default_factory=asyncio.Event)
     _going: asyncio.Event = field(default_factory=asyncio.Event)
@@ -178,7 +182,11 @@ class LiveStage:
         self.session, self.proposals = session.id, []
         self.sessions.append(session.id)
         self.rounds = session.provenance.critic.rounds if session.provenance.critic else 1
-        self.taken |= {seat for seat, role in self.seats.get(session.id, {}).items() if role == HUMAN}
+        seats = self.seats.get(session.id, {})
+        # A seat of the conversation before may be another agent's now.
+        self.taken -= self._given
+        self._given = {seat for seat, agent in seats.items() if agent in self.people}
+        self.taken |= self._given
         self._began.set()
 
     def subscribe(self) -> asyncio.Queue[tuple[str, str]]:

@@ -70,6 +70,9 @@ class Explorer:
     models: tuple[str, ...] = ("local",)
     # Files of societies that may be played beside the built-in ones.
     societies: tuple[str, ...] = ()
+    # Of these models, in place of the known one; and the limit of all plays together, in US dollars.
+    price: str | None = None
+    budget: float | None = None
     # The filter of a static copy, as in an address; empty on a server.
     static: str = ""
     # Names and addresses of the maps in a static copy.
@@ -78,6 +81,8 @@ class Explorer:
     facets: FacetCache = field(default_factory=FacetCache)
     # The conversation that is being played, or was played last.
     stage: LiveStage | None = None
+    # US dollars that earlier plays cost.
+    spent: float = 0.0
     # Held while a vote is stored.
     voting: asyncio.Lock = field(default_factory=asyncio.Lock)
     # Of each voter.

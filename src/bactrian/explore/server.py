@@ -105,6 +105,9 @@ class ServerOptions:
     models: tuple[str, ...] = ("local",)
     # Files of societies that pages may play beside the built-in ones.
     societies: tuple[str, ...] = ()
+    # Of the models, and the limit of what is played, in US dollars.
+    price: str | None = None
+    budget: float | None = None
     # True if pages of this computer, such as a notebook, may show the explorer in a frame.
     framed: bool = False
 
@@ -124,7 +127,7 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
     """
     with open_address(options.host, options.port) as listening:
         async with open_library(paths) as opened, AsyncExitStack() as stack:
-            may = options.edit, options.port, options.models, options.societies
+            may = options.edit, options.port, options.models, options.societies, options.price, options.budget
             explorer = Explorer(opened, *may, stack=stack)
             stack.push_async_callback(_stop_playing, explorer)
             if options.edit:

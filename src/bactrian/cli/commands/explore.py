@@ -9,11 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
+from bactrian import options as opts
 from bactrian.api.known_runs import refresh_during
 from bactrian.cli.flags import Argument, find_run_files
 from bactrian.cli.run_async import WHOLE, run_async
 from bactrian.cli.terminal.console import open_output, open_progress, say
 from bactrian.errors import InputError, MissingExtra
+from bactrian.models.pricing import choose_prices
 from bactrian.options import LIMIT, MODEL, OVERWRITE, SOCIETY, Option
 from bactrian.records.text import to_printable, write_count
 from bactrian.store.locations import find_known_runs
@@ -44,6 +46,10 @@ def explore(
         list[Path] | None,
         replace(SOCIETY, metavar="FILE"),
         "A society's file that the pages may play, beside the built-in ones. Can be repeated.",
+    ] = None,
+    price: opts.TokenPrice = None,
+    budget: Annotated[
+        opts.Budget, "Stop before all plays of the pages cost more than this many US dollars."
     ] = None,
     bundle: Annotated[
         Path | None,
@@ -88,7 +94,9 @@ def explore(
 
         for file in files:  # What is wrong with one is told at once.
             load_society(file)
-    options = ServerOptions(host, port, edit=edit, models=tuple(models or ("local",)), societies=files)
+    names = tuple(models or ("local",))
+    choose_prices(names, price, None, {}, budget=budget)  # What cannot be used is told at once.
+    options = ServerOptions(host, port, edit=edit, models=names, societies=files, price=price, budget=budget)
 
     def tell() -> None:
         open_output().print(to_printable(f"{options.write_address(options.token)}\nPress Ctrl-C to stop."))

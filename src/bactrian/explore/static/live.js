@@ -17,7 +17,7 @@ const isAtEnd = () => scrollY + innerHeight > document.documentElement.scrollHei
 if (new URLSearchParams(location.search).has("watch")) history.replaceState(null, "", location.pathname + location.hash);
 const source = new EventSource(`${live.dataset.events}?after=${last()}`);
 source.addEventListener("turn", (event) => {
-  const { number, html } = JSON.parse(event.data);
+  const { number, html, counts } = JSON.parse(event.data);
   if (number <= last()) return;
   const follow = isAtEnd();
   const made = document.createElement("template");
@@ -26,7 +26,7 @@ source.addEventListener("turn", (event) => {
   turns.append(made.content);
   speaking.textContent = "";
   said.textContent = `Message ${number}`;
-  get("#count").textContent = number === 1 ? "1 message" : `${number} messages`;
+  get("#count").textContent = counts;
   if (follow) live.scrollIntoView({ block: "end" });
 });
 source.addEventListener("piece", (event) => {
