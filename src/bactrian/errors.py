@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
@@ -32,7 +33,8 @@ class BactrianError(Exception):
     ) -> None:
         super().__init__(what)
         self.what = what
-        self.where = where or option
+        # Also where a path, or what a library says, has an address with a password.
+        self.where = re.sub(r"(:/+)[^/\s]*:[^/\s]*@", r"\1…@", where or option or "") or None
         self.next = next
         self.option = option
 

@@ -100,6 +100,23 @@ def test_the_password_of_an_address_that_is_none_is_shown_and_stored_nowhere(
     assert all(b"ter2" not in path.read_bytes() for path in tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("models", "openai"),
+        ("models", "openai", "--json"),
+        ("import", "hf://goat/tea", "--run", "a.db"),
+        ("import", "http://me:hunter2@127.0.0.1/tea.zip", "--run", "a.db"),
+    ],
+)
+def test_the_password_of_an_address_is_shown_by_no_command(tmp_path: Path, words: tuple[str, ...]) -> None:
+    url = "http://me:hunter2@127.0.0.1:9"
+    done = bactrian(*words, cwd=tmp_path, OPENAI_BASE_URL=url, HF_ENDPOINT=url)
+    assert "127.0.0.1" in done.stdout + done.stderr
+    assert "hunter2" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_no_form_of_text_on_the_console_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table(f"Head {STEERING}")
     table.add_row(Text(f"Cell {STEERING}"))

@@ -271,6 +271,8 @@ async def test_a_row_of_one_s_own_is_asked_as_it_says(
         ("[[providers]]\nname = nothing", "toml:2"),
         ('[[providers]]\nname = "local"\naddress = "http://h/v1"', "stands for another kind of model"),
         ('[[providers]]\nname = "x"\naddress = "http://h/v1"\nkey = "A B"', "toml:4"),
+        # The key itself, of a provider whose keys are like names.
+        ('[[providers]]\nname = "x"\naddress = "http://h/v1"\nkey = "gsk_A1b2C3"', "toml:4"),
         ('[[providers]]\nname = "x"\naddress = "http://h/v1"\npath = "{nope}"', "its only placeholder"),
     ],
 )

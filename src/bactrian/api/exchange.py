@@ -22,6 +22,7 @@ from bactrian.export.format import Format
 from bactrian.export.formats import LISTS, find_format
 from bactrian.export.session_filters import Filters, Predicate, read_benchmark, read_split
 from bactrian.files.plugins import list_plugins
+from bactrian.models.http import hide_credentials
 from bactrian.models.hub_access import explain_hub_errors, get_endpoint, get_token, import_hub
 from bactrian.options import ExportChoices, fill_defaults
 from bactrian.protocol.pack import load_pack
@@ -238,4 +239,4 @@ def _push_export(folder: Path, repo: str) -> str:
             repo_type="dataset",
             commit_message=f"Written by bactrian {__version__}",
         )
-    return f"{get_endpoint()}/datasets/{repo}"
+    return f"{hide_credentials(get_endpoint())}/datasets/{repo}"

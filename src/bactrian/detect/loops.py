@@ -15,7 +15,6 @@ from bactrian.detect.features import REMEMBERED
 from bactrian.detect.turn_text import ReadTurn, Spoken, compute_jaccard, read_turn
 
 LOOP = "infinite_loop"
-_REPETITION = "repeats_instruction"
 SHORTEST_LOOP = 4  # turns in a row (two rounds) that make a loop
 _SHORT = 200  # characters of a turn that may be mere courtesy
 _ALIKE = 0.9  # least Jaccard similarity of the words of turns that say the same again
@@ -168,7 +167,7 @@ def is_repetition(turns: Sequence[Spoken]) -> bool:
     return any(
         detected.is_shown(head, last)
         for head in detected.model.heads
-        if head.behaviour == _REPETITION and head.applies_to(read[-1])
+        if head.behaviour == "repeats_instruction" and head.applies_to(read[-1])
     )
 
 

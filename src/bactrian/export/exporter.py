@@ -181,7 +181,7 @@ async def _write_sessions(
             if options.filters.dedup:
                 first = written.setdefault(_identify(sample, options, context), session.id)
                 if first != session.id:
-                    counts.left_out[_DUPLICATE] += 1
+                    counts.left_out["duplicate"] += 1
                     counts.duplicates[session.id] = first
                     continue
             rows = add[part](sample)
@@ -228,9 +228,6 @@ async def _read_sessions(store: RunStore, ids: Sequence[str]) -> AsyncIterator[S
     for session_id in ids:
         if (session := await store.session(session_id)) is not None:
             yield session
-
-
-_DUPLICATE = "duplicate"
 
 
 def _identify(sample: Sample, options: ExportOptions, context: ExportContext) -> bytes:

@@ -20,7 +20,8 @@ OTHER_WORD: Mapping[str, LengthWord] = {
     "max_completion_tokens": "max_tokens",
 }
 TIER_FIELD = "service_tier"  # Of a request and of its reply
-VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+# Without small letters: the keys of some providers are else like names of variables.
+VARIABLE = r"^[A-Z_][A-Z0-9_]{0,63}$"
 
 
 class Dialect(BaseModel):

@@ -16,6 +16,7 @@ from bactrian.cli.flags import Argument
 from bactrian.cli.terminal.console import PrintableConsole, open_output, write_labelled
 from bactrian.errors import InputError
 from bactrian.files.plugins import list_plugins
+from bactrian.models.http import hide_credentials
 from bactrian.models.open import MODEL_NAMES, PLUGINS
 from bactrian.models.providers import FILE, Provider, find_config_folder, load_providers
 from bactrian.options import JSON, Option
@@ -185,7 +186,8 @@ def _describe(row: Provider) -> dict[str, object]:
 
 
 def _address(row: Provider) -> str | None:
-    return os.environ.get(row.address_variable or "") or row.address
+    address = os.environ.get(row.address_variable or "") or row.address
+    return address and hide_credentials(address)
 
 
 def _has_key(row: Provider) -> bool:

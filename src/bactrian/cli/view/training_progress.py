@@ -112,7 +112,7 @@ def _describe_event(event: Mapping[str, Any]) -> str | None:  # noqa: PLR0912  o
         case "encoding":
             return f"Writing {event['stage']} as tokens."
         case "encoded" if event["empty_replies"]:
-            return f"{event['stage']}: {_count_empty(event['empty_replies'])} not learned."
+            return f"{event['stage']}: empty replies, which are not learned: {event['empty_replies']:,}."
         case "template" if event["prompts"]:
             return f"The template is what `play` sends: {write_count(event['prompts'], 'prompt')} compared by token."
         case "template":
@@ -137,7 +137,3 @@ def _describe_event(event: Mapping[str, Any]) -> str | None:  # noqa: PLR0912  o
             )
         case _:
             return None
-
-
-def _count_empty(count: int) -> str:
-    return "1 empty reply is" if count == 1 else f"{count:,} empty replies are"
