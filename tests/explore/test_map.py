@@ -350,6 +350,34 @@ def test_on_a_phone_what_is_opened_comes_into_sight_and_an_enlarged_map_follows_
     page = context.new_page()
     open_map(page, drawn, "what=task")
     canvas = page.locator("canvas")
+    finger = context.new_cdp_session(page)
+
+    def move(*lines: Sequence[tuple[float, float]]) -> None:
+        """Put a finger down at the begin of each line, move them along, and lift them."""
+        for place in range(20):
+            points = [
+                {"id": number, "x": x + (other_x - x) * place / 19, "y": y + (other_y - y) * place / 19}
+                for number, ((x, y), (other_x, other_y)) in enumerate(lines)
+            ]
+            kind = "touchMove" if place else "touchStart"
+            finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+            page.wait_for_timeout(16)  # a frame
+        finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+    # Over the map, one finger scrolls the page and two enlarge it, as they do anywhere else.
+    box = canvas.bounding_box()
+    assert box is not None
+    x, y = box["x"] + 150, box["y"] + 100
+    move([(x, y), (x, y - 200)])
+    wait_until(page, "scrollY > 100")
+    canvas.evaluate("one => one.scrollIntoView({ block: 'center' })")
+    box = canvas.bounding_box()
+    assert box is not None
+    x, y = box["x"] + 150, box["y"] + 100
+    move([(x - 20, y), (x - 100, y)], [(x + 20, y), (x + 100, y)])
+    wait_until(page, "visualViewport.scale > 1.5")
+    move([(x - 100, y), (x - 10, y)], [(x + 100, y), (x + 10, y)])
+    wait_until(page, "visualViewport.scale < 1.1")
     canvas.press("ArrowRight")
     canvas.press("Enter")
     expect(page.get_by_role("button", name="Similar to this one")).to_be_in_viewport()
@@ -360,10 +388,7 @@ def test_on_a_phone_what_is_opened_comes_into_sight_and_an_enlarged_map_follows_
     box = canvas.bounding_box()
     assert box is not None
     before, x, y = canvas.evaluate("one => one.toDataURL()"), box["x"] + 200, box["y"] + 200
-    finger = context.new_cdp_session(page)
-    for kind, at in (("touchStart", x), ("touchMove", x - 40), ("touchMove", x - 80), ("touchEnd", None)):
-        points = [] if at is None else [{"x": at, "y": y}]
-        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    move([(x, y), (x - 80, y)])
     page.wait_for_timeout(200)
     assert canvas.evaluate("one => one.toDataURL()") != before
     context.close()
