@@ -64,7 +64,11 @@ def rows() -> Iterator[tuple[str, float, Study]]:
         ),
     )
     for name, truth, value in others:
-        yield f"mean, {name}", truth, lambda draw, n, of=value: mean(of(draw) for _ in range(n))
+        yield (
+            f"mean, {name}",
+            truth,
+            lambda draw, n, of=value: estimate_ratio(((of(draw), 1.0) for _ in range(n)), "positive"),
+        )
     yield "difference of mean messages of two runs", 5.0, study_two_runs
     yield (
         "mean difference on the same jobs, normal",
