@@ -22,7 +22,7 @@ def answer_in_vain(request: Received) -> Plan:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("reply", [refuse, answer_in_vain])
+@pytest.mark.parametrize("reply", [refuse, pytest.param(answer_in_vain, marks=pytest.mark.slow)])
 async def test_a_key_that_a_server_sends_back_is_stored_and_shown_nowhere(
     folder: Path, reply: object
 ) -> None:
