@@ -209,7 +209,10 @@ def store_labels(folder: Path, queue: LabelQueue, answer: GivenLabels, seen: flo
     Raises:
         InputError: the answer does not fit the queue, or another one was given since the page was shown.
     """
-    _check_answer(queue, answer)
+    if answer.session not in queue.sessions or not answer.labels.keys() <= queue.labels.keys():
+        raise InputError("The queue has no such conversation or label.", next="Open its page again.")
+    if queue.exclusive and not answer.skipped and len(answer.labels) != 1:
+        raise InputError("Choose one label.", next="Choose the one that fits best, or skip the conversation.")
     with FileLock(folder / f".{_GIVEN}.lock"):
         before = next(
             (
@@ -236,13 +239,6 @@ def _append(path: Path, answer: GivenLabels) -> None:
         file.write(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def _check_answer(queue: LabelQueue, answer: GivenLabels) -> None:
-    if answer.session not in queue.sessions or not answer.labels.keys() <= queue.labels.keys():
-        raise InputError("The queue has no such conversation or label.", next="Open its page again.")
-    if queue.exclusive and not answer.skipped and len(answer.labels) != 1:
-        raise InputError("Choose one label.", next="Choose the one that fits best, or skip the conversation.")
 
 
 # Queues of the parts of a run, which the whole has together.

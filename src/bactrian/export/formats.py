@@ -86,7 +86,10 @@ def _build_chat(session: Session, distinct: DistinctTasks, context: ExportContex
     ``message_1`` to ``message_N`` and drops the last message of such a chat, which would else be a solution.
     """
     task = distinct(session)
-    is_cut = _is_cut_at_done(session)
+    # Its last message is missing, as after an import from ``messages``.
+    done = session.ending is not None and session.ending.code == "task_done"
+    last = session.turns[-1] if session.turns else None
+    is_cut = done and (last is None or last.speaker != "user" or DONE not in last.text)
     context.notes["original_task with a number after it, to be one of its kind for its pair"] += (
         task != session.task.original
     )
@@ -111,13 +114,6 @@ def _build_chat(session: Session, distinct: DistinctTasks, context: ExportContex
         "termination_reason": write_termination(session.ending),
         "num_messages": len(messages),
     }
-
-
-def _is_cut_at_done(session: Session) -> bool:
-    """Return True if a session is done and its last message is missing, as after an import from ``messages``."""
-    done = session.ending is not None and session.ending.code == "task_done"
-    last = session.turns[-1] if session.turns else None
-    return done and (last is None or last.speaker != "user" or DONE not in last.text)
 
 
 def _build_message(speaker: str, role: str, text: str) -> dict[str, Any]:

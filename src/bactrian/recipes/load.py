@@ -261,7 +261,10 @@ def apply_overrides(
     if name in _ADDED:
         data[name] = part.table
     elif part.path[:1] == ("parameters",):
-        _add_parameters(data, part)
+        if part.path == ("parameters",):
+            data["parameters"] = part.table
+        else:
+            data["parameters"] = {**check_table(data.get("parameters")), str(part.path[1]): part.table}
     return [(*part.path, last)]
 
 
@@ -273,14 +276,6 @@ def list_tables(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
         for each in (cast("list[Any]", entries) if isinstance(entries, list) else [])
         if isinstance(each, dict)
     ]
-
-
-def _add_parameters(data: dict[str, Any], part: _Part) -> None:
-    """Add the table of parameters, or that of one agent in it, if it is missing."""
-    if part.path == ("parameters",):
-        data["parameters"] = part.table
-    else:
-        data["parameters"] = {**check_table(data.get("parameters")), str(part.path[1]): part.table}
 
 
 @dataclass(frozen=True, slots=True)

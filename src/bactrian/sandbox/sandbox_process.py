@@ -161,17 +161,14 @@ class SandboxProcess:
 
     def _exchange_ready(self, seconds: float) -> None:
         """Wait until something can be read or written, and do so once."""
-        self._watch_writing()
-        for key, _ in self._selector.select(seconds):
-            self._exchange(key)
-
-    def _watch_writing(self) -> None:
-        """Wait until the far side takes more, but only while there is more to send."""
+        # It is asked whether the far side takes more only while there is more to send.
         watched = self._writer in self._selector.get_map()
         if self._sending and not watched:
             self._selector.register(self._writer, selectors.EVENT_WRITE, "writer")
         elif watched and not self._sending:
             self._selector.unregister(self._writer)
+        for key, _ in self._selector.select(seconds):
+            self._exchange(key)
 
     def _exchange(self, key: selectors.SelectorKey) -> None:
         try:

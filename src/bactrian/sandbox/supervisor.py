@@ -450,7 +450,12 @@ def end_processes(child: int) -> tuple[int, float, int]:
         except ChildProcessError:
             break
         if process == 0:
-            _kill_children()
+            # This process has adopted those whose parents are gone.
+            for number in list_children(os.getpid()):
+                try:
+                    os.kill(number, _KILL)
+                except OSError:
+                    continue
             time.sleep(0.001)
             continue
         cpu += usage.ru_utime + usage.ru_stime
@@ -458,15 +463,6 @@ def end_processes(child: int) -> tuple[int, float, int]:
         if process == child:
             status = code
     return status, cpu, memory
-
-
-def _kill_children() -> None:
-    """Kill the children of this process: it has adopted those whose parents are gone."""
-    for number in list_children(os.getpid()):
-        try:
-            os.kill(number, _KILL)
-        except OSError:
-            continue
 
 
 def _make_pair() -> tuple[_socket.socket, _socket.socket]:

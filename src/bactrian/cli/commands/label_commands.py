@@ -28,7 +28,7 @@ from bactrian.analyze.report_tables import write_labels
 from bactrian.api.selection import explain_nothing, iterate_selected, read_selection
 from bactrian.cli.flags import Argument, RunArgument
 from bactrian.cli.terminal.console import open_output, open_progress
-from bactrian.detect.fit import LearnedModel, learn_behaviour, list_codes, read_labelled
+from bactrian.detect.fit import learn_behaviour, list_codes, read_labelled
 from bactrian.errors import InputError
 from bactrian.evaluate import invitations
 from bactrian.evaluate.label_queues import (
@@ -94,14 +94,10 @@ def train_behaviour(
     path = register_learned(
         LearnedBehaviour(code, description or code.replace("_", " "), learned.model), overwrite=overwrite
     )
-    _write_learned(code, learned)
-    progress.say(to_line(f"Registered as {code}: {path}"))
-
-
-def _write_learned(code: str, learned: LearnedModel) -> None:
     precision, recall = learned.precision, learned.recall
     print(f"{code}: {learned.conversations:,} conversations, {learned.groups} parts left out in turn")
     print(f"precision {_write_share(precision)}, recall {_write_share(recall)}")
+    progress.say(to_line(f"Registered as {code}: {path}"))
 
 
 def _write_share(of: Proportion) -> str:
