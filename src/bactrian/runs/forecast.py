@@ -11,6 +11,7 @@ from functools import partial
 from math import exp, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from bactrian.models.budget import Price
 from bactrian.models.open import find_traits
@@ -256,23 +257,14 @@ class Forecast:
             >>> forecast.plus(forecast).sessions
             2
         """
-        return Forecast(
-            sessions=self.sessions + other.sessions,
-            calls=self.calls.plus(*other.calls),
-            prompt=self.prompt.plus(*other.prompt),
-            completion=self.completion.plus(*other.completion),
-            cached=self.cached.plus(*other.cached),
-            usd=self.usd and other.usd and self.usd.plus(*other.usd),
-            usd_cached=self.usd_cached and other.usd_cached and self.usd_cached.plus(*other.usd_cached),
-            seconds=self.seconds.plus(*other.seconds),
-            basis="",
-            jobs=self.jobs + other.jobs,
-            begun=self.begun + other.begun,
-            open=self.open + other.open,
-            equal_roles=self.equal_roles + other.equal_roles,
-            ways=tuple(way.plus(more) for way in self.ways for more in other.ways if way.name == more.name),
-            measured=self.measured and other.measured,
-        )
+        summed: dict[str, Any] = {}
+        for name in ("sessions", "jobs", "begun", "open", "equal_roles"):
+            summed[name] = getattr(self, name) + getattr(other, name)
+        for name in ("calls", "prompt", "completion", "cached", "usd", "usd_cached", "seconds"):
+            mine, more = getattr(self, name), getattr(other, name)
+            summed[name] = mine and more and mine.plus(*more)
+        ways = tuple(way.plus(more) for way in self.ways for more in other.ways if way.name == more.name)
+        return Forecast(**summed, basis="", ways=ways, measured=self.measured and other.measured)
 
 
 def choose_pilot(order: RunOrder, jobs: int) -> RunOrder:
