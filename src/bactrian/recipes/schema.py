@@ -316,7 +316,7 @@ _BESIDE = ("critic", "tools")
 class Recipe(Part):
     """Axes, and what to do at each of their combinations.
 
-    A recipe that was read has a field more for each kind of job (``recipes/schema.py``), one of which is given.
+    A recipe that was read has a field more for each kind of job, one of which is given.
     """
 
     # The kinds of jobs that it may have, by the name of their table.
