@@ -29,15 +29,6 @@ from bactrian.evaluate.code_judge import Verdict, VerdictFile, check_verdicts, j
 from bactrian.evaluate.code_scoring import Completion, Score, build_sample_recipe, compute_score
 from bactrian.evaluate.comparison import ComparedRuns
 from bactrian.evaluate.comparison_jobs import Solutions
-from bactrian.evaluate.known_answers import (
-    StageAnswers,
-    StageModel,
-    build_stage_recipe,
-    build_stage_report,
-    compute_matrix,
-    pair_stages,
-    read_stages,
-)
 from bactrian.evaluate.problems import (
     Problem,
     SolutionSet,
@@ -288,7 +279,7 @@ class KnownAnswerOrder:
     base: str = known_answers.NOTHING  # What is trained
     steps: int | None = None  # Steps of each stage of a training; None for the usual length
     # Existing models to ask instead of training new ones, the base first.
-    stages: tuple[StageModel, ...] = ()
+    stages: tuple[known_answers.StageModel, ...] = ()
     options: SpendingOptions = field(default_factory=SpendingOptions)  # How the stages are asked
     on_training: OnEvent | None = None  # Receives the events of the trainings
 
@@ -297,7 +288,7 @@ class KnownAnswerOrder:
 class KnownAnswerResult:
     """The matrix, with what is missing from it."""
 
-    matrix: dict[str, Any]  # As `compute_matrix` returns it
+    matrix: dict[str, Any]  # As `known_answers.compute_matrix` returns it
     size: known_answers.FactSize
     unanswered: int  # Questions that a stage gave no answer to, because the model failed
 
@@ -349,7 +340,7 @@ async def measure_known_answers(order: KnownAnswerOrder, run: RunFunction = run_
         InputError: the folder contains another experiment, or a model cannot be used.
         BactrianError: a training, a model or a run fails; all stages and answers so far are stored.
     """
-    answers: list[StageAnswers] = []
+    answers: list[known_answers.StageAnswers] = []
     missing = 0
     names: Sequence[str] = ()
     for known in prepare_studies(order):
@@ -364,11 +355,11 @@ async def measure_known_answers(order: KnownAnswerOrder, run: RunFunction = run_
             await run(order_questions(recipe, path, {"assistant": stage.model}, order.options))
             graded = await known_answers.read_answers(path, questions)
             missing += len(questions) - len(graded)
-            answers.append(StageAnswers(known.seed, number, graded))
-    return KnownAnswerResult(compute_matrix(names, answers), order.size, missing)
+            answers.append(known_answers.StageAnswers(known.seed, number, graded))
+    return KnownAnswerResult(known_answers.compute_matrix(names, answers), order.size, missing)
 
 
-async def _train(folder: Path, on_event: OnEvent | None) -> tuple[StageModel, ...]:
+async def _train(folder: Path, on_event: OnEvent | None) -> tuple[known_answers.StageModel, ...]:
     trained = await train_recipe(
         TrainOrder(str(folder / known_answers.RECIPE), out=folder / "training"), on_event
     )
@@ -376,7 +367,7 @@ async def _train(folder: Path, on_event: OnEvent | None) -> tuple[StageModel, ..
 
 
 async def compare_stages(
-    stages: Sequence[StageModel],
+    stages: Sequence[known_answers.StageModel],
     sets: Sequence[str],
     judges: Sequence[ModelLike],
     series: RunSeries,
@@ -409,7 +400,7 @@ async def compare_stages(
         asked = draw_tasks(questions.questions, limit, series.options["seed"] or 0)
         plan = SolutionPlan(
             out / questions.name,
-            build_stage_recipe(
+            known_answers.build_stage_recipe(
                 stages,
                 questions.name,
                 asked,
@@ -418,17 +409,17 @@ async def compare_stages(
                 or find_reply_length(out / questions.name / "solutions.db", Solutions.key),
             ),
             {stage.name: stage.model for stage in stages},
-            pairs or pair_stages(stages),
+            pairs or known_answers.pair_stages(stages),
             len(asked),
             single_answer=questions.has_one_answer,
         )
         tell(questions.name)
         runs[questions.name] = await run_comparison(plan, judges, series)
-    report = await build_stage_report(runs) if judges and series.forecast is None else None
+    report = await known_answers.build_stage_report(runs) if judges and series.forecast is None else None
     return Comparison(out, out, report)
 
 
-def find_stages(names: Sequence[str], options: ModelOptions) -> tuple[StageModel, ...]:
+def find_stages(names: Sequence[str], options: ModelOptions) -> tuple[known_answers.StageModel, ...]:
     """Return the stages that a user gives: models, the base first, or the folder of a training.
 
     Raises:
@@ -436,14 +427,14 @@ def find_stages(names: Sequence[str], options: ModelOptions) -> tuple[StageModel
     """
     if len(names) == 1 and Path(names[0]).expanduser().is_dir():
         return _list_models(read_training(Path(names[0]).expanduser()))
-    return read_stages(names, options)
+    return known_answers.read_stages(names, options)
 
 
-def _list_models(trained: TrainedModels) -> tuple[StageModel, ...]:
+def _list_models(trained: TrainedModels) -> tuple[known_answers.StageModel, ...]:
     """Return the stages of a training. Raises InputError if one is missing, or has no GGUF."""
     names = ["base", *(str(stage["name"]) for stage in trained.plan["recipe"]["stages"])]
     by_name = {stage.name: stage for stage in trained.stages}
-    stages: list[StageModel] = []
+    stages: list[known_answers.StageModel] = []
     for number, name in enumerate(names):
         stage = by_name.get(name)
         weights = None if stage is None else stage.gguf or stage.model
@@ -453,5 +444,5 @@ def _list_models(trained: TrainedModels) -> tuple[StageModel, ...]:
                 where=str(trained.folder / f"{number:02}-{name}"),
                 next="`bactrian train` with the same recipe and folder resumes; or give the models one by one.",
             )
-        stages.append(StageModel(name, f"{'hf' if weights.is_dir() else 'local'}:{weights}"))
+        stages.append(known_answers.StageModel(name, f"{'hf' if weights.is_dir() else 'local'}:{weights}"))
     return tuple(stages)
