@@ -46,7 +46,7 @@ CONVERSATIONS = ("camel", "labelled", "transcripts")
 WEIGHTS = ROOT / "src" / "bactrian" / "detect" / "context.json"
 PAGE = ROOT / "docs" / "behaviours.md"
 BEGIN, END = "<!-- natural -->", "<!-- /natural -->"
-_FLIP = ("thanks_share", "promise_share", "length_ratio")
+_FLIP = ("thanks_share", "promise_share", "question_share", "length_ratio")
 HEAD = "role_flip_user"
 """The head that has enough real cases for a second model."""
 FIFTHS = 5
