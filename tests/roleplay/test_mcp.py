@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
+import venv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from bactrian.roleplay.loop import play_session
 from bactrian.roleplay.role_play import build_role_play
 from bactrian.roleplay.setup import new_session
 from bactrian.roleplay.tools import BadArguments, ToolFailed, open_server, open_tools
+from tests.helpers.command import clean_environment
 from tests.helpers.scenes import AGENTS, setup
 from tests.roleplay.test_tools import ANSWER, ASK, PACK
 
@@ -200,3 +203,27 @@ async def test_a_server_that_does_not_answer_holds_up_no_end_of_the_command() ->
     ended, _ = await asyncio.wait([waiting], timeout=30)
     assert ended
     assert waiting.cancelled()
+
+
+PRINTS = """
+import asyncio, sys
+from bactrian.roleplay.tools import open_server
+async def main():
+    async with open_server(sys.argv[1]) as tools:
+        print(len(tools))
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.system
+async def test_a_server_starts_where_only_pythonpath_leads_to_the_package(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)
+    path = os.pathsep.join([str(Path(__file__).parents[2] / "src"), *filter(None, sys.path)])
+    process = await asyncio.create_subprocess_exec(
+        *(tmp_path / "bare/bin/python", "-c", PRINTS, f"{sys.executable} {HOSTILE} fine"),
+        env=clean_environment(PYTHONPATH=path),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    assert out.split() == [b"1"]

@@ -572,8 +572,9 @@ def build_toolbox(
 # Tools of MCP servers: programs that speak the Model Context Protocol over their standard input and output.
 
 
-_GUARD = "bactrian.sandbox.server_guard"
-_NO_LOG = logging.NullHandler()
+# With the place of the package: a server gets no PYTHONPATH.
+_GUARD = "import sys; sys.path.append({!r}); from bactrian.sandbox.server_guard import main; main()"
+_NO_LOG, _ALONE = logging.NullHandler(), "Run the command by itself to see what it says."
 _CONNECT = 60.0
 """Seconds until a server must have listed its tools; npx or uvx may have to download it first."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
@@ -645,7 +646,8 @@ async def _keep(words: Sequence[str], ready: asyncio.Future[list[ServerTool]], o
 
     # The library logs with a traceback what it cannot read.
     logging.getLogger("mcp").addHandler(_NO_LOG)
-    process = StdioServerParameters(command=sys.executable, args=["-Pm", _GUARD, *words])
+    guard = _GUARD.format(str(Path(__file__).parents[2]))
+    process = StdioServerParameters(command=sys.executable, args=["-Pc", guard, *words])
     # The server's log goes to standard error, like this program's progress.
     transport = stdio_client(process, errlog=sys.__stderr__ or sys.stderr)
     try:
@@ -661,8 +663,7 @@ async def _keep(words: Sequence[str], ready: asyncio.Future[list[ServerTool]], o
     except Exception as error:  # noqa: BLE001 (the library lets through whatever a server's messages cause)
         if not ready.done():  # Later, each call reports the error itself.
             what = f"The MCP server cannot be used: {_reason(error)}."
-            hint = "Run the command by itself to see what it says."
-            ready.set_exception(InputError(what, where=shlex.join(words), next=hint))
+            ready.set_exception(InputError(what, where=shlex.join(words), next=_ALONE))
 
 
 async def _listed(client: Client) -> list[ServerTool]:

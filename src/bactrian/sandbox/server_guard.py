@@ -1,4 +1,4 @@
-"""Runs the command of an MCP server: ``python -m bactrian.sandbox.server_guard COMMAND ARGUMENT…``.
+"""Runs the command of an MCP server, given as the arguments of this process.
 
 When the server ends, when the program that asked for it ends (even with ``kill -9``), or on SIGTERM, all that the
 server has started is killed. This process adopts those whose parents are gone.
@@ -28,7 +28,3 @@ def main() -> NoReturn:
         os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
     end_processes(server)
     sys.exit()
-
-
-if __name__ == "__main__":
-    main()
