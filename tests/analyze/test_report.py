@@ -41,6 +41,13 @@ async def test_tokens_of_a_conversation_include_calls_that_led_to_no_turn(tmp_pa
         assert [each.usage.total for each in (await measure(store)).facts] == [one, two + 120]
 
 
+async def test_a_mean_of_few_solved_instructions_is_no_share(tmp_path: Path) -> None:
+    made = [session(str(n), rounds=1 if n < 9 else 0, user=f"Cook {n}") for n in range(12)]
+    solved = (await reported(tmp_path / "tea.db", made))["length"]["solved"]
+    assert solved["mean"] == 0.75
+    assert solved["high"] > 1
+
+
 async def reported(path: Path, sessions: list[Session], prices: Prices | None = None) -> dict[str, Any]:
     part = await measured(path, sessions)
     async with open_store(path, read_only=True) as store:

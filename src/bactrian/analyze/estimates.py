@@ -154,9 +154,9 @@ class SessionSample:
 
     def ratio(self, above: str, below: str = "sessions") -> ClusterEstimate:
         """Estimate the sum of one of :data:`VALUES` divided by that of another."""
-        return self._total(below).estimate(
-            sum_by_label(zip(self.labels, map(VALUES[above], self.facts), strict=True))
-        )
+        sums = sum_by_label(zip(self.labels, map(VALUES[above], self.facts), strict=True))
+        # A mean of values that happen to be 0 and 1 is no share.
+        return self._total(below).estimate(sums, "share" if above == "cached" else "positive")
 
     def _total(self, name: str) -> ClusterTotals:
         if name not in self._totals:
