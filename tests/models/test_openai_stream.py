@@ -189,6 +189,14 @@ async def test_usage_is_estimated_where_the_stream_has_none() -> None:
     assert reply.usage.completion == 10
 
 
+async def test_a_stream_that_is_lost_costs_what_came_of_its_text_and_not_its_frames() -> None:
+    lost = Raw((HEAD, *(chunk("word") for _ in range(10))), "reset", pause=0.01)
+    with pytest.raises(TryAgain) as caught:
+        await stream(lost)
+    prompt, completion = caught.value.spent
+    assert (prompt > 0, completion) == (True, 10)
+
+
 async def test_a_server_that_does_not_stream_is_read_all_the_same() -> None:
     reply, texts = await stream(Answer(completion("One two.")))
     assert texts == ["One two."]

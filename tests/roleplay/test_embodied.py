@@ -115,6 +115,24 @@ def test_the_end_of_an_embodied_agent_says_no_empty_reason(folder: Path) -> None
     assert not [line for line in done.stdout.splitlines() if line.split() in (["why"], ["why", "—"])]
 
 
+def test_the_idea_that_an_agent_alone_is_given_is_a_persons_everywhere(folder: Path) -> None:
+    script = write_script(folder, assistant=["It is 9.7."])
+    done = bactrian(*ALONE, "--model", script, "--yes", cwd=folder)
+    run = bt.open_run(folder / "shop.db")
+    (talk,) = run
+    shown = bactrian("show", "shop.db", "--full", cwd=folder).stdout
+    pages = [str(talk), bactrian("show", "shop.db", talk.id, "--format", "markdown", cwd=folder).stdout]
+    for text in (done.stdout, shown, *pages):
+        assert "User" in text
+        assert "AI user" not in text
+    assert all("User (human)" in page.replace("**", "") for page in pages)
+    assert [turn.model for turn in talk.turns] == ["human", "scripted:script.json"]
+    assert "human" in run.status().models
+    manifest = run.export("messages", folder / "chats")
+    assert manifest["counts"]["messages_by_people"] == 1
+    assert json.loads(json.loads((folder / "chats").read_text().splitlines()[0])["authors"]) == {"human": [1]}
+
+
 def test_code_of_a_model_reaches_no_file_outside(folder: Path) -> None:
     secret = folder / "secret.txt"
     secret.write_text("hidden words")
@@ -230,6 +248,7 @@ def test_a_session_that_is_killed_is_resumed_without_its_command_but_not_without
     done = bactrian("resume", "shop.db", "--tools", "shop.py", "--yes", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert events(done.stdout)[-1]["code"] == "answered"
+    assert "asked again" not in done.stderr
 
 
 def test_python_plays_an_embodied_agent_with_its_functions(tmp_path: Path) -> None:

@@ -451,6 +451,22 @@ def test_a_person_can_sit_in_a_society(tmp_path: Path) -> None:
     assert [line["text"] for line in events(done.stdout) if line["event"] == "spoke"][1] == "I like mint"
 
 
+def test_a_person_who_moderates_is_told_how_to_name_the_next_speaker(tmp_path: Path) -> None:
+    seated = MODERATED.replace('role = "Host"', 'role = "Host"\nmodel = "human"')
+    assert seated != MODERATED
+    (tmp_path / "script.json").write_text(json.dumps({"bob": ["Mint."]}))
+    done = bactrian(
+        *("play", "--society", written(tmp_path, seated), "--model", "scripted:script.json", "--json"),
+        cwd=tmp_path,
+        text=f"Which herb?\\\nNext: Cook\nIt is mint.\\\n{DONE}\n".encode(),
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line["text"] for line in events(done.stdout) if line["event"] == "spoke"]
+    assert said == ["Which herb?\nNext: Cook", "Mint.", f"It is mint.\n{DONE}"]
+    assert "Your message (a backslash at its end continues it), or stop." in done.stderr
+    assert f"Its last line is Next: ROLE, or {DONE} at the end:" in done.stderr
+
+
 HELPED = """
 name = "helped"
 task = "Sow"

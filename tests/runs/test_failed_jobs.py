@@ -66,6 +66,9 @@ async def test_a_list_that_stays_short_is_told(folder: Path) -> None:
             "why": "The replies contained no new items.",
         }
         assert len(await stored(folder)) == 3
+        told = bactrian("failures", "run.db", cwd=folder).stdout.splitlines()
+        assert told[0] == "The list task@001 stayed short: 1 of 4 items; --retry-failed asks for the rest."
+        assert (len(told), "None failed." in told) == (3, False)
 
 
 async def test_a_bad_request_of_one_session_fails_that_one_alone(folder: Path) -> None:

@@ -97,6 +97,11 @@ async def test_the_command_ends_with_1_and_names_the_way_on(run: Path) -> None:
     assert saved.returncode == 0
     assert "80 sessions with 634 turns" in saved.stdout
     assert "Lost: 0 sessions and 6 turns" in saved.stdout
+    # There may be nothing left to save.
+    whole_file = run.read_bytes()
+    run.write_bytes(whole_file[:100] + bytes(len(whole_file) - 100))
+    lost = bactrian("verify", str(run), cwd=run.parent)
+    assert (lost.returncode, "or use an older copy" in lost.stderr) == (1, True)
 
 
 async def test_values_that_cannot_be_read_are_called_damage(run: Path) -> None:

@@ -143,7 +143,12 @@ async def _find_taken(store: RunStore, name: str, *, in_society: bool) -> list[s
     async for each in store.progress():
         if each.id == name or (in_society and {*list_keys(each.id)} & {*list_keys(name)}):
             session, known = await store.session(each.id), await store.deliberation(each.id)
-            models |= {turn.speaker: turn.model for turn in (session.turns if session else ())}
+            asked = session.provenance.models if session else ()  # Who only began it is not asked again.
+            models |= {
+                turn.speaker: turn.model
+                for turn in (session.turns if session else ())
+                if turn.speaker in asked
+            }
             models.update((CRITIC, verdict.model) for verdict in known.verdicts)
     return [agent for agent, model in models.items() if model == HUMAN]
 

@@ -7,10 +7,15 @@ import gc
 import signal
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from bactrian.amounts import write_dollars, write_tokens
 from bactrian.cli.terminal.console import say
 from bactrian.cli.terminal.process import CALL_THREAD
+from bactrian.records.turn import Usage
+
+if TYPE_CHECKING:
+    from bactrian.models.budget import UsageMeter
 
 SOME_FAILED = 4
 INTERRUPTED = 130
@@ -35,6 +40,18 @@ class StopControl:
     stop: Callable[[], Coroutine[object, object, None]] | None = None
     is_stopping = False
     """True once a person or the system asked to stop."""
+    meter: UsageMeter | None = None
+    """Counts what the work costs, and knows which replies were broken off."""
+
+    def describe_broken_off(self) -> str:
+        """Say how many replies were broken off, and what they are taken to have cost; empty if none was."""
+        if self.meter is None or not (broken := self.meter.broken_off):
+            return ""
+        used = sum((usage for _, usage in broken), Usage())
+        costs = [price.cost(usage) for name, usage in broken if (price := self.meter.prices.get(name))]
+        usd = f", {write_dollars(sum(costs))}" if len(costs) == len(broken) else ""
+        what = "A reply was" if len(broken) == 1 else f"{len(broken)} replies were"
+        return f"{what} broken off: {write_tokens(used)} tokens{usd}. "
 
 
 def run_async(
@@ -50,13 +67,14 @@ def run_async(
     gc.freeze()
     gc.set_threshold(700, 10, 10)  # Python's own, which the start of the program changes
     before = {which: signal.getsignal(which) for which in _STOPPING}
+    stop_control = stop_control or StopControl()
     try:
-        code = asyncio.run(_interruptible(work, stop_control or StopControl()))
+        code = asyncio.run(_interruptible(work, stop_control))
     finally:
         for which, handler in before.items():
             signal.signal(which, handler)
     if code in (INTERRUPTED, TERMINATED):
-        say(f"\nInterrupted. {resume}")
+        say(f"\nInterrupted. {stop_control.describe_broken_off()}{resume}")
     raise SystemExit(code)
 
 

@@ -18,26 +18,7 @@ from types import MappingProxyType
 from typing import Any, get_args
 
 from bactrian.errors import InputError
-from bactrian.export.format import (
-    THOUGHT,
-    Add,
-    ExportContext,
-    Format,
-    ParquetWriter,
-    Put,
-    Sample,
-    add_message_extra,
-    add_thoughts,
-    build_dialogue,
-    is_archive,
-    list_rounds,
-    make_alternating,
-    open_archive,
-    open_rows,
-    require_polars,
-    to_plain_text,
-    view_from_side,
-)
+from bactrian.export import format as forms
 from bactrian.export.manifest import Tool, write_card
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.files.toml import suggest_name
@@ -46,27 +27,7 @@ from bactrian.protocol.markers import DONE
 from bactrian.records.session import Kind, Session, find_author, find_kind
 from bactrian.records.text import to_file_name
 from bactrian.records.turn import Instruction, Solution
-from bactrian.tables.tables import (
-    COLUMNS,
-    FINDINGS,
-    MESSAGES,
-    SESSIONS,
-    Table,
-    add_extra,
-    build_schema,
-    list_tool_uses,
-    make_finding_row,
-    make_message_rows,
-    make_session_row,
-    name_roles,
-    name_tasks,
-    to_compact_json,
-    trace_source,
-    write_extra,
-    write_message_extras,
-    write_roles,
-    write_termination,
-)
+from bactrian.tables import tables
 
 # The layouts of CAMEL's own data sets: chats, instructions, problems with solutions, and translated chats.
 
@@ -79,7 +40,7 @@ from bactrian.tables.tables import (
 # ``planned_task`` as in CAMEL's own chats with a planner.
 
 
-def _build_chat(session: Session, distinct: DistinctTasks, context: ExportContext) -> dict[str, Any]:
+def _build_chat(session: Session, distinct: DistinctTasks, context: forms.ExportContext) -> dict[str, Any]:
     """Return a session in CAMEL's format.
 
     Messages are numbered without gaps, and a session that is done ends with the done token: CAMEL's converter reads
@@ -95,23 +56,23 @@ def _build_chat(session: Session, distinct: DistinctTasks, context: ExportContex
     )
     context.notes["done token added at the end, which the imported chat lacked"] += is_cut
     chat: dict[str, Any] = {
-        **write_roles(session),
+        **tables.write_roles(session),
         "id": session.id,
-        **name_tasks(session),
+        **tables.name_tasks(session),
         "original_task": task,
         **({"mark": session.mark} if session.mark else {}),
         **({"planned_task": session.task.planned} if session.task.planned else {}),
     }
     messages = [
-        add_extra(_build_message(turn.speaker, turn.role, turn.text), session, turn.number)
+        tables.add_extra(_build_message(turn.speaker, turn.role, turn.text), session, turn.number)
         for turn in session.turns
     ]
     if is_cut:
         messages.append(_build_message("user", session.user.name, DONE))
     return {
-        **add_extra(chat, session),
+        **tables.add_extra(chat, session),
         **{f"message_{number}": message for number, message in enumerate(messages, start=1)},
-        "termination_reason": write_termination(session.ending),
+        "termination_reason": tables.write_termination(session.ending),
         "num_messages": len(messages),
     }
 
@@ -145,7 +106,7 @@ class DistinctTasks:
 
 
 def _hash_task(session: Session, task: str) -> bytes:
-    return hashlib.blake2b("\0".join((*name_roles(session), task)).encode(), digest_size=12).digest()
+    return hashlib.blake2b("\0".join((*tables.name_roles(session), task)).encode(), digest_size=12).digest()
 
 
 def _name_file(session: Session) -> str:
@@ -154,12 +115,12 @@ def _name_file(session: Session) -> str:
 
 
 @contextmanager
-def _open_chats(path: Path, context: ExportContext) -> Generator[Add]:
+def _open_chats(path: Path, context: forms.ExportContext) -> Generator[forms.Add]:
     """Open a folder or an archive, by the suffix of ``path``, for one file per session."""
     distinct = DistinctTasks()
-    with open_archive(path) as put:
+    with forms.open_archive(path) as put:
 
-        def add(sample: Sample) -> int:
+        def add(sample: forms.Sample) -> int:
             session = sample.session
             put(_name_file(session), json.dumps(_build_chat(session, distinct, context)).encode())
             return 1
@@ -167,7 +128,7 @@ def _open_chats(path: Path, context: ExportContext) -> Generator[Add]:
         yield add
 
 
-CHAT = Format("camel-chat", _open_chats, ".zip", manifest_inside=False)
+CHAT = forms.Format("camel-chat", _open_chats, ".zip", manifest_inside=False)
 
 
 # ``camel-translated``: CAMEL's chats in other languages, an archive for each language.
@@ -177,16 +138,16 @@ CHAT = Format("camel-chat", _open_chats, ".zip", manifest_inside=False)
 
 
 @contextmanager
-def _open_translations(path: Path, context: ExportContext) -> Generator[Add]:
+def _open_translations(path: Path, context: forms.ExportContext) -> Generator[forms.Add]:
     """Open a folder for one ``RUN_chat_LANGUAGE.zip`` per language, or an archive, by the suffix of ``path``."""
     distinct: defaultdict[str, DistinctTasks] = defaultdict(DistinctTasks)
-    packs: dict[str, Put] = {}
+    packs: dict[str, forms.Put] = {}
     with ExitStack() as stack:
-        whole = stack.enter_context(open_archive(path)) if is_archive(path) else None
+        whole = stack.enter_context(forms.open_archive(path)) if forms.is_archive(path) else None
         if whole is None:
             path.mkdir()
 
-        def add(sample: Sample) -> int:
+        def add(sample: forms.Sample) -> int:
             values = sample.session.values
             language = values.get("language", "unknown")
             chat = replace(sample.session, id=values.get("source", sample.session.id))
@@ -198,14 +159,14 @@ def _open_translations(path: Path, context: ExportContext) -> Generator[Add]:
                 return 1
             if language not in packs:
                 name = f"{to_file_name(context.run)}_chat_{to_file_name(language)}.zip"
-                packs[language] = stack.enter_context(open_archive(path / name))
+                packs[language] = stack.enter_context(forms.open_archive(path / name))
             packs[language](_name_file(chat), text)
             return 1
 
         yield add
 
 
-TRANSLATED = Format(
+TRANSLATED = forms.Format(
     "camel-translated", _open_translations, "", frozenset(("translation",)), manifest_inside=False
 )
 
@@ -217,39 +178,39 @@ TRANSLATED = Format(
 # ``message_1``; an instruction without input has the input ``None``.
 
 
-def _list_instructions(sample: Sample, _: ExportContext) -> Iterator[dict[str, Any]]:
+def _list_instructions(sample: forms.Sample, _: forms.ExportContext) -> Iterator[dict[str, Any]]:
     session = sample.session
-    for asked, answered in list_rounds(session):
+    for asked, answered in forms.list_rounds(session):
         if isinstance(asked.said, Instruction) and isinstance(answered.said, Solution):
             row: dict[str, Any] = {
                 "id": session.id,
-                **write_roles(session),
-                **name_tasks(session),
+                **tables.write_roles(session),
+                **tables.name_tasks(session),
                 "role_1_response": asked.said.preface,
                 "role_1_message_id": asked.number,
                 "instruction": asked.said.instruction,
                 "input": asked.said.input or "None",
                 "output": answered.said.solution,
-                "termination_reason": write_termination(session.ending),
+                "termination_reason": tables.write_termination(session.ending),
                 **({"mark": session.mark} if session.mark else {}),
             }
-            yield add_extra(add_extra(row, session, asked.number), session)
+            yield tables.add_extra(tables.add_extra(row, session, asked.number), session)
 
 
-INSTRUCTIONS = Format("camel-instructions", open_rows(_list_instructions, array=True), ".json")
+INSTRUCTIONS = forms.Format("camel-instructions", forms.open_rows(_list_instructions, array=True), ".json")
 
 
 # ``camel-science``: CAMEL's problems and solutions, one JSON file for each.
 
 
 @contextmanager
-def _open_problems(path: Path, _: ExportContext) -> Generator[Add]:
+def _open_problems(path: Path, _: forms.ExportContext) -> Generator[forms.Add]:
     """Open a folder or an archive, by the suffix of ``path``, for one file per problem."""
-    with open_archive(path) as put:
+    with forms.open_archive(path) as put:
 
-        def add(sample: Sample) -> int:
+        def add(sample: forms.Sample) -> int:
             session = sample.session
-            for asked, answered in list_rounds(session)[:1]:
+            for asked, answered in forms.list_rounds(session)[:1]:
                 row = _build_problem(session, asked.text, answered.text)
                 put(_name_file(session), json.dumps(row).encode())
                 return 1
@@ -269,10 +230,10 @@ def _build_problem(session: Session, problem: str, solution: str) -> dict[str, A
         "message_2": solution,
         **({"mark": session.mark} if session.mark else {}),
     }
-    return add_extra(row, session)
+    return tables.add_extra(row, session)
 
 
-SCIENCE = Format("camel-science", _open_problems, ".zip", frozenset(("answer",)), manifest_inside=False)
+SCIENCE = forms.Format("camel-science", _open_problems, ".zip", frozenset(("answer",)), manifest_inside=False)
 
 
 # The formats of an export by name: the built-in ones, and those of other packages.
@@ -286,38 +247,40 @@ _ALL_KINDS: frozenset[Kind] = frozenset(get_args(Kind))
 # ``messages``: chats as JSON lines, in the format of TRL, Axolotl and most chat templates.
 
 
-def build_row(session: Session, context: ExportContext, *, tools: bool = False) -> dict[str, Any] | None:
+def build_row(
+    session: Session, context: forms.ExportContext, *, tools: bool = False
+) -> dict[str, Any] | None:
     """Return the chat of a session from ``context.side``, with its source; None if that side has no turn.
 
     With ``tools``, and unless the chat is to be plain, tool calls are included, and the column ``tools`` has the
     available tools as JSON text, because the schemas of different tools share no columns.
     """
-    messages = build_dialogue(session, context.side, context.prompts, tools=tools, plain=context.plain)
+    messages = forms.build_dialogue(session, context.side, context.prompts, tools=tools, plain=context.plain)
     if not messages:
         return None
     kit = session.provenance.tools.get(context.side) if tools and not context.plain else None
-    rows = to_plain_text(messages)
+    rows = forms.to_plain_text(messages)
     if context.thoughts:
-        add_thoughts(rows, session, context.side)
+        forms.add_thoughts(rows, session, context.side)
     origin = "as said" if context.prompts.is_known(session, context.side) else "stand-in"
     return {
-        "messages": add_message_extra(rows, session, context.side),
-        **({"tools": to_compact_json(to_wire_tools(kit.tools))} if kit else {}),
-        **name_tasks(session),
+        "messages": forms.add_message_extra(rows, session, context.side),
+        **({"tools": tables.to_compact_json(to_wire_tools(kit.tools))} if kit else {}),
+        **tables.name_tasks(session),
         "side": context.side,
         "system_prompt": "left out" if context.plain else origin,
-        **trace_source(session, context.run),
+        **tables.trace_source(session, context.run),
     }
 
 
-def list_chats(sample: Sample, context: ExportContext) -> Iterator[dict[str, Any]]:
+def list_chats(sample: forms.Sample, context: forms.ExportContext) -> Iterator[dict[str, Any]]:
     """Yield the chat of a session, unless the side to learn has no turn."""
     if row := build_row(sample.session, context, tools=True):
-        yield add_extra(row, sample.session)
+        yield tables.add_extra(row, sample.session)
 
 
-CHAT_MESSAGES = Format(
-    "messages", open_rows(list_chats), kinds=_CHATS, sides=True, tools=True, thoughts=True, plain=True
+CHAT_MESSAGES = forms.Format(
+    "messages", forms.open_rows(list_chats), kinds=_CHATS, sides=True, tools=True, thoughts=True, plain=True
 )
 
 
@@ -327,31 +290,33 @@ CHAT_MESSAGES = Format(
 _SHAREGPT_NAMES = {"system": "system", "user": "human", "assistant": "gpt"}
 
 
-def _list_sharegpt_chats(sample: Sample, context: ExportContext) -> Iterator[dict[str, Any]]:
+def _list_sharegpt_chats(sample: forms.Sample, context: forms.ExportContext) -> Iterator[dict[str, Any]]:
     session = sample.session
-    messages = build_dialogue(session, context.side, context.prompts, plain=context.plain)
+    messages = forms.build_dialogue(session, context.side, context.prompts, plain=context.plain)
     if not messages:
         return
     rows = [{"from": _SHAREGPT_NAMES[message.role], "value": str(message.text)} for message in messages]
     row = {
-        "conversations": add_message_extra(rows, session, context.side),
-        **name_tasks(session),
+        "conversations": forms.add_message_extra(rows, session, context.side),
+        **tables.name_tasks(session),
         "side": context.side,
-        **trace_source(session, context.run),
+        **tables.trace_source(session, context.run),
     }
-    yield add_extra(row, session)
+    yield tables.add_extra(row, session)
 
 
-SHAREGPT = Format("sharegpt", open_rows(_list_sharegpt_chats), kinds=_CHATS, sides=True, plain=True)
+SHAREGPT = forms.Format(
+    "sharegpt", forms.open_rows(_list_sharegpt_chats), kinds=_CHATS, sides=True, plain=True
+)
 
 
 # ``alpaca``: a JSON array of instructions, their inputs and the outputs, one for each round.
 
 
-def _list_alpaca_rows(sample: Sample, context: ExportContext) -> Iterator[dict[str, Any]]:
+def _list_alpaca_rows(sample: forms.Sample, context: forms.ExportContext) -> Iterator[dict[str, Any]]:
     """Yield a row for each round in which both keep to the protocol; a question and its answer are one round."""
     session = sample.session
-    for asked, answered in list_rounds(session):
+    for asked, answered in forms.list_rounds(session):
         if isinstance(asked.said, Instruction) and isinstance(answered.said, Solution):
             instruction, output = asked.said.instruction, answered.said.solution
             input_text = asked.said.input or ""
@@ -360,18 +325,18 @@ def _list_alpaca_rows(sample: Sample, context: ExportContext) -> Iterator[dict[s
         else:
             continue
         parts = {"instruction": str(instruction), "input": input_text, "output": str(output)}
-        source = name_tasks(session) | trace_source(session, context.run)
+        source = tables.name_tasks(session) | tables.trace_source(session, context.run)
         row = {**parts, "turn": asked.number, **source}
-        yield add_extra(add_extra(row, session, asked.number), session)
+        yield tables.add_extra(tables.add_extra(row, session, asked.number), session)
 
 
-ALPACA = Format("alpaca", open_rows(_list_alpaca_rows, array=True), ".json", _CHATS)
+ALPACA = forms.Format("alpaca", forms.open_rows(_list_alpaca_rows, array=True), ".json", _CHATS)
 
 
 # ``preference``: pairs of chosen and rejected messages, as JSON lines for preference tuning.
 
 
-def _list_pairs(sample: Sample, context: ExportContext) -> Iterator[dict[str, Any]]:
+def _list_pairs(sample: forms.Sample, context: forms.ExportContext) -> Iterator[dict[str, Any]]:
     """Yield each chosen candidate paired with each of the others, after the conversation from the speaker's side.
 
     Candidates equal to the chosen one are left out, and so are choices that do not follow a strictly alternating
@@ -379,11 +344,11 @@ def _list_pairs(sample: Sample, context: ExportContext) -> Iterator[dict[str, An
     """
     session = sample.session
     for choice in sample.choices:
-        before = make_alternating(session)[: choice.number - 1]
+        before = forms.make_alternating(session)[: choice.number - 1]
         speaker = "assistant" if len(before) % 2 else "user"
         if len(before) != choice.number - 1 or choice.speaker != speaker:
             continue
-        prompt = to_plain_text(view_from_side(session, choice.speaker, before, context.prompts))
+        prompt = forms.to_plain_text(forms.view_from_side(session, choice.speaker, before, context.prompts))
         chosen = choice.texts[choice.index]
         for text in dict.fromkeys(choice.texts):
             if text.strip() != chosen.strip():
@@ -395,35 +360,45 @@ def _list_pairs(sample: Sample, context: ExportContext) -> Iterator[dict[str, An
                     "side": choice.speaker,
                     "chooser": choice.chooser,
                     "reason": choice.reason,
-                    **trace_source(session, context.run),
+                    **tables.trace_source(session, context.run),
                 }
 
 
-PREFERENCE = Format("preference", open_rows(_list_pairs), needs=frozenset(("choices",)))
+PREFERENCE = forms.Format("preference", forms.open_rows(_list_pairs), needs=frozenset(("choices",)))
 
 
 # ``hf``: a folder that ``datasets.load_dataset`` opens and that can be uploaded unchanged.
 
 
 @contextmanager
-def _open_hf(path: Path, context: ExportContext) -> Generator[Add]:
+def _open_hf(path: Path, context: forms.ExportContext) -> Generator[forms.Add]:
     """Open ``data/PART-00000.parquet`` and so on for the rows of ``messages``."""
-    require_polars("hf")
+    forms.require_polars("hf")
     import polars as pl
 
     text = pl.String()
-    message = pl.Struct(dict.fromkeys(("role", "content", *([THOUGHT] if context.thoughts else [])), text))
-    columns = ("original_task", "specified_task", "side", "system_prompt", *COLUMNS, "extra", "message_extra")
-    pieces = ParquetWriter(
+    message = pl.Struct(
+        dict.fromkeys(("role", "content", *([forms.THOUGHT] if context.thoughts else [])), text)
+    )
+    columns = (
+        "original_task",
+        "specified_task",
+        "side",
+        "system_prompt",
+        *tables.COLUMNS,
+        "extra",
+        "message_extra",
+    )
+    pieces = forms.ParquetWriter(
         path.parent, path.name, {"messages": pl.List(message), **dict.fromkeys(columns, text)}
     )
 
-    def add(sample: Sample) -> int:
+    def add(sample: forms.Sample) -> int:
         session = sample.session
         row = build_row(session, context)
         if row is None:
             return 0
-        row |= {"extra": write_extra(session), "message_extra": write_message_extras(session)}
+        row |= {"extra": tables.write_extra(session), "message_extra": tables.write_message_extras(session)}
         pieces.add(row, sum(len(turn.text) + len(turn.thought) for turn in session.turns) + 4000)
         return 1
 
@@ -431,7 +406,7 @@ def _open_hf(path: Path, context: ExportContext) -> Generator[Add]:
     pieces.flush()
 
 
-HF = Format(
+HF = forms.Format(
     "hf",
     _open_hf,
     "",
@@ -448,37 +423,41 @@ HF = Format(
 
 
 @contextmanager
-def _open_parquet(path: Path, context: ExportContext) -> Generator[Add]:
+def _open_parquet(path: Path, context: forms.ExportContext) -> Generator[forms.Add]:
     """Open a folder for the tables of sessions, messages and, if detected, findings."""
-    require_polars("parquet")
+    forms.require_polars("parquet")
     path.mkdir()
-    thought: Table = {"thought": "text"} if context.thoughts else {}
-    schemas: dict[str, Table] = {
-        "sessions": SESSIONS,
-        "messages": {**MESSAGES, **thought},
-        "findings": FINDINGS,
+    thought: tables.Table = {"thought": "text"} if context.thoughts else {}
+    schemas: dict[str, tables.Table] = {
+        "sessions": tables.SESSIONS,
+        "messages": {**tables.MESSAGES, **thought},
+        "findings": tables.FINDINGS,
     }
-    tables = {name: ParquetWriter(path, name, build_schema(schema)) for name, schema in schemas.items()}
+    writers = {
+        name: forms.ParquetWriter(path, name, tables.build_schema(schema)) for name, schema in schemas.items()
+    }
     written = {"sessions", "messages"}
 
-    def add(sample: Sample) -> int:
+    def add(sample: forms.Sample) -> int:
         session = sample.session
-        tables["sessions"].add(make_session_row(session, context.run), len(session.task.text) + 1000)
-        for turn, row in zip(session.turns, make_message_rows(session, context.run), strict=True):
+        writers["sessions"].add(tables.make_session_row(session, context.run), len(session.task.text) + 1000)
+        for turn, row in zip(session.turns, tables.make_message_rows(session, context.run), strict=True):
             more = {"thought": turn.thought} if context.thoughts else {}
-            tables["messages"].add(row | more, 2 * len(turn.text) + len(turn.thought) + 500)
+            writers["messages"].add(row | more, 2 * len(turn.text) + len(turn.thought) + 500)
         if sample.findings is not None:
             written.add("findings")
         for finding in sample.findings or ():
-            tables["findings"].add(make_finding_row(session, finding, context.run), len(finding.quote) + 200)
+            writers["findings"].add(
+                tables.make_finding_row(session, finding, context.run), len(finding.quote) + 200
+            )
         return 1
 
     yield add
     for name in sorted(written):
-        tables[name].join(path / f"{name}.parquet")
+        writers[name].join(path / f"{name}.parquet")
 
 
-PARQUET = Format(
+PARQUET = forms.Format(
     "parquet", _open_parquet, "", _ALL_KINDS, frozenset(("findings",)), tools=True, thoughts=True
 )
 
@@ -491,17 +470,29 @@ _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
 @contextmanager
-def _open_csv(path: Path, context: ExportContext) -> Generator[Add]:
+def _open_csv(path: Path, context: forms.ExportContext) -> Generator[forms.Add]:
     """Open ``path`` for one table. A cell that a spreadsheet would evaluate gets an apostrophe before it."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
-        heads = ("turn", "speaker", "role", "model", "text", "original_task", "specified_task", *COLUMNS)
+        heads = (
+            "turn",
+            "speaker",
+            "role",
+            "model",
+            "text",
+            "original_task",
+            "specified_task",
+            *tables.COLUMNS,
+        )
         more = ("thought",) if context.thoughts else ()
         table.writerow((*heads, "tools", "extra", "message_extra", *more))
 
-        def add(sample: Sample) -> int:
+        def add(sample: forms.Sample) -> int:
             session = sample.session
-            shared = (*name_tasks(session).values(), *trace_source(session, context.run).values())
+            shared = (
+                *tables.name_tasks(session).values(),
+                *tables.trace_source(session, context.run).values(),
+            )
             for turn in session.turns:
                 cells = (
                     turn.speaker,
@@ -509,9 +500,9 @@ def _open_csv(path: Path, context: ExportContext) -> Generator[Add]:
                     find_author(session, turn),
                     turn.text,
                     *shared,
-                    list_tool_uses(turn) or "",
-                    write_extra(session),
-                    write_extra(session, turn.number),
+                    tables.list_tool_uses(turn) or "",
+                    tables.write_extra(session),
+                    tables.write_extra(session, turn.number),
                     *((turn.thought,) if context.thoughts else ()),
                 )
                 escaped = (f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in cells)
@@ -521,7 +512,7 @@ def _open_csv(path: Path, context: ExportContext) -> Generator[Add]:
         yield add
 
 
-CSV = Format("csv", _open_csv, ".csv", _ALL_KINDS, tools=True, thoughts=True)
+CSV = forms.Format("csv", _open_csv, ".csv", _ALL_KINDS, tools=True, thoughts=True)
 
 
 GROUP = "bactrian.export_formats"
@@ -530,7 +521,7 @@ _BUILT_IN = (
     *(CHAT_MESSAGES, SHAREGPT, ALPACA, PREFERENCE, HF, PARQUET, CSV),
     *(CHAT, INSTRUCTIONS, SCIENCE, TRANSLATED),
 )
-FORMATS: Mapping[str, Format] = MappingProxyType({built_in.name: built_in for built_in in _BUILT_IN})
+FORMATS: Mapping[str, forms.Format] = MappingProxyType({built_in.name: built_in for built_in in _BUILT_IN})
 # The lists of a run and no sessions; :func:`~bactrian.export.exporter.export_lists` writes them.
 LISTS = "camel-lists"
 # What other programs call our formats.
@@ -551,7 +542,7 @@ def list_formats() -> tuple[str, ...]:
     return (*FORMATS, LISTS)
 
 
-def find_format(name: str) -> Format:
+def find_format(name: str) -> forms.Format:
     """Return the format of this name; built-in formats take precedence.
 
     Raises:
@@ -562,7 +553,7 @@ def find_format(name: str) -> Format:
     others = list_plugins(GROUP)
     if name in others:
         loaded = load_plugin(GROUP, name)
-        if isinstance(loaded, Format):
+        if isinstance(loaded, forms.Format):
             return loaded
         raise InputError(
             f"This is a {type(loaded).__name__}, not a bactrian.export.format.Format.",

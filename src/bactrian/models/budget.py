@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from bactrian.amounts import write_compared
 from bactrian.errors import BatchesOut, BudgetReached, InputError, ModelError
-from bactrian.models.model import Model, Reply, Request, Wrapper
+from bactrian.models.model import Model, Reply, Request, Wrapper, find_spent
 from bactrian.records.turn import Usage
 
 # Times the longest reply so far for which the last calls of a budget leave room.
@@ -71,6 +71,8 @@ class UsageMeter:
     repeated: int = 0  # Number of them that were asked again
     longest_tokens: int = 0  # Of the longest reply
     longest_usd: float = 0.0  # What the most expensive reply cost, without its prompt
+    # Models and usage of the replies that were broken off
+    broken_off: list[tuple[str, Usage]] = field(default_factory=list[tuple[str, Usage]])
     in_flight: int = 0  # Number of calls that hold a part of the limits
     grant: Callable[[tuple[int, float]], Awaitable[bool]] | None = None
     """Where processes share the limits: says whether this one may use what its calls in flight hold, tokens and US
@@ -205,6 +207,7 @@ class UsageMeter:
         self.calls += other.calls
         self.unknown += other.unknown
         self.repeated += other.repeated
+        self.broken_off += other.broken_off
         self.unpriced |= other.unpriced
         self.longest_tokens = max(self.longest_tokens, other.longest_tokens)
         self.longest_usd = max(self.longest_usd, other.longest_usd)
@@ -338,8 +341,10 @@ class Budget(Wrapper):
             reply = await self._model.reply(request)
             used, failed = reply.usage, False
             return reply
-        except ModelError as error:
-            used = Usage(*error.spent, estimated=True) if any(error.spent) else None
+        except (ModelError, asyncio.CancelledError) as error:
+            used = find_spent(error)
+            if used and isinstance(error, asyncio.CancelledError):
+                self._meter.broken_off.append((self.name, used))
             raise
         except BatchesOut:
             asked = False

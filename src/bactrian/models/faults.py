@@ -24,11 +24,11 @@ from pydantic_core import from_json
 from bactrian import errors
 from bactrian.models import http_response
 from bactrian.models.http import NoConnection, NoWayThroughProxy, ProxyRefused, Timeouts
-from bactrian.models.model import Model, Reply, Request, Wrapper
+from bactrian.models.model import Model, Reply, Request, Wrapper, find_spent
 from bactrian.protocol.pack import render_prompt
-from bactrian.records.run import Call
+from bactrian.records.run import BROKEN_OFF, Call
 from bactrian.records.text import Text, clean_text, to_line
-from bactrian.records.turn import Message, Usage
+from bactrian.records.turn import Message
 
 # A lenient JSON decoder for what servers send.
 
@@ -595,11 +595,11 @@ class Recorder(Wrapper):
         position = (request.session, request.agent, request.call_index)
         try:
             reply = await self._model.reply(request)
-        except errors.ModelError as error:
-            seconds = self._clock() - started
-            usage = Usage(*error.spent, estimated=True) if any(error.spent) else None
-            text = clean_text(str(error))
-            await self._sink(Call(*position, self.name, seconds, raw=error.sample, error=text, usage=usage))
+        except (errors.ModelError, asyncio.CancelledError) as error:
+            usage, failed = find_spent(error), isinstance(error, errors.ModelError)
+            if usage or failed:
+                text, raw = clean_text(str(error)) if failed else BROKEN_OFF, getattr(error, "sample", b"")
+                await self._sink(Call(*position, self.name, self._clock() - started, raw, text, usage))
             raise
         if self._failures_only and request.agent != "task_planner":
             return reply

@@ -137,7 +137,8 @@ class Response:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
-            except asyncio.CancelledError:
+            except asyncio.CancelledError as error:
+                error.args = (self,)  # The request was sent, and may be paid for.
                 self.close()
                 raise
             finally:
@@ -316,13 +317,10 @@ class EventReader:
             if line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
             elif not line:
-                complete += self._finish_event()
+                data, self._data = b"\n".join(self._data), []
+                complete += [data] if data else []
         return complete
 
     def end(self) -> list[bytes]:
         """Return the data of an event that the end of the stream completes."""
         return self.feed(b"\n\n")
-
-    def _finish_event(self) -> list[bytes]:
-        data, self._data = b"\n".join(self._data), []
-        return [data] if data else []

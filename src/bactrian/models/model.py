@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal, Protocol, runtime_checkable
 
-from bactrian.errors import ContextFull, Halted
+from bactrian.errors import ContextFull, Halted, ModelError
 from bactrian.protocol.thoughts import split_thought
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish, Invocation, Message, Sampling, Tool, Usage, record
@@ -190,6 +190,13 @@ class Reply:
     def finish(self) -> Finish:
         """The finish reason of the first choice."""
         return self.choices[0].finish
+
+
+def find_spent(error: BaseException) -> Usage | None:
+    """Return what a request had used that failed or was cancelled; None if it was refused or had not been sent."""
+    if isinstance(error, ModelError):
+        return Usage(*error.spent, estimated=True) if any(error.spent) else None
+    return next((part for part in error.args if isinstance(part, Usage)), None)
 
 
 @runtime_checkable

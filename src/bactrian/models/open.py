@@ -12,20 +12,9 @@ from typing import TYPE_CHECKING, cast
 
 from bactrian.errors import InputError, ModelError, explain_own_errors
 from bactrian.files.plugins import list_plugins, load_plugin
+from bactrian.models import model as base
 from bactrian.models.budget import UsageMeter
 from bactrian.models.faults import MAX_WAIT
-from bactrian.models.model import (
-    BUILT_IN_MODEL,
-    LOCAL_WEIGHTS,
-    Model,
-    ObserverTerms,
-    RemoteModel,
-    Reply,
-    Request,
-    Traits,
-    Wrapper,
-    get_traits,
-)
 from bactrian.models.replicas import Replicas
 
 if TYPE_CHECKING:
@@ -42,7 +31,7 @@ PLUGINS = "bactrian.models"
 
 
 @cache
-def find_opener(kind: str) -> Callable[[str, ModelOptions], Model] | None:
+def find_opener(kind: str) -> Callable[[str, ModelOptions], base.Model] | None:
     """Return the function of an installed package that opens models of ``kind``; None if not found.
 
     Raises:
@@ -50,10 +39,12 @@ def find_opener(kind: str) -> Callable[[str, ModelOptions], Model] | None:
     """
     if kind not in list_plugins(PLUGINS):
         return None
-    return cast("Callable[[str, ModelOptions], Model]", load_plugin(PLUGINS, kind))
+    return cast("Callable[[str, ModelOptions], base.Model]", load_plugin(PLUGINS, kind))
 
 
-def open_plugin(name: str, opener: Callable[[str, ModelOptions], Model], options: ModelOptions) -> Model:
+def open_plugin(
+    name: str, opener: Callable[[str, ModelOptions], base.Model], options: ModelOptions
+) -> base.Model:
     """Open the model ``name`` by the function ``opener`` of a package.
 
     Raises:
@@ -61,16 +52,16 @@ def open_plugin(name: str, opener: Callable[[str, ModelOptions], Model], options
     """
     with explain_own_errors("The package that opens this model failed", name, _FIX):
         model = opener(name.partition(":")[2], options)
-        return _PluginAtEndpoint(model) if isinstance(model, RemoteModel) else PluginModel(model)
+        return _PluginAtEndpoint(model) if isinstance(model, base.RemoteModel) else PluginModel(model)
 
 
 _FIX = "Fix the package; `bactrian --debug play` shows where it failed."
 
 
-class PluginModel(Wrapper):
+class PluginModel(base.Wrapper):
     """A model of a package: what it raises by mistake becomes an error of the model, and ends only its session."""
 
-    async def reply(self, request: Request) -> Reply:
+    async def reply(self, request: base.Request) -> base.Reply:
         """Answer ``request``.
 
         Raises:
@@ -78,7 +69,7 @@ class PluginModel(Wrapper):
         """
         with explain_own_errors("The model failed", self.name, _FIX, ModelError):
             reply = cast("object", await self._model.reply(request))
-        if not isinstance(reply, Reply):
+        if not isinstance(reply, base.Reply):
             raise ModelError(
                 f"The model returned {type(reply).__name__} and not a Reply.",
                 where=self.name,
@@ -95,7 +86,7 @@ class PluginModel(Wrapper):
 class _PluginAtEndpoint(PluginModel):
     """The same with the attributes of :class:`RemoteModel`."""
 
-    _model: RemoteModel  # type: ignore[assignment]
+    _model: base.RemoteModel  # type: ignore[assignment]
 
     @property
     def endpoint(self) -> tuple[str, str]:
@@ -125,11 +116,11 @@ MODEL_NAMES = {
     "recorded:RUN": "the replies of a stored run",
 }
 _KINDS = {
-    "local": LOCAL_WEIGHTS,
-    "hf": Traits("none", in_process=True, priced=False),
-    "scripted": Traits(priced=False),
-    "recorded": Traits(priced=False),
-    "human": Traits(priced=False),
+    "local": base.LOCAL_WEIGHTS,
+    "hf": base.Traits("none", in_process=True, priced=False),
+    "scripted": base.Traits(priced=False),
+    "recorded": base.Traits(priced=False),
+    "human": base.Traits(priced=False),
 }
 
 
@@ -153,22 +144,22 @@ class ModelOptions:
     # Receives a message, once, about each deviation from the request.
     report: Callable[[str], None] | None = None
     # Opens a stored run; passed in because this layer does not depend on the store.
-    recorded: Callable[[str], Model] | None = None
+    recorded: Callable[[str], base.Model] | None = None
     # The user's own model objects, by name.
-    objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    objects: Mapping[str, base.Model] = field(default_factory=dict[str, base.Model])
     # The conversation is named to servers and routers that have a prefix cache; the run is a part of the name.
     session_ids: bool = True
     run: str = ""
-    telemetry: ObserverTerms | None = None  # Whether calls are reported, and which; None for none
+    telemetry: base.ObserverTerms | None = None  # Whether calls are reported, and which; None for none
     meter: UsageMeter | None = None  # Counts what a session uses, and limits it; None counts nothing
     # Opens the model `human`, a person who takes part; None if not possible.
-    person: Callable[[], Model] | None = None
+    person: Callable[[], base.Model] | None = None
     taken: frozenset[str] = (
         frozenset()
     )  # Agents whose part a person took from the model that the session names
 
 
-def open_model(name: str, access: ModelOptions) -> Model:
+def open_model(name: str, access: ModelOptions) -> base.Model:
     """Open the model that ``name`` selects. Nothing is downloaded, loaded or sent before the first call.
 
     Raises:
@@ -200,7 +191,7 @@ def open_model(name: str, access: ModelOptions) -> Model:
             return _open_other(name, access)
 
 
-def find_traits(name: str) -> Traits:
+def find_traits(name: str) -> base.Traits:
     """Return the traits of the model that ``name`` selects, without opening it; defaults for an unknown name.
 
     Raises:
@@ -208,7 +199,7 @@ def find_traits(name: str) -> Traits:
     """
     kind, _, rest = name.partition(":")
     if name == "local":
-        return BUILT_IN_MODEL
+        return base.BUILT_IN_MODEL
     if kind in _KINDS:
         return _KINDS[kind]
     if rest:
@@ -218,20 +209,20 @@ def find_traits(name: str) -> Traits:
             return row.traits
         if (opener := find_opener(kind)) is not None:
             traits: object = getattr(opener, "traits", None)
-            return traits if isinstance(traits, Traits) else Traits(remote=True)
-    return Traits()
+            return traits if isinstance(traits, base.Traits) else base.Traits(remote=True)
+    return base.Traits()
 
 
-async def load_local(model: Model) -> None:
+async def load_local(model: base.Model) -> None:
     """Load ``model`` if it, or what it wraps, is local, to detect errors early.
 
     Raises:
         InputError: the model's file cannot be used.
         ModelError: the model cannot be downloaded or loaded.
     """
-    while isinstance(model, Wrapper):
+    while isinstance(model, base.Wrapper):
         model = model.inner
-    if get_traits(model).in_process:
+    if base.get_traits(model).in_process:
         from bactrian.models.local.local_model import LocalModel
         from bactrian.models.local.transformers_model import TransformersModel
 
@@ -239,7 +230,7 @@ async def load_local(model: Model) -> None:
             await model.load()
 
 
-def _open_local(rest: str, access: ModelOptions) -> Model:
+def _open_local(rest: str, access: ModelOptions) -> base.Model:
     from bactrian.models.local.local_model import LocalModel
     from bactrian.models.local.weights import check_gguf, fetch_from_hub, find_cache_folder, read_hub_name
 
@@ -252,7 +243,7 @@ def _open_local(rest: str, access: ModelOptions) -> Model:
     return LocalModel(path, slots=access.slots, progress=access.progress)
 
 
-def _open_other(name: str, access: ModelOptions) -> Model:
+def _open_other(name: str, access: ModelOptions) -> base.Model:
     """Open a model of a provider or of another package."""
     from bactrian.models.providers import find_provider, load_providers
 
@@ -276,7 +267,7 @@ def _suggest_model(kind: str, rest: str, providers: Mapping[str, Provider]) -> s
     fits = [row.name for row in providers.values() if row.families and kind.lower().startswith(row.families)]
     if fits and not rest:
         return f" Did you mean '{fits[0]}:{kind}'?"
-    alone = [name for name, traits in _KINDS.items() if not rest and traits is LOCAL_WEIGHTS]
+    alone = [name for name, traits in _KINDS.items() if not rest and traits is base.LOCAL_WEIGHTS]
     known = {*alone, *providers, *list_plugins(PLUGINS), *(("scripted", "recorded", "hf") if rest else ())}
     # A bare name is rather that of a model than of a provider, so only a slip of the pen counts.
     near = get_close_matches(kind, known, n=1, cutoff=0.6 if rest else 0.8)

@@ -10,19 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
-from time import perf_counter
 
-from bactrian.errors import (
-    BadReply,
-    ContextFull,
-    CutShort,
-    Denied,
-    ModelError,
-    Oversize,
-    Refused,
-    TryAgain,
-    UnknownModel,
-)
+from bactrian import errors
 from bactrian.models import faults, replies, wire
 from bactrian.models.http import NoConnection, Pool, ProxyRefused, Timeouts, read_address
 from bactrian.models.http_response import Response, TooLarge, TransportFault
@@ -42,7 +31,7 @@ _UNSUPPORTED = re.compile(
 _THINKING = re.compile(r"(not support|unsupported) (thinking|reasoning)\b", re.IGNORECASE)
 
 
-def find_refused_parameter(fault: Refused, sent: Collection[str]) -> str | None:
+def find_refused_parameter(fault: errors.Refused, sent: Collection[str]) -> str | None:
     """Return the sent parameter that the endpoint does not support; None if it names none.
 
     Of two that it does not accept together, the later one. A value out of range does not count, because the user has
@@ -156,8 +145,12 @@ class OpenAIModel:
                 dialect, without = self._dialect, self._without
                 try:
                     return await self._ask(adapted, parts, sent, stream=stream, name=name)
-                except (ContextFull, Refused, CutShort) as fault:
-                    if self._tier and isinstance(fault, Refused) and wire.TIER_FIELD.encode() in fault.sample:
+                except (errors.ContextFull, errors.Refused, errors.CutShort) as fault:
+                    if (
+                        self._tier
+                        and isinstance(fault, errors.Refused)
+                        and wire.TIER_FIELD.encode() in fault.sample
+                    ):
                         raise self._refuse_tier(fault) from fault
                     refusable = wire.build_parameters(adapted.sampling, dialect, without)
                     refusable = (*refusable, "stream_options", *filter(None, (dialect.cache_key,)))
@@ -166,7 +159,7 @@ class OpenAIModel:
                     request.on_restart()  # The fault may have come in the middle of the stream.
                 if self.before_again is not None:
                     await self.before_again()
-        except (TransportFault, ModelError) as fault:
+        except (TransportFault, errors.ModelError) as fault:
             raise self._convert_fault(fault) from fault.__cause__
 
     def _encode(
@@ -190,17 +183,17 @@ class OpenAIModel:
                 return self._encode(request, fitting, stream=stream, name=name)
         return adapted, parts, sent
 
-    def _refuse_tier(self, fault: ModelError) -> Denied:
+    def _refuse_tier(self, fault: errors.ModelError) -> errors.Denied:
         """Return the error for a model that does not have the tier: another one would have another price."""
         what = f"The endpoint does not serve this model at the tier {self._tier!r}: {fault.what}"
         action = (
             f"Leave tier={self._tier} out, or choose a model that has it: the provider's prices name them."
         )
-        return Denied(what, next=action, sample=fault.sample)
+        return errors.Denied(what, next=action, sample=fault.sample)
 
     def _choose_length(
         self,
-        fault: ContextFull | Refused | CutShort,
+        fault: errors.ContextFull | errors.Refused | errors.CutShort,
         request: Request,
         adapted: Request,
         sent: int,
@@ -211,15 +204,15 @@ class OpenAIModel:
         ``adapted`` is ``request`` as it was sent, in ``sent`` bytes, with the parameters ``refusable``.
         """
         most = adapted.sampling.max_tokens
-        if isinstance(fault, Refused) and self._learn_refusal(fault, refusable):
+        if isinstance(fault, errors.Refused) and self._learn_refusal(fault, refusable):
             return most
-        if isinstance(fault, ContextFull) and most is not None:
+        if isinstance(fault, errors.ContextFull) and most is not None:
             shorter = self._learn_window(fault, sent, most)
             if shorter is not None:
                 return shorter
-        if not isinstance(fault, CutShort) or most == request.sampling.max_tokens:
+        if not isinstance(fault, errors.CutShort) or most == request.sampling.max_tokens:
             raise fault
-        full = ContextFull(
+        full = errors.ContextFull(
             f"The window has room for {most} tokens, and the reply is longer.",
             next="Use a model with a larger window.",
             sample=fault.sample,
@@ -232,9 +225,8 @@ class OpenAIModel:
     ) -> Reply:
         header = f"X-Session-ID: {name}\r\n".encode() if name and self._dialect.session_header else b""
         most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
-        started = perf_counter() if stream else 0.0
         pool = self._pool or self._open_pool()
-        response: Response | None = None
+        response, gathered = None, replies.StreamedReply()
         try:
             body = wire.ask_for_tier(parts, self._tier) if self._tier else parts
             size = sent + len(body[-1]) - len(parts[-1])
@@ -245,7 +237,7 @@ class OpenAIModel:
             if response.status >= 300:
                 raise await self._suggest_names(await self._make_fault(response), pool)
             if stream and not _is_json(response):
-                reply = await self._read_streamed(response, request, sent, started)
+                reply = await self._read_streamed(response, gathered, request, sent)
             else:
                 # Unless it was to be streamed, all of it is there.
                 body = await response.read_all() if stream else response.take_body()
@@ -253,18 +245,22 @@ class OpenAIModel:
             if response.tier or self._dialect.tier_header:
                 header = self._dialect.tier_header
                 reply = replies.add_tier(reply, response.tier or (header and response.header(header)))
-        except (TransportFault, ModelError) as fault:
+        except (TransportFault, errors.ModelError) as fault:
             if fault.spent == (0, 0) and _may_have_cost(fault, response):
                 source = fault if isinstance(fault, TransportFault) else response
-                estimated = self._usage.estimate(sent, source.received if source else 0)
-                fault.spent = estimated.prompt, estimated.completion
+                used = gathered.find_usage(self._usage, sent, source.received if source else 0)
+                fault.spent = used.prompt, used.completion
+            raise
+        except asyncio.CancelledError as error:
+            if any(isinstance(part, Response) for part in error.args):  # Otherwise nothing was sent.
+                error.args = (gathered.find_usage(self._usage, sent),)
             raise
         finally:
             if response is not None:
                 response.close()
         return reply
 
-    def _learn_window(self, fault: ContextFull, sent: int, most: int) -> int | None:
+    def _learn_window(self, fault: errors.ContextFull, sent: int, most: int) -> int | None:
         """Return the next limit to try after ``most`` tokens did not fit; None if no shorter reply can fit."""
         window, prompt = faults.read_window(fault.sample)
         if window is not None and self._limits.window is None:
@@ -278,7 +274,7 @@ class OpenAIModel:
             room = left if prompt and left < most else min(room, left)
         return room if room >= min(most, LEAST_REPLY) else None
 
-    def _learn_refusal(self, fault: Refused, sent: Collection[str]) -> bool:
+    def _learn_refusal(self, fault: errors.Refused, sent: Collection[str]) -> bool:
         """Leave out a parameter that the endpoint refuses by name; return False if none can be left out."""
         name = find_refused_parameter(fault, sent)
         if name is None:
@@ -310,10 +306,12 @@ class OpenAIModel:
                 if response.status < 300:
                     return replies.read_picture(response.take_body())
                 fault = await self._make_fault(response)
-                refused = isinstance(fault, Refused) and find_refused_parameter(fault, ("response_format",))
+                refused = isinstance(fault, errors.Refused) and find_refused_parameter(
+                    fault, ("response_format",)
+                )
                 if not refused or asked.pop("response_format", None) is None:
                     raise await self._suggest_names(fault, pool)
-        except (TransportFault, ModelError) as fault:
+        except (TransportFault, errors.ModelError) as fault:
             raise self._convert_fault(fault) from fault.__cause__
 
     @property
@@ -325,7 +323,7 @@ class OpenAIModel:
         """Return the names of the endpoint's models. Raises the errors of :meth:`reply`."""
         try:
             return await self._list_models(self._pool or self._open_pool())
-        except (TransportFault, ModelError) as fault:
+        except (TransportFault, errors.ModelError) as fault:
             raise self._convert_fault(fault) from fault.__cause__
 
     async def close(self) -> None:
@@ -342,12 +340,12 @@ class OpenAIModel:
         """
         variable = self._dialect.key_variable
         if self._needs_key and not self._key:
-            raise Denied(
+            raise errors.Denied(
                 f"{self._url.host} needs a key.",
                 next=f"Set {variable}, or use another endpoint; `bactrian models` lists them.",
             )
         if not (self._key.isascii() and self._key.isprintable()):
-            raise Denied("The key contains invalid characters.", next=f"Check {variable}.")
+            raise errors.Denied("The key contains invalid characters.", next=f"Check {variable}.")
 
     def _open_pool(self) -> Pool:
         self.check_key()
@@ -364,7 +362,7 @@ class OpenAIModel:
         if form is not None and not wire.has_grammar(form, self._dialect):
             try:
                 choices = tuple(replies.apply_response_format(choice, form) for choice in reply.choices)
-            except BadReply as fault:
+            except errors.BadReply as fault:
                 fault.spent = reply.usage.prompt, reply.usage.completion
                 raise
             reply = replace(reply, choices=choices)
@@ -372,32 +370,32 @@ class OpenAIModel:
             request.on_text(reply.text)
         return reply
 
-    async def _read_streamed(self, response: Response, request: Request, sent: int, started: float) -> Reply:
+    async def _read_streamed(
+        self, response: Response, begun: replies.StreamedReply, request: Request, sent: int
+    ) -> Reply:
         assert request.on_text is not None
-        gathered = await replies.read_stream(response, request.on_text, request.on_restart)
-        raw = bytes(gathered.raw)
-        if gathered.empty:
+        await replies.read_stream(response, begun, request.on_text, request.on_restart)
+        raw = bytes(begun.raw)
+        if begun.empty:
             reply = replies.read_reply(raw, sent=sent, usage=self._usage)
             request.on_text(reply.text)
             return reply
-        if not gathered.ended:
-            raise TryAgain("The stream ended before its reply did.", sample=raw)
+        if not begun.ended:
+            raise errors.TryAgain("The stream ended before its reply did.", sample=raw)
         with suppress(
             TransportFault, TimeoutError
         ):  # The reply is complete; only the connection may be lost.
             async with asyncio.timeout(_LAST_BYTES):
                 await response.read_all()
-        reply = replies.build_reply(
-            gathered.value(), raw=raw, sent=sent, usage=self._usage, lossy=gathered.lossy
-        )
-        return replace(reply, first_token=gathered.first_text and gathered.first_text - started)
+        reply = replies.build_reply(begun.value(), raw=raw, sent=sent, usage=self._usage, lossy=begun.lossy)
+        return replace(reply, first_token=begun.first_text and begun.first_text - begun.started)
 
-    async def _suggest_names(self, fault: ModelError, pool: Pool) -> ModelError:
-        if not isinstance(fault, UnknownModel):
+    async def _suggest_names(self, fault: errors.ModelError, pool: Pool) -> errors.ModelError:
+        if not isinstance(fault, errors.UnknownModel):
             return fault
         try:
             names = await self._list_models(pool)
-        except (TransportFault, ModelError):
+        except (TransportFault, errors.ModelError):
             names = ()
         close = get_close_matches(self._model, names, n=5, cutoff=0.4) or names[:5]
         fault.next = f"It has: {', '.join(close)}" if close else "Check the name of the model."
@@ -409,10 +407,10 @@ class OpenAIModel:
             raise await self._make_fault(response)
         return replies.read_models(await response.read_all())
 
-    async def _make_fault(self, response: Response) -> ModelError:
+    async def _make_fault(self, response: Response) -> errors.ModelError:
         if response.status < 400:
             target = response.header("location") or "nowhere"
-            return Refused(
+            return errors.Refused(
                 f"The endpoint redirects to {target}, and redirects are not followed.",
                 next="If that address can be trusted, give it as the base URL.",
             )
@@ -425,7 +423,7 @@ class OpenAIModel:
         complaint = faults.read_error_body(value, sample)
         return faults.explain_status(response.status, complaint, sample, after, key_variable=variable)
 
-    def _convert_fault(self, fault: TransportFault | ModelError) -> ModelError:
+    def _convert_fault(self, fault: TransportFault | errors.ModelError) -> errors.ModelError:
         """Convert a fault to an error of our own, with the endpoint's address and without the key."""
         error = fault
         if isinstance(error, TransportFault):
@@ -439,13 +437,15 @@ class OpenAIModel:
         return error
 
 
-def _may_have_cost(fault: TransportFault | ModelError, response: Response | None) -> bool:
+def _may_have_cost(fault: TransportFault | errors.ModelError, response: Response | None) -> bool:
     """Tell whether the model is likely to have worked on a request that failed: what was refused costs nothing."""
     if response is not None and response.status >= 300:
         return False
     if isinstance(fault, TransportFault):
         return not isinstance(fault, (NoConnection, ProxyRefused))
-    return isinstance(fault, (BadReply, Oversize)) or (isinstance(fault, TryAgain) and not fault.overload)
+    return isinstance(fault, (errors.BadReply, errors.Oversize)) or (
+        isinstance(fault, errors.TryAgain) and not fault.overload
+    )
 
 
 def _is_json(response: Response) -> bool:

@@ -364,9 +364,12 @@ _DONE = b"[DONE]"
 
 
 async def read_stream(
-    response: Response, on_text: Callable[[str], None], on_restart: Callable[[], None] | None = None
-) -> StreamedReply:
-    """Read a stream to its end, and forward each piece of the first choice's text as it arrives.
+    response: Response,
+    gathered: StreamedReply,
+    on_text: Callable[[str], None],
+    on_restart: Callable[[], None] | None = None,
+) -> None:
+    """Gather a stream to its end, and forward each piece of the first choice's text as it arrives.
 
     Thoughts are not forwarded; if forwarded text turns out to be a thought, ``on_restart`` discards it.
 
@@ -376,7 +379,7 @@ async def read_stream(
         BadReply: an event of the stream is not a chunk of a reply.
         ModelError: the stream contains an error object or is too long.
     """
-    events, gathered, speech = EventReader(), StreamedReply(), Speech(on_text, on_restart)
+    events, speech = EventReader(), Speech(on_text, on_restart)
     done = False
     while not done:
         piece = await response.read()
@@ -390,7 +393,6 @@ async def read_stream(
                 speech.add(text)
     speech.end()
     gathered.first_text = speech.begun
-    return gathered
 
 
 class Speech:
@@ -425,6 +427,7 @@ class StreamedReply:
 
     def __init__(self) -> None:
         self.raw = bytearray()
+        self.started = perf_counter()
         self.ended = False  # True once a choice has a finish reason or the stream has sent `[DONE]`
         self.first_text: float | None = None  # Arrival of the first piece of text, by `perf_counter`
         self.lossy = False
@@ -488,6 +491,17 @@ class StreamedReply:
     def empty(self) -> bool:
         """True if the stream contained no chunk of a reply."""
         return not self._choices
+
+    def find_usage(self, usage: UsageReader, sent: int, size: int = 0) -> Usage:
+        """Return what was used until the stream broke off: what it reported, or an estimate from its texts.
+
+        ``size`` are the bytes of a reply that is no stream.
+        """
+        kinds = ("texts", "thoughts", "refusals")
+        text = "".join(part for whole in self._choices.values() for kind in kinds for part in whole[kind])
+        return read_usage(self._usage) or usage.estimate(
+            sent, size if self.empty else len(clean_text(text).encode())
+        )
 
     def value(self) -> dict[str, Any]:
         """Return the reply in the form of an unstreamed one."""

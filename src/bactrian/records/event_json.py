@@ -9,19 +9,10 @@ from typing import Any, Final, get_type_hints
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from bactrian.errors import BactrianError
+from bactrian.records import turn as turns
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.session import Ending, Provenance, Role, Session, Task, name_sides
 from bactrian.records.text import find_builder
-from bactrian.records.turn import (
-    Decision,
-    Invocation,
-    Proposal,
-    ToolCall,
-    ToolResult,
-    Turn,
-    Usage,
-    read_arguments,
-)
 
 Json = dict[str, Any]
 SECONDS_DIGITS: Final = 4  # Decimal places of durations.
@@ -58,7 +49,7 @@ def write_event(event: Event) -> Json:
         case Chose(decision):
             return {"event": "chose", **_write(decision)}
         case Called(call):
-            wanted = {"name": call.wanted.name, "arguments": read_arguments(call.wanted.arguments)}
+            wanted = {"name": call.wanted.name, "arguments": turns.read_arguments(call.wanted.arguments)}
             about = _write(call)
             where = {key: about.pop(key) for key in ("turn", "round", "place", "speaker")}
             return {"event": "called", **where, **wanted, **about, "call": call.wanted.id}
@@ -89,16 +80,16 @@ def _read_event(line: Mapping[str, Any]) -> Event:
         case "started":
             return Started(_read_session(line))
         case "spoke":
-            return Spoke(_read(Turn, line))
+            return Spoke(_read(turns.Turn, line))
         case "proposed":
-            return Proposed(_read(Proposal, line))
+            return Proposed(_read(turns.Proposal, line))
         case "chose":
-            return Chose(_read(Decision, line))
+            return Chose(_read(turns.Decision, line))
         case "called":
-            invocation = Invocation(line["call"], line["name"], _write_arguments(line["arguments"]))
-            return Called(_read(ToolCall, line, wanted=invocation))
+            invocation = turns.Invocation(line["call"], line["name"], _write_arguments(line["arguments"]))
+            return Called(_read(turns.ToolCall, line, wanted=invocation))
         case "returned":
-            return Returned(_read(ToolResult, line))
+            return Returned(_read(turns.ToolResult, line))
         case "ended":
             error = line.get("error")
             return Ended(_read(Ending, line), None if error is None else BactrianError(error))
@@ -140,7 +131,7 @@ def _read_session(line: Mapping[str, Any]) -> Session:
         user=user,
         task=Task(line["original_task"], line["specified_task"], line["planned_task"]),
         provenance=_read(Provenance, line, cast=cast),
-        preparation=_read(Usage, line["usage"]),
+        preparation=_read(turns.Usage, line["usage"]),
         values=line.get("values", {}),
         mark=line.get("mark"),
     )
@@ -152,7 +143,7 @@ def _write(record: Any) -> Json:
         key, value = _RENAMED.get(name, name), getattr(record, name)
         if isinstance(value, float):
             value = round(value, SECONDS_DIGITS)
-        elif isinstance(value, Usage):
+        elif isinstance(value, turns.Usage):
             value = _write(value)
         elif value is not None and type(value) not in (str, int, bool):
             value = to_jsonable_python(value)
@@ -165,7 +156,7 @@ def _read(record: Any, line: Mapping[str, Any], **more: object) -> Any:
     for name, build in _find_builders(record).items():
         key = _RENAMED.get(name, name)
         if key in line or key not in _OPTIONAL:
-            more[name] = _read(Usage, line[key]) if name == "usage" else build(line[key])
+            more[name] = _read(turns.Usage, line[key]) if name == "usage" else build(line[key])
     return record(**more)
 
 

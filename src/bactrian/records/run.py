@@ -16,6 +16,10 @@ Preference = Literal["left", "right", "equal", "both_bad", "skip"]
 PREFERENCES: tuple[Preference, ...] = get_args(Preference)
 
 
+BROKEN_OFF = "The reply was broken off."
+"""The error of a call that a person or the system stopped: no fault, but it may be paid for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One model call, answered or failed."""

@@ -307,9 +307,15 @@ def _list_steps(session: Session) -> list[tuple[str, str]]:
     return [(name, text) for name, text in steps if text is not None]
 
 
+def name_side(session: Session, speaker: str) -> str:
+    """Return the side of a speaker; empty in a society, and for who only begins a conversation with one agent."""
+    models, cast = session.provenance.models, session.provenance.cast
+    return "" if cast or (models and speaker not in models) else _PART.get(speaker, "")
+
+
 def name_part(session: Session, turn: Turn) -> str:
-    """Return what is said of a speaker beside the role: the side, unless in a society, and whether it was a person."""
-    part = "" if session.provenance.cast else _PART.get(turn.speaker, "")
+    """Return what is said of a speaker beside the role: the side, and whether it was a person."""
+    part = name_side(session, turn.speaker)
     return ", ".join(filter(None, (part, HUMAN if find_author(session, turn) == HUMAN else "")))
 
 

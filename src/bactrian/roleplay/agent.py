@@ -91,14 +91,11 @@ class View:
             self._hear_among_others(turn)
             return
         if turn.speaker == self.agent.speaker:
-            self.messages += to_messages(turn.uses) if turn.uses and not self._repeats_text else []
+            in_text = self.agent.toolbox is not None and self.agent.toolbox.in_text
+            self.messages += to_messages(turn.uses) if turn.uses and not in_text else []
             self.messages.append(Message("assistant", turn.text))
         else:
             self.messages.append(Message("user", turn.text))
-
-    @property
-    def _repeats_text(self) -> bool:
-        return self.agent.toolbox is not None and self.agent.toolbox.in_text
 
     def question(self) -> list[Message]:
         """Return the messages of the agent's next request; the last one is from the user."""

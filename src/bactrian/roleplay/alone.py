@@ -14,7 +14,7 @@ from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.events import Event, Spoke, Started
 from bactrian.records.session import Ending, Provenance, Role, Session, Task, check_role, check_text
 from bactrian.records.text import Text
-from bactrian.records.turn import Sampling, Speaker, Toolkit, Turn, Usage
+from bactrian.records.turn import HUMAN, Sampling, Speaker, Toolkit, Turn, Usage
 from bactrian.roleplay.agent import Agent
 from bactrian.roleplay.endings import EndpointRefused
 from bactrian.roleplay.setup import default_sampling
@@ -64,7 +64,7 @@ class EmbodiedOrder(PlayOrder):
     async def play(self, opened: OpenSession) -> AsyncGenerator[Event]:
         """Return what lets the agent act; the thoughts are the first turn."""
         session, store = opened.session, opened.store
-        thoughts = None if session.turns else make_first_turn(session.task.original)
+        thoughts = None if session.turns else make_first_turn(session.task.original, HUMAN)
         if thoughts is not None:
             session = replace(session, turns=(thoughts,))
             if store is not None:
@@ -121,8 +121,8 @@ class ThoughtsFirst:
         return _AGENT if turns else "user"
 
 
-def make_first_turn(thoughts: str) -> Turn:
-    """Return the turn with which a person begins; it costs nothing."""
+def make_first_turn(thoughts: str, author: str = "") -> Turn:
+    """Return the turn with which ``author`` begins, who is no model; it costs nothing."""
     return Turn(
         number=1,
         speaker="user",
@@ -132,6 +132,6 @@ def make_first_turn(thoughts: str) -> Turn:
         usage=Usage(),
         seconds=0.0,
         first_token=None,
-        model="",
+        model=author,
         finish="stop",
     )

@@ -13,20 +13,7 @@ from bactrian.protocol.markers import DONE
 from bactrian.recipes.parameters import GROUP, THRESHOLDS, EndingList, parse_endings
 from bactrian.records.session import Ending
 from bactrian.records.turn import Turn
-from bactrian.roleplay.endings import (
-    AssistantInstructs,
-    EndpointRefused,
-    MaxMessages,
-    RepeatLoop,
-    Rule,
-    TaskDone,
-    UserDoesNotInstruct,
-    default_endings,
-    find_ending,
-    list_last,
-    make_ending,
-    paper_endings,
-)
+from bactrian.roleplay import endings
 
 # CAMEL's own rules, which look for substrings (its role-playing data script, as of November 2023).
 #
@@ -46,7 +33,9 @@ class SaysDoneToken:
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
-        return make_ending("task_done", last) if last.speaker == "user" and DONE in last.text else None
+        return (
+            endings.make_ending("task_done", last) if last.speaker == "user" and DONE in last.text else None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +45,9 @@ class LacksInstruction:
     limit: int = 3
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
-        recent = list_last("user", turns, self.limit)
+        recent = endings.list_last("user", turns, self.limit)
         silent = bool(recent) and not any(_INSTRUCTION in turn.text for turn in recent)
-        return make_ending("user_no_instruct", turns[-1]) if silent else None
+        return endings.make_ending("user_no_instruct", turns[-1]) if silent else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +57,9 @@ class HoldsInstruction:
     limit: int = 1
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
-        recent = list_last("assistant", turns, self.limit)
+        recent = endings.list_last("assistant", turns, self.limit)
         instructs = bool(recent) and all(_INSTRUCTION in turn.text for turn in recent)
-        return make_ending("assistant_instruct", turns[-1]) if instructs else None
+        return endings.make_ending("assistant_instruct", turns[-1]) if instructs else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +74,7 @@ class RepeatWords:
         texts = [turn.text.lower() for turn in turns[-2 * self.rounds :]]
         rounds = map(" ".join, zip(texts[::2], texts[1::2], strict=True))
         polite = all(any(word in texts for word in WORDS) for texts in rounds)
-        return make_ending("repeat_loop", turns[-1]) if polite else None
+        return endings.make_ending("repeat_loop", turns[-1]) if polite else None
 
 
 # Endings chosen one by one, with thresholds of their own.
@@ -104,29 +93,29 @@ class ChosenEndings:
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         """Return the ending that the turns trigger, or None."""
-        return find_ending(self.build_rules(limit=40), turns)
+        return endings.find_ending(self.build_rules(limit=40), turns)
 
-    def build_rules(self, *, limit: int, language: str | None = None) -> tuple[Rule, ...]:
+    def build_rules(self, *, limit: int, language: str | None = None) -> tuple[endings.Rule, ...]:
         """Return the rules in their order, the endpoint's refusal first and the limit of messages last.
 
         A session ends at ``limit`` messages even if the list does not name that ending.
         """
         codes = [code for code in self.listed.codes if code not in ("refused", "max_messages")]
         rules = [self._build_rule(code, language) for code in codes]
-        return (EndpointRefused(), *rules, MaxMessages(self.listed.max_messages or limit))
+        return (endings.EndpointRefused(), *rules, endings.MaxMessages(self.listed.max_messages or limit))
 
-    def _build_rule(self, code: str, language: str | None) -> Rule:
+    def _build_rule(self, code: str, language: str | None) -> endings.Rule:
         count = dict(self.listed.thresholds).get(code) or THRESHOLDS.get(code) or 1
         substrings = self.listed.substrings
         match code:
             case "task_done":
-                return SaysDoneToken() if substrings else TaskDone(language=language)
+                return SaysDoneToken() if substrings else endings.TaskDone(language=language)
             case "assistant_instruct":
-                return HoldsInstruction(count) if substrings else AssistantInstructs(language, count)
+                return HoldsInstruction(count) if substrings else endings.AssistantInstructs(language, count)
             case "user_no_instruct":
-                return LacksInstruction(count) if substrings else UserDoesNotInstruct(count)
+                return LacksInstruction(count) if substrings else endings.UserDoesNotInstruct(count)
             case "repeat_loop":
-                return RepeatLoop(count)
+                return endings.RepeatLoop(count)
             case "repeat_words":
                 return RepeatWords(count)
             case _:
@@ -137,19 +126,19 @@ class ChosenEndings:
 
 
 # The built-in endings by code.
-BUILT_IN: dict[str, type[Rule]] = {
-    "task_done": TaskDone,
-    "refused": EndpointRefused,
-    "assistant_instruct": AssistantInstructs,
-    "user_no_instruct": UserDoesNotInstruct,
-    "repeat_loop": RepeatLoop,
-    "max_messages": MaxMessages,
+BUILT_IN: dict[str, type[endings.Rule]] = {
+    "task_done": endings.TaskDone,
+    "refused": endings.EndpointRefused,
+    "assistant_instruct": endings.AssistantInstructs,
+    "user_no_instruct": endings.UserDoesNotInstruct,
+    "repeat_loop": endings.RepeatLoop,
+    "max_messages": endings.MaxMessages,
 }
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 EndingFunction = Callable[[Sequence[Turn]], bool | str | Ending | None]
 """Checks the turns so far. True or a text, the evidence, ends the session; False or None continues it."""
-EndingLike = str | Rule | EndingFunction  # A code, a rule, or a function of the turns.
+EndingLike = str | endings.Rule | EndingFunction  # A code, a rule, or a function of the turns.
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +159,7 @@ class OwnEnding:
             answer = self.function(turns)
         if answer is None or answer is False or isinstance(answer, Ending):
             return answer or None
-        return make_ending(self.code, turns[-1], answer if isinstance(answer, str) else None)
+        return endings.make_ending(self.code, turns[-1], answer if isinstance(answer, str) else None)
 
 
 @overload
@@ -214,7 +203,7 @@ def find_code(rule: object) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).lower()
 
 
-def read_endings(endings: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule, ...], bool]:
+def read_endings(endings: Iterable[EndingLike] | EndingLike) -> tuple[tuple[endings.Rule, ...], bool]:
     """Return the rules that ``endings`` names or contains, and whether the paper's endings replace the default ones.
 
     Names are parsed by :func:`~bactrian.recipes.parameters.parse_endings`: ``"paper"``, ``"camel"``, ``"default"``, or
@@ -231,7 +220,7 @@ def read_endings(endings: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule
         )
     listed = list(endings)
     names = ",".join(item for item in listed if isinstance(item, str))
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[endings.Rule, ...] = ()
     for item in listed:
         if isinstance(item, str):
             continue
@@ -242,20 +231,20 @@ def read_endings(endings: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule
                 next="Pass a name or a function of the turns.",
             )
         known = isinstance(item, OwnEnding) or type(item) in BUILT_IN.values()
-        rules += (cast("Rule", item) if known else OwnEnding(_check(find_code(item)), item),)
+        rules += (cast("endings.Rule", item) if known else OwnEnding(_check(find_code(item)), item),)
     if names in ("", "default", "paper"):
         return rules, names == "paper"
     return (ChosenEndings(parse_endings(names)), *rules), False
 
 
 def combine_endings(
-    chosen: Sequence[Rule], *, paper: bool, limit: int, language: str | None = None
-) -> tuple[Rule, ...]:
+    chosen: Sequence[endings.Rule], *, paper: bool, limit: int, language: str | None = None
+) -> tuple[endings.Rule, ...]:
     """Return the default, the paper's or the user's endings, and ``chosen``; only the limit of messages comes later.
 
     An item of ``chosen`` replaces a default ending of the same class.
     """
-    usual = (paper_endings if paper else default_endings)(limit, language=language)
+    usual = (endings.paper_endings if paper else endings.default_endings)(limit, language=language)
     for rule in chosen:
         if isinstance(rule, ChosenEndings):
             usual = rule.build_rules(limit=limit, language=language)

@@ -38,7 +38,7 @@ from bactrian.records.turn import (
     Use,
 )
 from bactrian.roleplay.agent import Agent
-from bactrian.roleplay.human import STOP, LineSource, format_line
+from bactrian.roleplay.human import CONTINUED, STOP, LineSource, format_line
 from bactrian.roleplay.response_formats import make_object_schema
 
 # The format of a critic's answer: the choice stands alone in the first line, so that it is unambiguous.
@@ -499,7 +499,7 @@ class ScoringCritic:
 # A person as the critic: at a terminal, or in the place of the critic's model.
 
 
-_OWN_MESSAGE = "Your own message (a backslash at its end continues it):"
+_OWN_MESSAGE = f"Your own message {CONTINUED}:"
 
 
 def read_line(line: str, question: CriticQuestion) -> CriticAnswer:

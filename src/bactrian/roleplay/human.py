@@ -46,19 +46,22 @@ class Human:
 
     async def reply(self, request: Request) -> Reply:
         """Ask the person until the answer is not empty."""
+        prompt = _MODERATION if request.response_format else _PROMPTS.get(request.agent, _PROMPT)
         text = ""
         while not text:
-            text = format_line(await self.source.ask(_PROMPTS.get(request.agent, _PROMPT)), request.agent)
+            text = format_line(await self.source.ask(prompt), request.agent)
         return Reply((ReplyChoice(Text(text)),), Usage(), HUMAN)
 
     async def close(self) -> None:
         """Do nothing: no resources are held."""
 
 
-_PROMPT = "Your message, or stop:"
+CONTINUED = "(a backslash at its end continues it)"
+_PROMPT = f"Your message {CONTINUED}, or stop:"
+_MODERATION = f"{_PROMPT[:-1]}. Its last line is Next: ROLE, or {DONE} at the end:"
 _PROMPTS = {
-    "user": "Your instruction, or done, or stop:",
-    "assistant": "Your solution, or stop:",
+    "user": f"Your instruction {CONTINUED}, or done, or stop:",
+    "assistant": f"Your solution {CONTINUED}, or stop:",
 }
 
 

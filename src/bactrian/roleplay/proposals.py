@@ -16,23 +16,10 @@ from time import perf_counter
 from bactrian.errors import BactrianError, ContextFull, Filtered, ModelError, Refused
 from bactrian.models.model import Model, Request, derive_sampling
 from bactrian.protocol.pack import Pack, render_session
+from bactrian.records import turn as records
 from bactrian.records.events import Chose, Proposed, Spoke
 from bactrian.records.session import HUMAN, Role, Session
 from bactrian.records.text import Text
-from bactrian.records.turn import (
-    CriticSettings,
-    Decision,
-    Deliberation,
-    Message,
-    Proposal,
-    Sampling,
-    Speaker,
-    Turn,
-    Usage,
-    Use,
-    group_rounds,
-    to_messages,
-)
 from bactrian.roleplay.agent import View
 from bactrian.roleplay.critic import (
     CRITIC,
@@ -55,9 +42,9 @@ def choose_turns(
     session: Session,
     pack: Pack,
     models: Mapping[str, Model],
-    settings: CriticSettings,
-    known: Deliberation,
-) -> dict[Speaker, TurnStrategy]:
+    settings: records.CriticSettings,
+    known: records.Deliberation,
+) -> dict[records.Speaker, TurnStrategy]:
     """Return how the agents of a role-play with a critic make their turns (paper, section 3.2).
 
     A search decides for all agents at once. Otherwise, the turns of a person are not chosen among proposals.
@@ -65,7 +52,7 @@ def choose_turns(
     Raises:
         PromptError: the pack cannot be rendered with this role or these criteria.
     """
-    speakers: tuple[Speaker, ...] = ("user", "assistant")
+    speakers: tuple[records.Speaker, ...] = ("user", "assistant")
     model = models[CRITIC]
     if isinstance(model, Human):  # A person chooses each turn, and would have to see every line of a search.
         settings = replace(settings, width=1, depth=1)
@@ -77,7 +64,7 @@ def choose_turns(
                 render_session("critic", session, pack, critic_role=settings.role, criteria=settings.criteria)
             ),
             model=model,
-            sampling=session.provenance.sampling.get(CRITIC, Sampling()),
+            sampling=session.provenance.sampling.get(CRITIC, records.Sampling()),
             constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
             prompts=pack.engine,
         )
@@ -96,8 +83,8 @@ class CandidateRequest:
     number: int
     round: int = 1
     have: Sequence[int] = ()  # Indices of the candidates that exist already.
-    notes: Sequence[Message] = ()  # Feedback on earlier rounds, for this turn only.
-    used: Sequence[Message] = ()
+    notes: Sequence[records.Message] = ()  # Feedback on earlier rounds, for this turn only.
+    used: Sequence[records.Message] = ()
     """The agent's tool calls in this turn, with their results. Candidates make no further calls."""
 
 
@@ -112,7 +99,7 @@ class Proposer:
         self._count = count
         self._together = count > 1
 
-    async def propose(self, view: View, needed: CandidateRequest) -> AsyncGenerator[Proposal]:
+    async def propose(self, view: View, needed: CandidateRequest) -> AsyncGenerator[records.Proposal]:
         """Yield the missing candidates, in any order.
 
         Raises:
@@ -120,7 +107,7 @@ class Proposer:
         """
         missing = [number for number in range(1, self._count + 1) if number not in needed.have]
         if self._together and len(missing) > 1:
-            made: list[Proposal] = []
+            made: list[records.Proposal] = []
             # Some servers refuse ``n``. If the cause is another one, the single requests fail too.
             with suppress(Refused):
                 made = await self._ask(view, needed, missing)
@@ -141,7 +128,9 @@ class Proposer:
         if fault is not None:
             raise fault
 
-    async def _ask(self, view: View, needed: CandidateRequest, places: Sequence[int]) -> list[Proposal]:
+    async def _ask(
+        self, view: View, needed: CandidateRequest, places: Sequence[int]
+    ) -> list[records.Proposal]:
         agent = view.agent
         attempt = (needed.round - 1) * self._count + places[0] - 1
         more = [*needed.used, *needed.notes]
@@ -162,13 +151,13 @@ class Proposer:
         reply = await agent.model.reply(request)
         seconds = perf_counter() - begun
         return [
-            Proposal(
+            records.Proposal(
                 number=needed.number,
                 round=needed.round,
                 place=position,
                 speaker=agent.speaker,
                 text=choice.text,
-                usage=reply.usage if position == places[0] else Usage(),
+                usage=reply.usage if position == places[0] else records.Usage(),
                 seconds=seconds,
                 model=reply.model,
                 finish="content_filter" if choice.refusal else choice.finish,
@@ -190,9 +179,9 @@ class Chosen:
     async def take_turn(self, state: SessionState) -> AsyncGenerator[TurnEvent]:
         """Request rounds of proposals until the critic accepts one or the last round is over; then speak it."""
         settings, known, agent = self.critic.settings, self.critic.known, state.view.agent
-        uses: tuple[Use, ...] = ()
-        usage, seconds = Usage(), 0.0
-        notes: list[Message] = []
+        uses: tuple[records.Use, ...] = ()
+        usage, seconds = records.Usage(), 0.0
+        notes: list[records.Message] = []
         for number in count(1):
             level = Round(*known.of(state.number, number))
             if agent.toolbox is not None and number == 1:
@@ -205,7 +194,7 @@ class Chosen:
                 if proposes:  # The reply that followed the last tool call.
                     draft = tools.draft()
                     cost = {"usage": draft.usage, "seconds": draft.seconds}
-                    level.proposals.append(Proposal(round=1, place=1, **cost, **copy_reply(draft)))
+                    level.proposals.append(records.Proposal(round=1, place=1, **cost, **copy_reply(draft)))
             async with aclosing(self._play_round(state, number, level, notes, uses)) as made:
                 async for event in made:
                     yield event
@@ -217,21 +206,26 @@ class Chosen:
                 yield Spoke(replace(turn, uses=uses))
                 return
             note = self.critic.prompts.render("draft_note", critic=last.chooser, feedback=last.feedback)
-            notes += [Message("assistant", chosen.text), Message("user", Text(note))]
+            notes += [records.Message("assistant", chosen.text), records.Message("user", Text(note))]
 
     async def _play_round(
-        self, state: SessionState, number: int, level: Round, notes: Sequence[Message], uses: Sequence[Use]
+        self,
+        state: SessionState,
+        number: int,
+        level: Round,
+        notes: Sequence[records.Message],
+        uses: Sequence[records.Use],
     ) -> AsyncGenerator[Proposed | Chose]:
         """Request the missing proposals of ``level``, and a decision unless it has a readable one."""
         session = state.scene.session.id
-        call_index = state.call_index + len(group_rounds(uses))
+        call_index = state.call_index + len(records.group_rounds(uses))
         for proposal in level.proposals:
             yield Proposed(proposal)
         for decision in level.decisions:
             yield Chose(decision)
         have = tuple(proposal.place for proposal in level.proposals)
         missing = CandidateRequest(
-            session, call_index, state.number, number, have, notes, used=to_messages(uses)
+            session, call_index, state.number, number, have, notes, used=records.to_messages(uses)
         )
         async with aclosing(self._proposer.propose(state.view, missing)) as proposals:
             async for proposal in proposals:
@@ -255,20 +249,20 @@ class Chosen:
                 yield event
 
 
-def _pick(options: Sequence[Proposal], decisions: Sequence[Decision]) -> Proposal:
+def _pick(options: Sequence[records.Proposal], decisions: Sequence[records.Decision]) -> records.Proposal:
     """Return the proposal to speak or to improve: the chosen one, or the first if none was chosen."""
     first = options[0]
     if not decisions:
         return first
     last = decisions[-1]
     if last.instead is not None:
-        return Proposal(
+        return records.Proposal(
             number=first.number,
             round=first.round,
             place=len(options) + 1,
             speaker=first.speaker,
             text=last.instead,
-            usage=Usage(),
+            usage=records.Usage(),
             seconds=0.0,
             model=last.model,
             finish="stop",
@@ -289,7 +283,7 @@ def _pick(options: Sequence[Proposal], decisions: Sequence[Decision]) -> Proposa
 class _SearchLine:
     """A possible continuation of the conversation."""
 
-    turns: list[Turn]  # All turns, from the first of the session.
+    turns: list[records.Turn]  # All turns, from the first of the session.
     position: int | None = None  # Of its last proposal; None for the line from which all others start.
     over: bool = False  # True if it has reached an ending, or cannot be continued.
     fault: ModelError | None = None  # The error that prevents its continuation.
@@ -359,7 +353,7 @@ class BeamSearch:
             yield Proposed(proposal)
         stored = [proposal.place for proposal in made]
 
-        def propose(index: int, line: _SearchLine) -> AsyncGenerator[Proposal]:
+        def propose(index: int, line: _SearchLine) -> AsyncGenerator[records.Proposal]:
             first = index * width
             have = tuple(position - first for position in stored if first < position <= first + width)
             agent = scene.agents[scene.order.next_speaker(line.turns)]
@@ -387,7 +381,7 @@ class BeamSearch:
             agent, first = scene.agents[scene.order.next_speaker(line.turns)], index * width
             made = [each for each in level.made.proposals if first < each.place <= first + width]
             for proposal in list_options(made):
-                turn = make_proposed_turn(agent, proposal, usage=Usage(), seconds=0.0)
+                turn = make_proposed_turn(agent, proposal, usage=records.Usage(), seconds=0.0)
                 turns = [*line.turns, turn]
                 over = find_ending(scene.rules, turns) is not None
                 longer.append(_SearchLine(turns, proposal.place, over))
@@ -419,7 +413,9 @@ class BeamSearch:
                 yield event
 
 
-def _list_kept(lines: Sequence[_SearchLine], decisions: Sequence[Decision], keep: int) -> list[_SearchLine]:
+def _list_kept(
+    lines: Sequence[_SearchLine], decisions: Sequence[records.Decision], keep: int
+) -> list[_SearchLine]:
     """Return the lines to continue, best first; the first ones if no ranking is readable."""
     by_position = {line.position: line for line in lines}
     last = decisions[-1] if decisions else None
@@ -430,8 +426,8 @@ def _list_kept(lines: Sequence[_SearchLine], decisions: Sequence[Decision], keep
 
 
 async def _renumber(
-    proposals: AsyncGenerator[Proposal], before: int, parent: int | None
-) -> AsyncGenerator[Proposal]:
+    proposals: AsyncGenerator[records.Proposal], before: int, parent: int | None
+) -> AsyncGenerator[records.Proposal]:
     """Yield the ``proposals`` of one line with their indices among those of all lines."""
     async with aclosing(proposals):
         async for proposal in proposals:
@@ -439,12 +435,12 @@ async def _renumber(
 
 
 async def _merge(
-    sources: dict[int, AsyncGenerator[Proposal]], faults: dict[int, BactrianError]
-) -> AsyncGenerator[Proposal]:
+    sources: dict[int, AsyncGenerator[records.Proposal]], faults: dict[int, BactrianError]
+) -> AsyncGenerator[records.Proposal]:
     """Yield the items of all sources as they arrive. A source's error is added to ``faults``; the others continue."""
-    ready: asyncio.Queue[Proposal | None] = asyncio.Queue()
+    ready: asyncio.Queue[records.Proposal | None] = asyncio.Queue()
 
-    async def drain(index: int, source: AsyncGenerator[Proposal]) -> None:
+    async def drain(index: int, source: AsyncGenerator[records.Proposal]) -> None:
         try:
             async with aclosing(source):
                 async for proposal in source:

@@ -298,7 +298,8 @@ def build_group_chat(
         system = settings.prompts.system(
             agent, task=session.task.text, others=others, language=origin.language or ""
         )
-        enforced = origin.protocol == "enforced" and name == stage.moderator
+        # A person is told the form.
+        enforced = name == stage.moderator and (origin.protocol == "enforced" or models[name].name == HUMAN)
         agents[name] = Agent(
             speaker=name,
             role=Role(agent.role, agent.description),

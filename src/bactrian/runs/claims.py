@@ -116,7 +116,10 @@ class ClaimingScheduler(Scheduler):
             enough = soon >= self._idle and not self.lists_only
             wait = 1.0 if enough else self._look_again - time.monotonic()
             if wait <= 0:
-                answer = await self._claims.claim(self._order.last_place, self._unit)
+                order = self._order
+                answer = await self._claims.claim(
+                    order.stop if order.spread.depth else order.size, self._unit
+                )
                 if isinstance(answer, JobBlock):
                     await self._begin_block(answer)
                     continue

@@ -143,6 +143,8 @@ class RunProgress:
     """Number of jobs and lists that could not begin."""
     open: int = 0
     """Sessions and lists that this command left open because of the endpoint."""
+    silent: int = 0
+    """Sessions that this command left open before anybody spoke in them."""
     reasons: Counter[str] = field(default_factory=Counter[str])
     """Reasons why sessions failed or were left open in this command."""
     read_pressure: Callable[[], EndpointPressure] = EndpointPressure
@@ -250,7 +252,7 @@ class RunProgress:
             silent=pressure.silent,
             limit=pressure.limit,
             changes=tuple(self.changes),
-            open=len(self.admission.left_open) + self.admission.paused,
+            open=len(self.admission.left_open) + self.admission.paused + self.silent,
             paused=self.admission.paused,
             max_usd=meter.max_usd,
             max_tokens=meter.max_tokens,

@@ -154,7 +154,7 @@ class Runner:
         """Play the session of ``job``, which has ``turns`` turns."""
         progress, admission = self.progress, self.progress.admission
         outlook = admission.outlook
-        code, refused, complete = "", False, self.complete(job)
+        code, begun, refused, complete = "", False, False, self.complete(job)
         async with aclosing(self.player.play(complete, self.store)) as events:
             try:
                 async for event in events:
@@ -167,7 +167,7 @@ class Runner:
                             if self._stopping or (admission.is_tight() and not await admission.stay(turns)):
                                 return
                         case Started(session):
-                            stored = len(session.turns)
+                            stored, begun = len(session.turns), True
                             if not turns:
                                 outlook.prepare(session.preparation)
                             if stored > turns:
@@ -185,6 +185,7 @@ class Runner:
                 refused = True
             finally:
                 admission.leave(turns, ended=bool(code))
+                progress.silent += begun and not turns and not code
                 await self.scheduler.release(job, ended=bool(code) or refused)
                 if self.telemetry is not None:
                     self.telemetry.end_session(complete.id, turns, code)

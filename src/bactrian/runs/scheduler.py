@@ -282,11 +282,6 @@ class JobSequence:
             return missing
         return (number for number in missing if not self._is_equal(find_positions(number, self.axes)))
 
-    @property
-    def last_place(self) -> int:
-        """The place after that of the last job, by which processes divide the jobs among them."""
-        return self.stop if self.spread.depth else self.size
-
     def list_places(self, start: int, stop: int) -> Iterator[int]:
         """Yield the numbers of the jobs at these places."""
         if self.spread.depth:

@@ -170,6 +170,7 @@ class PlayerProcess:
             for task in self._making.values():
                 task.cancel()
             await asyncio.gather(*self._making.values(), return_exceptions=True)
+            self.link.send("state", playing.models.pressure(), meter.hand_over())
 
     def write(self, statement: Statement, row: tuple[Any, ...]) -> asyncio.Future[bool]:
         """Have the command write a row; done when it is on disk."""
@@ -323,6 +324,7 @@ class MeterOfCommand(UsageMeter):
         """Return what was counted since the last time."""
         counted, self._counted = self._counted, UsageMeter(prices=self.prices)
         counted.repeated, self.repeated = self.repeated, 0
+        counted.broken_off, self.broken_off = self.broken_off, []
         return counted
 
 

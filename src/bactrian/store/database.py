@@ -464,7 +464,7 @@ def explain_error(error: BaseException, path: Path, *, needed: int = 0) -> Bactr
             return StoreError(
                 "The run's file is damaged.",
                 where=where,
-                next=f"Recover the readable data: bactrian recover {where} --out NEW.db",
+                next=f"Save what is readable: bactrian recover {where} --out NEW.db, or use an older copy.",
             )
         case _:
             return StoreError(

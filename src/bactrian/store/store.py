@@ -20,40 +20,9 @@ from bactrian.records import run as records
 from bactrian.records.session import HUMAN, IMPORTED, Ending, Session, count_requests, infer_kind
 from bactrian.records.turn import Decision, Deliberation, Proposal, ToolCall, ToolResult, Turn, Usage
 from bactrian.stats.streaming import STEADY, Trend
-from bactrian.store import write
-from bactrian.store.database import (
-    IS_OPEN,
-    check_file,
-    connect,
-    explain_errors,
-    find_readable,
-    warn_of_missing_log,
-)
+from bactrian.store import database, write
+from bactrian.store import record_tables as tables
 from bactrian.store.lock import follow_link, lock_run
-from bactrian.store.record_tables import (
-    CALLS,
-    COMMANDS,
-    CONFIRMATIONS,
-    DECISIONS,
-    ENDINGS,
-    LISTS,
-    MARKS,
-    PREPARATION,
-    PROGRESS,
-    PROPOSALS,
-    RESULT,
-    SESSIONS,
-    TOOL_CALLS,
-    TOTALS,
-    TURNS,
-    VOTES,
-    Record,
-    Statement,
-    Table,
-    make_insert,
-    make_update,
-    write_json,
-)
 
 Rows = tuple[int, int]
 """A slice of a run: the row before its first one, and its last row."""
@@ -63,17 +32,33 @@ _EVERY = 1 << 62
 # Sessions read at a time, and rows of the index of progress, which are short.
 _PAGE = 100
 _WIDE_PAGE = 10_000
-_ENDING = (*ENDINGS.names, *TOTALS.names)
-_SAVE_TASK = make_update("sessions", PREPARATION.names, "id = ?")
-_END = make_update("sessions", _ENDING, "id = ? AND (ending IS NULL OR ending IN ('failed', 'stopped'))")
-_REOPEN = make_update("sessions", _ENDING, "id = ? AND ending = 'max_messages'", "NULL")
-_SAVE_RESULT = make_update("tools", RESULT.names, "session = ? AND number = ? AND round = ? AND place = ?")
-_REMOVE_MARK = Statement(3, "DELETE FROM marks WHERE session = ? AND mark = ?")
-_FREEZE = make_insert("run", ("row", "recipe", "created"))
-_EXTEND = make_update("run", ("recipe",), '"row" = 1')
+_ENDING = (*tables.ENDINGS.names, *tables.TOTALS.names)
+_SAVE_TASK = tables.make_update("sessions", tables.PREPARATION.names, "id = ?")
+_END = tables.make_update(
+    "sessions", _ENDING, "id = ? AND (ending IS NULL OR ending IN ('failed', 'stopped'))"
+)
+_REOPEN = tables.make_update("sessions", _ENDING, "id = ? AND ending = 'max_messages'", "NULL")
+_SAVE_RESULT = tables.make_update(
+    "tools", tables.RESULT.names, "session = ? AND number = ? AND round = ? AND place = ?"
+)
+_REMOVE_MARK = tables.Statement(3, "DELETE FROM marks WHERE session = ? AND mark = ?")
+_FREEZE = tables.make_insert("run", ("row", "recipe", "created"))
+_EXTEND = tables.make_update("run", ("recipe",), '"row" = 1')
 STATEMENTS = (
-    *(table.insert for table in (SESSIONS, TURNS, PROPOSALS, DECISIONS, TOOL_CALLS, CALLS, LISTS, COMMANDS)),
-    *(table.insert for table in (CONFIRMATIONS, MARKS, VOTES)),
+    *(
+        table.insert
+        for table in (
+            tables.SESSIONS,
+            tables.TURNS,
+            tables.PROPOSALS,
+            tables.DECISIONS,
+            tables.TOOL_CALLS,
+            tables.CALLS,
+            tables.LISTS,
+            tables.COMMANDS,
+        )
+    ),
+    *(table.insert for table in (tables.CONFIRMATIONS, tables.MARKS, tables.VOTES)),
     *(_SAVE_TASK, _END, _REOPEN, _SAVE_RESULT, _REMOVE_MARK, _FREEZE, _EXTEND),
 )
 """All statements that write, in an order by which two processes name them."""
@@ -91,12 +76,12 @@ LEFT JOIN (
 ORDER BY failed."row"
 """  # noqa: S608
 # What has not ended, and whose last recorded call failed.
-_UNANSWERED = """
+_UNANSWERED = f"""
 SELECT session, ordinal, error, raw, (SELECT coalesce(max(calls), 0) FROM lists WHERE id = session) FROM calls
-WHERE "row" IN (SELECT max("row") FROM calls GROUP BY session) AND error IS NOT NULL
+WHERE "row" IN (SELECT max("row") FROM calls GROUP BY session) AND error <> '{records.BROKEN_OFF}'
     AND session NOT IN (SELECT id FROM sessions WHERE ending IS NOT NULL UNION SELECT id FROM lists WHERE complete = 1)
 ORDER BY "row"
-"""
+"""  # noqa: S608
 _TOKENS = ("prompt", "completion", "cached", "written")
 _ADDED, _TAKEN_OFF = (
     ", ".join([*(f"{sign}total({name}_tokens)" for name in _TOKENS), about])
@@ -199,7 +184,7 @@ class RunStore:
 
     async def begin(self, session: Session) -> Session:
         """Store ``session`` unless its id is known; return the stored session with turns and ending."""
-        if await self._write(SESSIONS.insert, (time.time(), *SESSIONS.write(session))):
+        if await self._write(tables.SESSIONS.insert, (time.time(), *tables.SESSIONS.write(session))):
             return session
         stored = await self.session(session.id)
         if stored is None:
@@ -208,15 +193,15 @@ class RunStore:
 
     async def save_task(self, session: Session) -> None:
         """Store the specified and the planned task of ``session``, and their usage."""
-        await self._write(_SAVE_TASK, (*PREPARATION.write(session), session.id))
+        await self._write(_SAVE_TASK, (*tables.PREPARATION.write(session), session.id))
 
     async def add_turn(self, session: str, turn: Turn) -> None:
         """Store a turn of the session with this id."""
-        await self._write(TURNS.insert, (session, *TURNS.write(turn)))
+        await self._write(tables.TURNS.insert, (session, *tables.TURNS.write(turn)))
 
     async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
         """Store the ending of the session with this id, and its total usage. A final ending is never replaced."""
-        await self._write(_END, (*ENDINGS.write(ending), *TOTALS.write(usage), session))
+        await self._write(_END, (*tables.ENDINGS.write(ending), *tables.TOTALS.write(usage), session))
 
     async def reopen(self, session: str) -> None:
         """Remove the ending of the session with this id if it stopped at its limit of messages."""
@@ -252,7 +237,7 @@ class RunStore:
                 (SELECT count(*) FROM turns WHERE session = id), created, mark, axis_values
             FROM sessions WHERE "row" > ? {only} ORDER BY "row" LIMIT ?
         """  # noqa: S608
-        values = (after, limit) if ids is None else (after, write_json(ids), -1)
+        values = (after, limit) if ids is None else (after, tables.write_json(ids), -1)
         return await self._read(_list_outlines, query, values)
 
     async def texts(self, ids: Sequence[str]) -> list[records.SpokenText]:
@@ -261,7 +246,7 @@ class RunStore:
             SELECT session, number, speaker, text, prompt_tokens, completion_tokens, cached_tokens
             FROM turns WHERE session IN (SELECT value FROM json_each(?)) ORDER BY session, number
         """
-        return list(map(records.SpokenText._make, await self._query(query, write_json(ids))))
+        return list(map(records.SpokenText._make, await self._query(query, tables.write_json(ids))))
 
     async def find_touched(self, after: int) -> tuple[int, list[str]]:
         """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
@@ -271,8 +256,8 @@ class RunStore:
 
     async def progress(self) -> AsyncIterator[records.Progress]:
         """Yield the state of every session, by id. Reads an index and not the sessions themselves."""
-        query = PROGRESS.select(f"WHERE id > ? ORDER BY id LIMIT {_WIDE_PAGE}", "id")
-        async for progress in self._pages(query, "", lambda _, row: PROGRESS.read(row)):
+        query = tables.PROGRESS.select(f"WHERE id > ? ORDER BY id LIMIT {_WIDE_PAGE}", "id")
+        async for progress in self._pages(query, "", lambda _, row: tables.PROGRESS.read(row)):
             yield progress
 
     async def list_created(self) -> dict[str, float]:
@@ -309,32 +294,32 @@ class RunStore:
 
     async def add_proposal(self, session: str, proposal: Proposal) -> None:
         """Store a candidate for a turn of the session with this id."""
-        await self._write(PROPOSALS.insert, (session, *PROPOSALS.write(proposal)))
+        await self._write(tables.PROPOSALS.insert, (session, *tables.PROPOSALS.write(proposal)))
 
     async def add_decision(self, session: str, decision: Decision) -> None:
         """Store a decision on the candidates for a turn of the session with this id."""
-        await self._write(DECISIONS.insert, (session, *DECISIONS.write(decision)))
+        await self._write(tables.DECISIONS.insert, (session, *tables.DECISIONS.write(decision)))
 
     async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
         """Return the proposals and decisions of the session with this id, for the turns after turn ``after``."""
         where = "WHERE session = ? AND number > ? ORDER BY number, round"
         # The decisions first: what they choose among is stored before them, and so is read, too.
-        decisions = await self._list(DECISIONS, f"{where}, attempt", session, after)
-        proposals = await self._list(PROPOSALS, f"{where}, place", session, after)
+        decisions = await self._list(tables.DECISIONS, f"{where}, attempt", session, after)
+        proposals = await self._list(tables.PROPOSALS, f"{where}, place", session, after)
         return Deliberation(tuple(proposals), tuple(decisions))
 
     async def add_tool_call(self, session: str, call: ToolCall) -> None:
         """Store a tool call of the session with this id."""
-        await self._write(TOOL_CALLS.insert, (session, *TOOL_CALLS.write(call)))
+        await self._write(tables.TOOL_CALLS.insert, (session, *tables.TOOL_CALLS.write(call)))
 
     async def add_tool_result(self, session: str, result: ToolResult) -> None:
         """Store the result of a tool call that is stored already."""
         key = (session, result.number, result.round, result.place)
-        await self._write(_SAVE_RESULT, (*RESULT.write(result), *key))
+        await self._write(_SAVE_RESULT, (*tables.RESULT.write(result), *key))
 
     async def add_call(self, call: records.Call) -> None:
         """Store a call to a model, answered or not."""
-        await self._write(CALLS.insert, CALLS.write(call))
+        await self._write(tables.CALLS.insert, tables.CALLS.write(call))
 
     async def measure_tiers(self) -> dict[str, records.TierUse]:
         """Return how the last ten thousand turns that a model made were served, by tier; empty for the usual one."""
@@ -364,7 +349,7 @@ class RunStore:
             sessions: Ids of the sessions to count; None for the whole run, with its lists.
             each: False to add up the sessions.
         """
-        values = () if sessions is None else (write_json(sessions),)
+        values = () if sessions is None else (tables.write_json(sessions),)
         spent: dict[tuple[str, str, str], Usage] = {}
         rows = await self._query(_select_paid(each=each, some=sessions is not None), *values)
         for session, agent, tier, *sums in rows:
@@ -406,7 +391,7 @@ class RunStore:
             SELECT session FROM turns WHERE model = ?1 AND session IN asked
             UNION SELECT session FROM verdicts WHERE model = ?1 AND session IN asked
         """
-        return frozenset(session for (session,) in await self._query(query, HUMAN, write_json(ids)))
+        return frozenset(session for (session,) in await self._query(query, HUMAN, tables.write_json(ids)))
 
     async def has_person(self) -> bool:
         """Return whether a person wrote a turn or chose one. Reads no turns of a run from a recipe: models made it."""
@@ -429,14 +414,14 @@ class RunStore:
 
     async def freeze(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
         """Store what the run is made from, unless it is stored already; return what is stored."""
-        await self._write(_FREEZE, (1, write_json(recipe), time.time()))
+        await self._write(_FREEZE, (1, tables.write_json(recipe), time.time()))
         stored = await self.recipe()
         assert stored is not None
         return stored
 
     async def extend(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
         """Replace what the run is made from by the same with a larger limit or other paths; return what is stored."""
-        await self._write(_EXTEND, (write_json(recipe),))
+        await self._write(_EXTEND, (tables.write_json(recipe),))
         return dict(recipe)
 
     async def recipe(self) -> dict[str, Any] | None:
@@ -447,17 +432,17 @@ class RunStore:
 
     async def save_list(self, items: records.ItemList) -> None:
         """Store a list of items, or replace its shorter version."""
-        await self._write(LISTS.insert, LISTS.write(items))
+        await self._write(tables.LISTS.insert, tables.LISTS.write(items))
 
     async def item_list(self, list_id: str) -> records.ItemList | None:
         """Return the list of items with this id, as far as it is known; None if not found."""
-        lists = await self._list(LISTS, "WHERE id = ?", list_id)
+        lists = await self._list(tables.LISTS, "WHERE id = ?", list_id)
         return lists[0] if lists else None
 
     async def item_lists(self) -> AsyncIterator[records.ItemList]:
         """Yield all lists of items in the order in which they began, a hundred at a time."""
-        query = LISTS.select(f'WHERE "row" > ? ORDER BY "row" LIMIT {_PAGE}', "row")
-        async for items in self._pages(query, 0, lambda _, row: LISTS.read(row)):
+        query = tables.LISTS.select(f'WHERE "row" > ? ORDER BY "row" LIMIT {_PAGE}', "row")
+        async for items in self._pages(query, 0, lambda _, row: tables.LISTS.read(row)):
             yield items
 
     async def add_command(self, command: records.Command) -> None:
@@ -477,15 +462,15 @@ class RunStore:
                 if session not in ended and (not keys or keys & {*records.list_keys(session)})
             ]
             command = replace(command, options={**command.options, records.PAID: paid})
-        await self._write(COMMANDS.insert, COMMANDS.write(command))
+        await self._write(tables.COMMANDS.insert, tables.COMMANDS.write(command))
 
     async def commands(self) -> list[records.Command]:
         """Return the commands that worked on the run, the oldest first."""
-        return await self._list(COMMANDS, 'ORDER BY "row"')
+        return await self._list(tables.COMMANDS, 'ORDER BY "row"')
 
     async def is_open(self) -> bool:
         """Return True if a process writes the run, or was killed while it did."""
-        return (await self._query("PRAGMA user_version"))[0][0] == IS_OPEN
+        return (await self._query("PRAGMA user_version"))[0][0] == database.IS_OPEN
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[RunStore]:
@@ -505,7 +490,7 @@ class RunStore:
 
     async def add_confirmation(self, confirmation: records.Confirmation) -> None:
         """Store a reader's answer about a finding, or replace the one that the same reader gave before."""
-        await self._write(CONFIRMATIONS.insert, CONFIRMATIONS.write(confirmation))
+        await self._write(tables.CONFIRMATIONS.insert, tables.CONFIRMATIONS.write(confirmation))
 
     async def confirmations(
         self, judge: str | None = None, session: str | None = None
@@ -515,7 +500,7 @@ class RunStore:
         given = {column: value for column, value in wanted.items() if value is not None}
         rest = " AND ".join(f"{column} = ?" for column in given)
         where = f"WHERE {rest}" if given else ""
-        return await self._list(CONFIRMATIONS, f'{where} ORDER BY "row"', *given.values())
+        return await self._list(tables.CONFIRMATIONS, f'{where} ORDER BY "row"', *given.values())
 
     async def sign_answers(self) -> tuple[int, int]:
         """Return something that differs after each change of what readers say; it takes less than to read that."""
@@ -527,7 +512,7 @@ class RunStore:
 
     async def add_mark(self, mark: records.Mark) -> None:
         """Store a mark of a session that is stored, or replace the note of the same mark."""
-        await self._write(MARKS.insert, MARKS.write(mark))
+        await self._write(tables.MARKS.insert, tables.MARKS.write(mark))
 
     async def remove_mark(self, session: str, mark: str) -> None:
         """Remove a mark of the session with this id; do nothing if the session does not have it."""
@@ -535,15 +520,15 @@ class RunStore:
 
     async def marks(self, session: str | None = None) -> list[records.Mark]:
         """Return the marks of all sessions, or of the session with this id, in the order of their first setting."""
-        return await self._list(MARKS, 'WHERE session = coalesce(?, session) ORDER BY "row"', session)
+        return await self._list(tables.MARKS, 'WHERE session = coalesce(?, session) ORDER BY "row"', session)
 
     async def add_vote(self, vote: records.Vote) -> None:
         """Store a vote on solutions of a session that is stored, or replace the one of the same voter on the pair."""
-        await self._write(VOTES.insert, VOTES.write(vote))
+        await self._write(tables.VOTES.insert, tables.VOTES.write(vote))
 
     async def votes(self) -> list[records.Vote]:
         """Return all votes in the order in which they were first given."""
-        return await self._list(VOTES, 'ORDER BY "row"')
+        return await self._list(tables.VOTES, 'ORDER BY "row"')
 
     @property
     def writer(self) -> write.RowWriter:
@@ -552,11 +537,11 @@ class RunStore:
             raise StoreError("The run was opened for reading only.", where=str(self.path))
         return self._writer
 
-    def _write(self, statement: Statement, row: tuple[Any, ...]) -> Awaitable[bool]:
+    def _write(self, statement: tables.Statement, row: tuple[Any, ...]) -> Awaitable[bool]:
         return self.writer.write(statement, statement.seal(row))
 
-    async def _list(self, table: Table[Record], rest: str, *values: Any) -> list[Record]:
-        def read(connection: write.Connection) -> list[Record]:
+    async def _list(self, table: tables.Table[tables.Record], rest: str, *values: Any) -> list[tables.Record]:
+        def read(connection: write.Connection) -> list[tables.Record]:
             return list(map(table.read, write.fetch(connection, table.select(rest), values)))
 
         return await self._read(read)
@@ -584,7 +569,11 @@ class RunStore:
         """Call ``function`` with a connection and ``values`` in a thread."""
 
         def work() -> Item:
-            with explain_errors(self.path), self._connections.borrow() as connection, explain_values():
+            with (
+                database.explain_errors(self.path),
+                self._connections.borrow() as connection,
+                explain_values(),
+            ):
                 return function(connection, *values)
 
         return await asyncio.to_thread(work)
@@ -620,18 +609,20 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[R
         StoreError: the run is damaged, in use, or has another schema.
     """
     path = follow_link(path)
-    check_file(path, create=not read_only)
+    database.check_file(path, create=not read_only)
     if read_only:
         with ExitStack() as stack:
-            warn_of_missing_log(path)
-            connections = write.Connections(await asyncio.to_thread(stack.enter_context, find_readable(path)))
+            database.warn_of_missing_log(path)
+            connections = write.Connections(
+                await asyncio.to_thread(stack.enter_context, database.find_readable(path))
+            )
             stack.callback(connections.close)
             yield RunStore(path, connections, None)
         return
     file = path.absolute()  # A tool may change the working folder.
     with lock_run(file) as lock:
         refused, is_new = False, not file.exists()
-        connection = await asyncio.to_thread(connect, file)
+        connection = await asyncio.to_thread(database.connect, file)
         try:
             lock.guard_run()
         except BaseException:

@@ -140,7 +140,7 @@ def _read_turn(session: str, row: Sequence[Any]) -> Turn:
     if tables.compute_checksum(row[_TEXT]) != row[_CHECKSUM]:
         raise StoreError(
             f"Turn {turn.number} of session {session} is damaged: its text does not match its checksum.",
-            next="Recover the readable data: bactrian recover RUN --out NEW.db",
+            next="Save what is readable: bactrian recover RUN --out NEW.db",
         )
     return turn
 

@@ -40,7 +40,7 @@ def generate(
         int | None,
         opts.Option(
             "--pilot",
-            "With --forecast: play N jobs, which are kept, and measure what the others will cost.",
+            "With --forecast: play N jobs, at least 10, which are kept, and measure what the others will cost.",
             min=10,
         ),
     ] = None,

@@ -159,7 +159,10 @@ async def _list_failures(run_file: Path, *, json: bool) -> int:
             counts[failure.open] += 1
             _write_failure(failure, json=json)
         generated = await is_generated(store)
-        again = write_resume_command(run_file, await read_stored_run(store)) if counts and generated else None
+        stored = await read_stored_run(store) if generated else None
+        again = write_resume_command(run_file, stored) if counts and stored else None
+        wanted = {axis.name: axis.count for axis in stored.recipe.axes} if stored else {}
+        lists = [(items, wanted.get(items.id.partition("@")[0], 0)) async for items in store.item_lists()]
     if json:
         return 0
     if not generated:
@@ -172,7 +175,11 @@ async def _list_failures(run_file: Path, *, json: bool) -> int:
                 else f"What made the run{flag and ', with'}{flag},"
             )
             print(f"{count:,} {what}; {command} asks again.")
-    if not counts:
+    short = [(items, count) for items, count in lists if items.complete and len(items.items) < count]
+    for items, count in short:
+        has = f"{len(items.items):,} of {count:,} items; --retry-failed asks for the rest."
+        print(to_line(f"The list {items.id} stayed short: {has}"))
+    if not counts and not short:
         print("None failed.")
     return 0
 
@@ -220,7 +227,7 @@ def verify(
         raise StoreError(
             f"{count:,} {'fault' if count == 1 else 'faults'} in {verdict.sessions:,} sessions.",
             where=str(run_file),
-            next=f"Save what is readable: bactrian recover {run_file} --out NEW.db",
+            next=f"Save what is readable: bactrian recover {run_file} --out NEW.db, or use an older copy.",
         )
 
 

@@ -22,7 +22,7 @@ from bactrian.errors import ModelError
 from bactrian.protocol.fences import RESULTS, is_embodied
 from bactrian.protocol.markers import MARKERS, NOTHING, Marker
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
-from bactrian.records.session import Ending, Session, describe_models
+from bactrian.records.session import Ending, Session, describe_models, name_side
 from bactrian.records.text import shorten_line, to_line, to_printable, write_count
 from bactrian.records.turn import Decision, Proposal, Speaker, ToolCall, ToolResult, Turn, Usage
 from bactrian.roleplay.agent import BROKE_OFF, Listener
@@ -166,8 +166,6 @@ _MORE = ("bold cyan", "bold green", "bold yellow", "bold magenta", "bold blue", 
 _WORDS = re.compile(r"\n|[^ \n]* *")
 _LONGEST = 600  # Characters of an idea, a task or a plan on a terminal
 _SHOWN = 300  # Characters of a tool's arguments or result that are shown; the stored record is complete
-_PART: dict[Speaker, str] = {"user": "AI user", "assistant": "AI assistant"}
-_NAMED: dict[Speaker, str] = {speaker: f"the {part}" for speaker, part in _PART.items()}
 
 
 class ConversationView:
@@ -187,6 +185,7 @@ class ConversationView:
         self._out = out
         self._progress = progress
         self._roles: dict[Speaker, str] = {}
+        self._sides: dict[Speaker, str] = {}
         self._embodied: set[str] = set()
         self._speaking: Speaker | None = None
         # The proposals of this round for the turn; later ones are compared with the first.
@@ -253,10 +252,8 @@ class ConversationView:
         """Announce that the turn starts again."""
         if self._speaking is not None:
             self._finish_text()
-            self._out.print(
-                f"\n[the reply of {_NAMED.get(speaker, self._roles[speaker])} {why}; asking again]",
-                style="dim",
-            )
+            who = f"the {self._sides[speaker]}" if self._sides[speaker] else self._roles[speaker]
+            self._dim(f"\n[the reply of {who} {why}; asking again]")
             self._speaking = None
 
     def close(self) -> None:
@@ -268,6 +265,7 @@ class ConversationView:
         cast = {name: role.name for name, role in session.provenance.cast.items()}
         names = cast or {"assistant": session.assistant.name, "user": session.user.name}
         self._roles = {agent: to_line(name) for agent, name in names.items()}
+        self._sides = {agent: name_side(session, agent) for agent in names}
         self._embodied = {agent for agent, kit in session.provenance.tools.items() if is_embodied(kit)}
         self._turns, self._seconds = 0, 0.0
         self._prepared = self._spoken = session.preparation
@@ -388,7 +386,7 @@ class ConversationView:
         self._speaking = speaker
         self._column = 0
         self._out.print()
-        part = f" ({_PART[speaker]})" if speaker in _PART else ""
+        part = f" ({self._sides[speaker]})" if self._sides[speaker] else ""
         style = _STYLE.get(speaker) or _MORE[list(self._roles).index(speaker) % len(_MORE)]
         self._out.print(f"{to_printable(self._roles[speaker])}{part}", style=style)
 
@@ -446,5 +444,9 @@ def _count(usage: Usage, seconds: float) -> list[str]:
         return []
     about = "about " if usage.estimated else ""
     cached = f", {usage.cached:,} cached" if usage.cached else ""
-    tokens = [f"{about}{usage.prompt:,} + {usage.completion:,} tokens{cached}"] if usage.total else []
+    tokens = (
+        [f"{about}{usage.prompt:,} prompt + {usage.completion:,} completion tokens{cached}"]
+        if usage.total
+        else []
+    )
     return [*tokens, f"{seconds:.1f} s"]

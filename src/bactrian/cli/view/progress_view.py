@@ -243,6 +243,7 @@ def _write(fields: Mapping[str, object]) -> None:
 async def watch_run(order: RunOrder, ledger: ProgressView, stop_control: StopControl) -> int:
     """Run the remaining jobs, and return the exit code."""
     prepared: list[Runner] = []
+    stop_control.meter = order.meter
 
     def begin(work: Runner) -> None:
         prepared.append(work)
@@ -291,9 +292,7 @@ def show_forecast(forecast: Forecast, *, json: bool, title: str = "", pilot: boo
         say(f"{title}:")
     out.say(f"{write_count(forecast.sessions, 'session')} {'is' if forecast.sessions == 1 else 'are'} left.")
     if forecast.equal_roles:
-        out.say(
-            f"{forecast.equal_roles:,} jobs with equal roles are not among them; --equal-roles adds them."
-        )
+        out.say(f"{forecast.equal_roles:,} jobs with equal roles are left out; --equal-roles includes them.")
 
     rows = [
         ("calls", forecast.calls),

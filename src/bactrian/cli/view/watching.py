@@ -103,6 +103,7 @@ class PlayKeeper:
         Where a model is ``human``, the person at the keyboard takes part. With ``suggest``, better models of this
         computer are named first.
         """
+        stop_control.meter = self._meter
         society, access = ordered if isinstance(ordered, tuple) else (None, ordered.options)
         access = show_model_progress(access)
         if access.taken:

@@ -13,18 +13,9 @@ from pathlib import Path
 from time import perf_counter
 
 from bactrian.errors import BadReply, Exhausted, TryAgain, explain_os_errors
+from bactrian.models import model as base
 from bactrian.models.local import weights
 from bactrian.models.local.llama_server import Generated, LlamaServer, start_server
-from bactrian.models.model import (
-    BUILT_IN_MODEL,
-    LOCAL_WEIGHTS,
-    Reply,
-    ReplyChoice,
-    Request,
-    ResponseFormat,
-    find_reply_length,
-    make_choice,
-)
 from bactrian.models.replies import Speech, explain_misfit
 from bactrian.models.text_tools import add_tools_as_text
 from bactrian.records.text import Text, clean_text
@@ -141,7 +132,7 @@ class LocalModel:
         name: str | None = None,
     ) -> None:
         self.name = name or ("local" if path is None else f"local:{path}")
-        self.traits = BUILT_IN_MODEL if path is None and fetch is None else LOCAL_WEIGHTS
+        self.traits = base.BUILT_IN_MODEL if path is None and fetch is None else base.LOCAL_WEIGHTS
         self._fetch = fetch or partial(weights.fetch_weights, weights.BUILT_IN, weights.find_cache_folder())
         self._path = path
         self._slots = slots
@@ -152,7 +143,7 @@ class LocalModel:
         self._has_loaded = False
         self._falls = 0
 
-    async def reply(self, request: Request) -> Reply:
+    async def reply(self, request: base.Request) -> base.Reply:
         """Answer ``request``. Of several replies, only the first is streamed.
 
         Raises:
@@ -164,14 +155,14 @@ class LocalModel:
         """
         return await add_tools_as_text(self._reply, request)
 
-    async def _reply(self, request: Request) -> Reply:
+    async def _reply(self, request: base.Request) -> base.Reply:
         ready = await self._load()
         key = (request.session, request.agent)
         text = await ready.llama.chat(request.messages)
         # Tokens that were computed before are reused, and only the rest is tokenised.
         known = ready.prefixes.find_longest(key, text)
         prompt = known.tokens + await ready.llama.tokens(text[len(known.text) :], begins=not known.text)
-        room = find_reply_length(request.sampling.max_tokens or 1, len(prompt), ready.window, self.name)
+        room = base.find_reply_length(request.sampling.max_tokens or 1, len(prompt), ready.window, self.name)
         if request.sampling.max_tokens is not None:
             request = replace(request, sampling=replace(request.sampling, max_tokens=room))
         speech, begun = Speech(request.on_text, request.on_restart), perf_counter()
@@ -187,7 +178,7 @@ class LocalModel:
         computed = [await _make_computed_text(ready.llama, text, prompt, result) for result in results]
         ready.prefixes.store(key, computed)
         completion = sum(result.completion for result in results)
-        return Reply(
+        return base.Reply(
             choices=tuple(self._make_choice(result, request.response_format) for result in results),
             usage=Usage(len(prompt), completion, cached=results[0].cached),
             model=ready.name,
@@ -237,7 +228,7 @@ class LocalModel:
                 )
             return self._ready
 
-    def _build_settings(self, request: Request, number: int) -> dict[str, object]:
+    def _build_settings(self, request: base.Request, number: int) -> dict[str, object]:
         sampling = request.sampling
         if sampling.seed is not None:
             sampling = replace(sampling, seed=(sampling.seed + number) % _SEEDS)
@@ -259,8 +250,8 @@ class LocalModel:
             settings["json_schema"] = dict(request.response_format.schema)
         return settings
 
-    def _make_choice(self, result: Generated, form: ResponseFormat | None) -> ReplyChoice:
-        choice = make_choice(result.text, finish := _FINISH.get(result.stop, "other"))
+    def _make_choice(self, result: Generated, form: base.ResponseFormat | None) -> base.ReplyChoice:
+        choice = base.make_choice(result.text, finish := _FINISH.get(result.stop, "other"))
         if form is not None and not form.grammar:
             try:
                 text = form.read(choice.text)
