@@ -378,10 +378,6 @@ def main() -> None:
     asyncio.run(_serve(int(sys.argv[1])))
 
 
-if __name__ == "__main__":
-    main()
-
-
 @contextmanager
 def open_beside(path: Path, writer: RowWriter) -> Generator[RunStore]:
     """Open a run that another process has open: it is read from the file, and ``writer`` has that process write."""
@@ -390,3 +386,7 @@ def open_beside(path: Path, writer: RowWriter) -> Generator[RunStore]:
         yield RunStore(path, connections, writer)
     finally:
         connections.close()
+
+
+if __name__ == "__main__":
+    main()
