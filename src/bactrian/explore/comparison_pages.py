@@ -303,7 +303,4 @@ def mark_words(before: str, after: str) -> list[tuple[str, str]] | None:
     return pieces
 
 
-ROUTES = (
-    Route("/compare", compare_filters),
-    Route("/compare/conversations", compare_conversations),
-)
+ROUTES = (Route("/compare", compare_filters), Route("/compare/conversations", compare_conversations))

@@ -50,12 +50,12 @@ from bactrian.files.atomic import is_same_file
 from bactrian.recipes.society_file import Society
 from bactrian.records.event_json import write_event
 from bactrian.records.events import Ended, Spoke, Started
-from bactrian.records.run import Confirmation, Finding, FindingKey, Mark
+from bactrian.records.run import Confirmation, Finding, FindingKey, Mark, Spent
 from bactrian.records.session import HUMAN, Session, find_kind, name_agents, name_part
 from bactrian.records.text import clean_text
-from bactrian.records.turn import NOTHING_KNOWN, Turn, Usage
+from bactrian.records.turn import NOTHING_KNOWN, Deliberation, Turn, Usage
 from bactrian.runs.kinds import name_translation
-from bactrian.runs.spending import read_spending
+from bactrian.runs.spending import read_pricing, read_spending
 from bactrian.store import RunStore
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ async def show_conversation(request: Request) -> Response:
             turns,
             facts.findings,
             known,
-            facts.prices.get,
+            await _cost_turns(data_set.store, session, known),
             terms,
             whole,
             view=view,
@@ -316,6 +316,7 @@ async def show_conversation(request: Request) -> Response:
         heard={} if deaf is None else list_heard(session, deaf),
         hearing=None if deaf is None else draw_hearing(session, deaf),
         paid=await _count_paid(data_set, session, facts),
+        asked=_describe_stage(request, stage) if stage else None,
         files=await asyncio.to_thread(list_kept_files, data_set.run, session.id),
         related=await find_related(get_explorer(request).library, data_set, session, recipe),
         marks=await data_set.store.marks(session.id),
@@ -338,6 +339,28 @@ async def _count_paid(data_set: DataSet, session: Session, facts: KnownSession |
         return PaidSoFar(facts.tokens, None if facts.cost < 0 else facts.cost)
     paid = await read_spending(data_set.store, [session.id])
     return PaidSoFar(paid.usage.total, paid.usd if paid.usage.total else None)
+
+
+async def _cost_turns(store: RunStore, session: Session, known: Deliberation) -> list[float | None]:
+    """Return what each turn cost when it was made, decisions on it too; None if a price is unknown."""
+    pricing, paid = await read_pricing(store, session=session.id), defaultdict[tuple[str, str], Usage](Usage)
+    costs: list[float | None] = []
+    for turn in session.turns:
+        decided = [("critic", each.usage) for each in known.verdicts if each.number == turn.number]
+        own, made = turn.usage - sum((used for _, used in decided), Usage()), list[float | None]()
+        for agent, used in ((turn.speaker, own), *decided):
+            paid[agent, used.tier] += used
+            *_, (*_, price) = pricing.divide(Spent(session.id, agent, paid[agent, used.tier]))
+            made.append(0.0 if not used.total else price and price.cost(used))
+        costs.append(None if None in made else sum(filter(None, made)))
+    return costs
+
+
+def _describe_stage(request: Request, stage: LiveStage) -> dict[str, object]:
+    """Return the state of the play as JSON values, with its proposals as the page shows them."""
+    offered = stage.question.proposals if stage.question else ()
+    shown = render_text(request, "offers.html", offered=offered, view=read_view(request)).strip()
+    return {**stage.describe(), "proposals": shown}
 
 
 def read_view(request: Request) -> TextView:
@@ -576,7 +599,7 @@ async def _follow(
     seen, silent, written = -1, 0.0, data_set.is_written
     try:
         if stage is not None:
-            yield _write("state", stage.describe())
+            yield _write("state", _describe_stage(request, stage))
         while not get_explorer(request).is_ending():
             playing = stage is not None and stage.is_running and stage.session == session_id
             last, _ = await data_set.store.find_touched(1 << 62)
@@ -587,7 +610,9 @@ async def _follow(
                 findings = await asyncio.to_thread(find_behaviours, session, least=POSSIBLE) if new else ()
                 ticks = build_rail(session, findings, ListFilter()).ticks if new else ()
                 paid = await _count_paid(data_set, session) if new else PaidSoFar(0, None)
-                for shown in show_turns(session, new, findings, NOTHING_KNOWN, view=read_view(request)):
+                known = await data_set.store.deliberation(session.id) if new else NOTHING_KNOWN
+                costs = await _cost_turns(data_set.store, session, known) if new else ()
+                for shown in show_turns(session, new, findings, known, costs, view=read_view(request)):
                     after, silent = shown.turn.number, 0.0
                     one = next(tick for tick in ticks if tick.last >= after)
                     html = render_text(request, "live_turn.html", shown=shown, one=one)
@@ -611,7 +636,7 @@ async def _follow(
                 silent += _EVERY
                 continue
             if kind == "state":
-                yield _write("state", stage.describe())
+                yield _write("state", _describe_stage(request, stage))
             elif kind in ("piece", "restart"):
                 yield _write(kind, text)
     finally:

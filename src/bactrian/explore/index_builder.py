@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -37,7 +37,6 @@ from bactrian.explore.session_findings import (
 )
 from bactrian.ingest.chats import Origin
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
-from bactrian.models.budget import Price
 from bactrian.records.run import Outline, Spent, SpokenText
 from bactrian.records.session import DUPLICATE, UNFINISHED
 from bactrian.records.turn import HUMAN
@@ -79,8 +78,6 @@ class IndexBuilder:
     index: sqlite3.Connection
     # The number of the run in the index.
     run: int
-    # The prices of models, by name.
-    prices: dict[str, Price | None] = field(default_factory=dict[str, "Price | None"])
     _pricing: RunPricing | None = None
     # What readers said, and the last session that was in the index, when their answers were copied.
     _copied: tuple[int, ...] = ()
@@ -251,12 +248,13 @@ class IndexBuilder:
             texts[text.session].append(text)
         outlines = {outline.id: outline for outline in await self.store.outlines(ids=ids)}
         attended = await self.store.list_attended(ids)
-        pricing = self._pricing or await read_pricing(self.store)
+        pricing = self._pricing
+        if pricing is None or (pricing.by_session and not pricing.sessions.keys() >= set(ids)):
+            # Without its command, what a session that just began costs would be nothing, and not unknown.
+            self._pricing = pricing = await read_pricing(self.store)
         parts = defaultdict[str, list[Spent]](list)
         for part in await self.store.list_spent(ids):
             parts[part.session].append(part)
-        for outline in outlines.values():
-            self.prices |= {name: pricing.find_price(outline.id, name) for name in outline.models.values()}
         with self.index:
             self.index.execute("BEGIN IMMEDIATE")
             for row, session in rows:
@@ -409,8 +407,7 @@ async def _work(
                 ).startswith(library_index.IMPORT_DONE):
                     state["import"] = "it begins"
                     tasks.create_task(_import(source, run, state))
-                prices: dict[str, Price | None] = {**library_index.read_prices(connection)}
-                builder = IndexBuilder(store, connection, number, prices)
+                builder = IndexBuilder(store, connection, number)
                 following = tasks.create_task(_follow(builder, goes_on, state, patience))
                 searching = tasks.create_task(_search(builder, Path(f"{index}.cores.lock")))
                 is_idle = await following
@@ -447,7 +444,6 @@ async def _follow(
             library_index.write_meta(connection, builder.run, known)
             pause = max(_OFTEN, (time.monotonic() - looked) / _SHARE)
         more = await builder.step()
-        library_index.write_prices(connection, builder.run, builder.prices)
         if not more and described != seen and time.monotonic() >= tell_from:
             began, described = time.monotonic(), seen
             try:

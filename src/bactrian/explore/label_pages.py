@@ -127,8 +127,7 @@ async def _show_item(
     _, session = await find_named_session(request, person.data_set.name, item.session)
     whole = read_count(request.query_params.get("whole", ""), 0)
     turns = await asyncio.to_thread(
-        list,
-        show_turns(session, session.turns, (), NOTHING_KNOWN, whole=whole, view=read_view(request)),
+        list, show_turns(session, session.turns, (), NOTHING_KNOWN, whole=whole, view=read_view(request))
     )
     return render_page(
         request,

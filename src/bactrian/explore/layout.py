@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from heapq import heappop, heappush
@@ -19,8 +19,8 @@ from bactrian.detect.detector import LIKELY
 from bactrian.explore.message_html import HIT, render_markdown, tokenize_code
 from bactrian.explore.search_words import Term, find_hits
 from bactrian.explore.session_findings import is_counted
-from bactrian.models.budget import Price
 from bactrian.models.local.weights import BUILT_IN, find_cache_folder, is_whole, read_vocabulary
+from bactrian.protocol.markers import read_instruction, read_solution
 from bactrian.records.run import Confirmation, Finding, merge_answers
 from bactrian.records.session import HUMAN, Session, name_part
 from bactrian.records.turn import (
@@ -217,6 +217,13 @@ def _move(marks: Sequence[MarkedSpan[int]], begin: int, end: int) -> Iterator[Ma
             yield MarkedSpan(max(mark.begin - begin, 0), min(mark.end, end) - begin, mark.label)
 
 
+def arrange_proposal(proposal: Proposal, view: TextView) -> tuple[FieldBlock, ...]:
+    """Return the fields of a proposal, as those of the turn that it would become."""
+    said, of = read_instruction(proposal.text) or read_solution(proposal.text), proposal
+    turn = Turn(of.number, of.speaker, "", of.text, said, of.usage, 0.0, None, of.model, of.finish)
+    return arrange_turn(turn, (), (), whole=True, view=view)
+
+
 def arrange_text(text: str) -> tuple[FieldBlock, ...]:
     """Return a text without fields, such as a solution."""
     return (FieldBlock("", (), render_markdown(text)),)
@@ -402,6 +409,7 @@ class ShownMessage:
     fields: tuple[FieldBlock, ...]
     findings: list[ShownFinding]
     rounds: list[ChoiceRound]
+    view: TextView
     cost: float | None
     cut: bool
 
@@ -411,7 +419,7 @@ def show_turns(
     turns: Sequence[Turn],
     findings: Sequence[Finding],
     known: Deliberation,
-    prices: Callable[[str], Price | None] = lambda _: None,
+    costs: Sequence[float | None] = (),
     terms: tuple[Term, ...] = (),
     whole: int = 0,
     *,
@@ -420,7 +428,8 @@ def show_turns(
 ) -> Iterator[ShownMessage]:
     """Yield ``turns`` of a session as they are shown, with what ``confirmations`` say of their ``findings``.
 
-    ``whole`` is the number of a turn to show in full length; ``view`` is how texts are shown.
+    ``costs`` are those of all turns, ``whole`` is the number of a turn to show in full length, and ``view`` is how
+    texts are shown.
     """
     numbered = list(enumerate(findings, 1))
     for turn in turns:
@@ -438,7 +447,8 @@ def show_turns(
             ),
             [show_finding(number, finding, confirmations) for number, finding in here],
             list(list_rounds(known, turn.number, session.provenance.critic, session.turns)),
-            find_cost(session, turn, prices),
+            view,
+            costs[turn.number - 1] if costs else None,
             len(turn.text) > LONGEST and whole != turn.number,
         )
 
@@ -465,10 +475,3 @@ def explain_behaviour(code: str) -> str:
     _, _, text = " ".join(load_definitions().get(code, "").split()).partition(": ")
     first = text.partition(". ")[0].rstrip(".")
     return f"{first[:1].upper()}{first[1:]}." if first else ""
-
-
-def find_cost(session: Session, turn: Turn, prices: Callable[[str], Price | None]) -> float | None:
-    """Return what a turn cost in US dollars; None if the price of its model is unknown."""
-    model = session.provenance.models.get(turn.speaker)
-    price = prices(model) if model else None
-    return None if price is None else price.cost(turn.usage)

@@ -6,7 +6,6 @@ session in its run: so a page of a list over several runs is one query, whatever
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -21,7 +20,6 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 from bactrian.errors import InputError
-from bactrian.models.budget import Price
 from bactrian.store import RunStore
 
 # How the state of a complete import begins.
@@ -195,18 +193,6 @@ def write_meta(connection: sqlite3.Connection, run: int, values: Mapping[str, An
     if changed := [(run << 32, key, value) for key, value in values.items() if have.get(key) != value]:
         with connection:
             connection.executemany("INSERT OR REPLACE INTO main.meta VALUES (?, ?, ?)", changed)
-
-
-def read_prices(connection: sqlite3.Connection) -> dict[str, Price]:
-    """Return the prices that the index looked up, by model: the table of all prices takes 70 MB in memory."""
-    stored: Mapping[str, list[Any] | None] = json.loads(read_meta(connection).get("prices", "{}"))
-    return {name: Price(*values) for name, values in stored.items() if values is not None}
-
-
-def write_prices(connection: sqlite3.Connection, run: int, prices: Mapping[str, Price | None]) -> None:
-    """Store the prices that were looked up; None for a model without one."""
-    values = {name: price and price.to_json() for name, price in prices.items()}
-    write_meta(connection, run, {"prices": json.dumps(values)})
 
 
 def is_inside(x: int, y: int, corners: str) -> bool:

@@ -123,9 +123,6 @@ class LiveStage:
             "asks": question.agent if question else None,
             "title": question.title if question else "",
             "question": question.text[-20_000:] if question else None,
-            "proposals": [[proposal.place, proposal.text] for proposal in question.proposals]
-            if question
-            else [],
             "may_ask": question is not None and question.may_ask,
             "problem": self.problem,
         }

@@ -47,8 +47,9 @@ from bactrian.records.session import Session
 from bactrian.store import open_store
 
 if TYPE_CHECKING:
-    from bactrian.explore.layout import Branch
+    from bactrian.explore.layout import Branch, TextView
     from bactrian.explore.playing import LiveStage
+    from bactrian.records.turn import Proposal
 
 
 # Rendering of pages: the template environment, its filters, and what every page knows.
@@ -206,9 +207,10 @@ def get_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Callable[..., str]] = {
+    filters: dict[str, Callable[..., Any]] = {
         "number": "{:,}".format,
         "money": write_dollars,
+        "arranged": _arrange_proposal,
         "drawn": _draw_search,
         "duration": write_duration,
         "ends": write_ends,
@@ -253,6 +255,12 @@ def send_asset(request: Request) -> Response:
         raise HTTPException(404)
     kept = {"cache-control": "public, max-age=31536000, immutable"} if "v" in request.query_params else {}
     return Response(content, media_type=guess_type(name)[0], headers=kept)
+
+
+def _arrange_proposal(proposal: Proposal, view: TextView) -> object:
+    from bactrian.explore.layout import arrange_proposal
+
+    return arrange_proposal(proposal, view)
 
 
 def _draw_search(roots: Sequence[Branch]) -> Markup:

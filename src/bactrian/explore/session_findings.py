@@ -16,8 +16,6 @@ from bactrian.analyze.behaviours import OwnBehaviour, find_behaviours, find_inst
 from bactrian.analyze.learned import has_instructor
 from bactrian.detect.detector import LIKELY, POSSIBLE
 from bactrian.errors import BactrianError
-from bactrian.explore.library_index import read_prices
-from bactrian.models.budget import Price
 from bactrian.records.run import Confirmation, Finding, FindingKey, merge_answers
 from bactrian.records.session import UNFINISHED, Session
 from bactrian.store import RunStore, open_store
@@ -108,8 +106,6 @@ class KnownSession:
     # Tokens and US dollars that were paid for it; 0 and -1 while they are not known.
     tokens: int
     cost: float
-    # By name of the model.
-    prices: Mapping[str, Price]
 
     @property
     def answers(self) -> Mapping[FindingKey, bool]:
@@ -139,4 +135,4 @@ def read_known(
     row, created, tokens, cost = index.execute(query, (session.id,)).fetchone() or (None, 0.0, 0, -1.0)
     findings = None if row is None else read_evidence(index, row, session)
     found = find_behaviours(session, least=POSSIBLE) if findings is None else findings
-    return KnownSession(found, tuple(confirmations), row, created, tokens, cost, read_prices(index))
+    return KnownSession(found, tuple(confirmations), row, created, tokens, cost)

@@ -478,13 +478,7 @@ class Listing:
         return self.filter.sort
 
     def _find_next(
-        self,
-        index: sqlite3.Connection,
-        sort: str,
-        start: Position | None,
-        limit: int,
-        *,
-        back: bool = False,
+        self, index: sqlite3.Connection, sort: str, start: Position | None, limit: int, *, back: bool = False
     ) -> list[Position]:
         """Return the positions after ``start`` in a list, or ``back`` before it, the nearest first."""
         column, descending = _read_order(sort)

@@ -134,20 +134,19 @@ class RunPricing:
 
     def add_up(self, spent: Iterable[Spent]) -> Spending:
         """Return the sum of what was paid for. Before the first reply, models without a price make it unknown."""
-        made = add_up(priced for part in spent for priced in self._divide(part))
+        made = add_up(priced for part in spent for priced in self.divide(part))
         if made.usage.total:
             return made
         played = [
             (each, names) for each, names in self.sessions.items() if {*list_keys(each)} & self.plays.keys()
         ]
         asked = {(each, model) for each, names in (("", self.models), *played) for model in names.values()}
-        unpriced = sorted({model for each, model in asked if self.find_price(each, model) is None})
+        unpriced = sorted({model for each, model in asked if self._has_no_price(each, model)})
         return replace(made, usd=None, unpriced=tuple(unpriced)) if unpriced else made
 
-    def find_price(self, session: str, model: str) -> Price | None:
-        """Return the latest price of a model in a session."""
-        latest = [terms.prices for terms in reversed(self._list_terms(session))]
-        return _find_first([*latest, self.late], model)
+    def _has_no_price(self, session: str, model: str) -> bool:
+        known = (*(terms.prices for terms in self._list_terms(session)), self.late)
+        return _find_first(known, model) is None
 
     def _list_terms(self, session: str) -> Sequence[_Terms]:
         """Return the terms of the commands that made a session, the oldest first."""
@@ -155,13 +154,13 @@ class RunPricing:
             (self.plays[key] for key in reversed(list_keys(session)) if key in self.plays), self.others
         )
 
-    def _divide(self, part: Spent) -> Iterator[tuple[str, str, Usage, Price | None]]:
+    def divide(self, part: Spent) -> Iterator[tuple[str, str, Usage, Price | None]]:
         """Yield agent, model, usage and price of what was paid for at each price."""
         model = self.sessions.get(part.session, self.models).get(part.agent) or self.models.get("lister", "")
         every, created = self._list_terms(part.session), self.created.get(part.session)
         starts = [(0, Usage(tier=part.usage.tier))]
         for place, terms in enumerate(every[1:], 1):
-            if (start := terms.find_start(part, created)) is not None:
+            if (start := terms.find_start(part, created)) is not None and start.total < part.usage.total:
                 starts.append((place, start))
         ends = [start for _, start in starts[1:]]
         for (place, start), end in zip(starts, [*ends, part.usage], strict=True):
@@ -174,28 +173,30 @@ def _find_first(several: Iterable[Prices], model: str) -> Price | None:
     return next((price for prices in several if (price := prices(model)) is not None), None)
 
 
-async def read_pricing(store: RunStore, prices: Prices | None = None) -> RunPricing:
-    """Return how what was paid for in a run is priced: as its commands counted it, and by ``prices`` the rest."""
+async def read_pricing(store: RunStore, prices: Prices | None = None, session: str = "") -> RunPricing:
+    """Return how what was paid for in a run, or in one ``session``, is priced.
+
+    It is priced as the run's commands counted it, and by ``prices`` the rest.
+    """
+    only = await store.outlines(ids=[session]) if session else []
     commands = await store.commands()
     models: Mapping[str, str] = (await store.recipe() or {}).get("models") or {}
     plays: defaultdict[str, list[_Terms]] = defaultdict(list)
     for call in commands:
         for key in list_keys(call.session) if call.verb == "play" else ():
             plays[key].append(_read_terms(call))
-    others = [_read_terms(each) for each in commands if each.verb != "play"] or list(
-        map(_read_terms, commands[-1:])
-    )
     changed = any(PAID in command.options for command in commands)
     by_session = bool(plays) or not models or changed
     terms: Mapping[str, Any] = commands[-1].options if commands else {}
+    others = [_read_terms(each) for each in commands if each.verb != "play"]
     # Without any command, only models that never cost anything have a price.
-    others = others or [_Terms(_price_free, 0.0, None)]
+    others = others or [*map(_read_terms, commands[-1:])] or [_Terms(_price_free, 0.0, None)]
     late: Prices = prices or dict[str, Price]().get
     usual = make_pricing(terms.get("price"), terms.get("base_url"))
     return RunPricing(
         models,
-        await store.list_models() if by_session else {},
-        await store.list_created() if changed else {},
+        {each.id: each.models for each in only} or (await store.list_models() if by_session else {}),
+        {each.id: each.created for each in only} or (await store.list_created() if changed else {}),
         plays,
         others,
         late,

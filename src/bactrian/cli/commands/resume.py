@@ -29,9 +29,7 @@ def resume(
         ),
     ] = None,
     mcp: Annotated[
-        list[str] | None,
-        MCP,
-        "Command line of an MCP server of the session. Can be repeated.",
+        list[str] | None, MCP, "Command line of an MCP server of the session. Can be repeated."
     ] = None,
     json: Annotated[bool, JSON, "Write JSON lines."] = False,
     quiet: Annotated[bool, QUIET, "Of a run: write only warnings and errors."] = False,

@@ -3,7 +3,7 @@
 
 /**
  * What the play waits for, and whom pages play.
- * @typedef {{ paused: boolean, taken: string[], asks: string, title: string, question: string, proposals: [number, string][],
+ * @typedef {{ paused: boolean, taken: string[], asks: string, title: string, question: string, proposals: string,
  *   may_ask: boolean, problem: string }} PlayState
  * @typedef {HTMLElement & Pick<HTMLFormElement, "reset" | "requestSubmit">} Part
  */
@@ -47,17 +47,6 @@ source.onerror = () => { said.textContent = "The connection broke; it is tried a
 source.onopen = () => { said.textContent = ""; };
 
 let offered = "";
-/** @param {[number, string]} proposal Its place and its text. */
-const propose = ([place, text]) => {
-  const item = document.createElement("li"), words = document.createElement("div");
-  const [button, edit] = [document.createElement("button"), document.createElement("button")];
-  Object.assign(button, { name: "choice", value: String(place), textContent: `Choose ${place}` }).dataset.key = String(place);
-  Object.assign(edit, { type: "button", textContent: `Edit ${place}` }).dataset.edit = String(place);
-  Object.assign(words, { className: "prose", dir: "auto", textContent: text });
-  item.append(button, " ", edit, words);
-  return item;
-};
-
 /**
  * Show one of two buttons, and take the focus along.
  * @param {string} before @param {string} after @param {boolean} isAfter @param {ParentNode} inside
@@ -77,7 +66,7 @@ const show = (state) => {
     swap("take", "release", state.taken.includes(/** @type {HTMLElement} */ (seat).dataset.seat ?? ""), seat);
   }
   const form = get("#answer"), asked = get("#asked", form);
-  const waits = Boolean(state.asks), chooses = state.proposals.length > 0;
+  const waits = Boolean(state.asks), chooses = state.proposals !== "";
   if (waits && form.hidden) speaking.textContent = "";
   asked.textContent = state.title;
   get("#question", form).textContent = state.asks === "critic" && !chooses ? state.question : "";
@@ -85,10 +74,10 @@ const show = (state) => {
   get("#say", form).hidden = chooses;
   get("#instead", form).hidden = !chooses;
   get("#again", form).hidden = !state.may_ask;
-  if (JSON.stringify(state.proposals) !== offered) {
-    offered = JSON.stringify(state.proposals);
+  if (state.proposals !== offered) {
+    offered = state.proposals;
     get("#instead button", form).setAttribute("value", "write");
-    get("#proposals", form).replaceChildren(...state.proposals.map(propose));
+    get("#proposals", form).innerHTML = offered;
   }
   if (waits && form.hidden) {
     form.hidden = false;
@@ -118,7 +107,7 @@ get("#proposals")?.addEventListener("click", ({ target }) => {
   const edit = /** @type {HTMLElement} */ (target), form = get("#answer");
   if (!edit.dataset.edit) return;
   const box = /** @type {HTMLTextAreaElement} */ (form.querySelector("textarea"));
-  box.value = edit.nextElementSibling?.textContent ?? "";
+  box.value = edit.dataset.text ?? "";
   get("#instead button", form).setAttribute("value", `edit ${edit.dataset.edit}`);
   box.focus();
 });
