@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -112,7 +113,8 @@ async def test_what_a_person_says_of_a_finding_in_a_terminal_counts_in_the_run(t
     assert b"No finding of flake_reply in this run is unread." in seen
 
 
-def test_labelling_without_a_terminal_says_so(tmp_path: Path) -> None:
-    refused = bactrian("behaviours", "label", "run.db", cwd=tmp_path)
+async def test_labelling_without_a_terminal_says_so(tmp_path: Path) -> None:
+    await make_run(tmp_path / "talk.db", [session()])
+    refused = await asyncio.to_thread(bactrian, "behaviours", "label", "talk.db", cwd=tmp_path)
     assert refused.returncode == 2
     assert "terminal" in refused.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from contextlib import closing, suppress
@@ -144,3 +145,20 @@ def test_markup_in_every_column_stays_text_in_a_browser(chromium: Browser, tmp_p
             assert page.locator("main img[src=x], main script").count() == 0
         assert wrong == []
         assert "Traceback" not in explorer.command.peek()
+
+
+@pytest.mark.slow
+async def test_an_id_that_no_query_finds_does_not_stop_the_index_of_the_others(tmp_path: Path) -> None:
+    await make_run(tmp_path / "run.db", [session("one"), session("two")])
+    with closing(sqlite3.connect(tmp_path / "run.db")) as connection, connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("UPDATE turns SET session = 'o' || char(0) || 'ne' WHERE session = 'one'")
+        connection.execute("UPDATE sessions SET id = 'o' || char(0) || 'ne' WHERE id = 'one'")
+
+    def search() -> None:
+        with explore(tmp_path, "run.db", sessions=2) as explorer:
+            explorer.wait(lambda state: state["texts"] == 2)
+            page = explorer.get("/conversations?q=timer").text
+            assert '<data value="1">1</data> conversation<' in page
+
+    await asyncio.to_thread(search)

@@ -258,6 +258,10 @@ class IndexBuilder:
         with self.index:
             self.index.execute("BEGIN IMMEDIATE")
             for row, session in rows:
+                if session not in outlines:
+                    # A hand wrote an id that no query finds, such as one with a NUL.
+                    self.index.execute("UPDATE main.facts SET text_turns = turns WHERE row = ?", (row,))
+                    continue
                 self._index(row, outlines[session], texts[session], pricing.add_up(parts[session]))
                 if session in attended:
                     self.index.execute(
