@@ -82,3 +82,26 @@ def test_while_it_is_played_the_head_tells_what_the_messages_below_do(
         turn.get_by_text("2 proposals, and the critic's decision").click()
         expect(turn.locator("ul.tree strong")).to_have_count(2)
         page.context.close()
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_facts_of_a_conversation_stand_in_one_line_on_a_usual_screen(
+    tmp_path: Path, chromium: Browser
+) -> None:
+    made = session("tea", rounds=20, code="repeat_loop", user="Stock Trader")
+    turns = tuple(replace(turn, seconds=31.0) for turn in made.turns)
+    provenance = replace(made.provenance, language="Portuguese")
+    run_apart(
+        make_run(tmp_path / "society-of-agents.db", [replace(made, turns=turns, provenance=provenance)])
+    )
+    with explore(tmp_path, "society-of-agents.db", "--edit", sessions=1) as explorer:
+        for width in (1280, 1216, 360):
+            context = chromium.new_context(viewport={"width": width, "height": 900})
+            page = context.new_page()
+            page.goto(explorer.link("/c/society-of-agents/tea"))
+            chips = page.get_by_label("About this conversation").locator("li").all()
+            tops = {round(box["y"] + box["height"]) for chip in chips if (box := chip.bounding_box())}
+            assert width == 1216 or max(tops) - min(tops) < 8, tops
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+            context.close()
