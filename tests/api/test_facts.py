@@ -183,6 +183,31 @@ async def make_generated(folder: Path) -> None:
         for code, words in ((0, (*translate, *options)), (4, (*evaluate, *judge))):
             done = await asyncio.to_thread(bactrian, *words, cwd=folder)
             assert done.returncode == code, done.stderr
+        fork = ("generate", "small.toml", "--run", "finished.db", "--fork", "forked.db", "--limit", "2")
+        more = (
+            "--set",
+            "role_play.max_messages=6",
+            "--model",
+            "openai:any",
+            "--base-url",
+            endpoint.url,
+            *price,
+        )
+        person = (
+            "play",
+            "Tea",
+            "--critic",
+            "human",
+            "--proposals",
+            "2",
+            "--no-specify",
+            "--run",
+            "chosen.db",
+        )
+        terms = ("--model", "openai:any", "--base-url", endpoint.url, "--set", f"endpoint.price={PRICE}")
+        for words, typed in (((*fork, *more), b""), ((*person, *terms, "--max-messages", "2"), b"2\n1\n")):
+            done = await asyncio.to_thread(bactrian, *words, cwd=folder, text=typed)
+            assert done.returncode == 0, done.stderr
         (folder / "verdicts.openai-judge.math.db").rename(folder / "verdicts.db")
     async with Endpoint([Tiered()]) as endpoint:
         await make(folder, endpoint, "flexible.db", "--limit", "4", "--tier", "flex", *price)
@@ -219,7 +244,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 RUNS = (
     "played criticised unpriced priced planned mixed society finished half-priced budget twice live stumbled killed"
-    " imported embodied prepared translated solutions verdicts garbled flexible tiered"
+    " imported embodied prepared translated solutions verdicts garbled flexible tiered forked chosen"
 ).split()
 
 
