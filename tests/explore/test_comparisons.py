@@ -79,6 +79,28 @@ def test_a_comparison_of_three_runs_says_pair_by_pair_what_the_report_says(
         expect(page.get_by_role("link", name="Mark the differences")).to_be_visible()
 
 
+@pytest.mark.slow
+def test_the_numbers_of_pairs_stand_beside_their_difference_and_why_there_is_no_interval(
+    tmp_path: Path,
+) -> None:
+    """Of six jobs of the first run, the second has two, which fail there and in the first do not."""
+    done = [session(f"s{each}", task=f"Task {each}") for each in range(4)]
+    failed = [
+        session(f"s{each}", texts=FLIP, code="assistant_instruct", task=f"Task {each}") for each in (4, 5)
+    ]
+    run_apart(make_run(tmp_path / "one.db", [*done, *failed]))
+    other = [replace(each, id=each.id) for each in done[:1]]
+    lost = session("s1", texts=FLIP, code="assistant_instruct", task="Task 1")
+    run_apart(make_run(tmp_path / "two.db", [*other, lost]))
+    with explore(tmp_path, "one.db", "two.db", sessions=6) as one:
+        text = one.get("/compare?one=data%3Done&two=data%3Dtwo").text
+    row = text.partition(">task done<")[2].partition("</tr>")[0]
+    assert "66.7 %" in row
+    assert "100 % → 50.0 %" in row
+    assert "\N{MINUS SIGN}50.0" in row
+    assert "Here: only 2 conversations, and an interval needs 10." in text, text[text.find("Here:") :][:200]
+
+
 @needs_chromium
 @pytest.mark.slow
 def test_a_behaviour_that_a_run_cannot_show_does_not_apply(tmp_path: Path, page: Page) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import zip_longest
+from statistics import fmean
 from typing import Any, cast
 
 from starlette.datastructures import QueryParams
@@ -73,14 +74,24 @@ class ComparedSide:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedChange:
+    """A difference from the first side."""
+
+    difference: str
+    ends: str  # Its interval; empty without one.
+    is_sure: bool  # True if the interval leaves out 0.
+    pairs: str  # The numbers of the pairs, where these are not all conversations.
+    withheld: str  # Why there is no interval.
+
+
+@dataclass(frozen=True, slots=True)
 class ComparedRow:
     """A line of a comparison: an estimate and a link for each side, and the differences from the first side."""
 
     name: str
     # The estimate in words, the query of its list, and how many findings that were read are right.
     cells: Sequence[tuple[str, str, str]]
-    # What it is, its interval, and whether that leaves out 0.
-    changes: Sequence[tuple[str, str, bool]]
+    changes: Sequence[ComparedChange]
 
 
 def _label(sessions: Sequence[ListedFacts]) -> tuple[str, Sequence[Any]]:
@@ -103,6 +114,7 @@ async def compare_filters(request: Request) -> Response:
         matched = [_match(sides[0], side) for side in sides[1:]]
         pairs = [len(some) for some in matched]
         sections = await asyncio.to_thread(lambda: list(_list_sections(sides, matched)))
+    changes = [change for _, rows in sections for row in rows for change in row.changes]
     told = (listing.count_stages().describe(listing.filter, behaviours=True) for listing in listings)
     return render_page(
         request,
@@ -113,6 +125,8 @@ async def compare_filters(request: Request) -> Response:
         pairs=pairs,
         reading=" ".join(dict.fromkeys(filter(None, told))),
         sections=sections,
+        withheld="; ".join(dict.fromkeys(change.withheld for change in changes if change.withheld)),
+        some_pairs=any(change.pairs for change in changes),
     )
 
 
@@ -194,7 +208,7 @@ def _make_row(
         return write_dollar_change(number) if "cost" in name else write_signed(number)
 
     estimates = [part.estimate(value) for part in parts]
-    changes: list[tuple[str, str, bool]] = []
+    changes: list[ComparedChange] = []
     counted = {facts.row for part in parts for facts in part.sessions}
     for estimate, every in zip(estimates[1:], matched, strict=True):
         pairs = [pair for pair in every if all(facts.row in counted for facts in pair)]
@@ -206,7 +220,11 @@ def _make_row(
         ends = change.interval
         told = "" if ends is None else f"{write_change(ends[0])} to {write_change(ends[1])}"
         sure = is_sure({"low": change.low, "high": change.high})
-        changes.append(("–" if change.value is None else write_change(change.value), told, sure))
+        # The pairs may be a part of the conversations, whose numbers their difference is not that of.
+        means = [write(fmean(value(pair[side]) for pair in pairs)) for side in (0, 1) if pairs]
+        of_pairs = " → ".join(means) if len(pairs) < max(len(part.sessions) for part in parts) else ""
+        difference = "–" if change.value is None else write_change(change.value)
+        changes.append(ComparedChange(difference, told, sure, of_pairs, change.withheld or ""))
     cells = [
         (
             write(estimate.value) if estimate.value is not None else _explain_none(side, code),
