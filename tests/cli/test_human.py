@@ -215,7 +215,8 @@ def test_a_critic_that_says_stop_is_told_the_command_that_goes_on_and_it_does(
     again = shlex.split(hint.partition("To continue it: ")[2])
     # Without --run, the file holds the plays of other tests, too.
     status = json.loads(bactrian("status", again[2], "--json", cwd=tmp_path).stdout) if run else {}
-    assert not run or f"{status['prompt_tokens']:,} + {status['completion_tokens']:,} tokens" in done.stdout
+    told = f"{status['prompt_tokens']:,} prompt + {status['completion_tokens']:,} completion tokens"
+    assert not run or told in done.stdout
     back = bactrian(*again[1:], "--json", cwd=tmp_path, text=b"1\nstop\n")
     assert back.returncode == 0, back.stderr
     told = events(back.stdout)
@@ -229,7 +230,7 @@ def test_proposals_that_no_turn_took_count_alike_when_they_are_made_and_when_the
     made = bactrian(*command, "--critic", "human", "--proposals", "2", cwd=tmp_path, text=b"1\nstop\n").stdout
     line = next(line for line in made.splitlines() if "tokens led to no message" in line)
     shown = bactrian("show", "run.db", "--full", cwd=tmp_path).stdout.splitlines()[-1]
-    tokens = re.compile(r"[\d,]+ \+ [\d,]+ tokens|[\d,]+ tokens led to no message")
+    tokens = re.compile(r"[\d,]+ prompt \+ [\d,]+ completion tokens|[\d,]+ tokens led to no message")
     assert tokens.findall(line) == tokens.findall(shown)
 
 
