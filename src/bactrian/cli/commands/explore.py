@@ -15,7 +15,6 @@ from bactrian.cli.flags import Argument, find_run_files
 from bactrian.cli.run_async import WHOLE, run_async
 from bactrian.cli.terminal.console import open_output, open_progress, say
 from bactrian.errors import InputError, MissingExtra
-from bactrian.models.pricing import choose_prices
 from bactrian.options import LIMIT, MODEL, OVERWRITE, SOCIETY, Option
 from bactrian.records.text import to_printable, write_count
 from bactrian.store.locations import find_known_runs
@@ -95,7 +94,10 @@ def explore(
         for file in files:  # What is wrong with one is told at once.
             load_society(file)
     names = tuple(models or ("local",))
-    choose_prices(names, price, None, {}, budget=budget)  # What cannot be used is told at once.
+    if edit:
+        from bactrian.models.pricing import choose_prices
+
+        choose_prices(names, price, None, {}, budget=budget)  # What cannot be used is told at once.
     options = ServerOptions(host, port, edit=edit, models=names, societies=files, price=price, budget=budget)
 
     def tell() -> None:
