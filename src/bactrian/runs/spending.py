@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from bactrian.models.budget import Price
@@ -190,7 +191,7 @@ async def read_pricing(store: RunStore, prices: Prices | None = None, session: s
     terms: Mapping[str, Any] = commands[-1].options if commands else {}
     others = [_read_terms(each) for each in commands if each.verb != "play"]
     # Without any command, only models that never cost anything have a price.
-    others = others or [*map(_read_terms, commands[-1:])] or [_Terms(_price_free, 0.0, None)]
+    others = others or [*map(_read_terms, commands[-1:])] or [_Terms(cache(_price_free), 0.0, None)]
     late: Prices = prices or dict[str, Price]().get
     usual = make_pricing(terms.get("price"), terms.get("base_url"))
     return RunPricing(
