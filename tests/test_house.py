@@ -95,7 +95,7 @@ KNOWN: dict[str, frozenset[str]] = {
 CORE = ("records", "protocol", "roleplay", "models", "store", "runs")
 """The packages that a session and a run pass through."""
 AT_MOST = {
-    "lines of code": 55_176,
+    "lines of code": 55_177,
     "lines of code of the core": 16_227,
     "files that share their name": 0,
     "modules of a few lines with one importer": 1,  # roleplay/loop.py: short, and the heart of the program
